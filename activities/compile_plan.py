@@ -17,7 +17,6 @@ from dagwright.activities.store_waits import with_store
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.wire import ACTIVITY_COMPILE_PLAN, ANSWER_HAS_STATE, ANSWER_NOTIFY
-from dagwright.core.model.agents import agent_cards
 from dagwright.core.model.compiled import CompiledPlan, plan_to_json
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.policy import default_policy, policy_from_json
@@ -26,9 +25,9 @@ from dagwright.planner.rounds_starting import is_rounds, rounds_of_document
 from dagwright.planner.starting import goal_of_document, is_goal
 from dagwright.planning.rounds.rounds import RoundsLimits
 from dagwright.plans.pages import Travelling, made_to_travel
-from dagwright.plans.preparation import check_plan, policy_problems, prepare_to_ask, unknown_tools
+from dagwright.plans.preparation import check_plan, policy_problems, prepare_to_ask
 from dagwright.store import PayloadStore
-from dagwright.toolset.tool_directory import told_tools
+from dagwright.toolset.tool_directory import names_unknown_tools, published_tools
 
 ERROR_PLAN_INVALID = "invalid"
 """`ApplicationError.type`; the first detail is the list of problems."""
@@ -104,17 +103,16 @@ async def _compiled(message: Mapping[str, Any], scope: CompileScope) -> Compiled
     try:
         return await asyncio.to_thread(_compiled_with, message, tools)
     except PlanInvalid as error:
-        if not any(problem.code in ("unknown_tool", "unknown_agent") for problem in error.problems):
+        if not names_unknown_tools(error):
             raise
+        tools = {**await asyncio.to_thread(scope.added), **tools}
         try:
-            tools = {**await asyncio.to_thread(scope.added), **tools}
-            names = await asyncio.to_thread(unknown_tools, message["plan"], tools, context=message.get("context"))
+            # The worker that has them may be another one than this.
+            published = await published_tools(
+                message["plan"], tools, scope.store, task_queue=scope.task_queue, context=message.get("context")
+            )
         except PlanInvalid:
             raise error from None
-    # The worker that has them may be another one than this.
-    published = await told_tools(scope.store, names, task_queue=scope.task_queue)
-    of_agents = [name for card in agent_cards(published) for name in card.tools if name not in tools]
-    published = {**published, **await told_tools(scope.store, of_agents, task_queue=scope.task_queue)}
     return await asyncio.to_thread(_compiled_with, message, {**tools, **published})
 
 

@@ -20,6 +20,8 @@ from dagwright.tools.references import agents_reference
 from dagwright.tools.registry import ToolRegistry
 from dagwright.tools.spec import ToolSpec
 
+PASSED_CARDS = "agents"
+"""Source of agents that a Python program passes as cards, which names their queue."""
 _NOT_BEGUN_ATTEMPTS = 3
 """Tries of a `write` of a service: only a call that is known not to have begun is made again."""
 
@@ -40,7 +42,8 @@ def agent_tools(agents: AgentRegistry, environment: ToolEnvironment, *, find: Fi
         find: knows the cards of other versions: a plan may have been checked with one of them.
     """
     known = _Known(agents, environment, find)
-    sources = {f"{AGENT_PREFIX}{name}": agents_reference(file) for name, file in agents.files.items()}
+    files = {name: agents_reference(file) for name, file in agents.files.items()}
+    sources = {f"{AGENT_PREFIX}{card.name}": files.get(card.name, PASSED_CARDS) for card in agents}
     return ToolRegistry.of(*(_tool_of(card, known) for card in agents), sources=sources)
 
 

@@ -1,6 +1,6 @@
 """Requests in natural language: from the text to a run that can be started, alone or as a turn of a session."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -164,12 +164,17 @@ class SessionTurn:
     Args:
         name: of the session.
         request: in natural language.
-        prepare: returns the run for the state of the session.
+        prepare: returns the run for the state of the session, directly or as an awaitable.
     """
 
     name: str
     request: str
-    prepare: Callable[[Session], StartRequest]
+    prepare: Callable[[Session], StartRequest | Awaitable[StartRequest]]
+
+    async def start_of(self, session: Session) -> StartRequest:
+        """Prepare the run for the state of the session."""
+        prepared = self.prepare(session)
+        return prepared if isinstance(prepared, StartRequest) else await prepared
 
 
 async def start_turn(
@@ -187,8 +192,8 @@ async def start_turn(
 
     async def prepare(session: Session) -> PreparedTurn:
         nonlocal newest
-        newest = turn.prepare(session)
+        newest = await turn.start_of(session)
         return PreparedTurn(turn.request, await runs.encode(newest), newest.options.policy)
 
     started = await sessions.take_turn(turn.name, prepare, run=run, busy=busy)
-    return started, newest or turn.prepare(Session(turn.name))
+    return started, newest or await turn.start_of(Session(turn.name))

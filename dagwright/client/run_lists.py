@@ -16,9 +16,9 @@ MOST_AT_ONCE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One line of `list`; times are seconds since the epoch."""
+    """One line of a list of runs; times are seconds since the epoch."""
 
-    workflow_id: str
+    run_id: str
     status: str
     title: str | None
     started_at: float | None
@@ -33,7 +33,7 @@ class RunSummary:
     def to_json(self) -> dict[str, Any]:
         """Returns the summary as `list --json` has it."""
         return {
-            "workflow_id": self.workflow_id,
+            "workflow_id": self.run_id,
             "status": self.status,
             "title": self.title,
             "started_at": format_time(self.started_at),

@@ -368,7 +368,7 @@ class Runs:
             view = await RunFeed(self._client, run.id, run_id=run.run_id).read()
             error = await error_with_inner_nodes(view.unfilled_document(), view, self._store)
         return RunSummary(
-            workflow_id=run.id,
+            run_id=run.id,
             status=status,
             title=title if isinstance(title, str) else None,
             started_at=_began_at(memo) or run.start_time.timestamp(),

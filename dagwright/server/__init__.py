@@ -8,9 +8,26 @@ of plans.
 Errors: `NoServer` is the only one, and its text is one sentence that says what to do (exit code 4).
 """
 
-from dagwright.server.connection import Connection, named_server, open_connection
+from dagwright.server.connection import (
+    Connection,
+    connection_of,
+    named_server,
+    open_connection,
+    separate_client,
+)
 from dagwright.server.daemon import Daemon
 from dagwright.server.errors import NO_ANSWER, NoServer
 from dagwright.server.local import LocalServer, Server
 
-__all__ = ["NO_ANSWER", "Connection", "Daemon", "LocalServer", "NoServer", "Server", "named_server", "open_connection"]
+__all__ = [
+    "NO_ANSWER",
+    "Connection",
+    "Daemon",
+    "LocalServer",
+    "NoServer",
+    "Server",
+    "connection_of",
+    "named_server",
+    "open_connection",
+    "separate_client",
+]

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
+from temporalio.converter import DefaultPayloadConverter
 from temporalio.envconfig import ClientConfigProfile
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError, RPCStatusCode, ServiceClient
 
 from dagwright.logging import temporal_runtime
 from dagwright.protocol.conversion import data_converter
@@ -37,13 +38,19 @@ class Connection:
 
 
 @asynccontextmanager
-async def open_connection(settings: Settings) -> AsyncIterator[Connection]:
+async def open_connection(
+    settings: Settings, *, address: str | None = None, namespace: str | None = None
+) -> AsyncIterator[Connection]:
     """Connects to a server for as long as the block lasts, starting one if none is named and none runs.
+
+    Args:
+        address, namespace: instead of those that Temporal's environment variables and config file name.
 
     Raises:
         NoServer: none could be had.
     """
     profile = _profile()
+    profile = replace(profile, address=address or profile.address, namespace=namespace or profile.namespace)
     namespace = profile.namespace or "default"
     if profile.address is not None:
         yield await _connect_to(profile, namespace=namespace, ui_url=settings.ui_url)
@@ -51,6 +58,27 @@ async def open_connection(settings: Settings) -> AsyncIterator[Connection]:
     async with LocalServer(settings).hold(namespace) as server:
         client = await dial(server.address, namespace=namespace)
         yield Connection(client, server, await register_search_attributes(client))
+
+
+async def connection_of(client: Client) -> Connection:
+    """Return the connection of a client that the caller has connected, and closes.
+
+    A client with the SDK's default converter is used with Dagwright's; its codec stays.
+    """
+    config = client.config()
+    converter = client.data_converter
+    if converter.payload_converter_class is DefaultPayloadConverter:
+        config["data_converter"] = replace(data_converter, payload_codec=converter.payload_codec)
+        client = Client(**config)
+    server = Server(address=client.service_client.config.target_host, namespace=client.namespace)
+    return Connection(client, server, await register_search_attributes(client))
+
+
+async def separate_client(client: Client) -> Client:
+    """Connect once more as a client does: the SDK allows one worker for each connection and task queue."""
+    config = client.config()
+    config["service_client"] = await ServiceClient.connect(client.service_client.config)
+    return Client(**config)
 
 
 def named_server() -> dict[str, str]:

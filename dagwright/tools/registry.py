@@ -80,9 +80,8 @@ class ToolRegistry:
 
     def on_queues(self, queue_of: Callable[[str], str]) -> "ToolRegistry":
         """Return the same tools, each Python tool served on the queue of its source."""
-        return ToolRegistry(
-            {spec.name: spec.on_queue(queue_of(self.sources[spec.name])) for spec in self}, self.sources
-        )
+        python = {spec.name: spec.on_queue(queue_of(self.sources[spec.name])) for spec in self.python_tools()}
+        return ToolRegistry({spec.name: python.get(spec.name, spec) for spec in self}, self.sources)
 
     def served_on(self, task_queue: str) -> "ToolRegistry":
         """Return the Python tools that are served on a queue."""

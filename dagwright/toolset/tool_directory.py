@@ -10,12 +10,16 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from dagwright.core.model.agent_cards import AgentCard, card_from_json
+from dagwright.core.model.agents import agent_cards
+from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.plans.preparation import unknown_tools
 from dagwright.store import PayloadStore, StoreUnavailable
 
 _KEPT = timedelta(days=365)
@@ -47,6 +51,34 @@ async def told_tools(store: PayloadStore, names: Iterable[str], *, task_queue: s
         except (StoreUnavailable, ValidationError) as error:
             _logger.warning("what other workers have is not known", tool=name, error=str(error))
     return found
+
+
+async def published_tools(
+    plan: Any,
+    tools: Mapping[str, ToolDeclaration],
+    store: PayloadStore,
+    *,
+    task_queue: str,
+    context: Mapping[str, Any] | None = None,
+) -> Mapping[str, ToolDeclaration]:
+    """Return the tools of a plan that are not among `tools` and that other workers have published.
+
+    Args:
+        plan: as it was written.
+        task_queue: queue of the workflows of those workers.
+
+    Raises:
+        PlanInvalid: something else than its tools is invalid.
+    """
+    names = await asyncio.to_thread(unknown_tools, plan, tools, context=context)
+    published = await told_tools(store, names, task_queue=task_queue)
+    of_agents = [name for card in agent_cards(published) for name in card.tools if name not in tools]
+    return {**published, **await told_tools(store, of_agents, task_queue=task_queue)}
+
+
+def names_unknown_tools(invalid: PlanInvalid) -> bool:
+    """Return whether a plan is invalid because of tools or agents that another worker may have."""
+    return any(problem.code in ("unknown_tool", "unknown_agent") for problem in invalid.problems)
 
 
 async def tell_cards(store: PayloadStore, cards: Iterable[AgentCard]) -> None:

@@ -5,11 +5,14 @@ or activities.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from dagwright.agents import AgentRegistry, load_agents
+from dagwright.agents import AgentRegistry, AgentsUnreadable, load_agents
+from dagwright.agents.classes import load_class
 from dagwright.agents.finding import stored_cards
 from dagwright.agents.tools import agent_tools, declared_agents
 from dagwright.core.model.tools import ToolDeclaration
@@ -36,8 +39,10 @@ from dagwright.tools.references import (
     queue_of_reference,
     queue_reference,
 )
+from dagwright.tools.registry import refuse_shared_aliases
 from dagwright.tools.secret_bindings import SecretBinding
 from dagwright.toolset.file_protection import protected_paths
+from dagwright.toolset.given_tools import GivenTools
 from dagwright.toolset.tool_directory import told_card
 
 if TYPE_CHECKING:
@@ -93,16 +98,21 @@ def references_of(
     return [*(tools or ()), *map(agents_reference, agents or ()), *queues]
 
 
-def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
+NOTHING_GIVEN = GivenTools()
+
+
+def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: GivenTools = NOTHING_GIVEN) -> Toolset:
     """Returns the tools of a process.
 
     Args:
         settings: where files, database and keys are.
         references: of `references_of`.
+        given: tools and agents that a Python program passes; its references are loaded too.
 
     Raises:
         ToolsUnreadable: one of the references cannot be loaded, or its workers cannot work together.
     """
+    references = [*references, *given.references]
     queue = chosen_queue(references) or settings.tools_queue
     if queue is not None and not is_queue(queue):
         raise ToolsUnreadable(f"{queue!r:.60} cannot be the name of a task queue")
@@ -113,11 +123,14 @@ def load_toolset(settings: Settings, references: Sequence[str] = ()) -> Toolset:
     files = [file for file in map(file_of_reference, references) if file is not None]
     agents = load_agents(files) if files else AgentRegistry()
     own, servers = _own_tools(settings, [each for each in references if file_of_reference(each) is None])
+    own = _with_functions(own, given.functions)
     store = open_store(settings.payload_store, state_dir=settings.state_dir)
     _check_workers(own, built_in)
+    agents = _with_cards(agents, given.agents)
     own = own.merged(agent_tools(agents, environment, find=partial(told_card, store)))
     named = own.on_queue(queue) if queue else own.on_queues(partial(queue_name, task_queue=settings.task_queue))
-    kept = [*map(_absolute, references), *([queue_reference(queue)] if queue else [])]
+    named_modules = [*map(_absolute, references), *given.importable_modules]
+    kept = [*dict.fromkeys(named_modules), *([queue_reference(queue)] if queue else [])]
     return Toolset(
         built_in=built_in,
         own=named,
@@ -212,6 +225,52 @@ def _own_tools(settings: Settings, references: Sequence[str]) -> "tuple[ToolRegi
         if name in servers.registry:
             raise ToolsUnreadable(f"Two tools are called {name!r}: in {', '.join(modules)} and of an MCP server")
     return own.merged(servers.registry), servers
+
+
+def _with_functions(own: ToolRegistry, functions: ToolRegistry) -> ToolRegistry:
+    """Return the tools of modules and files with the functions that a program passes.
+
+    Raises:
+        ToolsUnreadable: two different tools have one name.
+    """
+    for spec in functions:
+        if (other := own.get(spec.name)) is not None and other is not spec:
+            raise ToolsUnreadable(f"Two tools are called {spec.name!r}: one of {own.sources[spec.name]}, one passed")
+    merged = own.merged(functions)
+    try:
+        refuse_shared_aliases(merged.specs)
+    except ValueError as error:
+        raise ToolsUnreadable(str(error)) from None
+    return merged
+
+
+def _with_cards(agents: AgentRegistry, cards: AgentRegistry) -> AgentRegistry:
+    """Return the agents of files with the cards that a program passes.
+
+    Raises:
+        ToolsUnreadable: two agents have one name, or a class cannot be loaded.
+    """
+    if not cards:
+        return agents
+    for name, card in cards.cards.items():
+        if agents.cards.get(name, card) != card:
+            raise ToolsUnreadable(f"Two agents are called {name!r}: one of {agents.files[name]}, one passed")
+    try:
+        classes = {card.name: load_class(card.class_name, folder=Path.cwd()) for card in cards if card.class_name}
+    except ToolsUnreadable as error:
+        raise AgentsUnreadable(f"an agent card: {error}") from None
+    return AgentRegistry(
+        MappingProxyType({**agents.cards, **cards.cards}),
+        agents.files,
+        MappingProxyType({**agents.classes, **classes}),
+    )
+
+
+def merged_toolset(base: Toolset, others: Sequence[Toolset]) -> Toolset:
+    """Return a toolset with the tools of others, for compiling plans; of tools with one name the last one is used."""
+    own = base.own.merged(*(each.own for each in others))
+    references = dict.fromkeys(ref for each in (base, *others) for ref in each.references)
+    return replace(base, own=own, references=tuple(references))
 
 
 def _hook_of(settings: Settings) -> Hook | None:

@@ -237,7 +237,7 @@ def _table(runs: Sequence[RunSummary]) -> Table:
     for run in runs:
         took = (run.ended_at or 0.0) - (run.started_at or 0.0)
         table.add_row(
-            Text(run.workflow_id),
+            Text(run.run_id),
             Text(run.status.replace("_", " "), style=RUN_STYLES.get(run.status, "red")),
             Text(one_line(run.title or "", limit=60)),
             local_date(run.started_at) if run.started_at is not None else "",

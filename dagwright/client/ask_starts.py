@@ -1,0 +1,61 @@
+"""Start of a request in natural language that a Python program passes."""
+
+from dataclasses import dataclass, field, replace
+
+from dagwright.client.options import (
+    AskOptions,
+    OptionInvalid,
+    duration_s,
+    model_config,
+    refuse_foreign_options,
+    run_options,
+)
+from dagwright.client.requests import TextRequest, prepare_request
+from dagwright.client.starts import StartRequest
+from dagwright.planning.plan_and_execute.goals import context_from_json
+from dagwright.protocol.sessions import Session
+from dagwright.toolset.toolset import Toolset
+
+
+@dataclass(frozen=True, slots=True)
+class AskStart:
+    """A request in natural language and how its run is started."""
+
+    text: str
+    options: AskOptions = field(default_factory=AskOptions)
+
+
+def prepare_ask(start: AskStart, toolset: Toolset, session: Session | None = None) -> StartRequest:
+    """Prepare the run of a request.
+
+    Args:
+        session: state of the session whose turn the run is.
+
+    Raises:
+        GoalRefused: the request cannot be planned.
+        OptionInvalid: an option is invalid.
+    """
+    given = start.options
+    refuse_foreign_options(given)
+    try:
+        context = context_from_json(given.get("context", {}))
+    except ValueError as error:
+        raise OptionInvalid(f"context: {error}") from None
+    request = TextRequest(
+        start.text,
+        model_config(given),
+        run_options(given),
+        profile=given.get("profile", "plan"),
+        max_repairs=given.get("max_repairs"),
+        max_replans=given.get("max_replans"),
+        max_rounds=given.get("max_rounds"),
+        worker_timeout_s=duration_s("worker_timeout", given["worker_timeout"]) if "worker_timeout" in given else None,
+        synthesis=given.get("synthesis"),
+        context=context,
+        confidence=given.get("confidence"),
+        asks_first=given.get("approve_plan", False),
+        ends_with_plan=given.get("plan_only", False),
+        title=given.get("title"),
+        output_schema=given.get("output_schema", {}),
+    )
+    return replace(prepare_request(request, toolset, session).start, tools=toolset.references)

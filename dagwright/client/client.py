@@ -1,0 +1,358 @@
+"""The public `Client`: a connection to a Temporal server, and everything that can be done with runs there."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from types import TracebackType
+from typing import Any, Unpack
+
+from temporalio.client import Client as TemporalClient
+
+from dagwright.client.ask_starts import AskStart, prepare_ask
+from dagwright.client.client_tools import ClientTools
+from dagwright.client.feedback_request import FeedbackRequest, request_of_inbox
+from dagwright.client.options import AskOptions, Duration, StartOptions, duration_s
+from dagwright.client.plan_starts import PlanSource, PlanStart, prepare_start, read_plan, read_plan_to_repair
+from dagwright.client.requests import SessionTurn, start_turn
+from dagwright.client.run import Run
+from dagwright.client.run_lists import RunFilter, RunSummary
+from dagwright.client.runs import RunIdInUse, Started
+from dagwright.client.services import Services, create_services
+from dagwright.client.session import Session
+from dagwright.client.starts import StartRequest
+from dagwright.core.errors import DagwrightError
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.times import seconds_of
+from dagwright.protocol.sessions import Session as SessionState
+from dagwright.protocol.sessions import Turn, session_name
+from dagwright.server import Connection, connection_of, open_connection, separate_client
+from dagwright.settings import Settings, load_settings
+from dagwright.toolset.given_tools import ToolSource
+from dagwright.toolset.toolset import Toolset
+
+
+class ClientClosed(DagwrightError, RuntimeError):
+    """The client is closed; connect again."""
+
+
+class OtherEventLoop(DagwrightError, RuntimeError):
+    """The client is used in another event loop than it was connected in; connect one client per event loop."""
+
+
+class Client:
+    """A connection to a Temporal server, to start runs there and to work with them.
+
+    Create one with `Client.connect()` or `Client.from_temporal()`. A client belongs to the event loop that it was
+    connected in. `SyncClient` is the client for code without an event loop.
+
+    Example:
+        async with Client.connect() as client, Worker(client, tools=[stock]):
+            run = await client.start(plan, inputs={"item": "lamp"}, run_id="stock-1")
+            result = await run.result()
+    """
+
+    def __init__(self, services: Services, closing: AsyncExitStack) -> None:
+        self._services = services
+        self._closing = closing
+        self._loop = asyncio.get_running_loop()
+        self._is_closed = False
+        self._tools = ClientTools(services)
+
+    @classmethod
+    def connect(
+        cls, address: str | None = None, *, namespace: str | None = None, settings: Settings | None = None
+    ) -> "Connecting":
+        """Connect to a server: `async with Client.connect() as client`, or `await` and close it later.
+
+        Args:
+            address: `HOST:PORT`; by default the server that Temporal's environment variables or config file name, or
+                else the local server of the state folder, which is started if it does not run.
+            namespace: by default the one that those name, or else `default`.
+            settings: by default those of the environment.
+
+        Raises:
+            NoServer: no server can be reached or started.
+            SettingsError: an environment variable is invalid.
+        """
+
+        async def open_client() -> Client:
+            known = settings or load_settings()
+            async with AsyncExitStack() as stack:
+                connection = await stack.enter_async_context(
+                    open_connection(known, address=address, namespace=namespace)
+                )
+                return cls(create_services(connection, known), stack.pop_all())
+            raise AssertionError
+
+        return Connecting(open_client)
+
+    @classmethod
+    def from_temporal(cls, client: TemporalClient, *, settings: Settings | None = None) -> "Connecting":
+        """Use a client of Temporal's SDK that is connected already, as `connect` does; it stays open.
+
+        Args:
+            settings: by default those of the environment, whose server is not used.
+        """
+
+        async def open_client() -> Client:
+            known = settings or load_settings()
+            return cls(create_services(await connection_of(client), known), AsyncExitStack())
+
+        return Connecting(open_client)
+
+    @property
+    def services(self) -> Services:
+        """The use cases of the connection, for code inside of Dagwright.
+
+        Raises:
+            ClientClosed: the client is closed.
+            OtherEventLoop: the client was connected in another event loop.
+        """
+        if self._is_closed:
+            raise ClientClosed("the client is closed: connect again with Client.connect()")
+        if _current_loop() not in (None, self._loop):
+            raise OtherEventLoop(
+                "the client was connected in another event loop: connect one in this loop, or use SyncClient"
+            )
+        return self._services
+
+    @property
+    def temporal(self) -> TemporalClient:
+        """The client of Temporal's SDK."""
+        return self.services.connection.client
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of this client and its workers."""
+        return self.services.settings
+
+    async def close(self) -> None:
+        """Close the client; a local server that it has started ends if no other process uses it."""
+        if not self._is_closed:
+            _ = self.services
+            self._is_closed = True
+            await self._closing.aclose()
+
+    async def start(
+        self,
+        plan: PlanSource,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+        tools: Sequence[ToolSource] = (),
+        **options: Unpack[StartOptions],
+    ) -> Run:
+        """Start a run of a plan, or attach to the run that has this ID, plan, inputs and model already.
+
+        Args:
+            plan: a `Plan`, a JSON object, the text of a plan in any dialect, or a file.
+            run_id: generated by default.
+            tools: of the plan that other processes serve; tools of open workers, tools that were added to a `Plan`
+                and tools that other workers have published need not be passed.
+
+        Raises:
+            PlanInvalid: the plan or its inputs are invalid; `problems` has every problem.
+            RunIdInUse: the ID belongs to a run with another plan, other inputs or another model.
+            OptionInvalid: an option is invalid.
+            ToolsUnreadable: an object among the tools is not a tool.
+            TurnNotTaken: the session does not accept the turn.
+        """
+        services = self.services
+        read = read_plan_to_repair if options.get("repair") else read_plan
+        written = await asyncio.to_thread(read, plan)
+        request = PlanStart(written, inputs or {}, options)
+        toolset = await self._tools.toolset([*tools, *tools_of(plan)])
+        prepare = partial(self._prepared, request, toolset)
+        if (name := options.get("session")) is not None:
+            title = f"(the plan {written.title})" if written.title else ""
+            return await self._start_turn(name, title, prepare, run_id=run_id)
+        try:
+            start = await prepare(None)
+        except PlanInvalid as invalid:
+            return self.get_run((await self._existing(request, toolset, invalid, run_id=run_id)).workflow_id)
+        started = await services.runs.start(replace(start, workflow_id=run_id))
+        return self.get_run(started.workflow_id)
+
+    async def ask(
+        self,
+        text: str,
+        *,
+        run_id: str | None = None,
+        tools: Sequence[ToolSource] = (),
+        **options: Unpack[AskOptions],
+    ) -> Run:
+        """Start a run of a request in natural language: a model writes its plan, and its output is the answer.
+
+        Args:
+            run_id, tools: as in `start`.
+
+        Raises:
+            GoalRefused: the request cannot be planned.
+            RunIdInUse, OptionInvalid, ToolsUnreadable, TurnNotTaken: as in `start`.
+        """
+        services = self.services
+        toolset = await self._tools.toolset(tools)
+        request = AskStart(text, options)
+
+        async def prepare(session: SessionState | None) -> StartRequest:
+            return await asyncio.to_thread(prepare_ask, request, toolset, session)
+
+        if (name := options.get("session")) is not None:
+            return await self._start_turn(name, text, prepare, run_id=run_id)
+        started = await services.runs.start(replace(await prepare(None), workflow_id=run_id))
+        return self.get_run(started.workflow_id)
+
+    def get_run(self, run_id: str) -> Run:
+        """Return the handle of a run; its methods raise `RunNotFound` if there is no such run."""
+        return Run(self.services, run_id)
+
+    async def list_runs(
+        self,
+        *,
+        limit: int = 100,
+        status: str | None = None,
+        title: str | None = None,
+        since: datetime | timedelta | str | None = None,
+        tags: Mapping[str, str] | None = None,
+        session: str | None = None,
+    ) -> list[RunSummary]:
+        """List the newest runs, without the sub-plans of others.
+
+        Args:
+            status: `running`, `waiting`, `paused`, `completed`, `completed_with_failures`, `failed` or `cancelled`.
+            title: text in the title or the ID, in upper or lower case.
+            since: start time; a duration such as `2h` is counted back from now.
+            tags: tags that a run must have.
+            session: name of the session.
+        """
+        wanted = RunFilter(status=status, text=title, since=_start_time(since), tags=tags or {}, session=session)
+        return await self.services.runs.list_runs(limit=limit, wanted=wanted)
+
+    async def inbox(
+        self, *, assignee: str | None = None, type: str | None = None, older_than: Duration | None = None
+    ) -> list[FeedbackRequest]:
+        """List the open feedback requests of all runs, the oldest first.
+
+        Args:
+            assignee: only requests to this person; `anyone` for requests without an assignee.
+            type: only requests of this type, such as `APPROVAL`.
+            older_than: only requests that are open for longer.
+        """
+        until = None if older_than is None else time.time() - duration_s("older_than", older_than)
+        return [
+            request_of_inbox(request, self.get_run(str(request.document["workflow_id"])))
+            for request in await self.services.runs.people.inbox()
+            if assignee in (None, request.assignee or "anyone")
+            and type in (None, request.document["type"])
+            and (until is None or seconds_of(request.document["opened_at"]) <= until)
+        ]
+
+    def session(self, name: str) -> Session:
+        """Return the handle of a session; its first turn creates it.
+
+        Raises:
+            SessionNameInvalid: no session can have this name.
+        """
+        return Session(self, session_name(name))
+
+    @contextmanager
+    def serving(self, toolset: Toolset) -> Iterator[None]:
+        """Compile plans against the tools of a worker while the block lasts; `Worker` calls it."""
+        with self._tools.serving(toolset):
+            yield
+
+    async def worker_connection(self) -> TemporalClient:
+        """Return a client for a worker: the SDK allows one worker for each connection and task queue."""
+        return self.temporal if not self._tools.serving_count else await separate_client(self.temporal)
+
+    async def _prepared(self, request: PlanStart, toolset: Toolset, session: SessionState | None) -> StartRequest:
+        context = {**(session.names if session is not None else {}), **request.options.get("context", {})}
+        compiled = await self._tools.compiled(
+            lambda tools: prepare_start(request, tools, session), toolset, request.plan.document, context=context
+        )
+        return replace(compiled, tools=toolset.references)
+
+    async def _existing(
+        self, request: PlanStart, toolset: Toolset, invalid: PlanInvalid, *, run_id: str | None
+    ) -> Started:
+        """Find the run of a plan whose tools have been renamed or removed since it started.
+
+        Raises:
+            PlanInvalid: there is no such run.
+        """
+        if run_id is None or any(problem.code not in _MISSING_TOOLS for problem in invalid.problems):
+            raise invalid
+        try:
+            start = prepare_start(replace(request, allow_unknown_tools=True), toolset.declarations())
+            found = await self.services.runs.find(replace(start, workflow_id=run_id))
+        except (PlanInvalid, RunIdInUse):
+            raise invalid from None
+        if found is None:
+            raise invalid
+        return found
+
+    async def _start_turn(
+        self,
+        name: str,
+        request: str,
+        prepare: Callable[[SessionState], Awaitable[StartRequest]],
+        *,
+        run_id: str | None,
+    ) -> Run:
+        services = self.services
+        turn = SessionTurn(session_name(name), request, prepare)
+        started, _ = await start_turn(turn, services.runs, services.sessions, run=run_id, busy=_wait)
+        return self.get_run(started.workflow_id)
+
+
+class Connecting:
+    """A client that is being connected: `await` it, or use it in `async with`, which closes the client."""
+
+    def __init__(self, open_client: Callable[[], Awaitable[Client]]) -> None:
+        self._open = open_client
+        self._client: Client | None = None
+
+    def __await__(self) -> Generator[Any, None, Client]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Client:
+        self._client = await self._open()
+        return self._client
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+
+_MISSING_TOOLS = ("unknown_tool", "unknown_agent")
+
+
+def tools_of(plan: PlanSource) -> Sequence[ToolSource]:
+    """Return the tools that a plan built in Python was given."""
+    found = getattr(plan, "tools", ())
+    return list(found.values()) if isinstance(found, Mapping) else list(found)
+
+
+def _wait(_: Turn) -> None:
+    """Wait for the turn that is running in a session."""
+
+
+def _current_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _start_time(since: datetime | timedelta | str | None) -> float | None:
+    if since is None:
+        return None
+    if isinstance(since, datetime):
+        return since.timestamp()
+    return time.time() - duration_s("since", since)

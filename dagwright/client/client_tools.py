@@ -1,0 +1,109 @@
+"""Tools that one client compiles plans against: built in, of its open workers, passed, or published by others."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from dagwright.client.services import Services
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.server.retained import claim_store
+from dagwright.server.store_notes import check_store
+from dagwright.tools import ToolsUnreadable
+from dagwright.toolset.file_protection import record_protected
+from dagwright.toolset.given_tools import ToolSource, read_given
+from dagwright.toolset.tool_directory import names_unknown_tools, published_tools
+from dagwright.toolset.toolset import Toolset, load_toolset, merged_toolset
+
+Prepared = TypeVar("Prepared")
+Tools = Mapping[str, ToolDeclaration]
+
+
+class ClientTools:
+    """Tools of one client; nothing is loaded before the first run is started."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._base: Toolset | None = None
+        self._served: list[Toolset] = []
+        self._loading = asyncio.Lock()
+
+    @property
+    def serving_count(self) -> int:
+        """How many workers of the client are open."""
+        return len(self._served)
+
+    @contextmanager
+    def serving(self, toolset: Toolset) -> Iterator[None]:
+        """Compile plans against the tools of a worker for as long as the block lasts.
+
+        Raises:
+            ToolsUnreadable: another open worker has a different tool of the same name.
+        """
+        for spec in toolset.own:
+            for other in self._served:
+                # One function may be served on several queues.
+                if (known := other.own.get(spec.name)) is not None and known.version != spec.version:
+                    raise ToolsUnreadable(f"Two tools are called {spec.name!r}: another worker of this client has one")
+        self._served.append(toolset)
+        try:
+            yield
+        finally:
+            self._served.remove(toolset)
+
+    async def toolset(self, tools: Sequence[ToolSource] = ()) -> Toolset:
+        """Return the tools that are known here.
+
+        Args:
+            tools: served by other processes; their declarations are all that is needed.
+
+        Raises:
+            ToolsUnreadable: a tool cannot be used.
+            OtherStore: the workers use another payload store.
+        """
+        base = await self._loaded()
+        passed = [await self._load(tools)] if tools else []
+        return merged_toolset(base, [*passed, *self._served])
+
+    async def compiled(
+        self, compile_with: Callable[[Tools], Prepared], toolset: Toolset, plan: Any, *, context: Mapping[str, Any]
+    ) -> Prepared:
+        """Compile a plan; if it names unknown tools, also with those that workers elsewhere have published.
+
+        Args:
+            compile_with: compiles the plan against tools; it runs in a thread.
+            plan: as it was written.
+
+        Raises:
+            PlanInvalid: the plan is invalid.
+        """
+        tools = toolset.declarations()
+        try:
+            return await asyncio.to_thread(compile_with, tools)
+        except PlanInvalid as invalid:
+            if not names_unknown_tools(invalid):
+                raise
+            task_queue = self._services.settings.task_queue
+            try:
+                found = await published_tools(plan, tools, self._services.store, task_queue=task_queue, context=context)
+            except PlanInvalid:
+                raise invalid from None
+            if not found:
+                raise
+        return await asyncio.to_thread(compile_with, {**tools, **found})
+
+    async def _loaded(self) -> Toolset:
+        async with self._loading:
+            if self._base is None:
+                services = self._services
+                toolset = await self._load(())
+                record_protected(services.settings, toolset.environment.protected)
+                client = services.connection.client
+                await check_store(client, services.store, task_queue=services.settings.task_queue)
+                await claim_store(services.store, client)
+                self._base = toolset
+            return self._base
+
+    async def _load(self, tools: Sequence[ToolSource]) -> Toolset:
+        return await asyncio.to_thread(load_toolset, self._services.settings, given=read_given(tools))

@@ -1,0 +1,192 @@
+"""Options of runs as Python programs write them, checked and converted to what a run is started with."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypedDict
+
+from dagwright.client.requests import AnyProfile
+from dagwright.client.starts import NO_EXTRAS, RunOptions
+from dagwright.core.errors import DagwrightError
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.policy import Policy, policy_from_json
+from dagwright.core.model.times import LONGEST, parse_duration
+from dagwright.dialects.reading import read_plan_file
+from dagwright.features.budgets.budget import budget_of_options, options_to_json
+from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
+from dagwright.planning.rounds.rounds import Synthesis
+from dagwright.protocol.run_labels import checked_tags
+
+Duration = timedelta | float | str
+"""A timedelta, seconds, or a text such as `30s` or `2h`."""
+ModelOption = str | Mapping[str, Any]
+"""Name of a model, or an object with `model`, `temperature`, `max_tokens`, `top_p`, `seed`, `reasoning_effort`."""
+PolicyOption = Mapping[str, Any] | str | Path
+"""A policy, or the YAML or JSON file that holds one."""
+
+
+class OptionInvalid(DagwrightError, ValueError):
+    """An option of a run is invalid; the message names the option and what it takes."""
+
+
+class RunSettings(TypedDict, total=False):
+    """Options that runs of plans and of requests share.
+
+    Args:
+        timeout: of the whole run.
+        policy: which calls require approval.
+        budget: limits of the run: some of `tokens`, `money`, `calls`, `nodes` and `time`; with `on_limit`: `finish`
+            the run ends at a limit, with `ask` (the default) it requests more.
+        model: model of the run; the default is that of the worker's settings.
+        tags: key -> value, by which lists of runs are filtered.
+        session: name of the session whose turn the run is; it starts as soon as the session is idle.
+        approve_plan: request approval of the plan before it runs.
+        compensate: undo completed calls, the last one first, if the run does not complete.
+        interactive: whether the run may request feedback; true by default.
+        title: of the run in lists, if the plan has none.
+    """
+
+    timeout: Duration
+    policy: PolicyOption
+    budget: Mapping[str, Any]
+    model: ModelOption
+    tags: Mapping[str, str]
+    session: str
+    approve_plan: bool
+    compensate: bool
+    interactive: bool
+    title: str
+
+
+class StartOptions(RunSettings, total=False):
+    """Options of a run of a plan.
+
+    Args:
+        dialect: of the plan; detected by default.
+        context: values of the names that the plan reads as `@name`.
+        repair: repair a plan that a model wrote: code fences, prose and slips of syntax.
+        request_inputs: start the run without its missing inputs and request them as feedback.
+    """
+
+    dialect: str
+    context: Mapping[str, str]
+    repair: bool
+    request_inputs: bool
+
+
+class AskOptions(RunSettings, total=False):
+    """Options of a request in natural language.
+
+    Args:
+        profile: what the model writes: `plan` (the default), `intents` or `rounds`.
+        max_repairs: how often the model may repair an invalid plan.
+        max_replans: how often the model may plan again after a plan has run.
+        max_rounds, worker_timeout, synthesis: of the profile `rounds`.
+        context: of the profile `intents`: name -> `{"id", "name", "kind"}`.
+        confidence: of the profile `intents`, 0 to 1: below it the run requests approval.
+        plan_only: end with the plan and do not run it.
+        output_schema: JSON Schema of the answer.
+    """
+
+    profile: AnyProfile
+    max_repairs: int
+    max_replans: int
+    max_rounds: int
+    worker_timeout: Duration
+    synthesis: Synthesis
+    context: Mapping[str, Mapping[str, Any]]
+    confidence: float
+    plan_only: bool
+    output_schema: Mapping[str, Any]
+
+
+OF_ROUNDS: Sequence[str] = ("max_rounds", "worker_timeout", "synthesis")
+OF_INTENTS: Sequence[str] = ("context", "confidence")
+OF_PLANS: Sequence[str] = ("plan_only", "approve_plan", "max_repairs", "max_replans")
+
+
+def run_options(given: RunSettings) -> RunOptions:
+    """Return the options that a run is started with.
+
+    Raises:
+        OptionInvalid: an option is invalid.
+        TagsInvalid: a tag is invalid.
+    """
+    asks = given.get("interactive", True)
+    beside = replace(
+        NO_EXTRAS,
+        budget=_budget(given["budget"], asks=asks) if "budget" in given else None,
+        all_or_nothing=given.get("compensate", False),
+        asks=asks,
+    )
+    return RunOptions(
+        duration_s("timeout", given["timeout"]) if "timeout" in given else None,
+        _policy(given["policy"]) if "policy" in given else None,
+        beside=beside,
+        tags=checked_tags(given.get("tags", {})),
+    )
+
+
+def model_config(given: RunSettings) -> ModelConfig:
+    """Return the model config of the options.
+
+    Raises:
+        OptionInvalid: there is no such config.
+    """
+    model = given.get("model")
+    try:
+        return model_config_from_json({"model": model} if isinstance(model, str) else model or {})
+    except ValueError as error:
+        raise OptionInvalid(f"model: {error}") from None
+
+
+def duration_s(option: str, duration: Duration) -> float:
+    """Return the seconds of a duration.
+
+    Raises:
+        OptionInvalid: it is not positive, too long or not a duration.
+    """
+    try:
+        if isinstance(duration, str):
+            return parse_duration(duration).total_seconds()
+        seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    except (TypeError, ValueError) as error:
+        raise OptionInvalid(f"{option}: {error}") from None
+    if not 0 < seconds <= LONGEST.total_seconds():
+        raise OptionInvalid(f"{option} must be over 0 s and at most {LONGEST.days} days, not {duration!r:.60}")
+    return seconds
+
+
+def refuse_foreign_options(given: AskOptions) -> None:
+    """Refuse options that the profile of a request does not have.
+
+    Raises:
+        OptionInvalid: there is one; the message names the profile that has it.
+    """
+    profile = given.get("profile", "plan")
+    foreign = {
+        "plan": [*OF_ROUNDS, *OF_INTENTS],
+        "intents": [*OF_ROUNDS, "max_replans"],
+        "rounds": [*OF_INTENTS, *OF_PLANS],
+    }
+    for name in foreign.get(profile, ()):
+        if given.get(name):
+            raise OptionInvalid(f"the profile {profile!r} has no option {name!r}")
+
+
+def _budget(limits: Mapping[str, Any], *, asks: bool) -> Mapping[str, Any]:
+    on_limit = {} if asks else {"on_limit": "finish"}
+    try:
+        return options_to_json(budget_of_options({**limits, **on_limit}))
+    except (TypeError, ValueError) as error:
+        raise OptionInvalid(f"budget: {error}") from None
+
+
+def _policy(policy: PolicyOption) -> Policy:
+    try:
+        return policy_from_json(read_plan_file(Path(policy)) if isinstance(policy, str | Path) else policy)
+    except PlanInvalid as invalid:
+        raise OptionInvalid(f"policy: {invalid.problems[0].text}") from None
+    except ValueError as error:
+        raise OptionInvalid(f"policy: {error}") from None

@@ -1,0 +1,157 @@
+"""Start of a plan that a Python program passes: read, checked against tools, compiled."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from dagwright.client.options import StartOptions, model_config, run_options
+from dagwright.client.starts import StartRequest
+from dagwright.core.boundary.limits import NOTES
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.model.policy import default_policy
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.validation.checked_plan import Checked
+from dagwright.dialects.reading import inline_files, read_plan_file, read_text, read_text_file
+from dagwright.dialects.written_values import CUT_OFF, Mend, folded
+from dagwright.features.explain.plan_text import changes_of
+from dagwright.plans.preparation import (
+    check_plan,
+    check_written_plan,
+    policy_problems,
+    prepare_plan,
+    prepare_to_ask,
+    unused_inputs,
+)
+from dagwright.protocol.sessions import Session
+
+_FILE_SUFFIXES = (".yaml", ".yml", ".json", ".txt", ".plan")
+
+
+@runtime_checkable
+class PlanObject(Protocol):
+    """A plan that was built or loaded in Python."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as a JSON object."""
+        ...
+
+
+PlanSource = PlanObject | Mapping[str, Any] | str | Path
+"""A `Plan`, a JSON object, the text of a plan, or a file (a path, or a text that ends in `.yaml`, `.yml` or `.json`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPlan:
+    """A plan as it was written.
+
+    Args:
+        document: its JSON value, with the files of its sub-plans; for a plan that is to be repaired, its text.
+        title: name of its file.
+    """
+
+    document: Any
+    title: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStart:
+    """A plan and how its run is started.
+
+    Args:
+        allow_unknown_tools: enough to find a run of the plan, not to start one.
+    """
+
+    plan: WrittenPlan
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    options: StartOptions = field(default_factory=StartOptions)
+    allow_unknown_tools: bool = False
+
+
+def read_plan(plan: PlanSource) -> WrittenPlan:
+    """Read a plan; the sub-plans that it names as files are relative to its own file or to the current folder.
+
+    Raises:
+        PlanInvalid: it cannot be read.
+    """
+    if isinstance(plan, Mapping):
+        return WrittenPlan(inline_files(dict(plan), base=Path()))
+    if (file := _file_of(plan)) is not None:
+        return WrittenPlan(inline_files(read_plan_file(file), base=file.parent), file.name)
+    if isinstance(plan, str):
+        return WrittenPlan(inline_files(read_text(plan, name="the plan"), base=Path()))
+    if isinstance(plan, PlanObject):
+        return WrittenPlan(plan.to_dict())
+    message = f"a plan is a Plan, an object, a text or a file, not {type(plan).__name__}"
+    raise PlanInvalid([Problem("invalid_field", message)])
+
+
+def read_plan_to_repair(plan: PlanSource) -> WrittenPlan:
+    """Read the text of a plan that a model wrote.
+
+    Raises:
+        PlanInvalid: it cannot be read, or is not a text.
+    """
+    if (file := _file_of(plan)) is not None:
+        return WrittenPlan(read_text_file(file), file.name)
+    if isinstance(plan, str):
+        return WrittenPlan(plan)
+    message = f"repair=True repairs the text of a plan, not {type(plan).__name__}"
+    raise PlanInvalid([Problem("invalid_field", message)])
+
+
+def _file_of(plan: PlanSource) -> Path | None:
+    if isinstance(plan, Path):
+        return plan
+    is_file = isinstance(plan, str) and "\n" not in plan and plan.strip().lower().endswith(_FILE_SUFFIXES)
+    return Path(str(plan)) if is_file else None
+
+
+def prepare_start(
+    start: PlanStart, tools: Mapping[str, ToolDeclaration], session: Session | None = None
+) -> StartRequest:
+    """Check and compile a plan.
+
+    Args:
+        session: state of the session whose turn the run is.
+
+    Raises:
+        PlanInvalid: the plan or its inputs are invalid; `problems` has every problem.
+        OptionInvalid: an option is invalid.
+    """
+    given = start.options
+    options, model = run_options(given), model_config(given).to_json() or None
+    context = {name.removeprefix("@"): value for name, value in given.get("context", {}).items()}
+    known = {**(session.names if session is not None else {}), **context}
+    checked, repairs = _checked(start, tools, context=known)
+    chosen = options.policy or (session.policy if session is not None else None)
+    by_model = given.get("approve_plan", False)
+    policy = chosen or default_policy("model" if by_model else "person")
+    if problems := [*policy_problems(checked, policy), *unused_inputs(checked, start.inputs)]:
+        raise PlanInvalid(problems)
+    prepare = prepare_to_ask if given.get("request_inputs") and options.beside.asks else prepare_plan
+    compiled = prepare(checked, start.inputs)
+    notes = [repair.to_note().to_json() for repair in folded(repairs)[:NOTES]]
+    options = replace(
+        options,
+        policy=chosen,
+        needs_approval=by_model or (policy.approves_changes and changes_of(compiled) > 0),
+        beside=replace(options.beside, model=model, notes=notes),
+    )
+    # The session may change before the run starts, so only what the caller passed identifies the run.
+    source = {"plan": start.plan.document, "dialect": checked.dialect, "context": context}
+    title = given.get("title") or start.plan.title
+    return StartRequest(compiled, source, start.inputs, options, title=title)
+
+
+def _checked(
+    start: PlanStart, tools: Mapping[str, ToolDeclaration], *, context: Mapping[str, Any]
+) -> tuple[Checked, Sequence[Mend]]:
+    """Return the checked plan and its repairs."""
+    raw, dialect, any_tool = start.plan.document, start.options.get("dialect"), start.allow_unknown_tools
+    if not start.options.get("repair"):
+        return check_plan(raw, tools, dialect=dialect, context=context, any_tool=any_tool), ()
+    checked, repairs = check_written_plan(raw, tools, dialect=dialect, context=context, any_tool=any_tool)
+    if cut := [each for each in repairs if each.code == CUT_OFF]:
+        raise PlanInvalid([Problem(CUT_OFF, f"a part of the plan is missing: {cut[0].message}")])
+    return checked, repairs

@@ -1,0 +1,40 @@
+"""SIGTERM and SIGINT as an event, for a program that serves until it is stopped."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def stop_signals() -> Iterator[asyncio.Event]:
+    """Yield an event that the first SIGINT or SIGTERM sets; the next signal has its usual effect.
+
+    Outside of the main thread no signal can be handled: then only cancellation ends the wait for the event.
+    """
+    stopped = asyncio.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
+    loop = asyncio.get_running_loop()
+    usual = {number: signal.getsignal(number) for number in _SIGNALS}
+
+    def restore() -> None:
+        for number, handler in usual.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+    def stop() -> None:
+        restore()
+        stopped.set()
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield stopped
+    finally:
+        if not stopped.is_set():
+            restore()

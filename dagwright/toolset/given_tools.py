@@ -1,0 +1,122 @@
+"""Tools and agents that a Python program gives as objects: functions, modules, files and agent cards.
+
+Each function belongs to the task queue of its module, as if the module were a value of `--tools`, so a process that
+starts runs and a process that serves them use the same queue without sharing anything but the code.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from dagwright.agents import AgentCard, AgentRegistry
+from dagwright.tools import ToolRegistry, ToolSpec, ToolsUnreadable
+from dagwright.tools.references import absolute_path, agents_reference, is_path, queue_reference
+from dagwright.tools.spec import spec_of
+
+ToolSource = Callable[..., Any] | ToolSpec | ModuleType | str | Path
+"""A function decorated with `@tool`, a declared activity, a module with tools, a module name, or a file (.py with
+tools, .json with MCP servers)."""
+AgentSource = AgentCard | str | Path
+"""An agent card, or a file of agents."""
+
+_MAIN = "__main__"
+_LOADED_FILE = "dagwright_tools_"
+"""Prefix of the module names that `tools.loading` gives to files."""
+_NO_QUEUE = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenTools:
+    """Tools and agents of a program, sorted by how they are loaded.
+
+    Args:
+        functions: tools given as objects, with the module or file of each as its source.
+        references: modules, files and the chosen queue, as `load_toolset` takes them.
+        agents: cards given as objects.
+    """
+
+    functions: ToolRegistry = field(default_factory=ToolRegistry)
+    references: tuple[str, ...] = ()
+    agents: AgentRegistry = field(default_factory=AgentRegistry)
+
+    @property
+    def importable_modules(self) -> tuple[str, ...]:
+        """Names of the modules of the functions, without the main program: importing that would run it."""
+        sources = dict.fromkeys(self.functions.sources.values())
+        return tuple(source for source in sources if source != _NO_QUEUE and not is_path(source))
+
+
+def read_given(
+    tools: Sequence[ToolSource] = (), agents: Sequence[AgentSource] = (), *, task_queue: str | None = None
+) -> GivenTools:
+    """Sort the tools and agents of a program.
+
+    Args:
+        task_queue: queue that serves them; `None` is one queue for each module or file.
+
+    Raises:
+        ToolsUnreadable: an object is not a tool or an agent, or two have one name.
+    """
+    named = [str(each) for each in tools if isinstance(each, str | Path)]
+    files = [agents_reference(str(each)) for each in agents if isinstance(each, str | Path)]
+    queue = [] if task_queue is None else [queue_reference(task_queue)]
+    return GivenTools(_functions_of(tools), (*named, *files, *queue), _cards_of(agents))
+
+
+def _functions_of(tools: Sequence[ToolSource]) -> ToolRegistry:
+    specs = [spec for each in tools if not isinstance(each, str | Path) for spec in _specs_in(each)]
+    sources = {spec.name: _source_of(spec) for spec in specs}
+    try:
+        return ToolRegistry.of(*specs, sources=sources)
+    except ValueError as error:
+        raise ToolsUnreadable(str(error)) from None
+
+
+def _specs_in(given: object) -> Sequence[ToolSpec]:
+    """Return the tool that an object is, or the tools in a module.
+
+    Raises:
+        ToolsUnreadable: there is none.
+    """
+    candidates = vars(given).values() if isinstance(given, ModuleType) else [given]
+    found = [spec for spec in map(spec_of, candidates) if spec is not None]
+    if not found:
+        raise ToolsUnreadable(_not_a_tool(given))
+    return found
+
+
+def _not_a_tool(given: object) -> str:
+    name = getattr(given, "__name__", None) or repr(given)[:80]
+    if isinstance(given, ModuleType):
+        return f"the module {name} has no tool: decorate a function with @tool"
+    if inspect.isfunction(given):
+        return f"the function {name!r} is not a tool: decorate it with @tool"
+    return f"{name!r} is a {type(given).__name__}, not a tool: pass functions with @tool, modules or files"
+
+
+def _source_of(spec: ToolSpec) -> str:
+    """Return the module of a tool; its file if the module has no importable name."""
+    if spec.function is None:
+        # Another worker serves it, on the queue of its declaration.
+        return _NO_QUEUE
+    module = str(getattr(spec.function, "__module__", None) or _MAIN)
+    if module != _MAIN and not module.startswith(_LOADED_FILE):
+        return module
+    file = getattr(sys.modules.get(module), "__file__", None)
+    # A notebook has no file: its folder names the queue.
+    return str(absolute_path(file or f"{_MAIN}.py"))
+
+
+def _cards_of(agents: Sequence[AgentSource]) -> AgentRegistry:
+    cards = [each for each in agents if not isinstance(each, str | Path)]
+    for card in cards:
+        if not isinstance(card, AgentCard):
+            raise ToolsUnreadable(f"{card!r:.80} is not an agent: pass an AgentCard or a file of agents")
+    try:
+        return AgentRegistry.of(*cards)
+    except ValueError as error:
+        raise ToolsUnreadable(str(error)) from None

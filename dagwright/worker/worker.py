@@ -1,0 +1,122 @@
+"""The public `Worker`: serves runs and the tools of a Python program."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, AsyncExitStack
+from types import TracebackType
+from typing import Protocol, Self
+
+from temporalio.client import Client as TemporalClient
+
+from dagwright.core.errors import DagwrightError
+from dagwright.core.expressions.cel_program import compile_cel
+from dagwright.process.stop_signals import stop_signals
+from dagwright.settings import Settings
+from dagwright.toolset.file_protection import record_protected
+from dagwright.toolset.given_tools import AgentSource, ToolSource, read_given
+from dagwright.toolset.toolset import Toolset, load_toolset
+from dagwright.worker.serving import serving
+
+
+class WorkerClient(Protocol):
+    """What a worker needs of a `Client`."""
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of the worker."""
+        ...
+
+    async def worker_connection(self) -> TemporalClient:
+        """Return a client of Temporal's SDK that no other worker uses."""
+        ...
+
+    def serving(self, toolset: Toolset) -> AbstractContextManager[None]:
+        """Note that the tools are served while the block lasts."""
+        ...
+
+
+class Worker:
+    """Serves runs, the built-in tools and the given tools, while it is open.
+
+    Plans that its client starts meanwhile are compiled against its tools. Tools of one module share a task queue, which
+    `dagwright worker --tools MODULE` serves too; workers in several processes with different tools of one module need
+    different queues.
+
+    Args:
+        client: connected; closed after the worker.
+        tools: functions decorated with `@tool`, declared activities, modules, module names, or files (.py with tools,
+            .json with MCP servers).
+        agents: agent cards, or files of agents.
+        task_queue: queue of these tools and agents; by default one for each module or file. Runs are served on it too,
+            and on the queue of the settings.
+
+    Raises:
+        ToolsUnreadable: an object is not a tool or an agent, or two have one name.
+
+    Example:
+        async with Worker(client, tools=[stock, order]):
+            await (await client.start(plan)).result()
+
+        await Worker(client, tools=["shop.tools"]).run()    # until SIGTERM, SIGINT or cancellation
+    """
+
+    def __init__(
+        self,
+        client: WorkerClient,
+        tools: Sequence[ToolSource] = (),
+        agents: Sequence[AgentSource] = (),
+        *,
+        task_queue: str | None = None,
+    ) -> None:
+        self._client = client
+        self._settings = client.settings
+        self._given = read_given(tools, agents, task_queue=task_queue)
+        self._open: AsyncExitStack | None = None
+        self._queues: tuple[str, ...] = ()
+
+    @property
+    def task_queues(self) -> tuple[str, ...]:
+        """Task queues that the open worker serves; empty if it is not open."""
+        return self._queues
+
+    async def __aenter__(self) -> Self:
+        """Start to serve.
+
+        Raises:
+            ToolsUnreadable: a module or file cannot be loaded.
+            OtherStore: the other workers use another payload store.
+            StoreUnavailable: large values cannot be stored.
+            PricesUnreadable: the prices of models cannot be read.
+        """
+        if self._open is not None:
+            raise DagwrightError("the worker is open already")
+        toolset = await asyncio.to_thread(load_toolset, self._settings, given=self._given)
+        toolset.models.prices()
+        record_protected(self._settings, toolset.environment.protected)
+        # Here and not in the workflow task that meets the first condition: the library takes long to import.
+        await asyncio.to_thread(compile_cel, "true")
+        task_queue = self._settings.task_queue
+        async with AsyncExitStack() as stack:
+            connection = await self._client.worker_connection()
+            stack.enter_context(self._client.serving(toolset))
+            await stack.enter_async_context(serving(connection, toolset, task_queue=task_queue))
+            self._open = stack.pop_all()
+        self._queues = tuple(dict.fromkeys([task_queue, *toolset.own_queues]))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop: calls in flight get time to finish, then they are cancelled."""
+        stack, self._open, self._queues = self._open, None, ()
+        if stack is not None:
+            await stack.aclose()
+
+    async def run(self) -> None:
+        """Serve until SIGTERM, SIGINT or cancellation."""
+        with stop_signals() as stopped:
+            if self._open is not None:
+                await stopped.wait()
+                return
+            async with self:
+                await stopped.wait()
