@@ -86,12 +86,17 @@ clean: ## Remove what the other targets made; runs in .dagwright stay
 	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-lock: setup ## Write requirements/*.txt anew from requirements/*.in
-	@for name in build runtime apps dev litellm; do \
-		CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe \
-			--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras \
-			--output-file requirements/$$name.txt requirements/$$name.in || exit 1; \
-	done
+# The extra `all` names the others, which would lock the distribution itself.
+EXTRAS := $(addprefix --extra ,gateway jinja mcp openai otel postgres s3 uvloop)
+PIP_COMPILE := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras
+
+lock: setup ## Write requirements/*.txt again from pyproject.toml and requirements/*.in
+	@$(PIP_COMPILE) --output-file requirements/base.txt pyproject.toml
+	@$(PIP_COMPILE) $(EXTRAS) --output-file requirements/apps.txt pyproject.toml requirements/apps.in
+	@$(PIP_COMPILE) $(EXTRAS) --output-file requirements/dev.txt pyproject.toml requirements/dev.in
+	@$(PIP_COMPILE) --output-file requirements/build.txt requirements/build.in
+	@$(PIP_COMPILE) --output-file requirements/litellm.txt requirements/litellm.in
 
 lock-servers: setup ## Write the locks of the packages that tests run against anew (needs npm)
 	@for name in mcp_servers mcp_inspector openai_client; do \

@@ -22,6 +22,7 @@ from dagwright.core.boundary.wire import (
     ERROR_OUTCOME_UNKNOWN,
     ERROR_TOOL_PARKED,
 )
+from dagwright.core.extras import MissingExtra
 from dagwright.core.model.tools import Effects
 from dagwright.planning.model_calls.calls import Action
 from dagwright.planning.model_calls.failures import ModelFailure
@@ -90,6 +91,8 @@ class OutcomeUnknown(Exception):
     """An earlier attempt called a `write` and its worker died: the change may have been made."""
 
 
+_SENTENCES = (ToolError, MissingExtra, ModelFailure, ApplicationError, WorkerStopped, ToolParked, OutcomeUnknown)
+"""Errors whose text is a sentence for the reader, without their kind."""
 _MAY_PASS = (ToolError, ModelFailure, ApplicationError, WorkerStopped, ToolParked, OSError, httpx.HTTPError)
 
 
@@ -130,7 +133,9 @@ def posture_of(error: BaseException, effects: Effects) -> Posture:
     if isinstance(error, ApplicationError):
         return Posture(error.type or TOOL_FAILED, is_final=error.non_retryable, delay=capped(error.next_retry_delay))
     code = WORKER_STOPPED if isinstance(error, WorkerStopped) else TOOL_FAILED
-    is_final = isinstance(error, GiveUp | ValueError | TypeError | httpx.InvalidURL | httpx.UnsupportedProtocol)
+    is_final = isinstance(
+        error, GiveUp | MissingExtra | ValueError | TypeError | httpx.InvalidURL | httpx.UnsupportedProtocol
+    )
     return Posture(code, is_final=is_final or effects is Effects.WRITE)
 
 
@@ -206,10 +211,7 @@ def whole_of(error: BaseException, redaction: Redaction) -> dict[str, str] | Non
 def text_of(error: BaseException) -> str:
     """Returns what `error` says, for every error: with its kind unless the words are meant for the reader."""
     said, kind = _said(error), type(error).__name__
-    is_sentence = (
-        isinstance(error, ToolError | ModelFailure | ApplicationError | WorkerStopped | ToolParked | OutcomeUnknown)
-        or type(error) is ValueError
-    )
+    is_sentence = isinstance(error, _SENTENCES) or type(error) is ValueError
     text = said if said and is_sentence else f"{kind}: {said}" if said else kind
     # What the client of models met stands in the words of its failure already.
     cause = error.__cause__ if not isinstance(error, ModelFailure) else None

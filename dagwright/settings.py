@@ -12,9 +12,18 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal, LiteralString, TypeVar, cast
 
-from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.times import LONGEST
@@ -74,16 +83,14 @@ class SettingsError(DagwrightError):
     """The environment holds a value that can not be used; the text is one sentence naming the variable."""
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Holds every setting of a Dagwright process; frozen, so it can be handed around freely.
 
     Each field comes from the variable `DAGWRIGHT_` + its name unless it names another one; an empty variable
     counts as not set. Keyword arguments win over the environment.
     """
 
-    model_config = SettingsConfigDict(
-        env_prefix=_PREFIX, env_ignore_empty=True, extra="ignore", frozen=True, populate_by_name=True
-    )
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True, validate_default=True)
 
     state_dir: Path = Field(default=Path(".dagwright"), validate_default=True)
     """Folder of the server, the default database and payloads; absolute, by default in the current folder."""
@@ -159,6 +166,16 @@ class Settings(BaseSettings):
     """Any text turns colours off (no-color.org)."""
     cache_home: Path = Field(default=Path("~/.cache"), validate_default=True, validation_alias="XDG_CACHE_HOME")
     """The user's cache folder; the Temporal binary is kept in `dagwright/` below it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_environment(cls, given: dict[str, Any]) -> dict[str, Any]:
+        found = {
+            name: value
+            for name, field in cls.model_fields.items()
+            if name not in given and (value := os.environ.get(_variable_of(name, field)))
+        }
+        return found | given
 
     @field_validator("state_dir", "files_root", "cache_home", "plans", "prices", "api_keys")
     @classmethod
@@ -270,7 +287,7 @@ class Settings(BaseSettings):
             text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
             if name in _PLACES:
                 text = _resolved(text)
-            found[str(field.validation_alias or f"{_PREFIX}{name.upper()}")] = text
+            found[_variable_of(name, field)] = text
         return found
 
     def secret(self, name: str) -> str | None:
@@ -350,6 +367,11 @@ def _read(kind: type[SettingsKind], given: Mapping[str, Any]) -> SettingsKind:
         variable = name if name.isupper() else f"{_PREFIX}{name.upper()}"
         got = "" if first["type"] == HIDDEN_VALUE else f", got {first['input']!r}"
         raise SettingsError(f"{variable} can not be used: {first['msg']}{got}") from error
+
+
+def _variable_of(name: str, field: FieldInfo) -> str:
+    """Return the environment variable of a field."""
+    return str(field.validation_alias or f"{_PREFIX}{name.upper()}")
 
 
 def _listed_in(variable: str) -> tuple[str, ...]:

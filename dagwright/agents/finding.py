@@ -11,6 +11,7 @@ from pathlib import Path
 from dagwright.agents.classes import load_class
 from dagwright.agents.registry import AgentRegistry, AgentsUnreadable
 from dagwright.agents.tools import agent_tools
+from dagwright.core.extras import database_extra, require_extra
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.tools import AGENT_PREFIX
 from dagwright.tools.environment import ToolEnvironment
@@ -23,9 +24,14 @@ _LOG = logging.getLogger(__name__)
 
 
 def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
-    """Returns the cards that new plans get, by name; none, and a line in the log, if the database cannot be read."""
+    """Returns the cards that new plans get, by name; none, and a line in the log, if the database cannot be read.
+
+    Raises:
+        MissingExtra: the libraries that read the database are not installed.
+    """
     if not _may_have_agents(database_url):
         return ()
+    require_extra(database_extra(database_url))
     from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see above
 
     from dagwright.agents.stored import AGENTS, StoredAgents  # noqa: PLC0415 - see above
@@ -63,6 +69,7 @@ class StoredAgentTools:
 
         Raises:
             ToolsUnreadable: the database cannot be read, or the class is not there.
+            MissingExtra: the libraries that read the database are not installed.
         """
         card = self._card(name, version)
         if card is None or card.type == "llm":
@@ -73,6 +80,7 @@ class StoredAgentTools:
     def _card(self, name: str, version: str | None) -> AgentCard | None:
         if not _may_have_agents(self._database_url):
             return None
+        require_extra(database_extra(self._database_url))
         from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - see above
 
         from dagwright.agents.stored import AGENTS, StoredAgents  # noqa: PLC0415 - see above

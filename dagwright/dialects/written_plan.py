@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import JsonValue
-from rapidfuzz import fuzz, process
 
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
@@ -154,12 +153,32 @@ def _near_names(name: str, tools: Mapping[str, str]) -> list[str]:
     same = [tool for tool, other in tools.items() if other == plain]
     if same:
         return same
-    scored = process.extract(plain, tools, scorer=fuzz.ratio, limit=4)
-    near = [(score, tool) for _, score, tool in scored if score >= _CANDIDATE]
+    scored = ((_similarity(plain, other), tool) for tool, other in tools.items())
+    near = sorted(((score, tool) for score, tool in scored if score >= _CANDIDATE), key=lambda each: -each[0])[:4]
     if not near or near[0][0] < _NEAR:
         return [tool for _, tool in near] if len(near) > 1 else []
     is_clear = len(near) == 1 or near[0][0] - near[1][0] >= _CLEAR
     return [near[0][1]] if is_clear else [tool for score, tool in near if near[0][0] - score < _CLEAR]
+
+
+def _similarity(left: str, right: str) -> float:
+    """Return how similar two names are, from 0 to 100: twice their longest common subsequence over all characters.
+
+    Returns 0 without comparing them if their lengths alone make them no candidates.
+
+    Source: Hyyrö, "Bit-parallel LCS-length computation revisited" (2004).
+    """
+    total = len(left) + len(right)
+    if 200 * min(len(left), len(right)) < _CANDIDATE * total:
+        return 0.0
+    places: dict[str, int] = {}
+    for index, character in enumerate(left):
+        places[character] = places.get(character, 0) | 1 << index
+    row = mask = (1 << len(left)) - 1
+    for character in right:
+        matched = row & places.get(character, 0)
+        row = (row + matched | row - matched) & mask
+    return 200.0 * (len(left) - row.bit_count()) / total if total else 100.0
 
 
 def _plain(name: str) -> str:

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from dagwright.core.extras import MissingExtra, has_extra
 from dagwright.llm.answers import Pieces, answer_of, read_whole, usage_of
 from dagwright.llm.bodies import Prepared
 from dagwright.llm.failures import Asked, Trouble, error_of, model_failure_of
@@ -190,6 +191,10 @@ class ModelClient:
     def _prepared(self, call: ModelCall) -> Prepared:
         model = call.config.model or self._model or ""
         prepared = Prepared(call, model)
+        if not has_extra("openai"):
+            raise self._failure(
+                Trouble("answer", str(MissingExtra("openai")), error=ModelError.MODEL_MISSING), prepared
+            )
         if not model:
             raise self._failure(Trouble("answer", "no model is named", error=ModelError.MODEL_MISSING), prepared)
         if self._endpoint.lacks_key:

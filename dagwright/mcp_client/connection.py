@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from dagwright.core.expressions.references import suggestion
+from dagwright.core.extras import require_extra
 from dagwright.mcp_client.answers import failure_text, places_of, result_of
 from dagwright.mcp_client.config import ServerConfig
 from dagwright.mcp_client.listing import versions_of
@@ -128,6 +129,7 @@ class Connection:
         return await asyncio.shield(self._opening)
 
     async def _open(self) -> "Session":
+        require_extra("mcp")
         from dagwright.mcp_client.session import Session  # noqa: PLC0415 - the SDK takes over a second to import
 
         try:

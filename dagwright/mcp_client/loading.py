@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from dagwright.core.extras import require_extra
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.mcp_client.config import ServerConfig, Variables, read_servers
@@ -48,6 +49,7 @@ def load_servers(files: Sequence[Path], variables: Variables) -> ServersOfTools:
 
     Raises:
         ToolsUnreadable: a file is wrong, a server cannot be reached, or two tools have one name.
+        MissingExtra: the MCP SDK is not installed.
     """
     read = [(file, server) for file in files for server in read_servers(file, variables)]
     told = _told_by([server for _, server in read])
@@ -100,6 +102,7 @@ async def _asked(servers: Sequence[ServerConfig]) -> list[list[dict[str, Any]]]:
 
 
 async def _asked_one(server: ServerConfig) -> list[dict[str, Any]]:
+    require_extra("mcp")
     from dagwright.mcp_client.session import Session  # noqa: PLC0415 - the SDK takes over a second to import
 
     session = await Session.opened(server)

@@ -1,4 +1,4 @@
-"""The event loop of every process that serves runs: uvloop where there is one.
+"""The event loop of every process that serves runs: uvloop where the extra `uvloop` is installed.
 
 A worker spends its time on many short steps between the server and Python. On the benchmark of ordinary steps uvloop
 takes a sixth off the worker's CPU time (benchmarks/README.md); it does not exist for Windows.
@@ -27,10 +27,10 @@ memory is looked through after 5 million new ones: runs that have ended are garb
 
 def run(main: Coroutine[Any, Any, Result]) -> Result:
     """Runs `main` to its end on a new event loop, as `asyncio.run` does."""
-    if sys.platform == "win32":
+    try:
+        import uvloop  # noqa: PLC0415 - optional, and not available on Windows
+    except ModuleNotFoundError:
         return asyncio.run(main)
-    import uvloop  # noqa: PLC0415 - it cannot be installed everywhere
-
     return uvloop.run(main)
 
 

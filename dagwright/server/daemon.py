@@ -9,11 +9,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-
-import psutil
 
 from dagwright.server.locks import is_locked, is_owned, take_lock
 from dagwright.store.private_files import make_private_folder
@@ -25,6 +24,10 @@ _GRACE_S = 10.0
 """Temporal's dev server takes about 2 s to end in good order, a worker up to 10 s of its own."""
 
 _POLL_S = 0.05
+
+_SOCKET_TABLES = Path("/proc/net/tcp"), Path("/proc/net/tcp6")
+_LISTEN = "0A"
+"""State of a listening socket in those tables: `TCP_LISTEN` in Linux's `include/net/tcp_states.h`."""
 
 _LAUNCH = """
 log=$1; pid=$2; mask=$3; shift 3
@@ -84,18 +87,17 @@ class Daemon:
             return None
 
     def listens(self, port: int) -> bool:
-        """Return whether the process, or one that it started, takes connections; True where the system does not say."""
+        """Return whether the process, or a child of it, listens on a TCP port; True on systems without `/proc`."""
         pid = self.pid()
         if pid is None:
             return False
-        try:
-            process = psutil.Process(pid)
-            opened = [each.net_connections("tcp") for each in (process, *process.children(recursive=True))]
-        except psutil.AccessDenied:
+        if not _SOCKET_TABLES[0].exists():
             return True
-        except psutil.NoSuchProcess:
+        try:
+            group = os.getpgid(pid)
+        except ProcessLookupError:
             return False
-        return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for found in opened for each in found)
+        return not _listening_sockets(port).isdisjoint(_sockets_of_group(group))
 
     async def start(self, command: Sequence[str]) -> None:
         """Starts `command` in the background; its output goes to the log.
@@ -181,6 +183,23 @@ class Grip:
     def close(self) -> None:
         """Lets go; the process goes on."""
         os.close(self.descriptor)
+
+
+def _listening_sockets(port: int) -> set[str]:
+    """Return the names of the sockets that listen on a port, as the links in `/proc/PID/fd` have them."""
+    rows = (line.split() for table in _SOCKET_TABLES if table.exists() for line in table.read_text().splitlines()[1:])
+    return {f"socket:[{row[9]}]" for row in rows if row[3] == _LISTEN and row[1].endswith(f":{port:04X}")}
+
+
+def _sockets_of_group(group: int) -> Iterator[str]:
+    """Yield the names of the open files of all processes in a process group."""
+    for process in Path("/proc").glob("[0-9]*"):
+        # A process or one of its files may be gone, or belong to another user.
+        with suppress(OSError):
+            if os.getpgid(int(process.name)) == group:
+                for file in (process / "fd").iterdir():
+                    with suppress(OSError):
+                        yield str(file.readlink())
 
 
 async def _end(pid: int, is_running: Callable[[], bool], *, grace_s: float) -> None:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
+from dagwright.core.extras import require_extra
 from dagwright.store.errors import PayloadDamaged, PayloadMissing, StoreUnavailable
 from dagwright.store.location import BucketLocation
 from dagwright.store.payloads import (
@@ -270,6 +271,7 @@ class BucketStore:
     def _client(self) -> "S3Client":
         with self._opening:
             if self._opened is None:
+                require_extra("s3")
                 import boto3  # noqa: PLC0415 -- takes 0.2 s and 30 MB that a store in a folder does not need
                 from botocore.config import Config  # noqa: PLC0415
 

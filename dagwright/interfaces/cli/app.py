@@ -36,7 +36,7 @@ from dagwright.interfaces.cli.options import (
     with_queue,
 )
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.plugin_groups import PluginGroup
+from dagwright.interfaces.cli.plugin_groups import PluginGroup, program_options
 from dagwright.interfaces.cli.requests import (
     AnswerRequest,
     AppendRequest,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="dagwright",
     cls=PluginGroup,
-    help="Runs plans that must not be lost.",
+    callback=program_options,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -6,19 +6,24 @@ from the shell to its first node.
 
 import importlib
 
+from dagwright.core.extras import require_extra
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.requests import refuse_half_characters
 
 
-def call(module: str, function: str, request: object, output: Output) -> int:
+def call(module: str, function: str, request: object, output: Output, *, extra: str | None = None) -> int:
     """Loads the module of a command and calls the function in it, which returns the exit code.
 
     Args:
         module: in this package, or the full name of a module of an application.
+        extra: the extra that installs the libraries which the module imports.
 
     Raises:
         CommandRefused: a text of the request is no UTF-8.
+        MissingExtra: the extra is not installed.
     """
+    if extra is not None:
+        require_extra(extra)
     refuse_half_characters(request)
     # Tools are loaded and run in this process, and may print.
     with output.alone():

@@ -33,6 +33,7 @@ class _Answer(NamedTuple):
 
 
 _EXPECTED: Final = {
+    "dagwright.core.extras.MissingExtra": _Answer("missing_extra", ExitCode.REFUSED),
     "dagwright.core.plugins.PluginError": _Answer("bad_plugin", ExitCode.REFUSED),
     "dagwright.settings.SettingsError": _Answer("bad_usage", ExitCode.REFUSED),
     "dagwright.tools.errors.ToolsUnreadable": _Answer("unreadable", ExitCode.REFUSED),

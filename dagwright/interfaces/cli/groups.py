@@ -54,13 +54,13 @@ def add_agents(
     json: Json = False,
 ) -> int:
     """Add the agents of a file; one that has changed is a new version."""
-    return call("agents", "add", file, Output(is_json=json))
+    return call("agents", "add", file, Output(is_json=json), extra="database")
 
 
 @agents.command("list", cls=PlainHelp)
 def list_agents(*, json: Json = False, no_color: NoColor = False) -> int:
     """List the agents that were added."""
-    return call("agents", "list_agents", None, Output(is_json=json, has_color=not no_color))
+    return call("agents", "list_agents", None, Output(is_json=json, has_color=not no_color), extra="database")
 
 
 @agents.command("show", cls=PlainHelp)
@@ -70,7 +70,7 @@ def show_agent(
     json: Json = False,
 ) -> int:
     """Show the card of an agent, and its versions."""
-    return call("agents", "show", name, Output(is_json=json))
+    return call("agents", "show", name, Output(is_json=json), extra="database")
 
 
 @agents.command("remove", cls=PlainHelp)
@@ -80,7 +80,7 @@ def remove_agent(
     json: Json = False,
 ) -> int:
     """Remove an agent for new plans; runs that have its card go on with it."""
-    return call("agents", "remove", name, Output(is_json=json))
+    return call("agents", "remove", name, Output(is_json=json), extra="database")
 
 
 @agents.callback()
@@ -118,13 +118,13 @@ def add_key(
     json: Json = False,
 ) -> int:
     """Make a key of the API, and show it this once."""
-    return call("keys", "add", (owner, scopes or []), Output(is_json=json))
+    return call("keys", "add", (owner, scopes or []), Output(is_json=json), extra="gateway")
 
 
 @keys.command("list", cls=PlainHelp)
 def list_keys(*, json: Json = False, no_color: NoColor = False) -> int:
     """List the keys of the API, without their secrets."""
-    return call("keys", "list_keys", None, Output(is_json=json, has_color=not no_color))
+    return call("keys", "list_keys", None, Output(is_json=json, has_color=not no_color), extra="gateway")
 
 
 @keys.command("remove", cls=PlainHelp)
@@ -134,7 +134,7 @@ def remove_key(
     json: Json = False,
 ) -> int:
     """Remove a key of the API."""
-    return call("keys", "remove", id, Output(is_json=json))
+    return call("keys", "remove", id, Output(is_json=json), extra="gateway")
 
 
 @keys.callback()

@@ -1,5 +1,6 @@
 """Which model a command asks; refuses what would ask one of nobody, before anything starts."""
 
+from dagwright.core.extras import require_extra
 from dagwright.interfaces.cli.background import will_start_worker
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
@@ -21,9 +22,11 @@ def refuse_without_model(
 
     Raises:
         CommandRefused: no model is named, or there is no key.
+        MissingExtra: the library that calls models is not installed.
     """
     if is_detached and not will_start_worker(settings, toolset):
         return
+    require_extra("openai")
     words = "" if whose is None else f" and the agent of node {whose!r} asks one"
     wanted, status = [], "no_key"
     if model is None and toolset.models.model is None:

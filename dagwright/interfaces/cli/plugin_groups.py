@@ -1,10 +1,14 @@
-"""Command groups of plugins: a plugin is loaded only for its own command, for the list of commands, and for a typo."""
+"""The program itself: its options without a command, and the command groups of plugins.
 
-from typing import Any
+A plugin is loaded only for its own command, for the list of commands, and for a typo.
+"""
+
+from typing import Annotated, Any
 
 import typer.main
 from typer.core import TyperGroup
 
+from dagwright import __version__
 from dagwright.core.plugins import InstalledPlugin, PluginError, contributions
 
 
@@ -26,6 +30,22 @@ class PluginGroup(TyperGroup):
         command = typer.main.get_command(group)
         command.name = cmd_name
         return command
+
+
+def _show_version(is_given: bool) -> None:
+    if is_given:
+        typer.echo(f"dagwright {__version__}")
+        raise typer.Exit
+
+
+def program_options(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", "-V", is_eager=True, callback=_show_version, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """Run plans that must not be lost."""
 
 
 def _groups() -> dict[str, InstalledPlugin]:

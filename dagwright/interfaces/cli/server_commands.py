@@ -61,7 +61,7 @@ def serve(
         needs_keys=not no_keys,
         told=told,
     )
-    return call("serving", "serve", request, Output(is_json=json))
+    return call("serving", "serve", request, Output(is_json=json), extra="gateway")
 
 
 def up(
@@ -75,7 +75,7 @@ def up(
 ) -> int:
     """Start server, worker and API in the background, until `down`."""
     request = UpRequest(with_queue(tools, tools_queue), agents or [], plans, port)
-    return call("parts", "up", request, Output(is_json=json))
+    return call("parts", "up", request, Output(is_json=json), extra="gateway")
 
 
 _HOST = "127.0.0.1"
@@ -116,4 +116,4 @@ def mcp(
         is_serving=not no_worker,
         needs_keys=not no_keys,
     )
-    return call("mcp_serving", "mcp", request, Output())
+    return call("mcp_serving", "mcp", request, Output(), extra="mcp")

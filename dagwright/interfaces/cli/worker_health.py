@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import structlog
 from temporalio.client import Client
 
+from dagwright.core.extras import require_extra
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.server.pollers import is_polling
 from dagwright.settings import Settings
@@ -33,6 +34,7 @@ async def worker_health(
     if settings.health_address is None:
         yield
         return
+    require_extra("gateway")
     from dagwright.process.health import Readiness, serving_health  # noqa: PLC0415 - see above
     from dagwright.process.listening import PortTaken, address_of, opened_socket  # noqa: PLC0415 - see above
 

@@ -1,19 +1,17 @@
 """Arithmetic without surprises: exact decimals and fractions; words only as `query`, and then with a model's help.
 
-Python's own parser and simpleeval do the work; this module hands them nothing but numbers, operators and a
-few names, and bounds the size of every value on the way.
+Python's parser reads the expression. The evaluator knows numbers, operators and a few names only, and limits the size
+of every value.
 """
 
 import ast
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Context, Decimal, DecimalException
 from fractions import Fraction
 from typing import Any
-
-from simpleeval import InvalidExpression, SimpleEval  # type: ignore[import-untyped] # has no types
 
 from dagwright.tools.builtin.worded import shown, worked_out
 from dagwright.tools.spec import tool
@@ -85,10 +83,10 @@ def _exact(text: str) -> Fraction:
     cleaned = _checked_tokens(text)
     try:
         parsed = ast.parse(cleaned, mode="eval").body
-        value = _Evaluator(cleaned).eval(cleaned, previously_parsed=parsed)
+        value = _Evaluator(cleaned).value(parsed)
     except ZeroDivisionError:
         raise ValueError(f"{shown(text)} divides by zero") from None
-    except (SyntaxError, InvalidExpression, TypeError, AttributeError):
+    except (SyntaxError, TypeError):
         raise _not_arithmetic(text, "it cannot be read") from None
     except (RecursionError, MemoryError):
         raise ValueError(f"{shown(text)} is nested too deep to calculate") from None
@@ -139,15 +137,30 @@ def _checked_tokens(text: str) -> str:
     return cleaned.replace("^", "**")
 
 
-class _Evaluator(SimpleEval):  # type: ignore[misc] # simpleeval has no types
-    """simpleeval with fractions for numbers; literals are read from the text, for a float would round."""
+class _Evaluator:
+    """Evaluates a parsed expression with fractions; literals are read from the text, because a float would round."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(operators=_OPERATORS, functions=_FUNCTIONS, names=_NAMES)
         self._text = text
-        known: dict[Any, Any] = self.nodes
-        self.nodes: dict[Any, Any] = {kind: known[kind] for kind in (ast.UnaryOp, ast.BinOp, ast.Call, ast.Name)}
-        self.nodes[ast.Constant] = self._literal
+
+    def value(self, node: ast.expr) -> Any:
+        """Return the value of a node.
+
+        Raises:
+            TypeError: the node is not arithmetic, or a function does not take these arguments.
+        """
+        match node:
+            case ast.Constant():
+                return self._literal(node)
+            case ast.Name(id=name):
+                return _NAMES.get(name)
+            case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
+                return _OPERATORS[type(op)](self.value(operand))
+            case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
+                return _OPERATORS[type(op)](self.value(left), self.value(right))
+            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
+                return _FUNCTIONS[name](*map(self.value, arguments))
+        raise TypeError(f"{type(node).__name__} is not arithmetic")
 
     def _literal(self, node: ast.Constant) -> Fraction:
         number = Decimal(ast.get_source_segment(self._text, node) or "")
@@ -228,7 +241,7 @@ _NAMES = {
     "pi": Fraction("3.14159265358979323846264338327950288419716939937510"),
     "e": Fraction("2.71828182845904523536028747135266249775724709369996"),
 }
-_OPERATORS = {
+_OPERATORS: Mapping[type[ast.AST], Callable[..., Fraction]] = {
     ast.Add: _bounded(operator.add),
     ast.Sub: _bounded(operator.sub),
     ast.Mult: _bounded(operator.mul),
@@ -239,7 +252,7 @@ _OPERATORS = {
     ast.UAdd: operator.pos,
     ast.USub: operator.neg,
 }
-_FUNCTIONS = {
+_FUNCTIONS: Mapping[str, Callable[..., Fraction]] = {
     "abs": _bounded(abs),
     "ceil": _bounded(math.ceil),
     "floor": _bounded(math.floor),

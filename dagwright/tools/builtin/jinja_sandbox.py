@@ -1,0 +1,128 @@
+"""The sandbox of `render_template`: Jinja without loops of any length, growing values or access to Python.
+
+The only module that imports Jinja, which the extra `jinja` installs.
+"""
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from io import StringIO
+from typing import Any
+
+from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
+
+LOOPS_LIMIT = 3
+"""Loops inside each other."""
+RANGE_LIMIT = 1_000
+"""Numbers of one `range`."""
+SECONDS_LIMIT = 5.0
+
+_SHORT = re.compile(r"\$\{([^{}\n]*)\}")
+_DICT_METHODS = frozenset({"get", "items", "keys", "values"})
+_TEXT_METHODS = frozenset(
+    {
+        "capitalize",
+        "endswith",
+        "join",
+        "lower",
+        "lstrip",
+        "rstrip",
+        "split",
+        "splitlines",
+        "startswith",
+        "strip",
+    }
+    | {"title", "upper"}
+)
+_GROWING_FILTERS = ("batch", "center", "format", "indent", "slice", "wordwrap", "xmlattr", "pprint", "urlize")
+_REFUSED_NODES: Mapping[type[nodes.Node], str] = {
+    nodes.Macro: "macro",
+    nodes.CallBlock: "call",
+    nodes.Import: "import",
+    nodes.FromImport: "from",
+    nodes.Include: "include",
+    nodes.Extends: "extends",
+}
+
+
+def render(template: str, values: Mapping[str, Any]) -> str:
+    """Fill values into a template.
+
+    Raises:
+        ValueError: the template is invalid or not allowed, a value is missing, or the text is too long.
+    """
+    environment = _Sandbox()
+    source = _SHORT.sub(r"{{\1}}", template)
+    try:
+        _check(environment.parse(source), depth=0)
+        return _joined(environment.from_string(source).generate(values))
+    except TemplateSyntaxError as error:
+        raise ValueError(f"The template cannot be read: {error.message} (line {error.lineno})") from None
+    except (TemplateError, TypeError, ArithmeticError, LookupError, RecursionError) as error:
+        raise ValueError(f"The template cannot be filled: {error}") from None
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja without what could run long, grow or reach into Python."""
+
+    intercepted_binops = frozenset(["*", "**", "%"])
+
+    def __init__(self) -> None:
+        super().__init__(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
+        self.globals = {"range": _short_range}
+        for name in _GROWING_FILTERS:
+            del self.filters[name]
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        are_numbers = isinstance(left, int | float) and isinstance(right, int | float)
+        if not are_numbers or (operator == "**" and (abs(left) > 10**9 or abs(right) > 64)):
+            raise SecurityError(f"{operator} of these values is not allowed")
+        return super().call_binop(context, operator, left, right)
+
+    def is_safe_callable(self, obj: Any) -> bool:
+        if isinstance(obj, StrictUndefined):
+            return True  # Calling it tells which name is not there.
+        return obj is _short_range or getattr(obj, "__name__", "") in _DICT_METHODS | _TEXT_METHODS
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        # A value called `items` or `keys` counts for more than the method of that name.
+        if isinstance(obj, dict) and attribute in obj:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
+
+
+def _short_range(*bounds: int) -> range:
+    numbers = range(*bounds)
+    if len(numbers) > RANGE_LIMIT:
+        raise SecurityError(f"range has {len(numbers):,} numbers, over the limit of {RANGE_LIMIT:,}")
+    return numbers
+
+
+def _check(node: nodes.Node, *, depth: int) -> None:
+    for kind, word in _REFUSED_NODES.items():
+        if isinstance(node, kind):
+            raise ValueError(f"The template uses {{% {word} %}}, which is not allowed")
+    if isinstance(node, nodes.For):
+        depth += 1
+        if depth > LOOPS_LIMIT or node.recursive:
+            raise ValueError(f"The template has more than {LOOPS_LIMIT} loops inside each other")
+    for child in node.iter_child_nodes():
+        _check(child, depth=depth)
+
+
+def _joined(pieces: Iterable[str]) -> str:
+    end = time.monotonic() + SECONDS_LIMIT
+    # Pieces may be single characters: a list of them would have many times their size.
+    size, text = 0, StringIO()
+    for piece in pieces:
+        size += len(piece)
+        if size > BUILT_IN_RESULT_BYTES:
+            raise ValueError(f"The text is over the limit of {BUILT_IN_RESULT_BYTES:,} characters for a result")
+        if time.monotonic() > end:
+            raise ValueError(f"Filling the template takes longer than {SECONDS_LIMIT:g} s")
+        text.write(piece)
+    return text.getvalue()
