@@ -29,7 +29,7 @@ from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.times import seconds_of
 from dagwright.protocol.sessions import Session as SessionState
 from dagwright.protocol.sessions import Turn, session_name
-from dagwright.server import Connection, connection_of, open_connection, separate_client
+from dagwright.server import connection_of, open_connection, separate_client
 from dagwright.settings import Settings, load_settings
 from dagwright.toolset.given_tools import ToolSource
 from dagwright.toolset.toolset import Toolset

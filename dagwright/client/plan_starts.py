@@ -14,7 +14,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.reading import inline_files, read_plan_file, read_text, read_text_file
 from dagwright.dialects.written_values import CUT_OFF, Mend, folded
-from dagwright.features.explain.plan_text import changes_of
+from dagwright.features.feedback.plan_text import changes_of
 from dagwright.plans.preparation import (
     check_plan,
     check_written_plan,
