@@ -1,3 +1,114 @@
-"""Dagwright runs plans that must not be lost: graphs of steps, made durable by Temporal."""
+"""Dagwright runs plans that must not be lost: graphs of steps, made durable by Temporal.
+
+The names of `__all__` are the public API. They are imported when they are first used, so `import dagwright` is cheap.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dagwright.client.client import Client
+    from dagwright.client.events import RunEvent
+    from dagwright.client.feedback import FeedbackRejected
+    from dagwright.client.feedback_request import FeedbackRequest
+    from dagwright.client.results import NodeResult, RunFailed, RunResult
+    from dagwright.client.run import Run
+    from dagwright.client.run_lists import RunSummary
+    from dagwright.client.run_script import run
+    from dagwright.client.runs import RunIdInUse
+    from dagwright.client.session import Session
+    from dagwright.client.sync_client import SyncClient
+    from dagwright.core.errors import DagwrightError
+    from dagwright.core.model.errors import PlanInvalid, Problem
+    from dagwright.core.model.tools import Effects
+    from dagwright.history.run_reader import RunNotFound
+    from dagwright.plans.human_requests import ask_human
+    from dagwright.plans.plan import Plan
+    from dagwright.tools.context import ToolContext, context
+    from dagwright.tools.errors import GiveUp, RetryLater
+    from dagwright.tools.spec import declare_activity, declare_workflow, tool
+    from dagwright.worker.plugin import DagwrightPlugin
+    from dagwright.worker.worker import Worker
 
 __version__ = "0.1.0"
+
+_MODULES = {
+    "Client": "client.client",
+    "DagwrightError": "core.errors",
+    "DagwrightPlugin": "worker.plugin",
+    "Effects": "core.model.tools",
+    "FeedbackRejected": "client.feedback",
+    "FeedbackRequest": "client.feedback_request",
+    "GiveUp": "tools.errors",
+    "NodeResult": "client.results",
+    "Plan": "plans.plan",
+    "PlanInvalid": "core.model.errors",
+    "Problem": "core.model.errors",
+    "RetryLater": "tools.errors",
+    "Run": "client.run",
+    "RunEvent": "client.events",
+    "RunFailed": "client.results",
+    "RunIdInUse": "client.runs",
+    "RunNotFound": "history.run_reader",
+    "RunResult": "client.results",
+    "RunSummary": "client.run_lists",
+    "Session": "client.session",
+    "SyncClient": "client.sync_client",
+    "ToolContext": "tools.context",
+    "Worker": "worker.worker",
+    "ask_human": "plans.human_requests",
+    "context": "tools.context",
+    "declare_activity": "tools.spec",
+    "declare_workflow": "tools.spec",
+    "run": "client.run_script",
+    "tool": "tools.spec",
+}
+"""Public name -> the module below `dagwright` that defines it."""
+
+__all__ = [
+    "Client",
+    "DagwrightError",
+    "DagwrightPlugin",
+    "Effects",
+    "FeedbackRejected",
+    "FeedbackRequest",
+    "GiveUp",
+    "NodeResult",
+    "Plan",
+    "PlanInvalid",
+    "Problem",
+    "RetryLater",
+    "Run",
+    "RunEvent",
+    "RunFailed",
+    "RunIdInUse",
+    "RunNotFound",
+    "RunResult",
+    "RunSummary",
+    "Session",
+    "SyncClient",
+    "ToolContext",
+    "Worker",
+    "__version__",
+    "ask_human",
+    "context",
+    "declare_activity",
+    "declare_workflow",
+    "run",
+    "tool",
+]
+
+if not TYPE_CHECKING:
+    # Type checkers would accept every name of a module that has this function.
+    def __getattr__(name: str) -> object:
+        """Import a public name when it is first used."""
+        if name not in _MODULES:
+            raise AttributeError(f"module 'dagwright' has no attribute {name!r}")
+        found = getattr(import_module(f"dagwright.{_MODULES[name]}"), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    """List the public names beside what is loaded."""
+    return sorted({*globals(), *__all__})

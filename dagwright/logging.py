@@ -95,6 +95,19 @@ def temporal_runtime() -> Runtime:
     return Runtime(telemetry=TelemetryConfig(logging=core))
 
 
+def configure_default_logging(settings: Settings, *, level: str | None = None) -> None:
+    """Configure logging for a program that has not configured any: else the SDK writes a traceback for each failure.
+
+    Args:
+        level: lowest level, unless the settings name one.
+    """
+    if logging.getLogger().handlers or structlog.is_configured():
+        return
+    if level is not None and "log_level" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"log_level": level})
+    configure_logging(settings)
+
+
 def _renderers(settings: Settings) -> list[Processor]:
     # Tracebacks stay plain: the fancy ones print local variables, and those may hold secrets.
     if settings.log_format == "json":

@@ -77,8 +77,8 @@ async def choose_id(runs: Runs, prefix: str) -> str:
     """Returns the id of the demo that was interrupted, else a new one: the prefix with a number behind it."""
     numbers = {}
     for run in await runs.list_runs(limit=RUNS_LOOKED_AT):
-        number = run.workflow_id.removeprefix(prefix)
-        if number != run.workflow_id and number.isdecimal():
+        number = run.run_id.removeprefix(prefix)
+        if number != run.run_id and number.isdecimal():
             numbers[int(number)] = run.ended_at is not None
     newest = max(numbers, default=0)
     return f"{prefix}{newest + 1 if numbers.get(newest, True) else newest}"

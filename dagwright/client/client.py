@@ -208,7 +208,7 @@ class Client:
 
     def get_run(self, run_id: str) -> Run:
         """Return the handle of a run; its methods raise `RunNotFound` if there is no such run."""
-        return Run(self.services, run_id)
+        return Run(self.services, run_id, tools=self._tools)
 
     async def list_runs(
         self,

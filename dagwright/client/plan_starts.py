@@ -32,13 +32,19 @@ _FILE_SUFFIXES = (".yaml", ".yml", ".json", ".txt", ".plan")
 class PlanObject(Protocol):
     """A plan that was built or loaded in Python."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan as a JSON object."""
+    @property
+    def document(self) -> Any:
+        """The plan as a JSON value: an object, or what its dialect has instead."""
+        ...
+
+    @property
+    def dialect(self) -> str:
+        """Name of the dialect of the document."""
         ...
 
 
 PlanSource = PlanObject | Mapping[str, Any] | str | Path
-"""A `Plan`, a JSON object, the text of a plan, or a file (a path, or a text that ends in `.yaml`, `.yml` or `.json`)."""
+"""A `Plan`, a JSON object, the text of a plan, or a file: a path, or a text that ends as `_FILE_SUFFIXES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +54,12 @@ class WrittenPlan:
     Args:
         document: its JSON value, with the files of its sub-plans; for a plan that is to be repaired, its text.
         title: name of its file.
+        dialect: `None` detects it.
     """
 
     document: Any
     title: str | None = None
+    dialect: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,7 @@ def read_plan(plan: PlanSource) -> WrittenPlan:
     if isinstance(plan, str):
         return WrittenPlan(inline_files(read_text(plan, name="the plan"), base=Path()))
     if isinstance(plan, PlanObject):
-        return WrittenPlan(plan.to_dict())
+        return WrittenPlan(plan.document, dialect=plan.dialect)
     message = f"a plan is a Plan, an object, a text or a file, not {type(plan).__name__}"
     raise PlanInvalid([Problem("invalid_field", message)])
 
@@ -148,7 +156,8 @@ def _checked(
     start: PlanStart, tools: Mapping[str, ToolDeclaration], *, context: Mapping[str, Any]
 ) -> tuple[Checked, Sequence[Mend]]:
     """Return the checked plan and its repairs."""
-    raw, dialect, any_tool = start.plan.document, start.options.get("dialect"), start.allow_unknown_tools
+    raw, any_tool = start.plan.document, start.allow_unknown_tools
+    dialect = start.options.get("dialect") or start.plan.dialect
     if not start.options.get("repair"):
         return check_plan(raw, tools, dialect=dialect, context=context, any_tool=any_tool), ()
     checked, repairs = check_written_plan(raw, tools, dialect=dialect, context=context, any_tool=any_tool)

@@ -124,6 +124,9 @@ def _listed(function: Callable[..., Any]) -> list[inspect.Parameter]:
     for parameter in listed:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             raise TypeError(f"parameter {parameter.name!r} has no keyword; arguments of a tool come by name")
+        if parameter.annotation is parameter.empty:
+            written = f"`{parameter.name}: str`, or `{parameter.name}: Any` for any JSON value"
+            raise TypeError(f"parameter {parameter.name!r} has no type annotation; write {written}")
     return listed
 
 

@@ -10,6 +10,7 @@ from temporalio.client import Client as TemporalClient
 
 from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.cel_program import compile_cel
+from dagwright.logging import configure_default_logging
 from dagwright.process.stop_signals import stop_signals
 from dagwright.settings import Settings
 from dagwright.toolset.file_protection import record_protected
@@ -40,7 +41,8 @@ class Worker:
 
     Plans that its client starts meanwhile are compiled against its tools. Tools of one module share a task queue, which
     `dagwright worker --tools MODULE` serves too; workers in several processes with different tools of one module need
-    different queues.
+    different queues. In a program that has not configured logging, it writes log lines to stderr as
+    `DAGWRIGHT_LOG_LEVEL` and `DAGWRIGHT_LOG_FORMAT` say.
 
     Args:
         client: connected; closed after the worker.
@@ -90,6 +92,7 @@ class Worker:
         """
         if self._open is not None:
             raise DagwrightError("the worker is open already")
+        configure_default_logging(self._settings)
         toolset = await asyncio.to_thread(load_toolset, self._settings, given=self._given)
         toolset.models.prices()
         record_protected(self._settings, toolset.environment.protected)

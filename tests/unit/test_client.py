@@ -82,7 +82,7 @@ async def test_pages_list_each_run_once(wanted: RunFilter, limit: int) -> None:
     place: RunPlace | None = None
     while True:
         page, place = await runs.page_of_runs(limit=limit, wanted=wanted, after=place)
-        found += [run.workflow_id for run in page]
+        found += [run.run_id for run in page]
         assert len(page) <= limit
         if place is None:
             break
@@ -111,7 +111,7 @@ async def test_list_reads_a_few_histories_at_once(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Runs, "_summary", summary)
     found = await runs_of([_run_at(number) for number in range(100)]).list_runs(limit=50)
-    assert [run.workflow_id for run in found] == [f"run-{number}" for number in range(50)]
+    assert [run.run_id for run in found] == [f"run-{number}" for number in range(50)]
     assert most == HISTORIES_AT_ONCE
 
 
@@ -142,7 +142,7 @@ def test_filter_compares_the_memo(wanted: RunFilter, *, is_taken: bool) -> None:
 async def test_list_continues_up_to_its_limit() -> None:
     runs = runs_of([_run_at(number, **{wire.MEMO_OWNER: "ann" if number % 2 else "bob"}) for number in range(40)])
     wanted = RunFilter(owner="ann", status="completed")
-    found = [[run.workflow_id for run in await runs.list_runs(limit=limit, wanted=wanted)] for limit in (3, 50)]
+    found = [[run.run_id for run in await runs.list_runs(limit=limit, wanted=wanted)] for limit in (3, 50)]
     assert found == [["run-3", "run-9", "run-15"], [f"run-{number}" for number in range(3, 40, 6)]]
     assert await runs.open_runs_of("ann") == {f"run-{number}" for number in range(1, 40, 2)}
 

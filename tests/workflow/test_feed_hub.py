@@ -221,6 +221,6 @@ async def test_list_shows_a_run_of_many_executions_once(eager_client: Client, ea
     first = await eager_client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id).describe()
     connection = Connection(eager_client, Server("here", eager_client.namespace), frozenset())
     runs = ClientRuns(connection, task_queue=eager_runs.task_queue, store=open_store(str(tmp_path)))
-    (mine,) = [run for run in await runs.list_runs() if run.workflow_id == handle.id]
+    (mine,) = [run for run in await runs.list_runs() if run.run_id == handle.id]
     assert (mine.status, mine.nodes_done, mine.nodes_total) == ("completed", _SIZE, _SIZE)
     assert mine.started_at == pytest.approx(first.start_time.timestamp(), abs=0.01)

@@ -132,7 +132,7 @@ async def test_run_on_a_server_without_our_search_attributes_writes_none(cached_
     handle = cached_runs.client.get_workflow_handle(started.workflow_id)
     assert (await document_of(handle))["nodes"]["a"]["status"] == "completed"
     assert events_of(await handle.fetch_history(), EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES) == []
-    assert [run.status for run in await client.list_runs(limit=20) if run.workflow_id == started.workflow_id] == [
+    assert [run.status for run in await client.list_runs(limit=20) if run.run_id == started.workflow_id] == [
         "completed"
     ]
 

@@ -102,7 +102,7 @@ async def test_list_names_the_node_that_failed_inside(runs: Runs, server: LiveSe
     assert (await document_of(handle))["status"] == "failed"
     connection = Connection(runs.client, server.server, frozenset())
     client = ClientRuns(connection, task_queue=runs.task_queue, store=runs.store)
-    (listed,) = [run for run in await client.list_runs() if run.workflow_id == handle.id]
+    (listed,) = [run for run in await client.list_runs() if run.run_id == handle.id]
     assert listed.error is not None
     assert (listed.error["code"], listed.error["node"]) == ("node_failed", "n99")
 

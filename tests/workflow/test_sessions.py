@@ -377,7 +377,7 @@ async def test_list_finds_a_cancelled_run_by_its_tag_and_state(bench: SessionBen
 
     async def found(**wanted: Any) -> list[str]:
         listed = await bench.started.list_runs(wanted=RunFilter(tags={"test": unique}, **wanted))
-        return [run.workflow_id.removeprefix(f"{unique}-") for run in listed]
+        return [run.run_id.removeprefix(f"{unique}-") for run in listed]
 
     # The list is behind by a moment.
     await eventually(lambda: _is(found(status="cancelled"), ["two"]))

@@ -1,0 +1,56 @@
+"""`dagwright.run`: run one plan from a script or a notebook."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
+
+from dagwright.client.client import Client, tools_of
+from dagwright.client.options import StartOptions
+from dagwright.client.plan_starts import PlanSource
+from dagwright.client.results import RunResult
+from dagwright.logging import configure_default_logging
+from dagwright.process.loop_thread import LoopThread
+from dagwright.settings import Settings, load_settings
+from dagwright.toolset.given_tools import AgentSource, ToolSource
+from dagwright.worker.worker import Worker
+
+
+def run(  # noqa: PLR0913 - each is one part of a run, by keyword
+    plan: PlanSource,
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    tools: Sequence[ToolSource] = (),
+    agents: Sequence[AgentSource] = (),
+    run_id: str | None = None,
+    check: bool = True,
+    settings: Settings | None = None,
+    **options: Unpack[StartOptions],
+) -> RunResult:
+    """Run a plan to its end on the server that `Client.connect` finds or starts, with a worker in this process.
+
+    It blocks until the run ends, also in a notebook. On Ctrl-C the run stays where it is: the same call with its
+    `run_id` continues it.
+
+    Args:
+        plan, inputs, run_id, options: as in `Client.start`.
+        tools, agents: that the worker serves, with the tools that were added to a `Plan`; as in `Worker`.
+        check: raise if the run does not complete.
+
+    Returns:
+        The result: `.output`, `.nodes["gross"].result`.
+
+    Raises:
+        RunFailed: the run failed; `.problems` says why.
+        PlanInvalid: the plan or its inputs are invalid.
+    """
+    known = settings or load_settings()
+    # The result says what failed.
+    configure_default_logging(known, level="error")
+    served = [*tools, *tools_of(plan)]
+
+    async def run_to_end() -> RunResult:
+        async with Client.connect(settings=known) as client, Worker(client, served, agents):
+            started = await client.start(plan, inputs=inputs, run_id=run_id, **options)
+            return await started.result(check=check)
+
+    with LoopThread() as loop:
+        return loop.run(run_to_end())

@@ -1,0 +1,200 @@
+"""The synchronous client, for scripts and notebooks: the methods of `Client` and `Run`, which wait for their results.
+
+Each method runs the method of the asynchronous class on an event loop in a thread of its own. There is no other logic.
+"""
+
+import functools
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from dagwright.client.client import Client
+from dagwright.client.events import RunEvent
+from dagwright.client.plan_starts import PlanSource
+from dagwright.client.results import NodeResult
+from dagwright.client.run import Run
+from dagwright.process.loop_thread import LoopThread
+from dagwright.settings import Settings
+from dagwright.toolset.given_tools import AgentSource, ToolSource
+from dagwright.worker.worker import Worker
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+_END: Any = object()
+
+
+def _of_run(
+    method: Callable[Concatenate[Run, P], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate["SyncRun", P], Result]:
+    """Return a method of `Run` as one that waits for its result."""
+
+    def wait(self: "SyncRun", /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return self.loop.run(method(self.run, *args, **kwargs))
+
+    functools.update_wrapper(wait, method)
+    return wait
+
+
+def _of_client(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate["SyncClient", P], Result]:
+    """Return a method of `Client` as one that waits for its result."""
+
+    def wait(self: "SyncClient", /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return self.loop.run(method(self.client, *args, **kwargs))
+
+    functools.update_wrapper(wait, method)
+    return wait
+
+
+def _run_of_client(
+    method: Callable[Concatenate[Client, P], Coroutine[Any, Any, Run]],
+) -> Callable[Concatenate["SyncClient", P], "SyncRun"]:
+    """Return a method of `Client` that starts a run as one that returns a `SyncRun`."""
+
+    def wait(self: "SyncClient", /, *args: P.args, **kwargs: P.kwargs) -> SyncRun:
+        return SyncRun(self.loop, self.loop.run(method(self.client, *args, **kwargs)))
+
+    functools.update_wrapper(wait, method)
+    return wait
+
+
+def _iterate(loop: LoopThread, items: AsyncGenerator[Item, None]) -> Iterator[Item]:
+    try:
+        while (item := loop.run(_next(items))) is not _END:
+            yield item
+    finally:
+        loop.run(_close(items))
+
+
+async def _next(items: AsyncGenerator[Item, None]) -> Item:
+    return await anext(items, _END)
+
+
+async def _close(items: AsyncGenerator[Item, None]) -> None:
+    await items.aclose()
+
+
+class SyncRun:
+    """A run of a `SyncClient`: the methods of `Run`, which wait for their results."""
+
+    def __init__(self, loop: LoopThread, run: Run) -> None:
+        self.loop = loop
+        self.run = run
+
+    @property
+    def id(self) -> str:
+        """ID of the run."""
+        return self.run.id
+
+    status = _of_run(Run.status)
+    result = _of_run(Run.result)
+    snapshot = _of_run(Run.snapshot)
+    document = _of_run(Run.document)
+    node = _of_run(Run.node)
+    requests = _of_run(Run.requests)
+    feedback = _of_run(Run.feedback)
+    cancel = _of_run(Run.cancel)
+    pause = _of_run(Run.pause)
+    resume = _of_run(Run.resume)
+    cancel_node = _of_run(Run.cancel_node)
+    retry = _of_run(Run.retry)
+    set_result = _of_run(Run.set_result)
+    add_nodes = _of_run(Run.add_nodes)
+    set_limits = _of_run(Run.set_limits)
+    set_policy = _of_run(Run.set_policy)
+    preview_fork = _of_run(Run.preview_fork)
+    explain = _of_run(Run.explain)
+    lineage = _of_run(Run.lineage)
+
+    def events(self, *, after: str | None = None, text: bool = False) -> Iterator[RunEvent]:
+        """Yield the events of the run until it has ended, as `Run.events`."""
+        return _iterate(self.loop, self.run.events(after=after, text=text))
+
+    def nodes(self) -> Iterator[NodeResult]:
+        """Yield the nodes and items as they are now, as `Run.nodes`."""
+        return _iterate(self.loop, self.run.nodes())
+
+    def fork(
+        self, plan: PlanSource | None = None, *, inputs: Mapping[str, Any] | None = None, rerun: Sequence[str] = ()
+    ) -> "SyncRun":
+        """Start a new run that reuses the results that a change does not affect, as `Run.fork`."""
+        return SyncRun(self.loop, self.loop.run(self.run.fork(plan, inputs=inputs, rerun=rerun)))
+
+
+class SyncClient:
+    """A client for code without an event loop, such as scripts and notebooks: the methods of `Client`, which wait.
+
+    Answer the requests of `inbox()` with `client.get_run(request.run_id).feedback(request.id, ...)`.
+
+    Example:
+        with SyncClient.connect() as client, client.worker(tools=[stock]):
+            print(client.start(plan).result().output)
+    """
+
+    def __init__(self, loop: LoopThread, client: Client) -> None:
+        self.loop = loop
+        self.client = client
+
+    @classmethod
+    def connect(
+        cls, address: str | None = None, *, namespace: str | None = None, settings: Settings | None = None
+    ) -> Self:
+        """Connect to a server, as `Client.connect`; use it in `with`, or close it later.
+
+        Raises:
+            NoServer: no server can be reached or started.
+        """
+
+        async def connect() -> Client:
+            return await Client.connect(address, namespace=namespace, settings=settings)
+
+        loop = LoopThread()
+        try:
+            return cls(loop, loop.run(connect()))
+        except BaseException:
+            loop.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the client and its event loop."""
+        try:
+            self.loop.run(self.client.close())
+        finally:
+            self.loop.close()
+
+    @contextmanager
+    def worker(
+        self,
+        tools: Sequence[ToolSource] = (),
+        agents: Sequence[AgentSource] = (),
+        *,
+        task_queue: str | None = None,
+    ) -> Iterator[Worker]:
+        """Serve runs and tools while the block lasts, as `Worker`.
+
+        Raises:
+            ToolsUnreadable: an object is not a tool or an agent, or two have one name.
+        """
+        worker = Worker(self.client, tools, agents, task_queue=task_queue)
+        self.loop.run(worker.__aenter__())
+        try:
+            yield worker
+        finally:
+            self.loop.run(worker.__aexit__(None, None, None))
+
+    start = _run_of_client(Client.start)
+    ask = _run_of_client(Client.ask)
+    list_runs = _of_client(Client.list_runs)
+    inbox = _of_client(Client.inbox)
+
+    def get_run(self, run_id: str) -> SyncRun:
+        """Return the handle of a run; its methods raise `RunNotFound` if there is no such run."""
+        return SyncRun(self.loop, self.client.get_run(run_id))

@@ -1,0 +1,73 @@
+"""An event loop in a thread of its own, for code without an event loop and for notebooks, whose loop is running."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, Self, TypeVar
+
+from dagwright.core.errors import DagwrightError
+from dagwright.process import event_loop
+
+Result = TypeVar("Result")
+
+
+class LoopThread:
+    """Runs coroutines on an event loop in another thread and waits for their results."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="dagwright", daemon=True)
+        self._thread.start()
+        self._started.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine to its end and return its result.
+
+        On Ctrl-C the coroutine is cancelled, and `KeyboardInterrupt` is raised after it has ended.
+
+        Raises:
+            DagwrightError: the loop is closed, or the caller is in its thread, where it would wait for itself.
+        """
+        loop = self._loop
+        if loop is None or threading.current_thread() is self._thread:
+            work.close()
+            why = "it is closed" if loop is None else "this code runs in its event loop: use Client there"
+            raise DagwrightError(f"the synchronous client cannot be used here: {why}")
+        ended = threading.Event()
+
+        async def watched() -> Result:
+            try:
+                return await work
+            finally:
+                ended.set()
+
+        future = asyncio.run_coroutine_threadsafe(watched(), loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            ended.wait()
+            raise
+
+    def close(self) -> None:
+        """Stop the loop and its thread; what still runs there is cancelled."""
+        loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+
+    def _serve(self) -> None:
+        event_loop.run(self._until_stopped())
+
+    async def _until_stopped(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._started.set()
+        await self._stop.wait()
