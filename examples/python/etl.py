@@ -2,7 +2,8 @@
 
     python examples/python/etl.py [--api URL] [--database FILE] [--id RUN_ID] [--yes]
 
-Without `--api` it starts `orders_api.py`. Start it again with the same `--id` after a crash: nothing that finished is repeated.
+Without `--api` it starts `orders_api.py`. After a crash, start it again with the same `--id` and `--api`: completed
+nodes are not repeated.
 """
 
 import argparse
@@ -12,10 +13,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import httpx
+from typing_extensions import TypedDict
 
 from dagwright import Client, Effects, Plan, RetryLater, Worker, ask_human, tool
 
@@ -39,7 +42,7 @@ class Summary(TypedDict):
 def _get(url: str) -> Any:
     response = httpx.get(url, timeout=10)
     if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
-        raise RetryLater(f"{url} is busy", after_s=float(response.headers.get("Retry-After", 1)))
+        raise RetryLater(f"{url} is busy", after=timedelta(seconds=float(response.headers.get("Retry-After", "1"))))
     return response.raise_for_status().json()
 
 
@@ -88,7 +91,9 @@ def build_plan() -> Plan:
         fetch_page, for_each=pages, api=api, page=pages.item, retry={"max_attempts": 5, "first_delay": "200ms"}
     )
     ready = plan.add(clean, pages=fetched)
-    question = plan.text("Load orders of {total} in total? {refused} have no amount.", total=ready["total"], refused=ready["refused"])
+    question = plan.text(
+        "Load orders of {total} in total? {refused} have no amount.", total=ready["total"], refused=ready["refused"]
+    )
     approved = plan.add(ask_human(question, assignee="ops"), id="approve")
     plan.output = plan.add(load, database=database, orders=ready["orders"], needs=[approved])
     return plan
@@ -99,7 +104,7 @@ async def main(api: str, database: Path, *, run_id: str | None, is_approved: boo
     async with Client.connect() as client, Worker(client, tools=[list_pages, fetch_page, clean, load]):
         run = await client.start(build_plan(), inputs={"api": api, "database": str(database.resolve())}, run_id=run_id)
         async for event in run.events():
-            print(event.type, getattr(event, "node_id", None) or "")
+            print(event.type, getattr(event, "node_id", None) or "", flush=True)
             if event.type == "feedback.requested":
                 await run.feedback(event.node_id, approved=is_approved or _confirmed(event.request.prompt), by="ops")
         print(f"{(await run.result()).output} rows in {database}")

@@ -1,9 +1,9 @@
 """A FastAPI application that starts runs, streams their events and takes answers.
 
-    uvicorn --app-dir examples/python fastapi_app:app --port 8080
-    curl -X POST localhost:8080/refills -H 'Content-Type: application/json' -d '{"item": "lamp", "amount": 20}'
-    curl -N localhost:8080/refills/RUN_ID/events
-    curl -X POST localhost:8080/refills/RUN_ID/approval -H 'Content-Type: application/json' -d '{"approved": true}'
+uvicorn --app-dir examples/python fastapi_app:app --port 8080
+curl -X POST localhost:8080/refills -H 'Content-Type: application/json' -d '{"item": "lamp", "amount": 20}'
+curl -N localhost:8080/refills/RUN_ID/events
+curl -X POST localhost:8080/refills/RUN_ID/approval -H 'Content-Type: application/json' -d '{"approved": true}'
 """
 
 import json

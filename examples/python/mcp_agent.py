@@ -1,6 +1,7 @@
 """An agent that answers from the notes of an MCP server: `python examples/python/mcp_agent.py "How do I make tea?"`.
 
-With OPENAI_API_KEY or OPENAI_BASE_URL the model of DAGWRIGHT_MODEL answers; without, `mcp_agent_script.yaml` plays the model.
+With OPENAI_API_KEY or OPENAI_BASE_URL the model of DAGWRIGHT_MODEL answers; without, `mcp_agent_script.yaml` plays the
+model.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""An HTTP API with orders in pages: `python examples/python/orders_api.py` prints its address and serves until it is stopped.
+"""An HTTP API with orders in pages: `python examples/python/orders_api.py` prints its address and serves until stopped.
 
 The first request of every page gets 503 with `Retry-After`, as busy APIs answer.
 """
@@ -21,7 +21,7 @@ def orders(page: int) -> list[dict[str, str | int]]:
 class Handler(BaseHTTPRequestHandler):
     """Serves `/pages` and `/orders?page=N`."""
 
-    def do_GET(self) -> None:  # noqa: N802 - named by the base class
+    def do_GET(self) -> None:
         """Answer a GET."""
         url = urlsplit(self.path)
         if url.path == "/pages":
