@@ -1,0 +1,145 @@
+"""Extract orders from an HTTP API, clean them, and load them into SQLite once a person has approved.
+
+    python examples/python/etl.py [--api URL] [--database FILE] [--id RUN_ID] [--yes]
+
+Without `--api` it starts `orders_api.py`. After a crash, start it again with the same `--id` and `--api`: completed
+nodes are not repeated.
+"""
+
+import argparse
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+from typing_extensions import TypedDict
+
+from dagwright import Client, Effects, Plan, RetryLater, Worker, ask_human, tool
+
+
+class Order(TypedDict):
+    """An order that can be loaded."""
+
+    id: str
+    customer: str
+    cents: int
+
+
+class Summary(TypedDict):
+    """Orders that are ready to load."""
+
+    orders: list[Order]
+    total: float
+    refused: int
+
+
+def _get(url: str) -> Any:
+    response = httpx.get(url, timeout=10)
+    if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+        raise RetryLater(f"{url} is busy", after=timedelta(seconds=float(response.headers.get("Retry-After", "1"))))
+    return response.raise_for_status().json()
+
+
+@tool(effects=Effects.READ)
+def list_pages(api: str) -> list[int]:
+    """Return the numbers of the pages."""
+    pages: list[int] = _get(f"{api}/pages")["pages"]
+    return pages
+
+
+@tool(effects=Effects.READ, max_parallel=2)
+def fetch_page(api: str, page: int) -> list[dict[str, Any]]:
+    """Return the orders of a page as the API has them."""
+    found: list[dict[str, Any]] = _get(f"{api}/orders?page={page}")["orders"]
+    return found
+
+
+@tool(effects=Effects.PURE)
+def clean(pages: list[list[dict[str, Any]]]) -> Summary:
+    """Keep the orders that have an amount."""
+    every = [order for page in pages for order in page]
+    orders = [Order(id=o["id"], customer=o["customer"], cents=o["cents"]) for o in every if isinstance(o["cents"], int)]
+    return {
+        "orders": orders,
+        "total": sum(order["cents"] for order in orders) / 100,
+        "refused": len(every) - len(orders),
+    }
+
+
+@tool(effects=Effects.IDEMPOTENT)
+def load(database: str, orders: list[Order]) -> int:
+    """Write orders to SQLite; the same orders twice are the same rows."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("create table if not exists orders (id text primary key, customer text, cents integer)")
+        connection.executemany("insert or replace into orders values (:id, :customer, :cents)", orders)
+        count: int = connection.execute("select count(*) from orders").fetchone()[0]
+    return count
+
+
+def build_plan() -> Plan:
+    """Return the plan; `api` and `database` are its inputs."""
+    plan = Plan("Load orders")
+    api, database = plan.input("api", type=str), plan.input("database", type=str)
+    pages = plan.add(list_pages, api=api)
+    fetched = plan.add(
+        fetch_page, for_each=pages, api=api, page=pages.item, retry={"max_attempts": 5, "first_delay": "200ms"}
+    )
+    ready = plan.add(clean, pages=fetched)
+    question = plan.text(
+        "Load orders of {total} in total? {refused} have no amount.", total=ready["total"], refused=ready["refused"]
+    )
+    approved = plan.add(ask_human(question, assignee="ops"), id="approve")
+    plan.output = plan.add(load, database=database, orders=ready["orders"], needs=[approved])
+    return plan
+
+
+async def main(api: str, database: Path, *, run_id: str | None, is_approved: bool) -> None:
+    """Run the plan and answer its request."""
+    async with Client.connect() as client, Worker(client, tools=[list_pages, fetch_page, clean, load]):
+        run = await client.start(build_plan(), inputs={"api": api, "database": str(database.resolve())}, run_id=run_id)
+        async for event in run.events():
+            print(event.type, getattr(event, "node_id", None) or "", flush=True)
+            if event.type == "feedback.requested":
+                await run.feedback(event.node_id, approved=is_approved or _confirmed(event.request.prompt), by="ops")
+        print(f"{(await run.result()).output} rows in {database}")
+
+
+def _confirmed(prompt: str) -> bool:
+    return input(f"{prompt} [y/N] ").strip().lower() == "y"
+
+
+@contextmanager
+def serving_api() -> Iterator[str]:
+    """Serve `orders_api.py` while the block lasts and yield its address."""
+    command = [sys.executable, str(Path(__file__).with_name("orders_api.py"))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().strip()
+        finally:
+            server.terminate()
+
+
+def run_example(arguments: Sequence[str] | None = None) -> None:
+    """Run the example as the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--api", help="address of the API; by default the example starts one")
+    parser.add_argument("--database", type=Path, default=Path("orders.db"))
+    parser.add_argument("--id", help="ID of the run")
+    parser.add_argument("--yes", action="store_true", help="approve without a question")
+    options = parser.parse_args(arguments)
+    if options.api:
+        asyncio.run(main(options.api, options.database, run_id=options.id, is_approved=options.yes))
+        return
+    with serving_api() as api:
+        asyncio.run(main(api, options.database, run_id=options.id, is_approved=options.yes))
+
+
+if __name__ == "__main__":
+    run_example()

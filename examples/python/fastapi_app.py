@@ -1,0 +1,108 @@
+"""A FastAPI application that starts runs, streams their events and takes answers.
+
+uvicorn --app-dir examples/python fastapi_app:app --port 8080
+curl -X POST localhost:8080/refills -H 'Content-Type: application/json' -d '{"item": "lamp", "amount": 20}'
+curl -N localhost:8080/refills/RUN_ID/events
+curl -X POST localhost:8080/refills/RUN_ID/approval -H 'Content-Type: application/json' -d '{"approved": true}'
+"""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Header, HTTPException, Request
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+
+from dagwright import Client, DagwrightError, Effects, Plan, Run, RunNotFound, Worker, ask_human, tool
+
+
+@tool(effects=Effects.WRITE)
+def order(item: str, amount: int) -> str:
+    """Order an article."""
+    return f"ordered {amount} x {item}"
+
+
+plan = Plan("Refill")
+item, amount = plan.input("item", type=str), plan.input("amount", type=int)
+approved = plan.add(ask_human(plan.text("Order {amount} x {item}?", amount=amount, item=item)), id="approval")
+plan.output = plan.add(order, item=item, amount=amount, needs=[approved])
+
+
+class Refill(BaseModel):
+    """What to order."""
+
+    item: str
+    amount: int
+
+
+class Approval(BaseModel):
+    """The answer of a person."""
+
+    approved: bool
+    reason: str | None = None
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Connect, and serve runs, while the application runs."""
+    async with Client.connect() as client, Worker(client, tools=[order]):
+        app.state.client = client
+        yield
+
+
+app = FastAPI(title="Refills", lifespan=lifespan)
+
+
+def connected_client(request: Request) -> Client:
+    """Return the client of the application."""
+    client: Client = request.app.state.client
+    return client
+
+
+def requested_run(run_id: str, client: Annotated[Client, Depends(connected_client)]) -> Run:
+    """Return the run of the path."""
+    return client.get_run(run_id)
+
+
+@app.post("/refills", status_code=201)
+async def start(refill: Refill, client: Annotated[Client, Depends(connected_client)]) -> dict[str, str]:
+    """Start a run."""
+    run = await client.start(plan, inputs=refill.model_dump())
+    return {"run_id": run.id}
+
+
+@app.get("/refills/{run_id}")
+async def read(run: Annotated[Run, Depends(requested_run)]) -> dict[str, Any]:
+    """Return the status and output of a run."""
+    try:
+        found = await run.snapshot()
+    except RunNotFound as error:
+        raise HTTPException(404, str(error)) from None
+    return {"run_id": run.id, "status": found.status.value, "output": found.output}
+
+
+@app.get("/refills/{run_id}/events")
+async def events(
+    run: Annotated[Run, Depends(requested_run)], last_event_id: Annotated[str | None, Header()] = None
+) -> StreamingResponse:
+    """Stream the events of a run; a client that reconnects with `Last-Event-ID` misses nothing."""
+
+    async def lines() -> AsyncIterator[str]:
+        async for event in run.events(after=last_event_id):
+            yield f"id: {event.cursor}\nevent: {event.type}\ndata: {json.dumps(event.to_json())}\n\n"
+
+    return StreamingResponse(lines(), media_type="text/event-stream")
+
+
+@app.post("/refills/{run_id}/approval")
+async def approve(approval: Approval, run: Annotated[Run, Depends(requested_run)]) -> dict[str, str]:
+    """Answer the request of a run."""
+    try:
+        answer = {"reason": approval.reason} if approval.reason else {}
+        return {"message": await run.feedback("approval", approved=approval.approved, **answer)}
+    except RunNotFound as error:
+        raise HTTPException(404, str(error)) from None
+    except DagwrightError as error:
+        raise HTTPException(409, str(error)) from None

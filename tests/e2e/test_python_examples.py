@@ -1,0 +1,112 @@
+"""The examples in Python, as programs on the shared server."""
+
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.command import ROOT, CommandLine, ended, line_with
+from tests.support.eventually import eventually
+from tests.support.production import free_ports
+
+pytestmark = pytest.mark.server
+
+EXAMPLES = ROOT / "examples" / "python"
+
+
+async def test_hello(command_line: CommandLine) -> None:
+    done = await ended(await command_line.start(program=("examples/python/hello.py",)))
+    assert done.code == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "{'lamps': 4, 'order': 'ordered 20 x lamp'}",
+        "stock: completed",
+        "order: completed",
+    ]
+
+
+async def test_orders_are_loaded_once_approved_and_the_same_run_goes_to_its_end_after_a_kill(
+    command_line: CommandLine, tmp_path: Path
+) -> None:
+    api = await command_line.start(program=("examples/python/orders_api.py",))
+    assert api.stdout is not None
+    address = (await api.stdout.readline()).decode().strip()
+    database = tmp_path / "orders.db"
+    options = ("--api", address, "--database", str(database), "--id", f"etl-{tmp_path.name}")
+    first = await command_line.start(*options, program=("examples/python/etl.py",))
+    await line_with(first, "feedback.requested approve")
+    first.kill()
+    await ended(first)
+    second = await ended(await command_line.start(*options, "--yes", program=("examples/python/etl.py",)))
+    api.kill()
+    await ended(api)
+    assert (second.code, second.stdout.splitlines()[-1]) == (0, f"10 rows in {database}")
+    rows = sqlite3.connect(database).execute("select id, cents from orders order by cents limit 2").fetchall()
+    assert rows == [("o-0", 1000), ("o-1", 1250)]
+
+
+async def test_an_agent_answers_from_the_notes_of_an_mcp_server(command_line: CommandLine) -> None:
+    done = await ended(await command_line.start(program=("examples/python/mcp_agent.py",)))
+    assert done.code == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "Steep green tea at 80 degrees for two minutes (note: tea)."
+
+
+async def test_application_starts_runs_streams_their_events_and_takes_answers(command_line: CommandLine) -> None:
+    port = free_ports(1)[0]
+    options = ("--app-dir", str(EXAMPLES), "fastapi_app:app", "--port", str(port))
+    server = await command_line.start(*options, program=("-m", "uvicorn"))
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+        await eventually(lambda: _answers(http))
+        run_id = (await http.post("/refills", json={"item": "lamp", "amount": 20})).json()["run_id"]
+        cursor = await _cursor_at(http, run_id, "feedback.requested")
+        answer = {"approved": True, "reason": "low"}
+        approved = await http.post(f"/refills/{run_id}/approval", json=answer)
+        assert approved.status_code == httpx.codes.OK
+        seen = [each async for each in _events(http, run_id, after=cursor)]
+        assert [each["type"] for each in seen][-1] == "run.completed"
+        assert "feedback.requested" not in [each["type"] for each in seen]
+        status = (await http.get(f"/refills/{run_id}")).json()
+        assert status == {"run_id": run_id, "status": "completed", "output": "ordered 20 x lamp"}
+        assert (await http.post(f"/refills/{run_id}/approval", json=answer)).status_code == httpx.codes.CONFLICT
+        assert (await http.get("/refills/none")).status_code == httpx.codes.NOT_FOUND
+    server.terminate()
+    await ended(server)
+
+
+async def _answers(http: httpx.AsyncClient) -> bool:
+    with suppress(httpx.ConnectError):
+        return (await http.get("/openapi.json")).is_success
+    return False
+
+
+async def _cursor_at(http: httpx.AsyncClient, run_id: str, event: str) -> str:
+    async for each in _events(http, run_id):
+        if each["type"] == event:
+            return str(each["cursor"])
+    raise AssertionError(event)
+
+
+async def _events(http: httpx.AsyncClient, run_id: str, *, after: str | None = None) -> AsyncIterator[dict[str, Any]]:
+    headers: Mapping[str, str] = {} if after is None else {"Last-Event-ID": after}
+    async with http.stream("GET", f"/refills/{run_id}/events", headers=headers) as response:
+        async for line in response.aiter_lines():
+            if line.startswith("data: "):
+                yield json.loads(line.removeprefix("data: "))
+
+
+@pytest.mark.fresh
+async def test_notebook_runs_from_top_to_bottom(command_line: CommandLine, tmp_path: Path) -> None:
+    target = tmp_path / "notebook.ipynb"
+    options = ("execute", str(EXAMPLES / "notebook.ipynb"), "--output", str(target))
+    done = await ended(await command_line.start(*options, program=("-m", "jupyter")))
+    assert done.code == 0, done.stderr
+    cells = [cell for cell in json.loads(target.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    texts = ["".join(output["data"].get("text/plain", "")) for output in outputs if "data" in output]
+    assert texts[1:3] == ["[47.6, 368.9]", "[47.6]"]
+    drawings = [output["data"] for output in outputs if "image/svg+xml" in output.get("data", {})]
+    assert len(drawings) == 2
