@@ -44,7 +44,9 @@ def with_projections(plan: CompiledPlan) -> CompiledPlan:
     return _analyse(plan, ())[0]
 
 
-def _analyse(plan: CompiledPlan, of_output: Sequence[Projection]) -> tuple[CompiledPlan, Mapping[str, dict[Projection, None]]]:
+def _analyse(
+    plan: CompiledPlan, of_output: Sequence[Projection]
+) -> tuple[CompiledPlan, Mapping[str, dict[Projection, None]]]:
     """Return the plan with projections, and the reads of its inputs.
 
     Args:
@@ -102,7 +104,9 @@ class _Wants:
         projections = [*self.of_node.get(node.id, ())] if node.sub_plan is None else []
         if node.is_worker:
             # A worker tool returns a WorkerResult, whose outputs are the node's result, or only the outputs.
-            nested: list[Projection] = [(("outputs", *path), how) for path, how in projections if not isinstance(path, str)]
+            nested: list[Projection] = [
+                (("outputs", *path), how) for path, how in projections if not isinstance(path, str)
+            ]
             projections += [*nested, *[((name,), "value") for name in _WORKER_FIELDS]]
         return replace(node, wanted=tuple(projections)) if projections else node
 
