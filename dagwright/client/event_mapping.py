@@ -8,13 +8,16 @@ waits for a worker; they come before the durable events of a moment, and a clien
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from dagwright.client.events import (
+    AnyRunEvent,
+    ClosingType,
     FeedbackClosed,
     FeedbackRequested,
     NodeEvent,
-    RunEvent,
+    NodeEventType,
+    RunEventType,
     RunStatusEvent,
 )
 from dagwright.client.feedback_request import Answerable, request_of
@@ -111,8 +114,8 @@ def moment_at(view: RunView, snapshot: HistorySnapshot) -> EventMoment:
 class MomentEvents(NamedTuple):
     """Events of one moment, in the order in which they are reported; only `durable` ones count in a cursor."""
 
-    passing: Sequence[RunEvent]
-    durable: Sequence[RunEvent]
+    passing: Sequence[AnyRunEvent]
+    durable: Sequence[AnyRunEvent]
 
 
 class EventMapper:
@@ -186,7 +189,7 @@ class EventMapper:
                 (inf, 0, 0, "", 0), RunStatusEvent(type="run.resumed", run_id=self._run_id, status=RunStatus.RUNNING)
             )
 
-    def _of_status(self, view: RunView) -> Iterator[RunEvent]:
+    def _of_status(self, view: RunView) -> Iterator[AnyRunEvent]:
         status, before = RunStatus(view.status), self._reported.status
         self._reported.status = status
         if status is RunStatus.WAITING and before is not status:
@@ -194,12 +197,12 @@ class EventMapper:
         elif status is RunStatus.RUNNING and before is RunStatus.WAITING:
             yield RunStatusEvent(type="run.running", run_id=self._run_id, status=status)
 
-    def _end(self, view: RunView) -> RunEvent:
+    def _end(self, view: RunView) -> AnyRunEvent:
         status = RunStatus(view.status)
         error = view.unfilled_document()["error"]
         kind = "completed" if status is RunStatus.COMPLETED_WITH_FAILURES else status.value
         return RunStatusEvent(
-            type=f"run.{kind}",
+            type=cast("RunEventType", f"run.{kind}"),
             run_id=self._run_id,
             at=None if view.ended_at is None else time_of(view.ended_at),
             status=status,
@@ -237,7 +240,7 @@ class EventMapper:
         is_start = kind == "started"
         at = facts.started_at if is_start else facts.ended_at if facts.status.is_final else None
         return NodeEvent(
-            type=f"node.{kind}",
+            type=cast("NodeEventType", f"node.{kind}"),
             run_id=self._run_id,
             at=None if at is None else time_of(at),
             node_id=task,
@@ -269,7 +272,7 @@ class EventMapper:
             rank = 4 if closing.at == closing.requested_at else -1
             yield _Timed((cut_to_ms(closing.at), rank, 0, request_id, 0), self._closed(request_id, closing))
 
-    def _requested(self, request: Request) -> RunEvent:
+    def _requested(self, request: Request) -> AnyRunEvent:
         node = None if request.task in ("", BUDGET_TASK) else request.task
         document = request.to_json(self._run_id)
         return FeedbackRequested(
@@ -280,9 +283,9 @@ class EventMapper:
             request=request_of(document, self._run),
         )
 
-    def _closed(self, request_id: str, closing: Closing) -> RunEvent:
+    def _closed(self, request_id: str, closing: Closing) -> AnyRunEvent:
         return FeedbackClosed(
-            type=f"feedback.{closing.how}",
+            type=cast("ClosingType", f"feedback.{closing.how}"),
             run_id=self._run_id,
             at=time_of(closing.at),
             node_id=without_number(request_id),
@@ -292,7 +295,7 @@ class EventMapper:
             note=closing.note or None,
         )
 
-    def _of_child_requests(self, moment: EventMoment) -> Iterator[RunEvent]:
+    def _of_child_requests(self, moment: EventMoment) -> Iterator[AnyRunEvent]:
         there = {str(each["id"]): each for each in moment.requests if each["id"] not in moment.facts.open}
         for request_id, node in [*self._child_requests.items()]:
             if request_id not in there:
@@ -315,7 +318,7 @@ class _Timed(NamedTuple):
     """An event with its place among those of one moment: when, what comes first, number of the node, ID."""
 
     key: tuple[float, int, int, str, int]
-    event: RunEvent
+    event: AnyRunEvent
     is_durable: bool = True
 
 

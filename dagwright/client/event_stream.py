@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from dagwright.client.event_mapping import EventMapper, EventMoment, MomentEvents, moment_at, reported_at
-from dagwright.client.events import EventCursor, RunEvent, TextDelta
+from dagwright.client.events import AnyRunEvent, EventCursor, TextDelta
 from dagwright.client.feedback_request import Answerable
 from dagwright.client.following import RunMoment, follow, interleave
 from dagwright.client.runs import Runs
@@ -16,7 +16,7 @@ from dagwright.history.run_reader import HistorySnapshot, RunFeed, RunView
 from dagwright.history.run_subscriptions import Told
 from dagwright.history.text_stream import Piece, ToldText
 
-T = TypeVar("T", bound=RunEvent)
+T = TypeVar("T", bound=AnyRunEvent)
 _WITH_ANSWER = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
 
 
@@ -40,7 +40,7 @@ class EventStream:
         self._has_text = has_text
         self._text = ToldText(after.text)
 
-    async def events(self) -> AsyncGenerator[RunEvent, None]:
+    async def events(self) -> AsyncGenerator[AnyRunEvent, None]:
         """Yield the events until the run has ended; close the generator if it is left early.
 
         Raises:
@@ -74,13 +74,13 @@ class EventStream:
             return _as_both(moments)
         return interleave(moments, self._runs.texts.pieces(self._run_id, self._text))
 
-    async def _rest_of_moment(self, feed: RunFeed, mapper: EventMapper, place: Told) -> list[RunEvent]:
+    async def _rest_of_moment(self, feed: RunFeed, mapper: EventMapper, place: Told) -> list[AnyRunEvent]:
         """Return the events of the moment in which the client stopped, without the durable ones that it has."""
         snapshot, view = await feed.snapshot_at(place.offset), await feed.read()
         found = mapper.events(moment_at(view, snapshot), is_closed=snapshot.is_closed)
         return [*self._placed(found, place, skipped=self._cursor.count)]
 
-    def _placed(self, found: MomentEvents, place: Told, *, skipped: int = 0) -> Iterator[RunEvent]:
+    def _placed(self, found: MomentEvents, place: Told, *, skipped: int = 0) -> Iterator[AnyRunEvent]:
         """Yield the events of a moment with their cursors.
 
         Args:

@@ -82,6 +82,30 @@ def _mark_of(text: str) -> Mark:
     return Mark(unquote(node), int(length), int(check, 16))
 
 
+RunEventType = Literal[
+    "run.started",
+    "run.waiting",
+    "run.running",
+    "run.paused",
+    "run.resumed",
+    "run.completed",
+    "run.failed",
+    "run.cancelled",
+]
+NodeEventType = Literal[
+    "node.started",
+    "node.waiting",
+    "node.resumed",
+    "node.completed",
+    "node.failed",
+    "node.skipped",
+    "node.blocked",
+    "node.cancelled",
+    "node.superseded",
+]
+ClosingType = Literal["feedback.answered", "feedback.expired", "feedback.closed"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvent:
     """Something that happened in a run.
@@ -116,6 +140,7 @@ class RunStatusEvent(RunEvent):
         by: of `run.paused`, who paused it.
     """
 
+    type: RunEventType
     status: RunStatus
     title: str | None = None
     error: Problem | None = None
@@ -133,6 +158,7 @@ class NodeEvent(RunEvent):
         reason: of `node.waiting` what it waits for, of `node.cancelled` why.
     """
 
+    type: NodeEventType
     node_id: str
     status: NodeStatus
     attempts: int = 0
@@ -146,6 +172,7 @@ class NodeEvent(RunEvent):
 class FeedbackRequested(RunEvent):
     """A node or the run asks a person; `await event.request.answer(...)` answers."""
 
+    type: Literal["feedback.requested"]
     node_id: str | None
     request: FeedbackRequest
 
@@ -160,6 +187,7 @@ class FeedbackClosed(RunEvent):
         by: who answered.
     """
 
+    type: ClosingType
     node_id: str | None
     request_id: str
     answer: str | None = None
@@ -177,6 +205,7 @@ class TextDelta(RunEvent):
         starts_over: earlier pieces are not part of the answer; this is its new beginning.
     """
 
+    type: Literal["text.delta"]
     text: str
     node_id: str | None = None
     offset: int = 0
@@ -184,7 +213,6 @@ class TextDelta(RunEvent):
 
 
 AnyRunEvent = RunStatusEvent | NodeEvent | FeedbackRequested | FeedbackClosed | TextDelta
-ClosingType = Literal["feedback.answered", "feedback.expired", "feedback.closed"]
 
 
 def _json_of(value: Any) -> Any:

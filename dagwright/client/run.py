@@ -4,17 +4,18 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
-from typing import Any, Protocol, TypedDict, Unpack, runtime_checkable
+from typing import Any, TypedDict, Unpack
 
 from dagwright.client.event_stream import EventStream
-from dagwright.client.events import EventCursor, RunEvent
+from dagwright.client.events import AnyRunEvent, EventCursor
 from dagwright.client.feedback_request import Feedback, FeedbackAnswer, FeedbackRequest, request_of_inbox
 from dagwright.client.following import wait_for_end
 from dagwright.client.fork_runs import ForkWish, draft_of, start_fork
 from dagwright.client.forks import Draft, Forks
 from dagwright.client.node_view import look_at_node
+from dagwright.client.plan_starts import PlanSource, read_plan
 from dagwright.client.results import MAX_RESULT_BYTES, NodeResult, RunResult, node_of, read_nodes, read_result
+from dagwright.client.run_drawing import read_drawing
 from dagwright.client.run_reports import (
     Explanation,
     ForkPreview,
@@ -27,18 +28,9 @@ from dagwright.client.run_tools import RunTools, ToolsetSource
 from dagwright.client.services import Services
 from dagwright.client.steering import PAUSE, RESUME, Actor, Command
 from dagwright.core.model.states import RunStatus
-from dagwright.dialects.reading import inline_files, read_plan_file
 from dagwright.history.run_reader import RunClosed, RunView
+from dagwright.plans.drawing import Drawing
 from dagwright.plans.posted import PostedPlan
-
-
-@runtime_checkable
-class PlanObject(Protocol):
-    """A plan that was built in Python."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan as a JSON object."""
-        ...
 
 
 class Limits(TypedDict, total=False):
@@ -129,7 +121,7 @@ class Run:
             async for node in found:
                 yield node
 
-    async def events(self, *, after: str | None = None, text: bool = False) -> AsyncGenerator[RunEvent, None]:
+    async def events(self, *, after: str | None = None, text: bool = False) -> AsyncGenerator[AnyRunEvent, None]:
         """Yield what happens in the run until it has ended.
 
         Every event has a `cursor`. A client that reads on from there, in any process and also after the end of the
@@ -244,7 +236,7 @@ class Run:
 
     async def fork(
         self,
-        plan: PlanObject | Mapping[str, Any] | str | Path | None = None,
+        plan: PlanSource | None = None,
         *,
         inputs: Mapping[str, Any] | None = None,
         rerun: Sequence[str] = (),
@@ -268,7 +260,7 @@ class Run:
 
     async def preview_fork(
         self,
-        plan: PlanObject | Mapping[str, Any] | str | Path | None = None,
+        plan: PlanSource | None = None,
         *,
         inputs: Mapping[str, Any] | None = None,
         rerun: Sequence[str] = (),
@@ -293,6 +285,10 @@ class Run:
         """
         return lineage_of((await look_at_node(self._services.runs, self._id, node_id)).document)
 
+    async def draw(self) -> Drawing:
+        """Return the graph of the run as it is now, with states, as a drawing that notebooks show."""
+        return await read_drawing(self._services.runs, self._id)
+
     async def _view(self) -> RunView:
         return await self._services.runs.feed(self._id).read()
 
@@ -310,16 +306,12 @@ class Run:
         return await draft_of(self._id, wish, runs=runs, forks=forks, tools=known)
 
 
-def _fork_of(
-    plan: PlanObject | Mapping[str, Any] | str | Path | None, inputs: Mapping[str, Any] | None, rerun: Sequence[str]
-) -> ForkWish:
+def _fork_of(plan: PlanSource | None, inputs: Mapping[str, Any] | None, rerun: Sequence[str]) -> ForkWish:
     wish = ForkWish(inputs=inputs or {}, rerun=rerun)
     if plan is None:
         return wish
-    if isinstance(plan, Path):
-        return replace(wish, plans=(PostedPlan(inline_files(read_plan_file(plan), base=plan.parent)),))
-    written = plan.to_dict() if isinstance(plan, PlanObject) else plan
-    return replace(wish, plans=(PostedPlan(written if isinstance(written, str) else dict(written)),))
+    written = read_plan(plan)
+    return replace(wish, plans=(PostedPlan(written.document, written.dialect),))
 
 
 def _nodes_of(plan: PostedPlan) -> Sequence[Any]:

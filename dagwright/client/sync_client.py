@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from dagwright.client.client import Client
-from dagwright.client.events import RunEvent
+from dagwright.client.events import AnyRunEvent
 from dagwright.client.options import AskOptions, StartOptions
 from dagwright.client.plan_starts import PlanSource
 from dagwright.client.results import NodeResult
@@ -123,7 +123,7 @@ class SyncRun:
     explain = _of_run(Run.explain)
     lineage = _of_run(Run.lineage)
 
-    def events(self, *, after: str | None = None, text: bool = False) -> Iterator[RunEvent]:
+    def events(self, *, after: str | None = None, text: bool = False) -> Iterator[AnyRunEvent]:
         """Yield the events of the run until it has ended, as `Run.events`."""
         return _iterate(self.loop, self.run.events(after=after, text=text))
 

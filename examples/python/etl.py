@@ -104,7 +104,7 @@ async def main(api: str, database: Path, *, run_id: str | None, is_approved: boo
     async with Client.connect() as client, Worker(client, tools=[list_pages, fetch_page, clean, load]):
         run = await client.start(build_plan(), inputs={"api": api, "database": str(database.resolve())}, run_id=run_id)
         async for event in run.events():
-            print(event.type, getattr(event, "node_id", None) or "", flush=True)
+            print(event.type, getattr(event, "node_id", ""), flush=True)
             if event.type == "feedback.requested":
                 await run.feedback(event.node_id, approved=is_approved or _confirmed(event.request.prompt), by="ops")
         print(f"{(await run.result()).output} rows in {database}")

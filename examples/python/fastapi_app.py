@@ -100,9 +100,9 @@ async def events(
 async def approve(approval: Approval, run: Annotated[Run, Depends(requested_run)]) -> dict[str, str]:
     """Answer the request of a run."""
     try:
-        answer = {"reason": approval.reason} if approval.reason else {}
-        return {"message": await run.feedback("approval", approved=approval.approved, **answer)}
+        message = await run.feedback("approval", approved=approval.approved, reason=approval.reason or "")
     except RunNotFound as error:
         raise HTTPException(404, str(error)) from None
     except DagwrightError as error:
         raise HTTPException(409, str(error)) from None
+    return {"message": message}
