@@ -21,7 +21,7 @@ lamps = plan.add(stock, item="lamp", join="al")  # E: Argument "join"
 plan.add(3, item="lamp")  # E: Argument 1 to "add"
 plan.add(stock, item="lamp", on_error="skp")  # E: Argument "on_error"
 plan.step(stock)(itm="lamp")  # E: Unexpected keyword argument "itm"
-plan.step(stock)()  # E: Missing positional argument "item"
+plan.step(stock)()  # E: Too few arguments
 plan.step(order)(item="lamp", amount="many")  # E: Argument "amount"
 plan.step(order)(item="lamp", amount=plan.step(order)(item="x").value)  # E: Argument "amount"
 plan.step(order, on_error="skp")(item="lamp")  # E: No overload variant of "step"
