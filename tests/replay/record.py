@@ -17,6 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 from pydantic import SecretStr
+from temporalio.client import WorkflowHistory
 
 from dagwright.core.boundary import wire
 from dagwright.server import local
@@ -74,8 +75,12 @@ async def _record_on_server(names: Sequence[str]) -> None:
                     handle = await SCENARIOS[name](runs, bench)
                     for number, history in enumerate(await histories_of(client, handle)):
                         below = f"-{number}" if number else ""
-                        saved = {"workflow_id": history.workflow_id, "history": _anonymous(history.to_json_dict())}
-                        _save(HISTORIES / "good" / f"{name}{below}.json", saved)
+                        save_history(HISTORIES / "good" / f"{name}{below}.json", history)
+
+
+def save_history(path: Path, history: WorkflowHistory) -> None:
+    """Save a history without what tells of the machine."""
+    _save(path, {"workflow_id": history.workflow_id, "history": _anonymous(history.to_json_dict())})
 
 
 def _save(path: Path, value: Json) -> None:

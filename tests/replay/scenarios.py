@@ -14,8 +14,10 @@ from dagwright.plans import pages
 from dagwright.settings import Settings
 from tests.replay.model_scenarios import MODEL_SCENARIOS, Scenario
 from tests.support.eventually import eventually
+from tests.support.foreign import with_tools
 from tests.support.people import answer, asks, human, signal
 from tests.support.runs import Handle, Runs, document_of, serving_runs
+from tests.support.shop_worker import shop_worker
 from tests.support.tools import Bench
 
 _FAST = {"max_attempts": 3, "first_delay": "10ms"}
@@ -350,6 +352,20 @@ async def _session(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
+async def _workflow_nodes(runs: Runs, bench: Bench) -> Handle:
+    """Nodes call the workflow of another worker: one by one, for each item, and one that fails twice."""
+    nodes = [
+        {"id": "lamp", "tool": "ship", "arguments": {"item": "lamp"}},
+        {"id": "each", "tool": "ship", "for_each": ["desk", "chair"], "arguments": {"item": "{{item}}"}},
+        {"id": "lost", "tool": "try_ship", "arguments": {"item": "lamp", "fails": True}, "retry": _FAST},
+        {"id": "done", "tool": "echo", "arguments": {"as": "{{lamp.result.shipped}}"}, "depends_on": ["each"]},
+    ]
+    async with shop_worker(runs.client) as tools:
+        handle = await with_tools(runs, tools).start({"nodes": nodes})
+        await document_of(handle)
+    return handle
+
+
 SCENARIOS: dict[str, Scenario] = {
     **MODEL_SCENARIOS,
     "people": _people,
@@ -379,6 +395,7 @@ SCENARIOS: dict[str, Scenario] = {
     "session": _session,
     "undone": _undone,
     "looked_up": _looked_up,
+    "workflow_nodes": _workflow_nodes,
     "unstarted": partial(_unstarted, reads_starts=True),
     "unstarted_unread": partial(_unstarted, reads_starts=False),
 }
