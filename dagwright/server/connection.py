@@ -44,23 +44,24 @@ async def open_connection(settings: Settings) -> AsyncIterator[Connection]:
     Raises:
         NoServer: none could be had.
     """
-    async with (
-        _connected(settings) as connection,
-        traced(connection.client, endpoint=settings.otel_endpoint) as client,
-    ):
-        yield replace(connection, client=client)
-
-
-@asynccontextmanager
-async def _connected(settings: Settings) -> AsyncIterator[Connection]:
     profile = _profile()
     namespace = profile.namespace or "default"
     if profile.address is not None:
-        yield await _connect_to(profile, namespace=namespace, ui_url=settings.ui_url)
+        connection = await _connect_to(profile, namespace=namespace, ui_url=settings.ui_url)
+        async with _with_tracing(connection, settings) as with_tracing:
+            yield with_tracing
         return
     async with LocalServer(settings).hold(namespace) as server:
         client = await dial(server.address, namespace=namespace)
-        yield Connection(client, server, await register_search_attributes(client))
+        connection = Connection(client, server, await register_search_attributes(client))
+        async with _with_tracing(connection, settings) as with_tracing:
+            yield with_tracing
+
+
+@asynccontextmanager
+async def _with_tracing(connection: Connection, settings: Settings) -> AsyncIterator[Connection]:
+    async with traced(connection.client, endpoint=settings.otel_endpoint) as client:
+        yield replace(connection, client=client)
 
 
 def named_server() -> dict[str, str]:
