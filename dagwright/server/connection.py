@@ -50,24 +50,25 @@ async def open_connection(
     Raises:
         NoServer: none could be had.
     """
-    async with (
-        _connected(settings, address=address, namespace=namespace) as connection,
-        traced(connection.client, endpoint=settings.otel_endpoint) as client,
-    ):
-        yield replace(connection, client=client)
-
-
-@asynccontextmanager
-async def _connected(settings: Settings, *, address: str | None, namespace: str | None) -> AsyncIterator[Connection]:
     profile = _profile()
     namespace = namespace or profile.namespace or "default"
     profile = replace(profile, address=address or profile.address, namespace=namespace)
     if profile.address is not None:
-        yield await _connect_to(profile, namespace=namespace, ui_url=settings.ui_url)
+        connection = await _connect_to(profile, namespace=namespace, ui_url=settings.ui_url)
+        async with _with_tracing(connection, settings) as with_tracing:
+            yield with_tracing
         return
     async with LocalServer(settings).hold(namespace) as server:
         client = await dial(server.address, namespace=namespace)
-        yield Connection(client, server, await register_search_attributes(client))
+        connection = Connection(client, server, await register_search_attributes(client))
+        async with _with_tracing(connection, settings) as with_tracing:
+            yield with_tracing
+
+
+@asynccontextmanager
+async def _with_tracing(connection: Connection, settings: Settings) -> AsyncIterator[Connection]:
+    async with traced(connection.client, endpoint=settings.otel_endpoint) as client:
+        yield replace(connection, client=client)
 
 
 async def connection_of(client: Client) -> Connection:
