@@ -347,7 +347,7 @@ CLOSED = f"the MCP server 'notes': program {sys.executable} cannot be reached: C
 def test_stray_lines_of_a_server_are_reported_up_to_a_limit(tmp_path: Path, program: str, lines: list[str]) -> None:
     write_servers(tmp_path, notes={"command": sys.executable, "args": ["-c", program]})
     (tmp_path / "plan.json").write_text('{"plan": 1, "nodes": [{"id": "a", "tool": "wait"}]}', encoding="utf-8")
-    command = [forked_programs() / "python", str(_STARTER), "check", "plan.json", "--tools", "servers.json"]
+    command = [str(forked_programs() / "python"), str(_STARTER), "check", "plan.json", "--tools", "servers.json"]
     end = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert (end.returncode, end.stdout, end.stderr.splitlines()[: len(lines)]) == (2, "", lines)
     assert len(end.stderr.splitlines()) <= len(lines) + 1

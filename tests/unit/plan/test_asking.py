@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dagwright.core.expressions.compute_budget import MAX_WORK
 from dagwright.core.model import answers
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.errors import NodeError
@@ -285,7 +286,7 @@ def test_hints_and_second_answers_of_one_moment_have_their_refusals() -> None:
 def test_acts_that_make_records_again_are_refused_for_good_in_a_plan_too_large_for_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert run_state.MAX_WORK // run_state.WORK_OF_REBUILD == 150_000
+    assert MAX_WORK // run_state.WORK_OF_REBUILD == 150_000
     monkeypatch.setattr(run_state, "MAX_WORK", 1_000 * run_state.WORK_OF_REBUILD)
     scheduler = begun(CompiledPlan([CompiledNode(f"n{number}", tool="any") for number in range(1_001)]))
     started(scheduler)
