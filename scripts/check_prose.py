@@ -53,9 +53,8 @@ _WORDS: dict[str, str] = {
     r"which of them\b|that of the other\b": "repeat the noun",
 }
 _STARTS: dict[str, str] = {
-    r"(Returns|Yields|Takes|Tells|Makes|Gives|Reads|Writes|Says|Looks|Sends|Starts|Ends|Waits|Checks|Keeps) (?!of |during )": (
-        "imperative mood: Return ..."
-    ),
+    r"(Returns|Yields|Takes|Tells|Makes|Gives|Reads|Writes|Says) (?!of |during )": "imperative mood: Return ...",
+    r"(Looks|Sends|Starts|Ends|Waits|Checks|Keeps) (?!of |during )": "imperative mood: Check ...",
     r"What [a-z]": "start with a noun or an imperative",
     r"Whether (it|they|there|some) ": "Whether + name the thing",
     r"Of [a-z]+ ": "subject first",

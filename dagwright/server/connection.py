@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
-from temporalio.converter import DefaultPayloadConverter
 from temporalio.envconfig import ClientConfigProfile
 from temporalio.service import RPCError, RPCStatusCode, ServiceClient
 
 from dagwright.logging import temporal_runtime
 from dagwright.process.tracing import traced
-from dagwright.protocol.conversion import data_converter
+from dagwright.protocol.conversion import compose_converter, data_converter
 from dagwright.server.errors import NoServer
 from dagwright.server.local import LocalServer, Server, dial
 from dagwright.server.namespace import register_search_attributes
@@ -74,13 +73,14 @@ async def _with_tracing(connection: Connection, settings: Settings) -> AsyncIter
 async def connection_of(client: Client) -> Connection:
     """Return the connection of a client that the caller has connected, and closes.
 
-    A client with the SDK's default converter is used with Dagwright's; its codec stays.
+    Its data converter is composed with that of Dagwright, so its codec stays.
+
+    Raises:
+        ConverterUnusable: the data converter does not encode JSON values as `json/plain`.
     """
     config = client.config()
-    converter = client.data_converter
-    if converter.payload_converter_class is DefaultPayloadConverter:
-        config["data_converter"] = replace(data_converter, payload_codec=converter.payload_codec)
-        client = Client(**config)
+    config["data_converter"] = compose_converter(client.data_converter)
+    client = Client(**config)
     server = Server(address=client.service_client.config.target_host, namespace=client.namespace)
     return Connection(client, server, await register_search_attributes(client))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.client.events import FeedbackClosed, FeedbackRequested, NodeEvent, RunEvent, RunStatusEvent, TextDelta
+from dagwright.client.events import AnyRunEvent, FeedbackClosed, FeedbackRequested, NodeEvent, RunStatusEvent, TextDelta
 from dagwright.client.feedback import FeedbackRejected
 from dagwright.client.results import RunCancelled, RunFailed, ValueNotLoaded
 from dagwright.client.run import Run
@@ -46,11 +46,11 @@ def asks(node_id: str, kind: str = "APPROVAL", **more: Any) -> dict[str, Any]:
     return {"id": node_id, "human": {"type": kind, "prompt": "Well?", **more}}
 
 
-async def told(run: Run, *, after: str | None = None) -> list[RunEvent]:
+async def told(run: Run, *, after: str | None = None) -> list[AnyRunEvent]:
     return [event async for event in run.events(after=after)]
 
 
-def words(event: RunEvent) -> str:
+def words(event: AnyRunEvent) -> str:
     """Return an event in short: `node.completed a`."""
     match event:
         case NodeEvent():
@@ -62,7 +62,7 @@ def words(event: RunEvent) -> str:
     return event.type
 
 
-def durable_of(events: Sequence[RunEvent]) -> list[RunEvent]:
+def durable_of(events: Sequence[AnyRunEvent]) -> list[AnyRunEvent]:
     """Return the events that are never repeated after a cursor: those of the history of the run."""
     passing = ("node.waiting", "node.resumed", "run.waiting", "run.running")
     return [each for each in events if each.type not in passing]
@@ -138,7 +138,7 @@ async def test_events_go_on_from_every_cursor_without_gap_or_repetition(
         {**call("c", "plus", left=1, right=2), "depends_on": ["b"]},
     ]
     handle = await python.runs.start(plan(*nodes))
-    live: list[RunEvent] = []
+    live: list[AnyRunEvent] = []
     async for event in python.of(handle).events():
         live.append(event)
         if isinstance(event, FeedbackRequested):
@@ -178,7 +178,7 @@ async def test_events_after_the_end_can_be_read_in_steps(python: PythonRuns) -> 
     assert isinstance(whole[-1], RunStatusEvent)
     assert (whole[-1].type, whole[-1].status) == ("run.completed", RunStatus.COMPLETED_WITH_FAILURES)
     assert {words(each) for each in whole} >= {"node.failed c", "node.blocked d", "node.completed a"}
-    one_by_one: list[RunEvent] = []
+    one_by_one: list[AnyRunEvent] = []
     while not one_by_one or one_by_one[-1].type != "run.completed":
         async for event in python.of(handle).events(after=one_by_one[-1].cursor if one_by_one else None):
             one_by_one.append(event)
