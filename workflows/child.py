@@ -41,7 +41,7 @@ class PlanOptions(TypedDict, total=False):
     context: Mapping[str, Any]
     """Names of a session that the plan uses."""
     run_id: str
-    """ID of the run; by default `{workflow id}/plan-{number}`, the same in each replay."""
+    """ID of the run; by default `{workflow id}/plan-` and eight characters, the same in each replay."""
     task_queue: str
     """Queue of workers that serve plans; by default that of the workflow."""
     title: str

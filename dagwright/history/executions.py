@@ -71,8 +71,10 @@ async def _following(client: Client, workflow_id: str, run_id: str) -> str | Non
 
 def is_top_run(execution: WorkflowExecution) -> bool:
     """Return whether a run is not a sub-plan: it has no parent, or its parent is a session or a workflow of a user."""
+    if execution.parent_id is None:
+        return True
     memo = execution.raw_info.memo.fields
-    return execution.parent_id is None or wire.MEMO_SESSION in memo or wire.MEMO_CALLER in memo
+    return wire.MEMO_SESSION in memo or wire.MEMO_CALLER in memo
 
 
 def run_above(execution: WorkflowExecution) -> str | None:

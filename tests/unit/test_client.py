@@ -24,6 +24,7 @@ from dagwright.client.run_lists import RunFilter, RunPlace, RunSummary, owner_in
 from dagwright.client.runs import Runs
 from dagwright.core.boundary import wire
 from dagwright.history.closing_event import read_recorded_document
+from dagwright.protocol.conversion import data_converter
 from dagwright.server import Connection, Server
 from dagwright.store import open_store
 
@@ -218,7 +219,12 @@ def _client(history: FakeHistory) -> Client:
     service = SimpleNamespace(get_workflow_execution_history_reverse=history.read)
     # A handle that reads no history: the whole one must not be needed.
     handle = SimpleNamespace(describe=describe)
-    made = SimpleNamespace(namespace="default", workflow_service=service, get_workflow_handle=lambda *_, **__: handle)
+    made = SimpleNamespace(
+        namespace="default",
+        data_converter=data_converter,
+        workflow_service=service,
+        get_workflow_handle=lambda *_, **__: handle,
+    )
     return cast(Client, made)
 
 

@@ -99,6 +99,7 @@ class _Namespace:
         return SimpleNamespace(
             id=workflow_id,
             parent_id=parent,
+            raw_info=SimpleNamespace(memo=SimpleNamespace(fields={})),
             root_id=root,
             memo=memo,
             typed_search_attributes=TypedSearchAttributes([waiting]),
