@@ -39,7 +39,7 @@ async def gateway(folder: Path, answer: Any) -> AsyncIterator[tuple[httpx.AsyncC
     async with ModelServer(answer) as models:
         key = SecretStr("key")
         address = {"openai_base_url": models.base_url, "openai_api_key": key, "api_origins": PAGE}
-        settings = Settings(state_dir=folder, model="small", **address)  # type: ignore[arg-type] # texts and a key
+        settings = Settings(state_dir=folder, model="small", **address)
         connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
         listener = opened_socket("127.0.0.1", 0)
         url = address_of(listener)
