@@ -94,18 +94,20 @@ async def test_detached_run_ends_in_the_background_until_down(
     left = await own_commands_without_server("run", plan, "--id", "left", "--detach", "--tools", "marking.py", "--json")
     assert (left.code, left.document["workflow_id"], left.document["ok"]) == (0, "left", True)
 
+    # The first command and the worker that it starts are new interpreters; these need not be.
+    forked = CommandLine(tmp_path, own_commands_without_server.environment)
     await eventually((tmp_path / "marks.txt").exists)
-    watched = await own_commands_without_server("watch", "left", "--no-serve", "--json")
+    watched = await forked("watch", "left", "--no-serve", "--json")
     assert (watched.code, watched.document["output"], watched.stderr) == (0, {"only": "only"}, "")
 
     # Any process will do for the search server: what it is asked is told by the tests that need a real one.
     search = Daemon(own_commands_without_server.folder / "state", "search")
     await search.start(["sleep", "600"])
-    down = await own_commands_without_server("down", "--json")
+    down = await forked("down", "--json")
     assert down.code == 0
     assert [name.partition("-")[0] for name in down.document["ended"]] == ["worker", "server", "search"]
     assert not search.is_running()
-    again = await own_commands_without_server("down")
+    again = await forked("down")
     assert (again.code, again.stdout) == (0, "nothing was running here\n")
 
 

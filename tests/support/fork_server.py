@@ -27,7 +27,10 @@ ROOT: Final = str(Path(__file__).parents[2])
 LENGTH_BYTES: Final = 8
 """A request is its length, then a JSON object; the descriptors of its standard streams come with the length."""
 _PACKAGES: Final = ("dagwright.interfaces.cli", "dagwright.interfaces.http")
-_MODULES: Final = ("worker", "uvloop", "cel", "anyio._backends._asyncio", "alembic.command", "alembic.config")
+_MODULES: Final = (
+    *("worker", "uvloop", "cel", "anyio._backends._asyncio", "alembic.command", "alembic.config"),
+    "dagwright_maritime",
+)
 
 
 def _import_modules() -> None:
@@ -40,6 +43,8 @@ def _import_modules() -> None:
     # The tree of commands, the first schemas, condition and call of a model load more. Nothing is opened.
     importlib.import_module("dagwright.interfaces.cli.app").click_command()
     importlib.import_module("dagwright_onboarding.onboarding").onboarding_tools("sqlite://")
+    environment = importlib.import_module("dagwright.tools.environment").ToolEnvironment(Path(ROOT))
+    importlib.import_module("dagwright.tools.builtin").builtin_tools(environment)
     importlib.import_module("dagwright.core.expressions.cel_program").compile_cel("true")
     importlib.import_module("dagwright.llm.transport").Transport("http://127.0.0.1", "", answer_s=1, connect_s=1)
 

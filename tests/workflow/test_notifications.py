@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -10,10 +11,12 @@ import pytest
 from pydantic import SecretStr
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
+from temporalio.common import RetryPolicy
 
 from dagwright.core.boundary import limits, wire
 from dagwright.history.run_reader import RunFeed
 from dagwright.settings import Settings
+from dagwright.workflows import notifying
 from tests.support.eventually import eventually
 from tests.support.receiver import SECRET, Receiver, receiving
 from tests.support.runs import Handle, Runs, bare, document_of, done, events_of, serving_runs
@@ -155,10 +158,15 @@ async def test_hook_that_hangs_holds_nothing_back(hooked: Runs, receiver: Receiv
         await hooked.check_ended()
 
 
-async def test_hook_that_is_gone_becomes_a_note_while_the_run_goes_on(
-    hooked: Runs, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "NOTIFY_FOR_S", 0.5)
+@pytest.fixture
+def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first failure of a notification is its last: the second attempt would be too late."""
+    monkeypatch.setattr(limits, "NOTIFY_FOR_S", 100.0)
+    monkeypatch.setattr(notifying, "UNLIMITED", RetryPolicy(initial_interval=timedelta(seconds=200)))
+
+
+@pytest.mark.usefixtures("one_attempt")
+async def test_hook_that_is_gone_becomes_a_note_while_the_run_goes_on(hooked: Runs, receiver: Receiver) -> None:
     receiver.answer = lambda name: 410
     handle = await hooked.start({"nodes": [_human("check"), _human("other")]}, notifies=True)
     told = "check opened and 1 more: the hook at 127.0.0.1 answers 410"
@@ -176,8 +184,8 @@ async def test_hook_that_is_gone_becomes_a_note_while_the_run_goes_on(
     assert sorted(receiver.taken) == ["check answered", "other answered"]
 
 
-async def test_worker_without_a_hook_says_how_to_set_one(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "NOTIFY_FOR_S", 0.5)
+@pytest.mark.usefixtures("one_attempt")
+async def test_worker_without_a_hook_says_how_to_set_one(runs: Runs) -> None:
     handle = await runs.start({"nodes": [_human("check")]}, notifies=True)
 
     async def is_noted() -> bool:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from dagwright.activities import result_cache
+from dagwright.activities import look_worth, result_cache
 from dagwright.activities.cached_results import CachedResult, from_stored_form, result_key, to_stored_form
 from dagwright.activities.look_worth import LookWorth, WorkClock
 from dagwright.activities.pure_results import PureResults
@@ -522,31 +521,47 @@ def test_store_is_asked_for_what_takes_longer_than_it_does() -> None:
     assert not worth.of_store("u")
 
 
-def _work(seconds: float) -> None:
-    until = time.thread_time() + seconds
-    while time.thread_time() < until:
-        pass
+class _Times:
+    """The clocks of a thread that works or waits."""
+
+    def __init__(self) -> None:
+        self.elapsed_s, self.worked_s = 1_000.0, 0.0
+
+    def time(self) -> float:
+        return self.elapsed_s
+
+    def thread_time(self) -> float:
+        return self.worked_s
+
+    def work(self, seconds: float) -> None:
+        self.elapsed_s += seconds
+        self.worked_s += seconds
 
 
-@pytest.mark.alone
-def test_clock_counts_work_and_not_waiting() -> None:
+@pytest.fixture
+def times(monkeypatch: pytest.MonkeyPatch) -> _Times:
+    times = _Times()
+    monkeypatch.setattr(look_worth, "time", times)
+    return times
+
+
+def test_clock_counts_work_and_not_waiting(times: _Times) -> None:
     clock = WorkClock()
-    started_at = time.time()
-    _work(0.02)
-    assert 0.015 < clock.worked(started_at, time.time()) < 0.1
+    started_at = times.time()
+    times.work(0.02)
+    assert clock.worked(started_at, times.time()) == pytest.approx(0.02)
 
-    clock.tick(time.time())
-    started_at = time.time()
-    threading.Event().wait(0.05)
-    assert clock.worked(started_at, time.time()) < 0.005
+    clock.tick(times.time())
+    started_at = times.time()
+    times.elapsed_s += 0.05
+    assert clock.worked(started_at, times.time()) == pytest.approx(0.0)
 
 
-@pytest.mark.alone
-def test_clock_counts_what_was_worked_before_a_call_for_nothing() -> None:
+def test_clock_counts_what_was_worked_before_a_call_for_nothing(times: _Times) -> None:
     clock = WorkClock()
-    _work(0.02)
-    started_at = time.time()
-    assert clock.worked(started_at, started_at + 0.02) < 0.005
+    times.work(0.02)
+    started_at = times.time()
+    assert clock.worked(started_at, started_at + 0.02) == pytest.approx(0.0)
 
 
 def test_clock_counts_waiting_that_is_too_long_for_a_busy_machine() -> None:

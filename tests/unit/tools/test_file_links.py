@@ -22,7 +22,9 @@ pytestmark = pytest.mark.waits
 
 Tools = dict[str, Callable[..., Any]]
 SECRET = "other owner's secret"
-RACE_S = 2.0
+RACE_S = 60.0
+TRIES = 50
+"""Calls of each end, taken and refused: a busy machine needs longer for them."""
 _HERE = -100
 """`AT_FDCWD` of Linux."""
 _EXCHANGE = 2
@@ -130,7 +132,7 @@ def test_a_name_that_is_swapped_for_a_link_never_leads_outside(
     ends = {"ok": 0, "refused": 0}
     until = time.monotonic() + RACE_S
     with swapping(root / swapped, outside if swapped == "dir" else outside / "a.txt"):
-        while time.monotonic() < until:
+        while min(ends.values()) < TRIES and time.monotonic() < until:
             for name, arguments in (
                 ("read_file", {"path": "dir/a.txt"}),
                 ("write_file", {"path": "dir/new.txt", "content": "new"}),
@@ -147,4 +149,4 @@ def test_a_name_that_is_swapped_for_a_link_never_leads_outside(
     assert set(map(str, seen)) == {"own"}
     assert [path.name for path in outside.iterdir()] == ["a.txt"]
     assert (outside / "a.txt").read_text() == SECRET
-    assert min(ends.values()) > 20, ends
+    assert min(ends.values()) >= TRIES, ends
