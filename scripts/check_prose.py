@@ -22,7 +22,18 @@ _STRICT: tuple[str, ...] = (
     "dagwright/core/compiler",
     "dagwright/core/scheduler",
     "dagwright/core/validation",
+    "dagwright/features/budgets",
+    "dagwright/features/compensation/component.py",
     "dagwright/features/deadline.py",
+    "dagwright/features/fork_reuse",
+    "dagwright/features/plan_edits/accepted_nodes.py",
+    "dagwright/features/plan_edits/edit_checks.py",
+    "dagwright/features/plan_edits/extension_checks.py",
+    "dagwright/features/plan_edits/node_additions.py",
+    "dagwright/features/plan_edits/sent_tools.py",
+    "dagwright/features/plan_extension",
+    "dagwright/features/region_batches.py",
+    "dagwright/features/regions",
 )
 """Files and folders, relative to the root, that are already rewritten."""
 _READ = ("dagwright", "workflows", "activities", "apps", "docs", "examples", "scripts", "README.md", "CONTRIBUTING.md")
@@ -49,9 +60,10 @@ _WORDS: dict[str, str] = {
     r"which of them\b|that of the other\b": "repeat the noun",
 }
 _STARTS: dict[str, str] = {
-    r"(Returns|Yields|Takes|Tells|Makes|Gives|Reads|Writes|Says|Looks|Sends|Starts|Ends|Waits|Checks|Keeps) (?!of |during )": (
+    r"(Returns|Yields|Takes|Tells|Makes|Gives|Says|Looks|Sends|Starts|Ends|Waits|Keeps) ": (
         "imperative mood: Return ..."
     ),
+    r"(Checks|Reads|Writes) (?!of |during |whether )": "imperative mood: Check ...",
     r"What [a-z]": "start with a noun or an imperative",
     r"Whether (it|they|there|some) ": "Whether + name the thing",
     r"Of [a-z]+ ": "subject first",
