@@ -204,8 +204,8 @@ async def test_added_nodes_have_the_run_read_parts_of_large_results(runs: Runs, 
         bench.open(name)
     refused = await refusal_of(handle, {"nodes": nodes("t")}, update=wire.APPEND_NODES)
     assert [part.partition(",")[0] for part in refused.split("; ")] == [
-        "too_large at /nodes/1: t.result.n lies in the payload store",
-        "too_large at /nodes/2: t.result.rows[3].name lies in the payload store",
+        "too_large at /nodes/1: t.result.n is in the payload store",
+        "too_large at /nodes/2: t.result.rows[3].name is in the payload store",
     ]
     await _update(handle, wire.APPEND_NODES, nodes=[{**nodes("t")[0], "id": "first"}])
     await _update(handle, wire.APPEND_NODES, nodes=nodes("late"))

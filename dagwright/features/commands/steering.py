@@ -26,7 +26,7 @@ from dagwright.features.run_scheduler import RunScheduler
 STOPPED = "the run is being stopped"
 _ENDED = "the run has ended"
 UNDOING = "the run takes back what it did, and does nothing else any more"
-_NOT_BEGUN = "the run has not begun: answer {!r} first"
+_NOT_STARTED = "the run has not started: answer {!r} first"
 _NAMES_COMPARED = 1_000
 _SKIPPED_READ = 200
 """Most skipped nodes whose conditions are evaluated again for notes: a run may have skipped 100,000."""
@@ -223,7 +223,7 @@ def missing_value_notes(scheduler: RunScheduler) -> Iterator[dict[str, Any]]:
     for node in islice(skipped, _SKIPPED_READ):
         missing = [words for words in missing_values(scheduler, node) if words.endswith(" is missing")]
         if missing:
-            message = f"skipped, as its condition needs what is not there: {'; '.join(missing[:_MISSING_VALUES])}"
+            message = f"skipped, because its condition reads missing values: {'; '.join(missing[:_MISSING_VALUES])}"
             yield {"code": "missing_value", "node": node.id, "message": message}
 
 
@@ -239,7 +239,7 @@ def refusal_of_run(scheduler: RunScheduler) -> str | None:
     if scheduler.is_stopped:
         return STOPPED
     first = scheduler.features.feedback.requests.of_task("")
-    return _NOT_BEGUN.format(first.id) if first is not None else None
+    return _NOT_STARTED.format(first.id) if first is not None else None
 
 
 def ref_or_refusal(scheduler: RunScheduler, task_id: str) -> TaskRef | str:

@@ -32,8 +32,8 @@ Kind = Literal[
     "dependency", "items", "person", "waiting", "retry", "running", "run", "group", "paused", "limit", "ready",
     "completed", "failed", "blocked", "skipped", "cancelled", "superseded",
 ]  # fmt: skip
-"""What an open node waits for, or how an ended node ended. A `run` is executed by a child run, a `group` of pure nodes
-by one call."""
+"""Cause of the wait of an open node, or outcome of an ended node. A `run` is executed by a child run, a `group` of
+pure nodes by one call."""
 
 ITEMS_TOLD = 20
 _NAMES_TOLD = 5
@@ -293,12 +293,12 @@ class _Ended:
         needed = [self._scheduler.plan.nodes[number].id for number in self._scheduler.state.needed_by(self._node)]
         message = "completed"
         if any(closing.what == "value" for _, closing in self._closings(self._id)):
-            message = "failed and was given a value by hand"
+            message = "failed and was given a value manually"
         elif self._record.error is not None:
-            message = "failed and went on with the value that the plan gives"
+            message = "failed and continued with the value of its on_error"
         elif any(step.get("what") == "set_result" for step in self._steps()):
             # The result does not depend on other nodes.
-            message, needed = "was given its result by hand", []
+            message, needed = "was given its result manually", []
         elif (made := self._record.reused or self._record.cached) is not None:
             message = f"took the result that {made['node']!r} of the run {made['workflow_id']!r} made"
         detail = self._record.error.message if self._record.error else ""
@@ -317,7 +317,7 @@ class _Ended:
             if behind and node.join[0] in ("all", "any", "at_least"):
                 return self._made("skipped", f"was skipped because of {listed(behind)}", because=behind)
         if any(closing.what == "skip" for _, closing in self._closings(self._id)):
-            return self._made("skipped", "was skipped by hand")
+            return self._made("skipped", "was skipped manually")
         if node.when is not None:
             because = [name for name in self._read_by_condition() if self._scheduler.record_of(name) is not None]
             lacks = "; ".join(missing_values(self._scheduler, node))

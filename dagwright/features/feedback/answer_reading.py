@@ -30,8 +30,8 @@ from dagwright.features.plan_edits.sent_tools import tools_from_json
 EARLY_ANSWERS = 1_000
 EARLY_BYTES = 64 * 1024
 RUN_ANSWERS_BYTES = 8 * 1024 * 1024
-"""Most bytes of answers, results, arguments and nodes that people send to a run: they are part of its state, and this is
-half of the size that a snapshot for continue-as-new may have."""
+"""Most bytes of answers, results, arguments and nodes that people send to a run: they are part of its state, and this
+is half of the size that a snapshot for continue-as-new may have."""
 SHORT_BYTES = 1024
 """Answers up to this size are always accepted, because otherwise a waiting node could not be ended."""
 _NAMES_COMPARED = 100

@@ -1,4 +1,4 @@
-"""Fork planning: which results of a run a fork reuses, and what the fork will run; computed before the fork starts.
+"""Fork planning: which results of a run a fork reuses, and which nodes it will run; computed before the fork starts.
 
 A fork reuses a result of the source run if the fingerprint of its node is the same, keeps the idempotency keys of
 tasks that had not ended there, and runs all other tasks. A task that changed something with an unknown outcome is never
@@ -24,7 +24,7 @@ from dagwright.features.fork_reuse.reuse import Kept, KeptBook, is_result
 from dagwright.features.run_scheduler import RunScheduler
 
 _NO_CONTENT = frozenset({"dependencies", "wanted", "kind", "title", "priority", "supersedes"})
-"""Fields that do not affect what a node does; its kind depends on its region."""
+"""Fields that do not affect the call of a node; its kind depends on its region."""
 _BEGUN = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
@@ -248,7 +248,7 @@ def _templates(node: CompiledNode) -> Iterator[Template]:
 
 
 def _definition(node: CompiledNode, plan: CompiledPlan) -> dict[str, Any]:
-    """Return the fields of a node that define what it does, with the ids of its dependencies."""
+    """Return the fields of a node that define its call, with the ids of its dependencies."""
     encoded = {name: value for name, value in node_to_json(node).items() if name not in _NO_CONTENT}
     return {**encoded, "needs": [plan.nodes[number].id for number in node.dependencies]}
 

@@ -1,4 +1,4 @@
-"""Describe the use of a lookup: a person who selects one of several matches has to know what it is needed for."""
+"""Describe the use of a lookup: a person who selects one of several matches has to know its purpose."""
 
 from collections.abc import Iterator
 from itertools import islice

@@ -142,7 +142,7 @@ def _unreadable(compiled: CompiledPlan, state: RunState, *, count: int) -> Itera
                 if not _has_projection(path, stored[number]):
                     yield Problem(
                         "too_large",
-                        f"{stub.id}.result{_words_of(path)} lies in the payload store, where the run cannot read it",
+                        f"{stub.id}.result{_words_of(path)} is in the payload store, where the run cannot read it",
                         pointer("nodes", place),
                         hint="let a tool read it, whose arguments may name any part, and use the result of that",
                     )

@@ -52,7 +52,7 @@ def test_run_begins_after_the_approval_with_what_has_not_ended_yet() -> None:
     extension = Extension(3, (CompiledNode("x", tool="any"),))
     acts: tuple[Act, ...] = (CancelNode("a"), RetryNode("a"), SetResult("a", 1), AppendNodes(extension))
     refusals = {take(act, scheduler, at=1.0) for act in acts}
-    assert refusals == {"the run has not begun: answer 'plan' first"}
+    assert refusals == {"the run has not started: answer 'plan' first"}
     assert (ids_of(started(scheduler)), states(scheduler)) == ([], {"a": "pending", "b": "pending", "c": "pending"})
     assert scheduler.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0) is None
     assert ids_of(started(scheduler)) == ["a", "c"]
@@ -313,7 +313,7 @@ def test_default_of_a_deadline_and_a_manual_value_are_reported_as_such() -> None
     scheduler.fail("a", broken(), at=1.0)
     scheduler.features.feedback.answer(Feedback("a", {"selected": ["value"], "value": 7}, "ann"), 2.0)
     reason = reason_of(scheduler, "a")
-    assert (reason.message, reason.detail) == ("failed and was given a value by hand", "broken")
+    assert (reason.message, reason.detail) == ("failed and was given a value manually", "broken")
 
 
 # Early answers that nobody asked for, and too many of all.
