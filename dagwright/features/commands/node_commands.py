@@ -162,9 +162,8 @@ def _refusal_of_size(scheduler: RunScheduler, sent: Any, what: str) -> str | Non
     if size <= SHORT_BYTES or kept + size <= RUN_ANSWERS_BYTES:
         return None
     return (
-        f"{what} of {size:,} bytes are too much: all that people send to a run may have "
-        f"{RUN_ANSWERS_BYTES:,} bytes, and {kept:,} are there; up to {SHORT_BYTES:,} are "
-        "always taken, such as the name of a file"
+        f"{what} of {size:,} bytes are too much: people may send {RUN_ANSWERS_BYTES:,} bytes to a run in total, "
+        f"and {kept:,} are stored; up to {SHORT_BYTES:,} are always accepted, such as the name of a file"
     )
 
 

@@ -247,7 +247,7 @@ class AnswerHandler:
         self._requests.close(request, Closing("expired", at, through="deadline"))
         ref = self._state.items.ref(request.task)
         self._state.record(ref).reason = None
-        message = f"nobody answered {request.id!r} in time: {request.prompt}"
+        message = f"{request.id!r} was not answered in time: {request.prompt}"
         self._propagation.end_failed(ref, NodeError("no_answer", message), at)
 
     def _remind(self, request: Request, at: float) -> None:
@@ -263,7 +263,7 @@ def rejection(answer: Mapping[str, Any], feedback: Feedback) -> NodeError:
     """Return the error of a node that a person, or a default answer, did not approve."""
     reason = f": {answer['reason']}" if answer["reason"] else ""
     if feedback.through == "deadline":
-        return NodeError("rejected", f"nobody answered in time, and the plan rejects it then{reason}")
+        return NodeError("rejected", f"not answered in time, so the plan rejects it{reason}")
     return NodeError("rejected", f"rejected by {feedback.by or 'somebody'}{reason}")
 
 

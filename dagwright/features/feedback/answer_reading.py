@@ -120,9 +120,9 @@ class AnswerReader:
             return None
         to = f" to {count:,} requests" if count > 1 else ""
         return (
-            f"an answer of {size:,} bytes{to} is too much: all that people send to a run may have "
-            f"{RUN_ANSWERS_BYTES:,} bytes, and {kept:,} are there; "
-            f"at most {SHORT_BYTES:,} are always taken: answer with the name of a file"
+            f"an answer of {size:,} bytes{to} is too much: people may send {RUN_ANSWERS_BYTES:,} bytes to a run "
+            f"in total, and {kept:,} are stored; "
+            f"answers of at most {SHORT_BYTES:,} are always accepted: answer with the name of a file"
         )
 
     def read_all(
@@ -233,7 +233,7 @@ class AnswerReader:
             # The next question of a lookup is unknown, so an early answer cannot be checked.
             now = book.of_task(self._state.id_of(ref))
             there = f"; {now.id!r} is open" if now is not None else ""
-            return f"{name!r} is not asked: what a lookup asks depends on the answers before it{there}"
+            return f"{name!r} is not open: the questions of a lookup depend on earlier answers{there}"
         if (reason := self._never_asks(self._state.plan.nodes[ref.node])) is not None:
             return f"{name!r} never asks: {reason}"
         if (misfit := _misfit(self._state.plan.nodes[ref.node], feedback)) is not None:
@@ -250,7 +250,7 @@ class AnswerReader:
     def _problem_of_keeping(self, feedback: Feedback) -> str | None:
         name, book = feedback.request, self._requests
         if not isinstance(feedback.answer, Mapping):
-            return f'{name!r} has not asked yet, and no answer is kept that is no object such as {{"text": "…"}}'
+            return f'{name!r} has not asked yet, and an early answer must be an object such as {{"text": "…"}}'
         if name in book.early:
             by = book.early[name].by or "somebody"
             return f"{name!r} has not asked yet, and the answer of {by} is kept for it already"

@@ -25,10 +25,10 @@ ANSWERS_BYTES = 512 * 1024
 _FINAL_ERRORS = frozenset({"rejected", "refused", "no_answer", "invalid_condition", "deadline_exceeded"})
 """Failures that do not open a request, because people or the plan have already decided."""
 
-_NOBODY = "nobody is asked while a question is answered in rounds"
-_BY_POLICY = f"the policy of the run wants an approval, and {_NOBODY}; a rule that lets the tool run lets it run"
+_NOBODY = "no requests to people are opened while a question is answered in rounds"
+_BY_POLICY = f"the policy of the run requires an approval, but {_NOBODY}; add a rule that lets the tool run"
 _NOT_INTERACTIVE: Mapping[str, str] = {
-    "approval": _BY_POLICY, "raised": f"it asks a person, and {_NOBODY}", "answer": f"it asks a person, and {_NOBODY}",
+    "approval": _BY_POLICY, "raised": f"it asks a person, but {_NOBODY}", "answer": f"it asks a person, but {_NOBODY}",
     "error": _NOBODY,
 }  # fmt: skip
 """Purpose of a request -> why it is not opened."""
@@ -129,7 +129,7 @@ class RequestOpener:
         is_whole_map = ref.item is None and state.plan.nodes[ref.node].for_each is not None
         if is_whole_map or error.code in _FINAL_ERRORS or state.chunk(ref) is not None:
             return False
-        prompt = f"{state.id_of(ref)!r} failed: {error.message}. What is to be done?"
+        prompt = f"{state.id_of(ref)!r} failed: {error.message}. What should be done?"
         question = {"type": "SELECTION", "prompt": prompt, "options": [*ERROR_CHOICES]}
         state.record(ref).error = error
         return self.open(ref, question, purpose="error", at=at) is None
