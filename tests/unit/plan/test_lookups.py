@@ -332,7 +332,7 @@ def test_ids_keep_clear_of_those_of_the_plan() -> None:
 
 def test_too_many_lookups_are_refused_with_the_plan() -> None:
     raw = {"intents": [intent(a=looking(f"Ann {number}")) for number in range(MOST_LOOKUPS + 1)]}
-    with pytest.raises(PlanInvalid, match=r"the plan looks up 1,001 entities; at most 1,000"):
+    with pytest.raises(PlanInvalid, match=r"the plan looks up 1,001 entities; a run can look up at most 1,000"):
         check_plan(raw, RESOLVER.tools(), any_tool=True)
 
 
