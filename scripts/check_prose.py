@@ -26,7 +26,22 @@ _STRICT: tuple[str, ...] = (
     "dagwright/core/compiler",
     "dagwright/core/scheduler",
     "dagwright/core/validation",
+    "dagwright/features/budgets",
+    "dagwright/features/commands/node_commands.py",
+    "dagwright/features/commands/terms.py",
+    "dagwright/features/compensation/component.py",
     "dagwright/features/deadline.py",
+    "dagwright/features/explain",
+    "dagwright/features/feedback",
+    "dagwright/features/fork_reuse",
+    "dagwright/features/lookups",
+    "dagwright/features/node_cancellation.py",
+    "dagwright/features/plan_edits",
+    "dagwright/features/plan_extension",
+    "dagwright/features/region_batches.py",
+    "dagwright/features/regions",
+    "dagwright/features/run_scheduler.py",
+    "dagwright/features/worker_tools.py",
 )
 """Files and folders, relative to the root, that are already rewritten."""
 _READ = ("dagwright", "workflows", "activities", "apps", "docs", "examples", "scripts", "README.md", "CONTRIBUTING.md")
@@ -55,6 +70,10 @@ _WORDS: dict[str, str] = {
 _STARTS: dict[str, str] = {
     r"(Returns|Yields|Takes|Tells|Makes|Gives|Reads|Writes|Says) (?!of |during )": "imperative mood: Return ...",
     r"(Looks|Sends|Starts|Ends|Waits|Checks|Keeps) (?!of |during )": "imperative mood: Check ...",
+    r"(Returns|Yields|Takes|Tells|Makes|Gives|Says|Looks|Sends|Starts|Ends|Waits|Keeps) ": (
+        "imperative mood: Return ..."
+    ),
+    r"(Checks|Reads|Writes) (?!of |during |whether )": "imperative mood: Check ...",
     r"What [a-z]": "start with a noun or an imperative",
     r"Whether (it|they|there|some) ": "Whether + name the thing",
     r"Of [a-z]+ ": "subject first",

@@ -8,7 +8,7 @@ from temporalio.exceptions import FailureError
 
 from dagwright.core.boundary import limits, wire
 from dagwright.core.scheduler.task_creation import task_of_call
-from dagwright.features.budgets.budget import Budget, Up
+from dagwright.features.budgets.budget import Budget, BudgetReport
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import BudgetGiven, given_to_json, told_to_json
 from dagwright.protocol.commands import Sent
@@ -43,7 +43,7 @@ class BudgetSignals:
         budget = self._scheduler.features.budget.budget
         if budget is None:
             return
-        for call, calls in budget.take_down().items():
+        for call, calls in budget.next_grants().items():
             task_id = task_of_call(self._scheduler.state, call)
             if task_id is not None:
                 given = given_to_json(BudgetGiven(calls))
@@ -52,7 +52,7 @@ class BudgetSignals:
             self._finish_told = True
             given = given_to_json(BudgetGiven(finishing=budget.finishing))
             self._sub_plans.tell_all(wire.SIGNAL_BUDGET_GIVEN, given)
-        up = budget.take_up()
+        up = budget.next_report()
         if self._parent is None:
             return
         if up is not None:
@@ -69,12 +69,12 @@ class BudgetSignals:
             await workflow.sleep(pause_s, summary=wire.TIMER_CHECK_PARENT)
             pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
             if budget.asked:
-                await self._tell_above(parent, Up(), lose_above)
+                await self._tell_above(parent, BudgetReport(), lose_above)
         self._looking = None
 
-    async def _tell_above(self, parent: Parent, up: Up, lose_above: Callable[[], None]) -> None:
+    async def _tell_above(self, parent: Parent, up: BudgetReport, lose_above: Callable[[], None]) -> None:
         budget = self._scheduler.features.budget.budget
-        grown = self._scheduler.state.added_count + (sum(budget.grown_below.values()) if budget is not None else 0)
+        grown = self._scheduler.state.added_count + (sum(budget.grown_by_child.values()) if budget is not None else 0)
         try:
             above = workflow.get_external_workflow_handle(parent.workflow_id)
             await above.signal(wire.SIGNAL_BUDGET_TOLD, told_to_json(up, task=parent.task, grown=grown))

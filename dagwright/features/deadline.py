@@ -91,7 +91,7 @@ class RunDeadline:
 def held_up_words(plan: CompiledPlan, records: Sequence[Record], *, is_paused: bool) -> str:
     """Return the running and waiting nodes, such as `still running: a, b; waiting: c (waits for ann: Go on?)`.
 
-    Empty if there are none.
+    Empty if no node is running or waiting.
     """
     running: list[str] = []
     waiting: list[str] = []

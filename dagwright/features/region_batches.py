@@ -1,4 +1,4 @@
-"""Regions of pure nodes: each call of a region runs a batch of its nodes elsewhere and reports how they ended."""
+"""Region batches: apply the reports of activity executions that run batches of pure nodes."""
 
 from typing import Any
 
@@ -9,17 +9,17 @@ from dagwright.core.scheduler.scheduler import Scheduler
 
 
 class RegionBatches:
-    """Handles the reports of the calls of regions."""
+    """Handler of the reports of region batches."""
 
     def __init__(self, scheduler: Scheduler[Any]) -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
 
     def report(self, node_id: str, end: Record, *, at: float) -> bool:
-        """Handle the end of a node that ran elsewhere; returns whether it was awaited.
+        """Handle the end of a node that ran in a region; return whether the end was expected.
 
         Args:
-            end: its record, in a final state.
+            end: record of the node, in a final state.
         """
         state, number = self._state, self._state.numbers.get(node_id)
         if number is None or not state.regions.is_reported(number, state.records):
@@ -36,13 +36,13 @@ class RegionBatches:
         return True
 
     def end_batch(self, task_id: str, *, at: float, goes_on: bool, error: NodeError | None = None) -> None:
-        """Handle the end of one call of a region, after the reports of its nodes.
+        """Handle the end of a batch, after the reports of its nodes.
 
-        The region is ready again if some of its nodes are open.
+        The region becomes ready again if it has open nodes.
 
         Args:
-            goes_on: another call is of use; otherwise the open nodes run one by one, without a region.
-            error: why the nodes fail of a region that is of no use and whose nodes are not in the plan.
+            goes_on: the batch made progress; otherwise the open nodes run as single tasks.
+            error: error of the open nodes of an offloaded region that made no progress.
         """
         state, propagation = self._state, self._scheduler.propagation
         calls = state.records[state.numbers[task_id]].attempts + 1
@@ -62,5 +62,5 @@ class RegionBatches:
         self._scheduler.propagate(at)
 
     def set_inner_state(self, task_id: str, inner: InnerState) -> None:
-        """Store what a batch reported of a region whose nodes are not in the plan."""
+        """Store the state of an offloaded region after a batch."""
         self._state.records[self._state.numbers[task_id]].result = inner

@@ -43,7 +43,7 @@ class RunFeatures:
 
 
 RunScheduler = Scheduler[RunFeatures]
-"""A scheduler with every feature; one that a run does not use costs it nothing."""
+"""Scheduler with every feature; a feature that a run does not use costs nothing."""
 
 
 def create_scheduler(
@@ -57,9 +57,9 @@ def create_scheduler(
     """Return the scheduler of a run that has not started.
 
     Args:
-        inputs: values of the inputs; defaults replace missing ones.
-        max_in_flight: tasks at once, 1 to `MAX_IN_FLIGHT`.
-        policy: which calls need an approval.
+        inputs: values of the inputs; missing values get their defaults.
+        max_in_flight: tasks in flight at most, 1 to `MAX_IN_FLIGHT`.
+        policy: rules that decide which calls need an approval.
     """
     options = options or RunOptions(resolver=EntityResolver())
     state = RunState(plan, inputs, max_in_flight=max_in_flight, policy=policy, options=options)
@@ -77,8 +77,8 @@ def create_scheduler(
         deadline=deadline,
         regions=RegionBatches(scheduler),
     )
-    # A call is prepared before it is counted against the budget, and gets its key once it may start; the plan is
-    # extended and compensated before calls are admitted that waited; a result is reused before people are asked.
+    # A call is prepared before it reserves budget, and gets its key when it may start; the plan is extended and
+    # compensated before waiting calls are admitted; a result is reused before a request to a person is opened.
     order = (
         features.workers,
         features.extension,

@@ -1,4 +1,4 @@
-"""Worker tools in a run: a call needs its slots, and its result is read from a WorkerResult."""
+"""Worker tools in a run: check the slots of a call, and unwrap the WorkerResult that it returns."""
 
 from collections.abc import Collection
 from typing import Any
@@ -12,13 +12,13 @@ from dagwright.core.validation.workers import prepared_call
 
 
 class WorkerTools(SchedulerComponent):
-    """Calls worker tools as their cards say."""
+    """Preparation of calls of worker tools, and processing of their results."""
 
     def __init__(self, scheduler: Scheduler[Any]) -> None:
         self._state = scheduler.state
 
     def needed_hooks(self) -> Collection[str]:
-        """Return no hook if the plan has no worker tools."""
+        """Return no hooks if the plan has no worker tools."""
         plan = self._state.plan
         has_workers = any(tool.worker is not None for tool in plan.tools.values())
         return self.hooks if has_workers or any(node.is_worker for node in plan.nodes) else ()
@@ -33,7 +33,7 @@ class WorkerTools(SchedulerComponent):
         return False
 
     def on_result(self, ref: TaskRef, value: Any) -> TaskResult | None:
-        """Read a WorkerResult: its outputs are the result of the node."""
+        """Unwrap a WorkerResult: its outputs are the result of the node."""
         node = self._state.plan.nodes[ref.node]
         if not node.is_worker or self._state.chunk(ref) is not None:
             return None

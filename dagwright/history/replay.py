@@ -385,8 +385,8 @@ class Projection:
         # The run tells them, or nobody does.
         notices.clear()
         if self.scheduler.features.budget.budget is not None:
-            self.scheduler.features.budget.budget.take_up()
-            self.scheduler.features.budget.budget.take_down()
+            self.scheduler.features.budget.budget.next_report()
+            self.scheduler.features.budget.budget.next_grants()
 
     def _give_next(self) -> bool:
         """Takes the next task from the scheduler, as the workflow does; it is `ready` until its event comes."""

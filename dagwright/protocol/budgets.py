@@ -10,7 +10,7 @@ from typing import Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.usage import MAX_USAGE_VALUE, usage_from_json
-from dagwright.features.budgets.budget import Budget, Up, budget_from_json
+from dagwright.features.budgets.budget import Budget, BudgetReport, budget_from_json
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.command_handler import Read, defect
 from dagwright.protocol.messages import MessageInvalid, RunInput
@@ -36,7 +36,7 @@ class BudgetTold:
     """
 
     task: str
-    up: Up
+    up: BudgetReport
     grown: int = 0
 
 
@@ -58,7 +58,7 @@ def first_budget(run_input: RunInput) -> Budget | None:
     if run_input.parent is not None and run_input.shared_budget is not None:
         finishing = run_input.shared_budget.get("finishing")
         is_timed = run_input.shared_budget.get("timed") is True
-        return Budget(is_below=True, finishing=None if finishing is None else str(finishing), is_timed=is_timed)
+        return Budget(is_child=True, finishing=None if finishing is None else str(finishing), is_timed=is_timed)
     return budget_from_json(run_input.budget) if run_input.budget is not None else None
 
 
@@ -71,7 +71,7 @@ def shared_budget(scheduler: RunScheduler) -> Mapping[str, Any] | None:
     return timed if budget.finishing is None else {**timed, "finishing": budget.finishing}
 
 
-def told_to_json(up: Up, *, task: str, grown: int) -> dict[str, Any]:
+def told_to_json(up: BudgetReport, *, task: str, grown: int) -> dict[str, Any]:
     """Returns what a sub-plan tells, as it travels."""
     settled = {name: None if usage is None else usage.to_json() for name, usage in up.settled.items()}
     rests = {} if up.rests is None else {"rests": up.rests}
@@ -108,7 +108,7 @@ def _read(name: str, message: Any) -> BudgetNews:
     claims, settled = message["claims"], message["settled"]
     if len(claims) + len(settled) > _MOST_CALLS or any(len(str(key)) > _CALL_BYTES for key in (*claims, *settled)):
         raise ValueError(f"it tells of over {_MOST_CALLS:,} calls, or of one whose name has over {_CALL_BYTES:,} bytes")
-    up = Up(
+    up = BudgetReport(
         {str(key): min(max(int(tokens), 1), MAX_USAGE_VALUE) for key, tokens in claims.items()},
         {str(key): None if usage is None else usage_from_json(usage) for key, usage in settled.items()},
         rests if isinstance(rests := message.get("rests"), bool) else None,

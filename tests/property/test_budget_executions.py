@@ -7,7 +7,7 @@ from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.model.usage import NONE, Usage
-from dagwright.features.budgets.budget import Budget, Up
+from dagwright.features.budgets.budget import Budget, BudgetReport
 from tests.unit.plan.building import begun, budget_of, compiled, plan_of, resumed
 
 MODEL = ToolDeclaration("call_model", Effects.READ)
@@ -73,7 +73,7 @@ class Kept:
             self.paid, self.told = self.paid + used, self.told + used
         if ("sub", earlier) not in self.budget.waiting:
             self.below += 1
-            self.scheduler.features.budget.take_report("sub", Up({name: 100}, settled), grown=0, at=self.at)
+            self.scheduler.features.budget.take_report("sub", BudgetReport({name: 100}, settled), grown=0, at=self.at)
 
     def check(self) -> None:
         total = self.scheduler.state.totals.usage.total
@@ -105,4 +105,4 @@ def test_what_was_used_is_counted_once_in_however_many_executions(events: list[t
             run.do(what, 7)
     assert all(record.status is NodeStatus.COMPLETED for record in run.scheduler.records)
     assert run.scheduler.state.totals.usage.total == run.paid
-    assert (run.budget.held, run.budget.waiting, run.budget.told) == ({}, {}, {})
+    assert (run.budget.held, run.budget.waiting, run.budget.reported) == ({}, {}, {})

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dagwright.core.model.budget_limits import Limit, Limits
 from dagwright.core.model.usage import NONE, Usage
-from dagwright.features.budgets.budget import Budget, Claim, Lost, Up, budget_from_json
+from dagwright.features.budgets.budget import Budget, BudgetReport, Lost, Reservation, budget_from_json
 
 PRICE = Decimal("0.5")
 """Of a token."""
@@ -28,17 +28,17 @@ class Run:
 
     name: str
     parent: "Run | None" = None
-    budget: Budget = field(default_factory=lambda: Budget(is_below=True))
+    budget: Budget = field(default_factory=lambda: Budget(is_child=True))
     used: Usage = NONE
     running: dict[str, int] = field(default_factory=dict)
     asked: dict[str, int] = field(default_factory=dict)
-    ups: deque[tuple[str, Up]] = field(default_factory=deque)
+    ups: deque[tuple[str, BudgetReport]] = field(default_factory=deque)
     downs: deque[list[str]] = field(default_factory=deque)
     has_ended: bool = False
 
     def start(self, key: str) -> None:
         """Start a call; before it does, a run asks once more whether it may."""
-        assert self.budget.claim(("", key), Claim(self.asked[key]), used=self.used, grown=0)
+        assert self.budget.claim(("", key), Reservation(self.asked[key]), used=self.used, grown=0)
         self.running[key] = self.asked.pop(key)
 
     def look(self, tree: "Tree") -> None:
@@ -48,10 +48,10 @@ class Run:
         for owner, key in [*self.budget.held]:
             if not owner and key in self.asked:
                 self.start(key)
-        for call, keys in self.budget.take_down().items():
+        for call, keys in self.budget.next_grants().items():
             if not tree.runs[call].has_ended:
                 tree.runs[call].downs.append(keys)
-        if (up := self.budget.take_up()) is not None and self.parent is not None:
+        if (up := self.budget.next_report()) is not None and self.parent is not None:
             self.parent.ups.append((self.name, up))
 
 
@@ -90,7 +90,7 @@ class Tree:
                 if key in run.running or key in run.asked or key in self.ended:
                     return
                 run.asked[key] = number
-                if run.budget.claim(("", key), Claim(number), used=run.used, grown=0):
+                if run.budget.claim(("", key), Reservation(number), used=run.used, grown=0):
                     run.start(key)
             case "cancel" if run.asked:
                 key = sorted(run.asked)[number % len(run.asked)]
@@ -106,9 +106,9 @@ class Tree:
             case "up" if run.ups:
                 call, up = run.ups.popleft()
                 if not self.runs[call].has_ended:
-                    run.budget.take_told(call, up, grown=0)
+                    run.budget.apply_report(call, up, grown=0)
             case "down" if run.downs:
-                run.budget.take_given(run.downs.popleft())
+                run.budget.apply_grants(run.downs.popleft())
             case "more" if run is self.root and not ("money" in self.limits and run.budget.rate is None):
                 # What is given before a price is known lets one more call of unknown price start.
                 kind = [*self.limits][number % len(self.limits)]
@@ -128,13 +128,13 @@ class Tree:
         usage = Usage(calls=1, prompt_tokens=tokens, money=PRICE * tokens)
         run.used += usage
         self.ended[key] = estimate, tokens
-        self.counted.take(Claim(tokens, usage.money))
+        self.counted.take(Reservation(tokens, usage.money))
         run.budget.settle(("", key), usage)
 
     def _lose_call(self, run: Run, key: str) -> None:
         estimate = run.running.pop(key)
         self.ended[key] = estimate, estimate
-        self.counted.take(Claim(estimate))
+        self.counted.take(Reservation(estimate))
         run.budget.settle(("", key), None)
 
     def _close(self, run: Run, number: int) -> None:
@@ -171,7 +171,7 @@ class Tree:
             self._hear_all(run.parent)
         run.has_ended = True
         run.parent.used += usage
-        run.parent.budget.end_below(run.name, usage)
+        run.parent.budget.end_child(run.name, usage)
         run.parent.look(self)
 
     def _hear_all(self, run: Run) -> None:
@@ -303,7 +303,7 @@ def assert_left(tree: Tree) -> None:
     root, left = tree.root, tree.left
 
     def lacks(tokens: int) -> list[str]:
-        return [*root.budget.lacking(Claim(tokens), used=root.used, grown=0)]
+        return [*root.budget.lacking(Reservation(tokens), used=root.used, grown=0)]
 
     if "calls" in left:
         assert ("calls" in lacks(1)) == (left["calls"] < 1)

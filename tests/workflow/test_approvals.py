@@ -157,7 +157,7 @@ async def test_failure_is_asked_about(runs: Runs, bench: Bench, unique: str) -> 
     handle = await runs.start({"nodes": [*nodes, {"id": "behind", "tool": "echo", "depends_on": ["skip"]}]})
     await eventually(lambda: _asks_in_any_order(runs, handle, "value", "skip", "stop", "retry"))
     asked = {request["id"]: request for request in (await view_of(runs, handle)).document()["waiting_for"]}
-    assert asked["value"]["prompt"] == "'value' failed: odd. What is to be done?"
+    assert asked["value"]["prompt"] == "'value' failed: odd. What should be done?"
     await answer(handle, "value", {"selected": ["value"], "value": {"n": 1}})
     await answer(handle, "skip", {"selected": ["skip"]})
     await signal(handle, "stop", {"selected": ["stop"]})

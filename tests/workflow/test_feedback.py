@@ -112,7 +112,7 @@ async def test_deadline_fails_the_node_and_a_default_answers_it(runs: Runs) -> N
     document = await document_of(handle := await runs.start({"nodes": nodes}))
     given = {"approved": True, "reason": "nobody said no"}
     assert bare(document)["nodes"] == {
-        "late": failed("no_answer: nobody answered 'late' in time: What of late?"),
+        "late": failed("no_answer: 'late' was not answered in time: What of late?"),
         "given": done(given),
         "go": done({"given": given}),
     }

@@ -246,7 +246,7 @@ async def test_run_that_goes_on_is_forked_without_its_changes(runs: Runs, bench:
     plan = {"nodes": [call("held", "hold_write", name=unique), call("done", "echo")]}
     first = await runs.start(plan)
     await eventually(lambda: unique in bench.entered)
-    with pytest.raises(ForkRefused, match="'held' changes the world right now"):
+    with pytest.raises(ForkRefused, match="'held' is a write that is running"):
         await fork(runs, first)
     bench.open(unique)
     await document_of(first)

@@ -184,7 +184,7 @@ async def test_region_that_reads_two_megabytes_of_small_results_fails_with_the_r
     region = await restored_document(view, cached_runs.store, only="n0")
     error = region["nodes"]["n0"]["error"]
     assert error["code"] == "too_large"
-    assert error["message"].startswith("what its 410 pure nodes read from outside has 2,1")
+    assert error["message"].startswith("its 410 pure nodes read 2,1")
     await cached_runs.check_ended()
 
 

@@ -47,7 +47,7 @@ async def test_month_without_an_answer_has_four_reminders_and_then_fails(far_run
     handle = await far_runs.start({"nodes": [_CHECK, _AFTER]})
     document = bare(await document_of(handle))
 
-    assert document["nodes"]["check"] == failed("no_answer: nobody answered 'check' in time: Publish?")
+    assert document["nodes"]["check"] == failed("no_answer: 'check' was not answered in time: Publish?")
     assert document["nodes"]["after"]["status"] == "blocked"
     assert await _days_of_alarms(handle) == [7.0, 14.0, 21.0, 28.0, 30.0]
 

@@ -178,7 +178,7 @@ async def test_nobody_is_asked(client: Client, tmp_path: Path) -> None:
     async with rounds_runs(client, tmp_path, *script, workers=workers) as (server, runs):
         found = await ended(runs, await runs.start_compiled(question(runs)))
     assert found["status"] == "completed"
-    assert "nobody is asked while a question is answered in rounds" in said_to(server, "plan#2")
+    assert "no requests to people are opened while a question is answered in rounds" in said_to(server, "plan#2")
     # What only was to help is left behind.
     assert found["nodes"]["sg1"]["status"] == "superseded"
 
@@ -189,7 +189,7 @@ async def test_tool_that_asks_while_it_runs_fails_in_words(client: Client, tmp_p
     async with rounds_runs(client, tmp_path, *script) as (server, runs):
         found = await ended(runs, await runs.start_compiled(question(runs), policy=policy))
     assert found["status"] == "completed"
-    assert "refused: it asks a person, and nobody is asked" in said_to(server, "plan#2")
+    assert "refused: it asks a person, but no requests to people are opened" in said_to(server, "plan#2")
 
 
 async def test_run_at_its_budget_ends_with_what_there_is(client: Client, tmp_path: Path) -> None:

@@ -83,9 +83,7 @@ def _planless(checked: Checked) -> Iterator[Problem]:
     for index, node in enumerate(checked.nodes):
         if node.on_error == "replan":
             at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, "on_error"))
-            message = (
-                "on_error: replan: requires a planner, which only runs of `dagwright ask` have, not their sub-plans"
-            )
+            message = "on_error: replan: only runs of `dagwright ask` have a planner, their sub-plans have none"
             yield Problem(
                 "not_available",
                 message,

@@ -93,9 +93,7 @@ def inspect_document(
         problems.append(Problem("too_large", message, hint="split the plan"))
     is_unresolved = checked is not None and not any_tool and resolver_of(checked.tools) is UNKNOWN_RESOLVER
     if checked is not None and is_unresolved and not problems and checked.lookups:
-        message = (
-            f"the plan looks up {checked.lookups[0].search_text!r:.80}, but no installed application has a resolver"
-        )
+        message = f"the plan looks up {checked.lookups[0].search_text!r:.80}, but no resolver is installed"
         problems.append(Problem("unknown_tool", message, hint="install a plugin with a resolver"))
     return checked, problems
 

@@ -1,4 +1,4 @@
-"""Budget admission: calls of models wait at the limit, a person is asked for more, or the run finishes early.
+"""Budget admission: at the limit, calls of models wait, and the run asks a person for more budget or finishes early.
 
 Replay: which calls wait, and when they start, is part of the order of commands in history.
 """
@@ -16,7 +16,7 @@ from dagwright.core.scheduler import map_batches
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.core.scheduler.task_creation import call_of_task
-from dagwright.features.budgets.budget import Budget, Claim, Up, asks_models, is_needed_to_finish
+from dagwright.features.budgets.budget import Budget, BudgetReport, Reservation, asks_models, is_needed_to_finish
 from dagwright.features.budgets.token_estimate import estimated_tokens
 
 _TYPES: Mapping[Kind, str] = {"money": "number", "time": "string"}
@@ -25,20 +25,20 @@ _CALLS = ("tool", "plan", "lookup")
 
 
 class BudgetRequests(Protocol):
-    """How a person is asked for more budget."""
+    """Interface to request more budget from a person."""
 
     run_answers: dict[Purpose, Callable[[Any, Feedback, float], None]]
 
     def is_asking(self, task: str) -> bool:
-        """Tell whether a task, or the run under the name of one, has an open request."""
+        """Return whether a task has an open request; `BUDGET_TASK` means a request of the run."""
         ...
 
     def ask_for_run(self, question: Mapping[str, Any], *, task: str, name: str, purpose: Purpose, at: float) -> None:
         """Open a request of the run.
 
         Args:
-            task: stands for the run where the request has its task.
-            name: base of the id of the request.
+            task: value for the task field of the request.
+            name: base of the request id.
         """
         ...
 
@@ -48,10 +48,10 @@ class BudgetRequests(Protocol):
 
 
 class BudgetAdmission(SchedulerComponent):
-    """Keeps a run to its budget.
+    """Enforcement of the budget of a run.
 
     Args:
-        requests: how a person is asked for more budget; without, the run finishes at the limit.
+        requests: used to request more budget from a person; without it, the run finishes at the limit.
     """
 
     def __init__(self, scheduler: Scheduler[Any], requests: BudgetRequests | None = None) -> None:
@@ -60,14 +60,14 @@ class BudgetAdmission(SchedulerComponent):
         self._requests = requests
         self.budget: Budget | None = None
         self._admitted: tuple[int, Usage, int] | None = None
-        """What the last admission pass depended on; unchanged means that there is nothing to do."""
+        """Inputs of the last admission pass; if they have not changed, a new pass has nothing to do."""
         self._reasons_at = 0
-        """Revision of the budget that the reasons of waiting tasks report."""
+        """Revision of the budget that the reasons of waiting tasks show."""
         if requests is not None:
             requests.run_answers["budget"] = self._apply_answer
 
     def use(self, budget: Budget | None) -> None:
-        """Keep to a budget from now on; `None` is no limit."""
+        """Set the budget; `None` means no limits."""
         self.budget = budget
         self._state.ends_queued = budget is not None
         self._scheduler.update_hooks()
@@ -75,21 +75,21 @@ class BudgetAdmission(SchedulerComponent):
     # Hooks.
 
     def needed_hooks(self) -> Collection[str]:
-        """Return no hook if nothing is limited."""
+        """Return no hooks if there is no budget."""
         return self.hooks if self.budget is not None else ()
 
     def before_propagation(self, at: float) -> None:
-        """Count the time in which the run does something."""
+        """Update the busy time of the run."""
         if self.budget is not None:
             self.budget.busy.look(at)
 
     def on_quiescent(self, at: float) -> None:
-        """Start what waited and now fits into the budget."""
+        """Start waiting calls that now fit into the budget."""
         if self.budget is not None:
             self._admit_waiting(self.budget, at)
 
     def on_idle(self, at: float) -> None:
-        """Report how much of the budget is used, and stop counting time while only people are waited for."""
+        """Update the reasons of waiting calls, and pause the busy time while the run only waits for people."""
         budget, state = self.budget, self._state
         if budget is None:
             return
@@ -102,13 +102,13 @@ class BudgetAdmission(SchedulerComponent):
         budget.busy.wait(at, rests=bool(waits) and self._scheduler.in_flight == resting)
 
     def on_node_ended(self, ref: TaskRef, at: float) -> None:  # noqa: ARG002 - a hook
-        """Release what a node holds or waits for that was cancelled, or given a result, before it was called."""
+        """Release the reservation of a node that was cancelled or given a result before its call."""
         budget = self.budget
         if budget is not None and not self._state.is_stopped and (budget.waiting or budget.held):
             self.release(self._state.id_of(ref), is_waiting=True)
 
     def on_stop(self, at: float) -> None:
-        """Ask for no more budget."""
+        """Close the request for more budget."""
         self._close_request(at)
 
     @property
@@ -123,14 +123,14 @@ class BudgetAdmission(SchedulerComponent):
             return
         chunk = self._state.chunk(ref)
         if self._state.plan.nodes[ref.node].kind == "plan" or (chunk is not None and chunk.count):
-            budget.end_below(call_of_task(self._state, task_id), attempt.usage)
+            budget.end_child(call_of_task(self._state, task_id), attempt.usage)
         elif attempt.usage.is_something or ("", task_id) in budget.held:
-            # A call that did not even report its start was lost on its way.
+            # Without a reported start, the usage of the call is unknown.
             is_known = attempt.usage.is_something or attempt.started_at is not None
             budget.settle(("", task_id), attempt.usage if is_known else None)
 
     def before_start(self, task: Task, at: float) -> bool:
-        """Reserve what a call needs; without, it waits, or is left out of a run that finishes early."""
+        """Reserve budget for a call, or let it wait; in a run that finishes early, skip it."""
         budget = self.budget
         if budget is None or task.chunk is not None or task.node.undoes is not None:
             return False
@@ -151,41 +151,41 @@ class BudgetAdmission(SchedulerComponent):
         self._scheduler.end_tasks([task.ref], NodeStatus.SKIPPED, at=at)
 
     def _reserve(self, budget: Budget, task: Task, at: float, *, is_call: bool) -> bool:
-        """Reserve what a task needs, or let it wait; returns whether it may start."""
+        """Reserve budget for a task, or let it wait; return whether it may start."""
         state = self._state
         used, added_count = state.totals.usage.total, state.added_count
-        # Nodes that were written at the start do not count as added.
+        # Nodes of the original plan do not count as added.
         added = max(task.ref.node + 1 - state.plan.written_count + added_count, 0)
-        claim = Claim(estimated_tokens(state, task) if is_call else 0, nodes=added)
+        claim = Reservation(estimated_tokens(state, task) if is_call else 0, nodes=added)
         if budget.claim(("", task.id), claim, used=used, grown=added_count):
             return True
         self._scheduler.propagation.queue.release(task.ref.node)
         record = state.record(task.ref)
-        record.status, record.reason = NodeStatus.WAITING, "budget (the run above is asked)"
+        record.status, record.reason = NodeStatus.WAITING, "budget (requested from the parent run)"
         if budget.short_of(used=used, grown=added_count, name=("", task.id)):
             is_asked = budget.on_limit == "ask" and self._is_asking(BUDGET_TASK)
             if not is_asked:
                 self._admit_waiting(budget, at)
         return False
 
-    # What a driver reports of other runs.
+    # Messages of other runs, delivered by the driver.
 
-    def take_report(self, call: str, report: Up, *, grown: int, at: float) -> None:
-        """Handle what a child run reports of its calls of models."""
+    def take_report(self, call: str, report: BudgetReport, *, grown: int, at: float) -> None:
+        """Handle a report of a child run about its calls of models."""
         if self.budget is not None:
-            self.budget.take_told(call, report, grown=grown)
+            self.budget.apply_report(call, report, grown=grown)
             self._scheduler.propagate(at)
 
     def take_grant(self, keys: list[str], *, finishing: str | None, at: float) -> None:
-        """Handle what the parent run grants: calls that may start, or that the run has to finish early."""
+        """Handle a message of the parent run: grants for calls, or the order to finish early."""
         budget = self.budget
-        if budget is None or not budget.is_below or self._state.is_stopped:
+        if budget is None or not budget.is_child or self._state.is_stopped:
             # A root run has its own budget.
             return
         if finishing is not None:
             self._finish(budget, finishing, at)
             return
-        budget.take_given(keys)
+        budget.apply_grants(keys)
         for task_id in [key for owner, key in budget.held if not owner]:
             self._start_waiting(task_id)
         self._scheduler.propagate(at)
@@ -194,7 +194,7 @@ class BudgetAdmission(SchedulerComponent):
         """Release the reservation of a call that cannot be sent; its end has to be reported next.
 
         Args:
-            is_waiting: also of one that waits for its reservation.
+            is_waiting: also remove a call that waits for its reservation.
         """
         budget, name = self.budget, ("", task_id)
         if budget is not None and (name in budget.held or (is_waiting and name in budget.waiting)):
@@ -203,7 +203,7 @@ class BudgetAdmission(SchedulerComponent):
     # Commands.
 
     def set_limits(self, limits: Mapping[Kind, Limit | None], at: float) -> None:
-        """Replace limits; null is no limit."""
+        """Replace limits; null removes a limit."""
         assert self.budget is not None
         self.budget.set_limits(limits)
         self._scheduler.propagate(at)
@@ -222,8 +222,8 @@ class BudgetAdmission(SchedulerComponent):
         return budget.words(kinds, used=self._state.totals.usage.total, grown=self._state.added_count)
 
     def _update_reasons(self, budget: Budget) -> None:
-        """Report in the reason of every call that waits how much of the budget is used."""
-        if budget.is_below or self._reasons_at == budget.changes:
+        """Set the reason of every waiting call to the used amount of its limits."""
+        if budget.is_child or self._reasons_at == budget.changes:
             return
         self._reasons_at = budget.changes
         state = self._state
@@ -233,7 +233,7 @@ class BudgetAdmission(SchedulerComponent):
                 record.reason = f"budget ({words})"
 
     def _admit_waiting(self, budget: Budget, at: float) -> None:
-        """Start what waits and may now; ask for more, or finish, where no reservation will be released."""
+        """Start waiting calls that fit; if releasing all reservations is not enough, request more budget or finish."""
         state = self._state
         if state.is_stopped or not state.unfinished:
             self._close_request(at)
@@ -284,7 +284,7 @@ class BudgetAdmission(SchedulerComponent):
     # Finishing early.
 
     def _finish(self, budget: Budget, words: str, at: float) -> None:
-        """Leave out what has not started; what makes the answer from the results so far may still start."""
+        """Skip all nodes that have not started, except those that write the final answer."""
         if budget.finishing is not None:
             return
         budget.finishing = words
@@ -296,7 +296,7 @@ class BudgetAdmission(SchedulerComponent):
             budget.settle(name, NONE)
         self._scheduler.end_tasks(refs, NodeStatus.SKIPPED, at=at)
         for _, task_id in waiting:
-            # What makes the answer; all else was left out.
+            # The remaining waiting calls write the final answer; all others were skipped.
             self._start_waiting(task_id)
 
     def _not_started(self) -> list[TaskRef]:

@@ -1,4 +1,4 @@
-"""How long a run has been busy: the time of a budget, which stands still while people are waited for."""
+"""Busy time of a run, which a time budget limits; it does not count while the run waits for people."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,66 +7,66 @@ from typing import Any
 
 @dataclass(slots=True)
 class BusyTime:
-    """Counts seconds of a run, but for those in which it rests: nothing runs, and people are waited for.
+    """Counter of seconds, paused while the run rests: nothing runs, and it waits for people.
 
-    It has no clock: whoever looks says what time it is.
+    It has no clock: the caller passes the time.
 
     Args:
-        before_s: seconds until `since`.
-        since: from when on it counts, in seconds since the epoch; `None` while it stands still.
-        resting: calls of the sub-plans that rest, in the order in which they said so.
-        rests: whether the run itself does.
-        told: what of that the run above knows.
+        before_s: seconds counted before `since`.
+        since: time from which it counts, in seconds since the epoch; `None` while it is paused.
+        resting: call ids of the child runs that rest, in the order of their reports.
+        rests: whether the run itself rests.
+        reported: value of `rests` that the parent run knows.
     """
 
     before_s: float = 0.0
     since: float | None = None
     resting: dict[str, None] = field(default_factory=dict)
     rests: bool = False
-    told: bool = False
+    reported: bool = False
     _now: float = field(default=0.0, init=False, compare=False)
 
     @property
     def seconds(self) -> float:
-        """Returns how long the run had been busy when somebody looked last."""
+        """Seconds that the run was busy until the last call of `look`."""
         return self.before_s if self.since is None else self.before_s + max(self._now - self.since, 0.0)
 
     def look(self, at: float) -> None:
-        """Takes note of the time, at which something happens: from here on it counts."""
+        """Update the time of the last event, and start to count if it is paused."""
         self._now = at
         if self.since is None:
             self.since = at
 
     def wait(self, at: float, *, rests: bool) -> None:
-        """Takes note of the time at which nothing more can be done; if the run rests, it stands still from here on."""
+        """Update the time at which no more tasks can start, and pause if the run rests."""
         self.look(at)
         self.rests = rests
         if rests:
             self.before_s, self.since = self.seconds, None
 
-    def take_told(self, call: str, *, rests: bool) -> None:
-        """Takes what a sub-plan tells of itself."""
+    def set_resting(self, call: str, *, rests: bool) -> None:
+        """Set whether a child run rests."""
         self.resting.pop(call, None)
         if rests:
             self.resting[call] = None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it as it is carried on, without what is empty."""
+        """Return the counter as JSON, without empty fields."""
         parts = {
             "before_s": self.before_s or None,
             "since": self.since,
             "resting": [*self.resting] or None,
             "rests": self.rests or None,
-            "told": self.told or None,
+            "told": self.reported or None,
         }
         return {name: part for name, part in parts.items() if part is not None}
 
 
 def busy_time_from_json(encoded: Mapping[str, Any]) -> BusyTime:
-    """Returns what `BusyTime.to_json` told.
+    """Decode the result of `BusyTime.to_json`.
 
     Raises:
-        TypeError, ValueError, AttributeError: it is none.
+        TypeError, ValueError, AttributeError: `encoded` has another form.
     """
     since = encoded.get("since")
     return BusyTime(

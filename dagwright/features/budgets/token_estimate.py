@@ -1,4 +1,4 @@
-"""Estimate of the tokens that a call will use, on the safe side. It changes nothing."""
+"""Conservative estimate of the tokens that a call will use; it has no side effects."""
 
 from collections.abc import Mapping
 
@@ -13,18 +13,18 @@ from dagwright.core.model.usage import NONE, usage_from_json
 from dagwright.core.scheduler.run_state import RunState
 
 BYTES_OF_A_TOKEN = 3
-"""Of a message, on the safe side: it is about four in English, and two or three elsewhere."""
+"""Conservative bytes per token of a message: about four in English, two or three in other languages."""
 ANSWER_TOKENS = 1_000
-"""Assumed for an answer without `max_tokens`, however long earlier answers were."""
+"""Assumed tokens of a response without `max_tokens`, independent of earlier responses."""
 
 
 def estimated_tokens(state: RunState, task: Task) -> int:
-    """Return about how many tokens a call will use; a tool or an agent is taken to call a model once."""
+    """Return the estimated tokens of a call; a tool or an agent is assumed to call a model once."""
     arguments = task.arguments
     try:
         size = len(encode(arguments, shown_in_arguments)[0])
     except ValueError:
-        # It is not JSON, and is refused as soon as it is to be sent.
+        # The arguments are not JSON, so the call is rejected when it is sent.
         return 1
     for _, part in find_value_refs(arguments):
         for each in part.parts if isinstance(part, WorkerText) else (part,):
@@ -39,9 +39,9 @@ def estimated_tokens(state: RunState, task: Task) -> int:
 
 
 def _conversation_tokens(state: RunState, node: CompiledNode) -> int:
-    """Return how many tokens the conversation has that a call continues: those of its last answer.
+    """Return the tokens of the conversation that a call continues: the usage of the call with the last response.
 
-    That is the answer of a call that it waits for, or of one that such a node was called by.
+    That call is a dependency of the node, or a dependency of such a dependency.
     """
     nodes = state.plan.nodes
     near = [number for needed in node.dependencies for number in (needed, *nodes[needed].dependencies)]
@@ -50,7 +50,7 @@ def _conversation_tokens(state: RunState, node: CompiledNode) -> int:
 
 
 def _answer_tokens(state: RunState, number: int) -> int:
-    """Return what the call that brought an answer has used; without a report, what all tries have used."""
+    """Return the usage that the result of a call reports; without a report, the usage of all its attempts."""
     try:
         used = get_value(state.records[number].result, ("usage",), start="the answer")
         return usage_from_json(used).tokens

@@ -1,4 +1,4 @@
-"""What people do to nodes of a running plan: cancel, try again, give a result, add new ones."""
+"""Commands to nodes of a running plan: cancel, retry, set a result, add nodes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,12 +32,12 @@ _BEGUN = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 @dataclass(frozen=True, slots=True)
 class CancelNode:
-    """Stops a node or an item: what has not started never does, what runs is told and waited for.
+    """Cancel a node or item: tasks that have not started never start, running tasks are cancelled and awaited.
 
     Args:
-        node: its id; of a node with `for_each`, all its items that have not ended.
-        branch: its dependents, and theirs, are cancelled too, as far as they need it.
-        grace_s: how long what runs is waited for.
+        node: id; for a node with `for_each`, all its items that have not ended are cancelled.
+        branch: also cancel all descendants that require the node.
+        grace_s: seconds to wait for running tasks.
     """
 
     node: str
@@ -46,7 +46,7 @@ class CancelNode:
     by: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
-        """Returns why it cannot be done now."""
+        """Return why the command is refused, or `None`."""
         ref = ref_or_refusal(scheduler, self.node)
         if isinstance(ref, str):
             return ref
@@ -60,7 +60,7 @@ class CancelNode:
         return None
 
     def do(self, scheduler: RunScheduler, *, at: float) -> None:
-        """Does it."""
+        """Apply the command."""
         ref = scheduler.state.find(self.node)
         assert ref is not None
         reason = self.by.words("cancelled")
@@ -81,7 +81,7 @@ class CancelNode:
 
 
 def _open_tasks(scheduler: RunScheduler, ref: TaskRef) -> list[TaskRef]:
-    """Returns what has not ended of a node or item: the item, the node, or the items that it has."""
+    """Return the open tasks of a node or item: the item, the node, or the node's open items."""
     record = scheduler.records[ref.node]
     if ref.item is not None or not record.items:
         return [ref]
@@ -89,7 +89,7 @@ def _open_tasks(scheduler: RunScheduler, ref: TaskRef) -> list[TaskRef]:
 
 
 def _needing(scheduler: RunScheduler, number: int) -> list[int]:
-    """Returns the nodes that cannot run without one and have not ended, in the order in which they are found."""
+    """Return the pending nodes that require a node, directly or not, in breadth or depth order of the search."""
     found: dict[int, None] = {}
     waiting = [number]
     while waiting:
@@ -104,12 +104,12 @@ def _needing(scheduler: RunScheduler, number: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class RetryNode:
-    """Has a node or item tried again that failed or was cancelled; what was blocked behind it goes on.
+    """Retry a node or item that failed or was cancelled; its blocked dependents become pending again.
 
     Args:
-        node: its id; of a node with `for_each`, all its items that failed or were cancelled.
-        arguments: others than before, which makes it a new node that takes the place of the old one; `None` leaves them
-            and its idempotency key.
+        node: id; for a node with `for_each`, all its items that failed or were cancelled are retried.
+        arguments: new arguments, for which a new node supersedes the old one; `None` keeps the arguments and the
+            idempotency key.
     """
 
     node: str
@@ -117,7 +117,7 @@ class RetryNode:
     by: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
-        """Returns why it cannot be done now."""
+        """Return why the command is refused, or `None`."""
         ref = ref_or_refusal(scheduler, self.node)
         if isinstance(ref, str):
             return ref
@@ -136,7 +136,7 @@ class RetryNode:
         return scheduler.state.refusal_of_rebuild()
 
     def do(self, scheduler: RunScheduler, *, at: float) -> None:
-        """Does it."""
+        """Apply the command."""
         ref = scheduler.state.find(self.node)
         assert ref is not None
         record = scheduler.state.record(ref)
@@ -152,24 +152,23 @@ class RetryNode:
         scheduler.rebuild.spend(at)
         edits.apply()
         scheduler.propagate(at)
-        told = {"attempts": attempts, "error": error.to_json() if error is not None else None}
-        scheduler.state.override_of(self.node).steps.append(self.by.step("retry_node", at, **told))
+        details = {"attempts": attempts, "error": error.to_json() if error is not None else None}
+        scheduler.state.override_of(self.node).steps.append(self.by.step("retry_node", at, **details))
 
 
 def _refusal_of_size(scheduler: RunScheduler, sent: Any, what: str) -> str | None:
-    """Returns why a run cannot keep so much more of what people send than it has: it stands in its own state."""
+    """Return why a run cannot store a value from a person, or `None`; such values are part of its state."""
     size, kept = size_of(sent), scheduler.features.feedback.requests.kept_bytes
     if size <= SHORT_BYTES or kept + size <= RUN_ANSWERS_BYTES:
         return None
     return (
-        f"{what} of {size:,} bytes are too much: all that people send to a run may have "
-        f"{RUN_ANSWERS_BYTES:,} bytes, and {kept:,} are there; up to {SHORT_BYTES:,} are "
-        "always taken, such as the name of a file"
+        f"{what} of {size:,} bytes are too much: people may send {RUN_ANSWERS_BYTES:,} bytes to a run in total, "
+        f"and {kept:,} are stored; up to {SHORT_BYTES:,} are always accepted, such as the name of a file"
     )
 
 
 def _refusal_of_call(scheduler: RunScheduler, node: CompiledNode, arguments: Mapping[str, Any]) -> str | None:
-    """Returns why the tool of a node does not take arguments, as far as the run knows."""
+    """Return why the arguments do not match the known schema of the node's tool, or `None`."""
     tool = scheduler.plan.tools.get(node.tool)
     return problem_of_call(tool, arguments) if tool is not None else None
 
@@ -183,7 +182,7 @@ def _can_be_tried(scheduler: RunScheduler, ref: TaskRef) -> bool:
 
 
 def _failed_parts(scheduler: RunScheduler, ref: TaskRef) -> list[TaskRef]:
-    """Returns what has to be done again of a node or item."""
+    """Return the tasks of a node or item to retry."""
     items = scheduler.records[ref.node].items
     if ref.item is not None or not items:
         return [ref]
@@ -193,14 +192,14 @@ def _failed_parts(scheduler: RunScheduler, ref: TaskRef) -> list[TaskRef]:
 
 @dataclass(frozen=True, slots=True)
 class SetResult:
-    """Gives a node or item that does not run its result by hand; what hangs on it goes on."""
+    """Set the result of a node or item that is not running; its dependents continue."""
 
     node: str
     result: Any
     by: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
-        """Returns why it cannot be done now."""
+        """Return why the command is refused, or `None`."""
         ref = ref_or_refusal(scheduler, self.node)
         if isinstance(ref, str):
             return ref
@@ -220,7 +219,7 @@ class SetResult:
         return scheduler.state.refusal_of_rebuild() or _refusal_of_size(scheduler, self.result, "results")
 
     def do(self, scheduler: RunScheduler, *, at: float) -> None:
-        """Does it."""
+        """Apply the command."""
         ref = scheduler.state.find(self.node)
         assert ref is not None
         before = scheduler.state.record(ref)
@@ -246,10 +245,10 @@ def _refusal_of_growth(scheduler: RunScheduler) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class AppendNodes:
-    """Adds nodes to the plan.
+    """Add nodes to the plan.
 
     Args:
-        kept_bytes: what counts of them towards all that people may send to the run.
+        kept_bytes: size of the nodes, which counts towards the limit of data that people send to the run.
     """
 
     extension: Extension
@@ -257,23 +256,23 @@ class AppendNodes:
     kept_bytes: int = 0
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
-        """Returns why it cannot be done now."""
+        """Return why the command is refused, or `None`."""
         refusal = _refusal_of_growth(scheduler) or refusal_of_extension(scheduler.state, self.extension)
         return refusal or refusal_of_own_ids(scheduler.state, self.extension)
 
     def do(self, scheduler: RunScheduler, *, at: float) -> None:
-        """Does it."""
+        """Apply the command."""
         add_nodes(scheduler, self.extension, self.by, at=at)
         scheduler.features.feedback.requests.kept_bytes += self.kept_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class AppendWritten(Written):
-    """Adds nodes to the plan, as they were written.
+    """Check and add nodes in their written form.
 
     Args:
-        nodes: as in a plan.
-        tools: declarations of those that they name, as far as the plan may not have them.
+        nodes: nodes as in a plan.
+        tools: declarations of tools of the nodes that the plan may not have.
     """
 
     nodes: Sequence[Any]
@@ -281,12 +280,12 @@ class AppendWritten(Written):
     by: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
-        """Returns why it cannot be done now."""
+        """Return why the command is refused, or `None`."""
         act = self._read(scheduler, at, budget=scheduler.features.feedback.requests.precheck_budget)
         return act if isinstance(act, str) else None
 
     def read(self, scheduler: RunScheduler, *, at: float) -> AppendNodes | str:
-        """Returns the act that it is, or why it is refused."""
+        """Return the parsed command, or why it is refused."""
         return self._read(scheduler, at, budget=scheduler.features.feedback.requests.check_budget)
 
     def _read(self, scheduler: RunScheduler, at: float, *, budget: WorkBudget) -> AppendNodes | str:

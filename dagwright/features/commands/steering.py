@@ -1,8 +1,8 @@
-"""What people do to a running plan: pause it, stop it, change what it asks about, and the same to its nodes.
+"""Commands to a run: pause, resume, cancel, change its policy or its limits.
 
-Each act is a record with two functions of the scheduler, so that the workflow, the feed and the property tests do the
-very same: `refusal_of` says why the act cannot be done and changes nothing, `do` does one that was not refused. The
-acts on nodes are in `dagwright.features.commands.node_commands`.
+Each command is a dataclass with two methods, so that the workflow, the history reader and the property tests behave the
+same: `refusal_of` returns why the command is refused, without side effects, and `do` applies a command that is not
+refused. Commands to nodes are in `dagwright.features.commands.node_commands`.
 """
 
 from abc import ABC, abstractmethod
@@ -26,42 +26,42 @@ from dagwright.features.run_scheduler import RunScheduler
 STOPPED = "the run is being stopped"
 _ENDED = "the run has ended"
 UNDOING = "the run takes back what it did, and does nothing else any more"
-_NOT_BEGUN = "the run has not begun: answer {!r} first"
+_NOT_STARTED = "the run has not started: answer {!r} first"
 _NAMES_COMPARED = 1_000
 _SKIPPED_READ = 200
-"""Skipped nodes whose conditions are read again for notes: a run may have skipped 100,000."""
-_MISSING_TOLD = 20
-_VALUES_TOLD = 3
+"""Most skipped nodes whose conditions are evaluated again for notes: a run may have skipped 100,000."""
+_MISSING_NOTES = 20
+_MISSING_VALUES = 3
 
 
 class Act(Protocol):
-    """Something that a person does to a run."""
+    """A command of a person to a run."""
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
-        """Returns why it cannot be done now, and changes nothing."""
+        """Return why the command is refused, or `None`; it has no side effects."""
 
     def do(self, scheduler: RunScheduler, *, at: float) -> None:
-        """Does it.
+        """Apply the command.
 
         Raises:
-            TooMuchWork: too much is done at this moment; nothing has changed.
+            TooMuchWork: the compute budget of the current activation is used up; nothing has changed.
         """
 
 
 class Written(ABC):
-    """Something that a person wrote, and that takes long to read: whoever does it reads it once, as an act."""
+    """A command whose content is expensive to parse; it is parsed once, into an `Act`, when it is applied."""
 
     @abstractmethod
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
-        """Returns why it cannot be done now, and changes nothing."""
+        """Return why the command is refused, or `None`; it has no side effects."""
 
     @abstractmethod
     def read(self, scheduler: RunScheduler, *, at: float) -> Act | str:
-        """Returns the act that it is, or why it is refused; the work of reading is taken off a budget."""
+        """Return the parsed command, or why it is refused; the cost is charged to a compute budget."""
 
 
 def take(sent: Act | Written, scheduler: RunScheduler, *, at: float) -> str | None:
-    """Does an act, or returns why it is refused."""
+    """Apply a command, or return why it is refused."""
     act = sent.read(scheduler, at=at) if isinstance(sent, Written) else sent
     if isinstance(act, str):
         return act
@@ -79,37 +79,37 @@ def take(sent: Act | Written, scheduler: RunScheduler, *, at: float) -> str | No
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Lets nothing new start; what runs runs to its end."""
+    """Pause the run: no task starts; running tasks finish."""
 
     by: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
-        """Returns why it cannot be done now."""
+        """Return why the command is refused, or `None`."""
         if scheduler.is_stopped or scheduler.is_finished:
             return STOPPED if scheduler.is_stopped else _ENDED
         if scheduler.state.paused is None:
             return None
         paused = scheduler.state.paused
-        by_whom = f", {_who_paused(paused)}" if paused.by or paused.reason else ""
-        return f"the run is paused already{by_whom}"
+        actor = f", {_who_paused(paused)}" if paused.by or paused.reason else ""
+        return f"the run is paused already{actor}"
 
     def do(self, scheduler: RunScheduler, *, at: float) -> None:
-        """Does it."""
+        """Apply the command."""
         scheduler.state.paused = Paused(at, self.by.name, self.by.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Lets what is ready start again."""
+    """Resume a paused run."""
 
     by: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
-        """Returns why it cannot be done now."""
+        """Return why the command is refused, or `None`."""
         return "the run is not paused" if scheduler.state.paused is None else None
 
     def do(self, scheduler: RunScheduler, *, at: float) -> None:  # noqa: ARG002 - an act
-        """Does it."""
+        """Apply the command."""
         scheduler.state.paused = None
 
 
@@ -118,45 +118,45 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Stops the run: nothing new starts, and whoever drives it stops what runs."""
+    """Cancel the run: no task starts, and the driver cancels running tasks."""
 
     by: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
-        """Returns why it cannot be done now."""
+        """Return why the command is refused, or `None`."""
         if scheduler.is_stopped:
             return f"{STOPPED} already"
         return _ENDED if scheduler.is_finished else None
 
     def do(self, scheduler: RunScheduler, *, at: float) -> None:
-        """Does it."""
+        """Apply the command."""
         scheduler.cancel(at, reason=self.by.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class SetPolicy:
-    """Changes which calls people are asked about; what waits for an approval no more goes on."""
+    """Change which calls need an approval; tasks whose approval is no longer needed start."""
 
     policy: Policy
     by: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
-        """Returns why it cannot be done now."""
+        """Return why the command is refused, or `None`."""
         return STOPPED if scheduler.is_stopped else None
 
     def do(self, scheduler: RunScheduler, *, at: float) -> None:
-        """Does it."""
+        """Apply the command."""
         scheduler.features.feedback.set_policy(self.policy, at, by=self.by.name or "")
 
 
 @dataclass(frozen=True, slots=True)
 class SetLimits:
-    """Changes how much of a run runs at once, or how long it may take.
+    """Change the concurrency, the deadline or the budget of a run.
 
     Args:
-        max_in_flight: tasks at once; `None` leaves it as it is.
-        deadline_s: seconds from the start of the run; infinite is none any more, `None` leaves it as it is.
-        budget: limits in the place of those that there are; null is none any more.
+        max_in_flight: tasks in flight at most; `None` keeps the limit.
+        deadline_s: seconds from the start of the run; infinite removes the deadline, `None` keeps it.
+        budget: limits that replace the current ones; null removes a limit.
     """
 
     max_in_flight: int | None = None
@@ -165,7 +165,7 @@ class SetLimits:
     by: Actor = UNKNOWN_ACTOR
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
-        """Returns why it cannot be done now."""
+        """Return why the command is refused, or `None`."""
         if scheduler.is_stopped or scheduler.is_finished:
             return STOPPED if scheduler.is_stopped else _ENDED
         gone_s = at - scheduler.features.deadline.deadline.began_at
@@ -174,15 +174,15 @@ class SetLimits:
         budget = scheduler.features.budget.budget
         if self.budget is not None and budget is None:
             return "the run has no budget that could be changed; give it one when it starts"
-        if self.budget is not None and budget is not None and budget.is_below:
-            return "the run shares the budget of the run above; change it there"
+        if self.budget is not None and budget is not None and budget.is_child:
+            return "the run shares the budget of its parent run; change it there"
         return None
 
     def do(self, scheduler: RunScheduler, *, at: float) -> None:
-        """Does it.
+        """Apply the command.
 
         Raises:
-            TooMuchWork: too much is done at this moment; nothing has changed.
+            TooMuchWork: the compute budget of the current activation is used up; nothing has changed.
         """
         if self.max_in_flight is not None:
             scheduler.rebuild.set_max_in_flight(self.max_in_flight, at)
@@ -193,9 +193,9 @@ class SetLimits:
 
 
 def standing_notes(scheduler: RunScheduler | None) -> list[dict[str, Any]]:
-    """Returns what is worth saying of a run as long as it is so: who paused it, or that it leaves out the rest.
+    """Return the notes about the current state of a run: paused, compensating, finishing early, missing values.
 
-    Why somebody paused it stands in the note of the act.
+    The reason of a pause is in the note of the command.
     """
     if scheduler is None:
         return []
@@ -214,7 +214,7 @@ def standing_notes(scheduler: RunScheduler | None) -> list[dict[str, Any]]:
     if scheduler.state.paused is not None and not scheduler.is_finished:
         message = f"nothing new starts: {Actor(scheduler.state.paused.by).words('paused')}"
         notes.append({"code": "paused", "node": None, "message": message})
-    return [*notes, *islice(missing_value_notes(scheduler), _MISSING_TOLD)]
+    return [*notes, *islice(missing_value_notes(scheduler), _MISSING_NOTES)]
 
 
 def missing_value_notes(scheduler: RunScheduler) -> Iterator[dict[str, Any]]:
@@ -223,7 +223,7 @@ def missing_value_notes(scheduler: RunScheduler) -> Iterator[dict[str, Any]]:
     for node in islice(skipped, _SKIPPED_READ):
         missing = [words for words in missing_values(scheduler, node) if words.endswith(" is missing")]
         if missing:
-            message = f"skipped, as its condition needs what is not there: {'; '.join(missing[:_VALUES_TOLD])}"
+            message = f"skipped, because its condition reads missing values: {'; '.join(missing[:_MISSING_VALUES])}"
             yield {"code": "missing_value", "node": node.id, "message": message}
 
 
@@ -232,18 +232,18 @@ def _who_paused(paused: Paused) -> str:
 
 
 def refusal_of_run(scheduler: RunScheduler) -> str | None:
-    """Returns why nothing can be done now to any node of a run.
+    """Return why commands to nodes are refused, or `None`.
 
-    Before the plan was approved nothing of it may move, as it would if its records were changed.
+    Before the plan is approved, its records must not change, because nodes would start.
     """
     if scheduler.is_stopped:
         return STOPPED
     first = scheduler.features.feedback.requests.of_task("")
-    return _NOT_BEGUN.format(first.id) if first is not None else None
+    return _NOT_STARTED.format(first.id) if first is not None else None
 
 
 def ref_or_refusal(scheduler: RunScheduler, task_id: str) -> TaskRef | str:
-    """Returns what an id stands for, or why nothing can be done to it."""
+    """Return the node or item of an id, or why commands to it are refused."""
     if (refusal := refusal_of_run(scheduler)) is not None:
         return refusal
     ref = scheduler.state.find(task_id)

@@ -1,4 +1,4 @@
-"""The terms on which a run goes on, as documents: its limits, and the policy of its calls. Pure."""
+"""Limits and policy of a run as JSON documents."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from dagwright.features.run_scheduler import RunScheduler
 
 
 def limits_to_json(scheduler: RunScheduler) -> dict[str, Any]:
-    """Returns `max_parallel`, `deadline` (RFC 3339 time, null for none) and, of a run that has one, `budget`."""
+    """Return `max_parallel`, `deadline` (RFC 3339 time, null means no deadline) and `budget`, if the run has one."""
     found = {
         "max_parallel": scheduler.state.max_in_flight,
         "deadline": format_time(scheduler.features.deadline.deadline.at),
@@ -21,5 +21,5 @@ def limits_to_json(scheduler: RunScheduler) -> dict[str, Any]:
 
 
 def policy_to_json(scheduler: RunScheduler) -> dict[str, Any]:
-    """Returns `policy`."""
+    """Return `policy`."""
     return {"policy": scheduler.state.policy.to_json()}

@@ -1,8 +1,9 @@
-"""Taking back what a run did that is to do all or nothing: what has to be undone, in which order, and what cannot be.
+"""Saga compensation: which calls of a run have to be undone, in which order, and which cannot be.
 
-A run that ends otherwise than completed grows by a node for each call that may have changed something, the last call
-first, one after the other: what depends on something that no plan says is taken back before that, too. Everything
-follows from the plan and the records, so a run that goes on in a new execution, a replay and the feed need nothing.
+A run that does not complete gets one compensation node for each call that may have changed something. The nodes run
+one after the other, in reverse order of the calls, so that dependencies that the plan does not declare are respected
+too. Everything is derived from the plan and the records, so continue-as-new, replay and history readers need no
+additional state.
 
 Replay: ids, order and content of the nodes are part of the history of a run.
 """
@@ -32,33 +33,33 @@ from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.scheduler.task_creation import task_of_call
 
 UNDONE = "undone"
-"""Code of the note that tells what a run has taken back."""
+"""Code of the note about compensated calls."""
 STANDS = "stands"
-"""Code of a note about what cannot be taken back, or was not."""
+"""Code of a note about a call that cannot be compensated, or was not."""
 NOT_COMPLETED = "not_completed"
-"""Code of the error of a run that takes back what it did, where nothing else ended it."""
+"""Error code of a run that compensates its calls although it was neither stopped nor aborted."""
 TAKEN_BACK = "taken_back"
-"""Code of the error of a run that only takes back what an earlier one did."""
+"""Error code of a run that only compensates the calls of an earlier run."""
 NOTHING_BELOW: Mapping[str, Any] = {}
-"""What stands for the state of a run that changed nothing."""
-_NAMED, _TOLD = 5, 50
-"""How much of what stands is named in a sentence, and told in notes."""
+"""State of a child run that changed nothing."""
+_NAMED, _NOTES = 5, 50
+"""Most uncompensated calls named in the message, and in notes."""
 _CHANGING = (Effects.IDEMPOTENT, Effects.WRITE)
 _NEVER_CALLED = frozenset(
     {"not_started", "invalid_arguments", "invalid_field", "missing_data", "tool_changed", "refused"}
 )
-"""Codes of failures that come before a tool could change anything."""
+"""Codes of failures that happen before a tool could change anything."""
 _UNKNOWN = frozenset({"outcome_unknown", "timeout", "terminated"})
-"""Codes of failures after which nobody knows whether a tool changed something."""
+"""Codes of failures after which it is unknown whether a tool changed something."""
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Something that a run did and that is not taken back.
+    """A call that was not compensated.
 
     Args:
         task: id of the node or item.
-        words: why, in a sentence that goes on from its id.
+        words: reason, as the predicate of a sentence whose subject is the id.
     """
 
     task: str
@@ -66,34 +67,34 @@ class Left:
 
 
 def is_result_of_call(record: Record, override: NodeOverride | None) -> bool:
-    """Tell whether the result of a node or item is that of its call, and not given by a person or the plan."""
+    """Return whether a result comes from the call of the node or item, not from a person or the plan."""
     is_given = override is not None and override.has_given_result
     return record.status is NodeStatus.COMPLETED and record.error is None and not is_given
 
 
-# What a run did.
+# Calls that changed something.
 
 
 def may_change_the_world(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> bool:
-    """Tells whether a node, or something inside of its sub-plan, calls a tool that changes something.
+    """Return whether a node, or a node of its sub-plan, calls a tool that changes something.
 
     Args:
-        tools: those of its plan.
+        tools: tools of the plan.
     """
     if node.sub_plan is not None:
-        inside = agent_tools(node) or {}
-        below = node.sub_plan
-        return any(effects in _CHANGING for effects in inside.values()) or any(
-            may_change_the_world(each, below.tools) for each in below.nodes
+        agent_effects = agent_tools(node) or {}
+        sub_plan = node.sub_plan
+        return any(effects in _CHANGING for effects in agent_effects.values()) or any(
+            may_change_the_world(each, sub_plan.tools) for each in sub_plan.nodes
         )
-    # What is reported was run elsewhere, and is taken back there.
+    # A `reported` node runs outside this run, and is compensated there.
     is_call = node.kind == "tool" and has_side_effects(node, tools)
     is_resolver = node.kind == "lookup" and tool_of(node, tools).effects in _CHANGING
     return node.undoes is None and (is_call or is_resolver)
 
 
 def _calls(state: RunState) -> Iterator[tuple[TaskRef, Record]]:
-    """Yields every node and item that may have changed something, in plan order."""
+    """Yield every node and item whose tool changes something, in plan order."""
     for number, (node, record) in enumerate(zip(state.plan.nodes, state.records, strict=True)):
         if may_change_the_world(node, state.plan.tools):
             if node.for_each is None:
@@ -104,7 +105,7 @@ def _calls(state: RunState) -> Iterator[tuple[TaskRef, Record]]:
 
 
 def _was_called(state: RunState, ref: TaskRef, record: Record) -> bool:
-    """Tells whether a call was made that may have changed something here, and not in a run that this is a fork of."""
+    """Return whether this run, not the run that it forked, made a call that may have changed something."""
     if record.reused is not None or record.cached is not None or record.below == NOTHING_BELOW:
         return False
     if state.plan.nodes[ref.node].kind == "lookup" and is_result_of_call(record, None):
@@ -116,20 +117,20 @@ def _was_called(state: RunState, ref: TaskRef, record: Record) -> bool:
 
 
 def has_changed(state: RunState) -> bool:
-    """Tells whether a run may have changed something, and does not only take back what another one did."""
+    """Return whether a run, unless it only compensates another run, may have changed something."""
     return not state.options.only_compensates and any(_was_called(state, *each) for each in _calls(state))
 
 
-# What takes it back.
+# Compensation nodes.
 
 
 def undoing_of(state: RunState) -> Extension | None:
-    """Returns the nodes that take back what a run did that has come to its end, or nothing if nothing can be."""
+    """Return the compensation nodes of a run that has ended, or `None` if no call can be compensated."""
     nodes: list[CompiledNode] = []
     base = state.plan.written_count
     for ref in _last_first(state):
         name, after = state.id_of(ref), [base + len(nodes) - 1] if nodes else []
-        # What is hidden stands behind all that can be added.
+        # Hidden nodes have numbers after those of added nodes.
         shown = [ref.node] if ref.node < base else []
         node = _node(state, ref, _free_id(state, f"undo {name}"), needs=(*shown, *after))
         nodes.append(node)
@@ -137,7 +138,7 @@ def undoing_of(state: RunState) -> Extension | None:
 
 
 def _last_first(state: RunState) -> Sequence[TaskRef]:
-    """Returns what can be taken back, in reverse order of its ends; what ended at one moment goes by its place."""
+    """Return the calls to compensate in reverse order of their ends; ties are ordered by level and number."""
     found = [
         (ref, record)
         for ref, record in _calls(state)
@@ -149,7 +150,7 @@ def _last_first(state: RunState) -> Sequence[TaskRef]:
 
 
 def _order_of(ref: TaskRef) -> tuple[int, int]:
-    """Return what orders nodes and items by their place; a node comes before its items."""
+    """Return the sort key of a node or item by number; a node comes before its items."""
     return ref.node, -1 if ref.item is None else ref.item
 
 
@@ -185,9 +186,9 @@ def _free_id(state: RunState, name: str) -> str:
 
 
 def _why_not(state: RunState, ref: TaskRef, record: Record) -> str | None:
-    """Returns why a call cannot be taken back, if it cannot."""
+    """Return why a call cannot be compensated, or `None`."""
     if _is_run(state, ref):
-        return None if record.below is not None else "its run did not tell what it did"
+        return None if record.below is not None else "its run did not report its calls"
     node = state.plan.nodes[ref.node]
     tool = state.plan.tools.get(node.tool)
     if tool is None or tool.undo is None:
@@ -195,11 +196,11 @@ def _why_not(state: RunState, ref: TaskRef, record: Record) -> str | None:
     return None if tool.undo in state.plan.tools else f"its undo, the tool {tool.undo!r}, is not known to the run"
 
 
-# What a fork has of it.
+# Forks of compensated runs.
 
 
 def without_undoing(plan: CompiledPlan) -> CompiledPlan:
-    """Returns the plan of a run without the nodes that take back what it did, which are the last that were added."""
+    """Return the plan of a run without its compensation nodes, which are the last added nodes."""
     end = plan.written_count
     added = sum(node.undoes is not None for node in plan.nodes)
     if not added:
@@ -212,7 +213,7 @@ def without_undoing(plan: CompiledPlan) -> CompiledPlan:
 
 
 def taken_back(state: RunState) -> tuple[frozenset[str], list[str]]:
-    """Returns the nodes and items that a run has taken back or will, and those of which nobody knows whether it has."""
+    """Return the nodes and items that a run has compensated or will, and those with an unknown outcome."""
     gone, unclear = set[str](), list[str]()
     for node, record in state.shown():
         if node.undoes is None:
@@ -225,36 +226,36 @@ def taken_back(state: RunState) -> tuple[frozenset[str], list[str]]:
 
 
 def undone_by(state: RunState) -> dict[str, str]:
-    """Returns what a run has taken back: node or item -> the node that took it back."""
+    """Return compensated node or item -> its compensation node."""
     if not any(node.undoes is not None for each in state.extensions for node in each.nodes):
         return {}
     completed = (node for node, record in state.shown() if record.status is NodeStatus.COMPLETED)
     return {node.undoes: node.id for node in completed if node.undoes is not None}
 
 
-# What is told of it.
+# Reports.
 
 
 def undo_counts(state: RunState) -> Counter[NodeStatus]:
-    """Returns how many of the nodes that take something back are in each state."""
+    """Return status -> number of compensation nodes."""
     return Counter(record.status for node, record in state.shown() if node.undoes is not None)
 
 
 def why_not_completed(state: RunState) -> NodeError:
-    """Returns why a run has to be taken back that nothing stopped."""
+    """Return the error of a run that was not stopped but did not complete."""
     ended = [(node.id, record) for node, record in state.shown()]
-    for wanted in (NodeStatus.FAILED, NodeStatus.CANCELLED, NodeStatus.BLOCKED):
+    for status in (NodeStatus.FAILED, NodeStatus.CANCELLED, NodeStatus.BLOCKED):
         for name, record in ended:
-            if record.status is wanted:
+            if record.status is status:
                 why = record.error.message if record.error is not None else record.reason
-                return NodeError(NOT_COMPLETED, f"{name!r} {wanted.value}{f': {why}' if why else ''}")
-    return NodeError(NOT_COMPLETED, "not everything that the plan is for was completed")
+                return NodeError(NOT_COMPLETED, f"{name!r} {status.value}{f': {why}' if why else ''}")
+    return NodeError(NOT_COMPLETED, "the plan did not complete")
 
 
 def told_of_undoing(state: RunState) -> tuple[str, list[Note]]:
-    """Returns what a run that was given up has taken back, in one sentence, and a note for each thing that stands.
+    """Return a summary of the compensation of a run, and a note for each uncompensated call.
 
-    A call that did not complete is undone to be sure, and does not count: mostly there is nothing to take back.
+    A call that did not complete is compensated as a precaution and not counted: it usually had no effect.
     """
     left = left_standing(state)
     undone = undone_by(state)
@@ -267,16 +268,16 @@ def told_of_undoing(state: RunState) -> tuple[str, list[Note]]:
         names = ", ".join(repr(each.task) for each in left[:_NAMED])
         more = f" and {len(left) - _NAMED:,} more" if len(left) > _NAMED else ""
         words = f"taken back: {count:,}; not taken back: {len(left):,} ({names}{more})"
-    return words, [Note(STANDS, f"{each.task!r} {each.words}", each.task) for each in left[:_TOLD]]
+    return words, [Note(STANDS, f"{each.task!r} {each.words}", each.task) for each in left[:_NOTES]]
 
 
 def undone_to_be_sure(state: RunState) -> int:
-    """Returns how many calls were undone that are not known to have done anything: they failed on the way."""
+    """Return how many calls were compensated as a precaution, because it is unknown whether they had an effect."""
     return sum(not _has_done_something(state, task_id) for task_id in undone_by(state))
 
 
 def _has_done_something(state: RunState, task_id: str) -> bool:
-    """Tells whether what was taken back is known to have done something: it completed, or its run told so."""
+    """Return whether a compensated call is known to have had an effect: it completed, or its child run reported it."""
     ref, record = state.find(task_id), state.record_of(task_id)
     if ref is None or record is None:
         return False
@@ -284,9 +285,9 @@ def _has_done_something(state: RunState, task_id: str) -> bool:
 
 
 def left_standing(state: RunState) -> list[Left]:
-    """Returns what a run did, or may have done, and has not taken back, in plan order; of one that has come to its end.
+    """Return the calls of a run that had, or may have had, an effect and are not compensated, in plan order.
 
-    Of one that is still at it also what it has yet to take back.
+    For a run that has not ended, the result includes calls that it has yet to compensate.
     """
     nodes = {node.undoes: (node, record) for node, record in state.shown() if node.undoes is not None}
     found: list[Left] = []
@@ -319,7 +320,7 @@ def _is_unknown(record: Record) -> bool:
 
 
 def notes_of_undoing(plan: CompiledPlan) -> list[Note]:
-    """Returns what a run of a plan that is to do all or nothing could not take back; nodes of sub-plans as `a/b`."""
+    """Return a note for each node that could not be compensated; nodes of sub-plans are named `a/b`."""
     return [
         Note(STANDS, f"{node!r} cannot be taken back: the tool {tool!r} has no undo", node)
         for node, tool in _without_undo(plan)
@@ -327,7 +328,7 @@ def notes_of_undoing(plan: CompiledPlan) -> list[Note]:
 
 
 def _without_undo(plan: CompiledPlan) -> Iterator[tuple[str, str]]:
-    """Yields (id of a node, tool) of what changes something and could not be taken back, in plan order."""
+    """Yield node id and tool of the nodes that change something and could not be compensated, in plan order."""
     for node in plan.nodes:
         if node.sub_plan is not None:
             for tool in (node.sub_plan.pursuit or {}).get("tools", ()) if agent_tools(node) is not None else ():

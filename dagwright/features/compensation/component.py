@@ -1,4 +1,4 @@
-"""Compensation: a run that does not complete grows by the nodes that undo its calls, the last call first."""
+"""Compensation component: add nodes that undo the calls of a run that does not complete, in reverse order."""
 
 from collections.abc import Callable, Collection
 from typing import Any
@@ -23,10 +23,10 @@ from dagwright.features.plan_edits.extension_checks import refusal_of_extension
 
 
 class Compensation(SchedulerComponent):
-    """Compensates for the calls of a run that does not complete.
+    """Compensation of the calls of a run that does not complete.
 
     Args:
-        lift_deadline: removes the deadline of the run, which compensation has none of.
+        lift_deadline: function that removes the deadline of the run, because compensation has no deadline.
     """
 
     def __init__(self, scheduler: Scheduler[Any], *, lift_deadline: Callable[[], None] = lambda: None) -> None:
@@ -35,11 +35,11 @@ class Compensation(SchedulerComponent):
         self._lift_deadline = lift_deadline
 
     def needed_hooks(self) -> Collection[str]:
-        """Return no hook if the run itself never compensates."""
+        """Return no hooks if the run never compensates."""
         return self.hooks if self._state.compensates else ()
 
     def on_quiescent(self, at: float) -> None:
-        """Start to compensate when the run has ended and not completed."""
+        """Start to compensate when the run has ended without completing."""
         state = self._state
         if not state.is_finished or state.phase.is_compensated:
             return
@@ -50,17 +50,17 @@ class Compensation(SchedulerComponent):
         self._compensate(at)
 
     def start(self, at: float) -> None:
-        """Compensate for the calls of the run whose final state this run continues; its usage does not count here."""
+        """Compensate the calls of the run whose final state this run continues; usage of that run is not counted."""
         if self._state.phase.is_compensated:
             return
-        self._state.error = self._state.error or NodeError(TAKEN_BACK, "the run above takes back what this one did")
+        self._state.error = self._state.error or NodeError(TAKEN_BACK, "the parent run compensates this run")
         self._state.totals = RunTotals()
         self._compensate(at)
 
     def _compensate(self, at: float) -> None:
-        """Add the nodes that compensate; all nodes of the run have ended."""
+        """Add the compensation nodes; all nodes of the run have ended."""
         if self._state.is_stopped:
-            # A stopped run is to end, paused or not.
+            # A stopped run has to end even if it is paused.
             self._state.paused = None
         self._state.phase = Phase.COMPENSATING
         extension = undoing_of(self._state)
@@ -72,7 +72,7 @@ class Compensation(SchedulerComponent):
         self._scheduler.propagation.update(at)
 
     def before_start(self, task: Task, at: float) -> bool:  # noqa: ARG002 - a hook
-        """Give a task that compensates for a call the key, arguments and result of that call.
+        """Set the arguments of a compensation task: idempotency key, arguments and result of the compensated call.
 
         Raises:
             MissingData, TooMuchWork: the arguments of the call cannot be resolved any more.
@@ -96,7 +96,7 @@ class Compensation(SchedulerComponent):
         return False
 
     def run_status(self, status: RunStatus) -> RunStatus:
-        """Return the status of a run that only compensates: failed if something is left."""
+        """Return the status of a run that only compensates: failed if a call is not compensated."""
         if not self._state.options.only_compensates or not self._state.is_finished:
             return status
         return RunStatus.FAILED if left_standing(self._state) else RunStatus.COMPLETED

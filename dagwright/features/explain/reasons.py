@@ -1,9 +1,8 @@
-"""Why a node or item is where it is: one step back, from what a scheduler knows.
+"""Direct reason for the state of a node or item, derived from the scheduler.
 
-What has not ended waits for something exact: nodes, a person, a worker, a slot, the next attempt. What has ended came
-from something: its own failure, other nodes, people, inputs. `dagwright.features.explain.why` follows these steps to
-the root.
-It changes nothing.
+A node that has not ended waits for other nodes, a person, a worker, a slot or the next attempt. A node that has ended
+ended because of its own failure, other nodes, people or inputs. `dagwright.features.explain.why` follows the reasons to
+their roots. The module has no side effects.
 """
 
 import json
@@ -33,7 +32,7 @@ Kind = Literal[
     "dependency", "items", "person", "waiting", "retry", "running", "run", "group", "paused", "limit", "ready",
     "completed", "failed", "blocked", "skipped", "cancelled", "superseded",
 ]  # fmt: skip
-"""What keeps a node from ending; of one that has ended, how it did. A `run` is done by a run of its own, a `group` of
+"""Cause of the wait of an open node, or outcome of an ended node. A `run` is executed by a child run, a `group` of
 pure nodes by one call."""
 
 ITEMS_TOLD = 20
@@ -42,7 +41,7 @@ _OPEN = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
 class Call(Protocol):
-    """What the server says of a call in flight, as `dagwright.history.pending_activities.PendingCall` has it."""
+    """State of a call in flight on the server; `dagwright.history.pending_activities.PendingCall` implements it."""
 
     @property
     def attempt(self) -> int:
@@ -63,15 +62,15 @@ class Call(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why one node or item is where it is; times are seconds since the epoch.
+    """Reason for the state of one node or item; times are seconds since the epoch.
 
     Args:
-        message: what follows its name in a sentence, such as `waits for check`.
-        detail: what else there is to say, such as what a person is asked or why a node failed.
-        since: since when it is so; of what has ended, when it did.
-        until: when that ends by itself: the next attempt, or the deadline of a request.
-        because: nodes and items that it is so because of.
-        facts: what is known beside this, as JSON.
+        message: predicate of a sentence whose subject is the id, such as `waits for check`.
+        detail: additional text, such as the prompt of a request or the error of a failed node.
+        since: start of the state; for an ended node, the time of its end.
+        until: time at which the state ends by itself: the next attempt, or the deadline of a request.
+        because: nodes and items that cause the state.
+        facts: additional JSON fields.
     """
 
     node: str
@@ -85,7 +84,7 @@ class Reason:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the reason as documents have it."""
+        """Return the reason as JSON."""
         return {
             "node": self.node,
             "status": self.status.value,
@@ -99,10 +98,10 @@ class Reason:
 
 
 def reason_of(scheduler: RunScheduler, task_id: str, *, call: Call | None = None) -> Reason:
-    """Returns why a node (`id`) or an item (`id[key]`) is where it is.
+    """Return the reason for the state of a node (`id`) or an item (`id[key]`).
 
     Args:
-        call: what is known of its call in flight.
+        call: state of its call in flight, if it is known.
 
     Raises:
         KeyError: there is no such node or item.
@@ -123,7 +122,7 @@ def reason_of(scheduler: RunScheduler, task_id: str, *, call: Call | None = None
 
 
 def holders(record: Record, node: CompiledNode) -> Iterator[str]:
-    """Yields what of a node has begun and not ended: itself, or its items."""
+    """Yield the ids of the open tasks of a node: its own id, or those of its items."""
     for item in record.items:
         if item.record.status in _OPEN:
             yield f"{node.id}[{item.key}]"
@@ -132,26 +131,26 @@ def holders(record: Record, node: CompiledNode) -> Iterator[str]:
 
 
 def listed(names: Sequence[str], *, last: str = "and") -> str:
-    """Returns names in a sentence: `a`, `a and b`, `a, b and 3 more`."""
+    """Join names for a sentence: `a`, `a and b`, `a, b and 3 more`."""
     shown, left = names[:_NAMES_TOLD], len(names) - _NAMES_TOLD
     parts = [*shown, f"{left:,} more"] if left > 0 else shown
     return f" {last} ".join(filter(None, [", ".join(parts[:-1]), parts[-1]])) if parts else ""
 
 
-# What has not ended.
+# Open nodes.
 
 
 def _pending(scheduler: RunScheduler, node: CompiledNode, task_id: str) -> Reason:
     needed = [scheduler.plan.nodes[number].id for number in node.dependencies]
     open_ones = [name for name in needed if not _status_of(scheduler, name).is_final]
-    kind, wanted = node.join
-    told = listed(open_ones, last="or" if kind == "any" else "and")
+    kind, required = node.join
+    names = listed(open_ones, last="or" if kind == "any" else "and")
     if kind == "any":
-        message = f"waits for {'one of ' if len(open_ones) > 1 else ''}{told}"
+        message = f"waits for {'one of ' if len(open_ones) > 1 else ''}{names}"
     elif kind == "at_least":
-        message = f"waits for {wanted} of {len(needed)} nodes to be done, still for {told}"
+        message = f"waits for {required} of {len(needed)} nodes to be done, still for {names}"
     else:
-        message = f"waits for {told}"
+        message = f"waits for {names}"
     return Reason(task_id, NodeStatus.PENDING, "dependency", message, because=open_ones)
 
 
@@ -203,7 +202,7 @@ def _ready(scheduler: RunScheduler, task_id: str, node: CompiledNode, record: Re
 
 
 def _limit(scheduler: RunScheduler, node: CompiledNode) -> str | None:
-    """Returns which limit a ready task waits at."""
+    """Return the limit at which a ready task waits."""
     running: Counter[str] = Counter()
     of_tools: Counter[str] = Counter()
     total = 0
@@ -219,11 +218,11 @@ def _limit(scheduler: RunScheduler, node: CompiledNode) -> str | None:
         return f"{running[node.id]} items of {node.id} run, and its `max_parallel` is {node.max_parallel}"
     if tool is not None and tool.max_parallel is not None and of_tool >= tool.max_parallel:
         return f"{of_tool} calls of {node.tool} run, and its `max_parallel` is {tool.max_parallel}"
-    parkable = {name: count for name, count in of_tools.items() if name and can_be_paused(tools.get(name))}
-    others = sum(parkable.values()) - parkable.get(node.tool, 0)
-    if node.tool in parkable and of_tool >= max_calls_of_tool(others):
-        told = f", beside {others} of others" if others else ""
-        return f"{of_tool} calls of {node.tool} run{told}: slots are kept free for calls of other tools"
+    pausable = {name: count for name, count in of_tools.items() if name and can_be_paused(tools.get(name))}
+    others = sum(pausable.values()) - pausable.get(node.tool, 0)
+    if node.tool in pausable and of_tool >= max_calls_of_tool(others):
+        other_calls = f", beside {others} of others" if others else ""
+        return f"{of_tool} calls of {node.tool} run{other_calls}: slots are kept free for calls of other tools"
     if total >= scheduler.state.max_in_flight:
         return f"{total} steps of the run run, and its `max_parallel` is {scheduler.state.max_in_flight}"
     return None
@@ -249,7 +248,7 @@ def _running(scheduler: RunScheduler, task_id: str, record: Record, *, call: Cal
     return Reason(task_id, record.status, "running", f"runs{attempt}", last, since=record.started_at)
 
 
-# What has ended.
+# Ended nodes.
 
 
 def _error_words(error: NodeError) -> str:
@@ -298,12 +297,12 @@ class _Ended:
         needed = [self._scheduler.plan.nodes[number].id for number in self._scheduler.state.needed_by(self._node)]
         message = "completed"
         if any(closing.what == "value" for _, closing in self._closings(self._id)):
-            message = "failed and was given a value by hand"
+            message = "failed and was given a value manually"
         elif self._record.error is not None:
-            message = "failed and went on with the value that the plan gives"
+            message = "failed and continued with the value of its on_error"
         elif any(step.get("what") == "set_result" for step in self._steps()):
-            # It came of no other node, whatever became of those that it would have needed.
-            message, needed = "was given its result by hand", []
+            # The result does not depend on other nodes.
+            message, needed = "was given its result manually", []
         elif (made := self._record.reused or self._record.cached) is not None:
             message = f"took the result that {made['node']!r} of the run {made['workflow_id']!r} made"
         detail = self._record.error.message if self._record.error else ""
@@ -322,7 +321,7 @@ class _Ended:
             if behind and node.join[0] in ("all", "any", "at_least"):
                 return self._made("skipped", f"was skipped because of {listed(behind)}", because=behind)
         if any(closing.what == "skip" for _, closing in self._closings(self._id)):
-            return self._made("skipped", "was skipped by hand")
+            return self._made("skipped", "was skipped manually")
         if node.when is not None:
             because = [name for name in self._read_by_condition() if self._scheduler.record_of(name) is not None]
             lacks = "; ".join(missing_values(self._scheduler, node))
@@ -367,7 +366,7 @@ class _Ended:
         return {name: fact for name, fact in facts.items() if fact not in (None, [], {})}
 
     def _inputs(self) -> dict[str, Any]:
-        """Returns the inputs of the run that the node reads, as short texts."""
+        """Return the inputs of the run that the node reads, as short texts."""
         node = self._node
         templates = [template for _, template in (*node.holes, *node.item_holes, *node.approval_holes)]
         templates += [each for each in (node.for_each, node.key) if isinstance(each, tuple)]
@@ -376,7 +375,7 @@ class _Ended:
         return {name: _preview(known[name]) for name in dict.fromkeys(names) if name in known}
 
     def _lookups(self) -> list[dict[str, Any]]:
-        """Returns what was looked up for it: text, party, why that one, and what people answered."""
+        """Return the lookups of the node: text, entity, reason for the match, and answers of people."""
         scheduler = self._scheduler
         return [
             {"argument": argument, **bound, "answers": self._answers(find_id)}
@@ -387,19 +386,19 @@ class _Ended:
         return [{"request": name, **closing.to_json()} for name, closing in self._closings(task_id)]
 
     def _closings(self, task_id: str) -> list[tuple[str, Closing]]:
-        """Returns what people were asked for a node or item, and how that ended."""
+        """Return the closed requests of a node or item."""
         book = self._scheduler.features.feedback.requests
         count = book.counts.get(task_id, 0)
         names = [task_id, *(f"{task_id}#{number}" for number in range(2, count + 1))] if count else []
         return [(name, book.closed[name]) for name in names if name in book.closed]
 
     def _steps(self) -> list[dict[str, Any]]:
-        hand = self._scheduler.state.overrides.get(self._id)
-        return [] if hand is None else [{**step, "at": format_time(step["at"])} for step in hand.steps]
+        override = self._scheduler.state.overrides.get(self._id)
+        return [] if override is None else [{**step, "at": format_time(step["at"])} for step in override.steps]
 
 
 def _preview(value: Any) -> Any:
-    """Returns a value that is short, or the beginning of its text."""
+    """Return a short value unchanged, or the truncated text of a long value."""
     shown = with_shown(value, shown_in_arguments)
     text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, default=str)
     return shown if len(text) <= PREVIEW_CHARACTERS else f"{text[:PREVIEW_CHARACTERS]}…"

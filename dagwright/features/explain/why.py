@@ -1,6 +1,6 @@
-"""Follows the reasons of nodes to their roots: what holds a run back, or what is behind a result.
+"""Follow the reasons of nodes to their roots: why a run does not continue, or how a result came about.
 
-Pure: whoever looks at a run hands over the projected scheduler, and what the server says of calls in flight.
+The functions are pure: the caller passes the scheduler rebuilt from history, and the state of calls in flight.
 """
 
 from collections import Counter, deque
@@ -15,28 +15,28 @@ from dagwright.features.explain.reasons import Call, Reason, holders, reason_of
 from dagwright.features.run_scheduler import RunScheduler
 
 REASONS_TOLD = 200
-"""Nodes and items that one answer names: a wide plan may have 100,000 behind one."""
+"""Most nodes and items in one chain: a node of a wide plan may depend on 100,000 others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Reasons, each node once, those that were asked for first and what is behind each of them after it.
+    """Reasons, one per node: the requested nodes first, then their causes in breadth-first order.
 
     Args:
-        left_out: count of those known to be behind them that are not told.
+        left_out: number of known causes that are left out.
     """
 
     reasons: Sequence[Reason]
     left_out: int = 0
 
     def starts(self) -> Iterator[Reason]:
-        """Yields the reasons that are not behind another one."""
+        """Yield the reasons that are not causes of other reasons."""
         behind = {name for reason in self.reasons for name in reason.because}
         return (reason for reason in self.reasons if reason.node not in behind)
 
 
 def why(scheduler: RunScheduler, task_id: str, *, calls: Mapping[str, Call]) -> Chain:
-    """Returns why a node or item is where it is, back to the roots.
+    """Return the chain of reasons for the state of a node or item, back to the roots.
 
     Args:
         calls: task id -> its call in flight.
@@ -49,24 +49,25 @@ def why(scheduler: RunScheduler, task_id: str, *, calls: Mapping[str, Call]) -> 
 
 
 def what_holds(scheduler: RunScheduler, *, calls: Mapping[str, Call]) -> Chain:
-    """Returns what has begun and not ended; of a run that has ended, what failed or was cancelled by itself.
+    """Return the reasons of all open tasks; for a run that has ended, of the root failures and cancellations.
 
-    How many nodes hang on a failure stands in its facts as `blocks`.
+    The fact `blocks` is the number of nodes that a failure blocks.
     """
     tasks = [*(_roots_of_end(scheduler) if scheduler.is_finished else _open_tasks(scheduler))]
     blocks = Counter(name for record in scheduler.records for name in record.blocked_by)
-    told = [reason_of(scheduler, task_id, call=calls.get(task_id)) for task_id in tasks[:REASONS_TOLD]]
+    found = [reason_of(scheduler, task_id, call=calls.get(task_id)) for task_id in tasks[:REASONS_TOLD]]
     reasons = [
-        replace(each, facts={**each.facts, "blocks": blocks[each.node]}) if blocks[each.node] else each for each in told
+        replace(each, facts={**each.facts, "blocks": blocks[each.node]}) if blocks[each.node] else each
+        for each in found
     ]
     return Chain(reasons, max(0, len(tasks) - REASONS_TOLD))
 
 
 def sentence(chain: Chain, start: Reason, *, clock: Callable[[float], str]) -> str:
-    """Returns a reason with the first one behind it, and so on: `publish waits for check, which waits for ann`.
+    """Format a reason with its first cause, and so on: `publish waits for check, which waits for ann`.
 
     Args:
-        clock: returns a time in words.
+        clock: function that formats a time.
     """
     known = {reason.node: reason for reason in chain.reasons}
     words = [f"{start.node} {_clause(start, clock)}"]
@@ -121,9 +122,9 @@ def _open_tasks(scheduler: RunScheduler) -> Iterator[str]:
 
 
 def _roots_of_end(scheduler: RunScheduler) -> Iterator[str]:
-    """Yields the nodes that ended badly by themselves, and not because of another one."""
+    """Yield the nodes that failed or were cancelled independently of other nodes."""
     for node, record in scheduler.state.shown():
-        # What could not be bound is the error of the run.
+        # Nodes of a run with unresolved lookups are left out: the lookups are the error of the run.
         by_itself = not record.blocked_by and record.reason != UNRESOLVED
         if record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED) and by_itself:
             yield node.id

@@ -1,1 +1,1 @@
-"""Human-in-the-loop requests: which node asks, whether an answer is valid, and what the answer changes."""
+"""Human-in-the-loop requests: approval gate, opening of requests, validation and application of answers."""

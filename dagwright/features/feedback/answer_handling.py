@@ -1,6 +1,6 @@
-"""What accepted answers do: they end the node that asked, start it again, or add nodes; and what deadlines do.
+"""Apply accepted answers, which end the requesting node, restart it or add nodes; apply deadlines of requests.
 
-Replay: what an answer starts is part of the order of commands in history.
+Replay: the tasks that an answer starts are part of the order of commands in history.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,16 +23,16 @@ from dagwright.features.feedback.state import FeedbackState
 from dagwright.features.plan_edits.node_additions import apply_addition
 
 RunAnswer = Callable[[Any, Feedback, float], None]
-"""Applies the answer to a request of the run itself."""
+"""Function that applies the answer to a request of the run itself."""
 Restart = Callable[[TaskRef, float], None]
-"""Starts a waiting task again, which may have to ask once more."""
+"""Function that restarts a waiting task, which may have to ask again."""
 
 
 class AnswerHandler:
-    """Applies the answers to the requests of one run.
+    """Handler of the answers to the requests of one run.
 
     Args:
-        restart: starts a waiting task again.
+        restart: function that restarts a waiting task.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class AnswerHandler:
         self._gate = gate
         self._restart = restart
         self.run_answers: dict[Purpose, RunAnswer] = {}
-        """Purpose of a request of the run itself -> what applies its answer."""
+        """Purpose of a request of the run itself -> function that applies its answer."""
 
     @property
     def _requests(self) -> RequestBook:
@@ -61,13 +61,13 @@ class AnswerHandler:
     # Early answers.
 
     def keep_early(self, feedback: Feedback) -> None:
-        """Keep an answer until its request is opened."""
+        """Store an answer until its request is opened."""
         ref = self._reader.find_requester(feedback.request)
-        # The inputs of the run belong to no node.
+        # A request for inputs belongs to the run, not to a node.
         self._requests.keep_early(feedback, None if ref is None else ref.node)
 
     def drop_early(self, ref: TaskRef) -> None:
-        """Drop the answers that were kept for a node or item, which has ended; after the last node, all."""
+        """Drop the stored answers for a node or item that has ended; after the last node, drop all."""
         book = self._requests
         names = book.early_of.get(ref.node, ())
         if ref.item is not None:
@@ -81,7 +81,7 @@ class AnswerHandler:
             book.early_of.pop(ref.node, None)
 
     def apply_early(self, request: Request, feedback: Feedback, at: float) -> None:
-        """Apply an answer that came before its request, or note why it does not fit."""
+        """Apply an answer that arrived before its request, or record why it is invalid."""
         try:
             if (rejection := request.rejects(feedback)) is not None:
                 raise BadAnswer(rejection)
@@ -92,13 +92,13 @@ class AnswerHandler:
             self._requests.refusals.append(f"the early answer of {by} to {request.id!r} does not fit: {error}")
             return
         if grows(request, answer):
-            # Nodes are moving on right now, in a plan that would become another one.
+            # Nodes are being updated now, so the plan must not change; the answer is applied afterwards.
             self._requests.due.append(replace(feedback, request=request.id))
         else:
             self.apply(request, answer, feedback, at)
 
     def apply_due(self, feedback: Feedback, at: float) -> None:
-        """Apply an early answer that adds nodes, or note why not; its request stays open then."""
+        """Apply an early answer that adds nodes, or record why it is invalid and keep its request open."""
         if (request := self._requests.open.get(feedback.request)) is None:
             return
         by = feedback.by or "somebody"
@@ -118,7 +118,7 @@ class AnswerHandler:
         """Apply an answer to one or more requests.
 
         Raises:
-            TooMuchWork: too much is done at this moment; nothing has changed.
+            TooMuchWork: the compute budget of the current activation is used up; nothing has changed.
         """
         for taken in read:
             if taken.growth is not None:
@@ -129,7 +129,7 @@ class AnswerHandler:
     def apply(
         self, request: Request, answer: Any, feedback: Feedback, at: float, *, growth: Extension | None = None
     ) -> None:
-        """Apply an answer that fits its request."""
+        """Apply a valid answer to its request."""
         what = _word_of(request, answer)
         given = shortened_arguments(answer["arguments"]) if "arguments" in answer else None
         closing = Closing("answered", at, feedback.by, feedback.through, what, feedback.note, given)
@@ -155,13 +155,13 @@ class AnswerHandler:
                 self._apply_raised(ref, request, answer, at)
 
     def _apply_raised(self, ref: TaskRef, request: Request, answer: Any, at: float) -> None:
-        """Start the call again that asked, with the answer."""
+        """Repeat the call that opened the request, with the answer."""
         override = self._state.override_of(request.task)
-        kept = {} if request.checkpoint is None else {"checkpoint": request.checkpoint}
-        if kept:
-            # A call reads the last one alone, and all answers go out with every later call.
-            override.answers = [{"request": told["request"], "answer": told["answer"]} for told in override.answers]
-        override.answers.append({"request": request.id, "answer": answer, **kept})
+        checkpoint = {} if request.checkpoint is None else {"checkpoint": request.checkpoint}
+        if checkpoint:
+            # A call only reads the last checkpoint, and every later call gets all answers.
+            override.answers = [{"request": each["request"], "answer": each["answer"]} for each in override.answers]
+        override.answers.append({"request": request.id, "answer": answer, **checkpoint})
         self._try_again(ref, request, at)
 
     def _apply_approval(
@@ -173,7 +173,7 @@ class AnswerHandler:
         override = self._state.override_of(request.task)
         override.approved = True
         if (given := answer.get("arguments")) is not None:
-            # Of what the run adds by itself people give a part: the rest is what it knows of the request.
+            # For a generated node, people only provide some arguments; the run provides the others.
             node = self._state.plan.nodes[ref.node]
             override.arguments = {**node.arguments, **given} if self._state.is_generated_id(node.id) else given
         self._restart(ref, at)
@@ -204,7 +204,7 @@ class AnswerHandler:
         self._restart(ref, at)
 
     def release_approvals(self, at: float, *, by: str, what: str) -> None:
-        """Start what waits for an approval that the policy does not require any more."""
+        """Restart all tasks that wait for an approval that the policy no longer requires."""
         for request in [*self._requests.open.values()]:
             if request.purpose != "approval" or request.id not in self._requests.open:
                 continue
@@ -247,7 +247,7 @@ class AnswerHandler:
         self._requests.close(request, Closing("expired", at, through="deadline"))
         ref = self._state.items.ref(request.task)
         self._state.record(ref).reason = None
-        message = f"nobody answered {request.id!r} in time: {request.prompt}"
+        message = f"{request.id!r} was not answered in time: {request.prompt}"
         self._propagation.end_failed(ref, NodeError("no_answer", message), at)
 
     def _remind(self, request: Request, at: float) -> None:
@@ -260,10 +260,10 @@ class AnswerHandler:
 
 
 def rejection(answer: Mapping[str, Any], feedback: Feedback) -> NodeError:
-    """Return the error of what a person, or a default, did not approve."""
+    """Return the error of a node that a person, or a default answer, did not approve."""
     reason = f": {answer['reason']}" if answer["reason"] else ""
     if feedback.through == "deadline":
-        return NodeError("rejected", f"nobody answered in time, and the plan rejects it then{reason}")
+        return NodeError("rejected", f"not answered in time, so the plan rejects it{reason}")
     return NodeError("rejected", f"rejected by {feedback.by or 'somebody'}{reason}")
 
 

@@ -30,22 +30,22 @@ from dagwright.features.plan_edits.sent_tools import tools_from_json
 EARLY_ANSWERS = 1_000
 EARLY_BYTES = 64 * 1024
 RUN_ANSWERS_BYTES = 8 * 1024 * 1024
-"""Of all that people send to a run, be it answers, results, arguments or nodes, which stand in its own state: half of
-what it can hand on to its next execution."""
+"""Most bytes of answers, results, arguments and nodes that people send to a run: they are part of its state, and this
+is half of the size that a snapshot for continue-as-new may have."""
 SHORT_BYTES = 1024
-"""Answers that are taken in any case, or nobody could end what waits."""
+"""Answers up to this size are always accepted, because otherwise a waiting node could not be ended."""
 _NAMES_COMPARED = 100
 _NAME_COMPARED = 200
-"""Characters of a name that is compared: those of the longest id."""
+"""Most characters of a name that is compared: the length of the longest id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """An open request and the answer to it.
+    """An open request with its accepted answer.
 
     Args:
-        answer: in its normal form; of nodes that come with it, their ids.
-        growth: the nodes by which the plan grows.
+        answer: normal form of the answer; nodes in it are replaced by their ids.
+        growth: extension of the plan by the nodes of the answer.
     """
 
     request: Request
@@ -54,7 +54,7 @@ class Taken:
 
 
 class AnswerReader:
-    """Validates the answers to the requests of one run."""
+    """Validation of the answers to the requests of one run."""
 
     def __init__(self, state: RunState, feedback: FeedbackState) -> None:
         self._state = state
@@ -65,7 +65,7 @@ class AnswerReader:
         return self._feedback.requests
 
     def refusal_of(self, feedback: Feedback, at: float) -> str | None:
-        """Returns why an answer would be refused now, or `None` if it would be taken; changes nothing."""
+        """Return why an answer would be refused now, or `None` if it would be accepted; it has no side effects."""
         try:
             read = self.read(feedback, at, judging=self._requests.precheck_budget)
         except TooMuchWork:
@@ -73,13 +73,16 @@ class AnswerReader:
         return read if isinstance(read, str) else None
 
     def read(self, feedback: Feedback, at: float, *, judging: WorkBudget | None = None) -> list[Taken] | str | None:
-        """Returns what an answer is the answer to; why it is refused; or `None` if it is early and can be kept.
+        """Match an answer to its open requests.
 
         Args:
-            judging: the budget for nodes that come with it; that for what is taken if there is no other.
+            judging: compute budget for nodes in the answer; by default the budget for accepted answers.
+
+        Returns:
+            The requests with their answers; why the answer is refused; or `None` if it is early and can be stored.
 
         Raises:
-            TooMuchWork: it has too little left for them.
+            TooMuchWork: the remaining compute budget is too small.
         """
         name, book = feedback.request, self._requests
         judging = judging or book.check_budget
@@ -99,7 +102,7 @@ class AnswerReader:
         return self._problem_of_early(feedback, judging)
 
     def meant_by(self, name: str) -> int:
-        """Returns how many open requests an id stands for: of a node with `for_each` those of all its items."""
+        """Return the number of open requests of an id; for a node with `for_each`, those of all its items."""
         if name in self._requests.open:
             return 1
         number = self._state.numbers.get(name)
@@ -111,15 +114,15 @@ class AnswerReader:
         return [found for place in places if (found := self._requests.of_task(place)) is not None]
 
     def _problem_of_sum(self, feedback: Feedback, count: int) -> str | None:
-        """Returns why the run cannot keep so much more than it has; short answers it always takes."""
+        """Return why an answer exceeds the limit of stored answers, or `None`; short answers are always accepted."""
         size, kept = size_of(feedback.answer), self._requests.kept_bytes
         if size <= SHORT_BYTES or kept + size * count <= RUN_ANSWERS_BYTES:
             return None
         to = f" to {count:,} requests" if count > 1 else ""
         return (
-            f"an answer of {size:,} bytes{to} is too much: all that people send to a run may have "
-            f"{RUN_ANSWERS_BYTES:,} bytes, and {kept:,} are there; "
-            f"at most {SHORT_BYTES:,} are always taken: answer with the name of a file"
+            f"an answer of {size:,} bytes{to} is too much: people may send {RUN_ANSWERS_BYTES:,} bytes to a run "
+            f"in total, and {kept:,} are stored; "
+            f"answers of at most {SHORT_BYTES:,} are always accepted: answer with the name of a file"
         )
 
     def read_all(
@@ -134,7 +137,7 @@ class AnswerReader:
                 return Closing("expired", request.deadline_at).reason(request.id)
             if (rejection := request.rejects(feedback)) is not None:
                 return rejection
-            # The items of a map ask the same as a rule, and an answer may be large.
+            # The items of a map usually have the same question, and an answer may be large.
             key = question_key(request)
             try:
                 if key not in found:
@@ -151,13 +154,13 @@ class AnswerReader:
     def _read_growth(
         self, request: Request, answer: Mapping[str, Any], *, among: int, judging: WorkBudget
     ) -> list[Taken]:
-        """Returns an answer with the nodes by which the plan grows.
+        """Return an answer with the extension of the plan by its nodes.
 
         Args:
-            among: how many requests it is the answer to.
+            among: number of requests that the answer answers.
 
         Raises:
-            BadAnswer: the plan cannot grow so.
+            BadAnswer: the plan cannot be extended by the nodes.
         """
         if request.purpose == "error":
             return [Taken(request, answer, self._growth_by_arguments(request, answer["arguments"]))]
@@ -174,11 +177,11 @@ class AnswerReader:
         return with_other_arguments(self._state, ref.node, arguments)
 
     def _growth_by_nodes(self, answer: Mapping[str, Any], judging: WorkBudget) -> Extension:
-        """Returns what the nodes of an answer are in the plan as it is now.
+        """Return the extension of the current plan by the nodes of an answer.
 
         Raises:
-            BadAnswer: they do not fit in.
-            TooMuchWork: too much was judged at this moment.
+            BadAnswer: the nodes are invalid.
+            TooMuchWork: the compute budget of the current activation is used up.
         """
         try:
             tools = tools_from_json(answer.get("tools"))
@@ -190,10 +193,10 @@ class AnswerReader:
         return growth
 
     def check_arguments(self, request: Request, answer: Any) -> None:
-        """Looks at the arguments that somebody gave with an approval, or to try again with.
+        """Check the arguments in an approval or in a request to retry.
 
         Raises:
-            BadAnswer: no call may have them.
+            BadAnswer: the arguments are not allowed.
         """
         if request.purpose not in ("approval", "error") or "arguments" not in answer:
             return
@@ -212,13 +215,13 @@ class AnswerReader:
             raise BadAnswer(refused_words(node.tool))
 
     def _problem_of_early(self, feedback: Feedback, judging: WorkBudget) -> str | None:
-        """Returns why an answer to a request that is not there cannot be kept for it."""
+        """Return why an answer to a request that is not open yet cannot be stored, or `None`."""
         name, book = feedback.request, self._requests
         if name == INPUTS and self._will_ask_for_inputs():
             return self._problem_of_keeping(feedback) or self._problem_of_sum(feedback, 1)
         ref = self.find_requester(name)
         if ref is None:
-            # Only some names are looked at: a run may have 100,000 of them.
+            # Only some names are compared: a run may have 100,000 of them.
             known = [*islice(chain(book.open, self._state.numbers), _NAMES_COMPARED)]
             can_look = book.hints.left > 0 and len(name) <= _NAME_COMPARED
             near = suggestion(name, known) if can_look else None
@@ -227,10 +230,10 @@ class AnswerReader:
         if record.status.is_final or self._state.is_finished:
             return f"{name!r} asks nothing: it is {record.status.value}"
         if self._state.plan.nodes[ref.node].kind == "lookup" and name != self._state.id_of(ref):
-            # Any question may be the next one, so nothing could be held against it.
+            # The next question of a lookup is unknown, so an early answer cannot be checked.
             now = book.of_task(self._state.id_of(ref))
             there = f"; {now.id!r} is open" if now is not None else ""
-            return f"{name!r} is not asked: what a lookup asks depends on the answers before it{there}"
+            return f"{name!r} is not open: the questions of a lookup depend on earlier answers{there}"
         if (reason := self._never_asks(self._state.plan.nodes[ref.node])) is not None:
             return f"{name!r} never asks: {reason}"
         if (misfit := _misfit(self._state.plan.nodes[ref.node], feedback)) is not None:
@@ -239,7 +242,7 @@ class AnswerReader:
         return refusal or self._problem_of_nodes(feedback, judging)
 
     def _will_ask_for_inputs(self) -> bool:
-        """Tells whether the run asks for inputs as soon as somebody lets its plan run."""
+        """Return whether the run will request inputs after its plan is approved."""
         first = self._requests.of_task("")
         is_asked_later = first is not None and first.purpose == "plan"
         return is_asked_later and schema_of_missing(self._state.plan.inputs, self._state.inputs) is not None
@@ -247,7 +250,7 @@ class AnswerReader:
     def _problem_of_keeping(self, feedback: Feedback) -> str | None:
         name, book = feedback.request, self._requests
         if not isinstance(feedback.answer, Mapping):
-            return f'{name!r} has not asked yet, and no answer is kept that is no object such as {{"text": "…"}}'
+            return f'{name!r} has not asked yet, and an early answer must be an object such as {{"text": "…"}}'
         if name in book.early:
             by = book.early[name].by or "somebody"
             return f"{name!r} has not asked yet, and the answer of {by} is kept for it already"
@@ -256,7 +259,7 @@ class AnswerReader:
         return size_problem([feedback.answer, feedback.by, feedback.note], EARLY_BYTES)
 
     def _problem_of_nodes(self, feedback: Feedback, judging: WorkBudget) -> str | None:
-        """Returns what is wrong with the nodes of an early answer, as far as it can be known now."""
+        """Return the problem of the nodes in an early answer that can already be found, or `None`."""
         answer = feedback.answer
         if not isinstance(answer, Mapping) or not isinstance(answer.get("nodes"), list) or not answer["nodes"]:
             return None
@@ -267,7 +270,7 @@ class AnswerReader:
         return None
 
     def _never_asks(self, node: CompiledNode) -> str | None:
-        """Returns why nothing can make a node ask, whatever the policy is or becomes."""
+        """Return why a node can never open a request under any policy, or `None`."""
         tool = self._state.plan.tools.get(node.tool)
         if node.on_error == "ask" or node.approval not in ("policy", "never"):
             return None
@@ -276,7 +279,7 @@ class AnswerReader:
         return "it calls a `pure` tool" if tool is not None and tool.effects is Effects.PURE else None
 
     def find_requester(self, name: str) -> TaskRef | None:
-        """Returns the node or item that may ask under an id; of an item that is not there yet, its node."""
+        """Return the node or item that may open a request with an id; for an item that does not exist yet, its node."""
         for task_id in dict.fromkeys((name, without_number(name))):
             if (ref := self._state.items.find(task_id)) is not None:
                 return None if self._state.plan.nodes[ref.node].kind == "region" else ref
@@ -290,19 +293,19 @@ class AnswerReader:
 
 
 def without_number(name: str) -> str:
-    """Returns the id of the task that a later request of it names (`check#2` -> `check`)."""
+    """Return the task id of a request id (`check#2` -> `check`)."""
     task_id, _, number = name.rpartition("#")
     return task_id if number.isdecimal() and number.isascii() else name
 
 
 _DECIDING = ("type", "options", "multiple", "takes_text", "schema", "channel")
-"""Fields of a question that decide which answers fit."""
+"""Fields of a question that determine the valid answers."""
 
 
 def _misfit(node: CompiledNode, feedback: Feedback) -> str | None:
-    """Returns why an early answer cannot fit what a node will ask, as far as that stands in the plan already.
+    """Return why an early answer cannot be valid for the question of a node, if the plan determines the question.
 
-    One that is kept would keep its place from the right one until the node asks.
+    A stored invalid answer would block a valid one until the node opens its request.
     """
     if node.kind != "human" or any(path[0] in _DECIDING for path, _ in node.holes):
         return None

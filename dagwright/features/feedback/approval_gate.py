@@ -1,4 +1,4 @@
-"""Which node has to ask a person before it starts, and what. It changes nothing."""
+"""Approval gate: which nodes need an answer of a person before they start. It has no side effects."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ from dagwright.features.feedback.state import FeedbackState
 
 
 def refused_words(tool: str) -> str:
-    """Return why a call is refused, whoever asks for it."""
+    """Return the message for a call that the policy refuses."""
     return f"the policy of the run does not let {tool!r} be called so"
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a node asks before it starts."""
+    """Question that a node asks before it starts."""
 
     purpose: Purpose
     fields: Mapping[str, Any]
 
 
 class ApprovalGate:
-    """Decides what the nodes of one run ask before they start."""
+    """Decision whether a node of a run has to ask a person before it starts."""
 
     def __init__(self, state: RunState, feedback: FeedbackState) -> None:
         self._state = state
@@ -38,14 +38,14 @@ class ApprovalGate:
 
     @property
     def is_needed(self) -> bool:
-        """Whether some node of the plan may ask before it starts."""
+        """Whether the plan has nodes that may ask before they start."""
         nodes = self._state.plan.nodes
         return not self._state.policy.allows_all_calls or any(
             node.kind == "human" or node.approval != "policy" for node in nodes
         )
 
     def before(self, ref: TaskRef) -> Question | NodeError | None:
-        """Return what a task has to ask before it starts, or why it must not start; `None` if it may.
+        """Return the question of a task before it starts, the error if it must not start, or `None` if it may start.
 
         Raises:
             MissingData, TooMuchWork: the question or the arguments cannot be resolved.
@@ -56,11 +56,11 @@ class ApprovalGate:
             return Question("answer", resolve_holes(node.arguments, node.holes, scope=state.scope_of(ref)))
         override = state.overrides.get(state.id_of(ref))
         is_asked = node.kind in ("tool", "plan") and state.chunk(ref) is None
-        # A call that was allowed may be compensated too; refused, half of it would stand.
+        # A call that was allowed may also be compensated; otherwise a compensation could stop halfway.
         if not is_asked or node.undoes is not None:
             return None
         verdict = self.verdict(ref)
-        # The author of the plan says what is asked; what the policy of the run refuses stays refused.
+        # The plan decides about approvals, but cannot allow a call that the policy of the run refuses.
         if verdict == "refuse":
             words = refused_words(node.tool) if node.kind == "tool" else f"{INLINE_REFUSED}; {INLINE_HINT}"
             return NodeError("refused", words)
@@ -69,7 +69,7 @@ class ApprovalGate:
         if override is not None and override.approved:
             return None
         if (problem := self._problem_of_arguments(ref)) is not None:
-            # People are not asked about what the tool would refuse.
+            # Do not ask people about a call that the tool would refuse.
             return NodeError("invalid_arguments", problem)
         question: Mapping[str, Any] = {}
         if isinstance(node.approval, Mapping):
@@ -77,10 +77,10 @@ class ApprovalGate:
         return Question("approval", question)
 
     def _problem_of_arguments(self, ref: TaskRef) -> str | None:
-        """Return why the tool of a node would not accept its arguments, as far as the run knows.
+        """Return why the arguments of a node do not match the known schema of its tool, or `None`.
 
         Raises:
-            MissingData, TooMuchWork: they cannot be resolved.
+            MissingData, TooMuchWork: the arguments cannot be resolved.
         """
         node = self._state.plan.nodes[ref.node]
         tool = self._state.plan.tools.get(node.tool)
@@ -90,7 +90,7 @@ class ApprovalGate:
         return problem_of_call(tool, arguments, unknown=[path for path, _ in find_value_refs(arguments)])
 
     def verdict(self, ref: TaskRef) -> str:
-        """Return what the policy says of a call: `run`, `ask` or `refuse`.
+        """Return the verdict of the policy on a call: `run`, `ask` or `refuse`.
 
         Raises:
             MissingData, TooMuchWork: a rule depends on arguments that cannot be resolved.
@@ -101,14 +101,14 @@ class ApprovalGate:
             tool = tool_of(node, state.plan.tools)
             verdict: str = state.policy.verdict(tool, lambda: state.arguments_of(ref))
         else:
-            # The nodes of a sub-plan are asked about one by one.
+            # The nodes of a sub-plan are checked one by one in its child run.
             inside = inline_tools(node)
             verdict = "run" if inside is None else state.policy.verdict_on_inline(inside)
         is_approved = ref.node < self._feedback.approved_nodes or node.tool in self._feedback.requests.remembered
         return "run" if verdict == "ask" and is_approved else verdict
 
     def keeps_items(self, number: int) -> bool:
-        """Tell whether the items of a node may ask people, which only the run itself can."""
+        """Return whether the items of a node may ask people, so that they must be tasks of the run itself."""
         node = self._state.plan.nodes[number]
         if node.kind == "human" or node.on_error == "ask" or node.approval not in ("policy", "never"):
             return True

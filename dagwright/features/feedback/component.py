@@ -1,8 +1,8 @@
 """Human feedback of one run: approvals, questions of nodes and tools, requests of the run itself, and their answers.
 
-Every command of a person is one pure function of the scheduler, which returns why it is refused or applies it. The
-driver passes the time with `advance` before each batch of events, so that a deadline is met at the same moment in the
-workflow and in the feed.
+Every command of a person is a pure function of the scheduler that applies the command or returns why it is refused.
+The driver passes the time with `advance` before each batch of events, so that a deadline applies at the same event in
+the workflow and in history readers.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,18 +27,18 @@ from dagwright.features.feedback.run_requests import RunRequests
 from dagwright.features.feedback.state import FeedbackState
 
 _REQUEST_HOOKS = frozenset({"on_node_ended", "on_node_reset", "after_update"})
-"""Needed once there are requests, or answers kept for them."""
+"""Hooks that are only needed once there are requests or stored answers."""
 
 
 class HumanFeedback(SchedulerComponent):
-    """Asks people, and applies their answers."""
+    """Requests of a run to people, and their answers."""
 
     def __init__(self, scheduler: Scheduler[Any]) -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
         self.state = FeedbackState()
         self._has_requests = False
-        """A request was opened, or an answer kept for one."""
+        """Whether a request was opened or an early answer stored."""
         self.gate = ApprovalGate(self._state, self.state)
         self._has_gate = self.gate.is_needed
         self._reader = AnswerReader(self._state, self.state)
@@ -56,7 +56,7 @@ class HumanFeedback(SchedulerComponent):
 
     @property
     def child_policy(self) -> Policy:
-        """The policy of child runs: what a person approved for the whole run is not asked about there."""
+        """Policy of child runs: tools that a person approved for the whole run need no approval there."""
         return with_tools_allowed(self._state.policy, self.requests.remembered)
 
     def _is_request_id(self, name: str) -> bool:
@@ -65,7 +65,7 @@ class HumanFeedback(SchedulerComponent):
     # Hooks.
 
     def needed_hooks(self) -> Collection[str]:
-        """Return the hooks that are needed: most only once there are requests."""
+        """Return the hooks that are needed; most are only needed once there are requests."""
         unneeded = set() if self._has_requests else set(_REQUEST_HOOKS)
         if not self._has_gate:
             unneeded.add("on_node_ready")
@@ -79,27 +79,27 @@ class HumanFeedback(SchedulerComponent):
             self._scheduler.update_hooks()
 
     def on_node_ready(self, ref: TaskRef, at: float) -> bool:
-        """Ask first, if the node has to; a node with `for_each` asks for each of its items."""
+        """Open a request if the node needs one; a node with `for_each` opens one for each item."""
         if ref.item is None and self._state.plan.nodes[ref.node].for_each is not None:
             return False
         return self._asks_first(ref, at)
 
     def before_dispatch(self, ref: TaskRef, at: float) -> bool:
-        """Ask again about what was queued under another policy."""
+        """Check a queued task again, because the policy has changed."""
         return self._asks_first(ref, at)
 
     def keeps_items(self, number: int) -> bool:
-        """Tell whether the items of a node may ask people, which only the run itself can."""
+        """Return whether the items of a node may ask people, so that they must be tasks of the run itself."""
         return self.gate.keeps_items(number)
 
     def on_node_failed(self, ref: TaskRef, error: NodeError, at: float) -> bool:
-        """Ask what to do about a failure, if the node says so."""
+        """Open a request about a failure, if the node has `on_error: ask`."""
         if self._state.plan.nodes[ref.node].on_error != "ask":
             return False
         return not self._has_to_stop(ref) and self.opener.open_for_error(ref, error, at)
 
     def on_node_ended(self, ref: TaskRef, at: float) -> None:
-        """Close the request of a node or item, and drop answers kept for it."""
+        """Close the request of a node or item, and drop stored answers for it."""
         if self.requests.open:
             self.opener.close(self._state.id_of(ref), at)
         if self.requests.early_of:
@@ -111,7 +111,7 @@ class HumanFeedback(SchedulerComponent):
             self.opener.close(self._state.id_of(ref), at)
 
     def on_rebuild(self, base: int, added: int) -> None:
-        """Update what depends on the nodes of the plan."""
+        """Update state that depends on the nodes of the plan."""
         self._has_gate = self.gate.is_needed
         if added:
             self.requests.move_early(base, added)
@@ -124,12 +124,12 @@ class HumanFeedback(SchedulerComponent):
         return True
 
     def on_stop(self, at: float) -> None:
-        """Close the request of the run itself that came before its first node."""
+        """Close the request that the run opened before its first node."""
         self.opener.close("", at)
 
     @property
     def next_timer(self) -> float | None:
-        """When the next deadline or reminder is due."""
+        """Time of the next deadline or reminder."""
         return self.requests.next_alarm
 
     def on_timer(self, at: float) -> None:
@@ -146,9 +146,10 @@ class HumanFeedback(SchedulerComponent):
     def ask(self, task_id: str, raised: Raised, *, at: float, attempt: Attempt) -> str | None:
         """Open the request of a running tool, which is called again with the answer in `Task.answers`.
 
+        An event for a task that is not running is ignored. A task that is being cancelled ends instead.
+
         Returns:
-            Why it cannot be asked, or `None`. An event for a task that is not running is ignored; a task that was told
-            to stop asks nothing, and is cancelled.
+            Why the request is refused, or `None`.
         """
         ref = self._scheduler.take_attempt(task_id, attempt)
         if ref is None:
@@ -162,11 +163,11 @@ class HumanFeedback(SchedulerComponent):
         return problem.message if problem else None
 
     def _has_to_stop(self, ref: TaskRef) -> bool:
-        """Tell whether a task was to end for good: with the run, or by itself."""
+        """Return whether a task or the whole run was cancelled."""
         return self._state.is_stopped or self._state.id_of(ref) in self._state.cancelling
 
     def _asks_first(self, ref: TaskRef, at: float) -> bool:
-        """Tell whether a task that could start asks a person instead, or may not run at all."""
+        """Return whether a task that could start opens a request instead, or must not run."""
         try:
             asked = self.gate.before(ref)
             if isinstance(asked, Question):
@@ -187,7 +188,7 @@ class HumanFeedback(SchedulerComponent):
     # Commands.
 
     def answer(self, feedback: Feedback, at: float) -> str | None:
-        """Apply an answer; returns why it is refused, or `None`."""
+        """Apply an answer, or return why it is refused."""
         self._scheduler.advance(at)
         requests = self.requests
         requests.hints.start(at)
@@ -208,32 +209,32 @@ class HumanFeedback(SchedulerComponent):
         return None
 
     def refusal_of(self, feedback: Feedback, at: float) -> str | None:
-        """Return why an answer would be refused now, or `None`; changes nothing."""
+        """Return why an answer would be refused now, or `None`; it has no side effects."""
         return self._reader.refusal_of(feedback, at)
 
     def meant_by(self, name: str) -> int:
-        """Return how many open requests an id stands for: that of a node with `for_each` for all of its items."""
+        """Return the number of open requests of an id; for a node with `for_each`, those of all its items."""
         return self._reader.meant_by(name)
 
     def set_policy(self, policy: Policy, at: float, *, by: str = "") -> None:
-        """Change which calls need an approval: what waits for one that is not needed any more starts, or fails."""
+        """Change the policy; tasks that wait for an approval that is no longer needed start, or fail if refused."""
         self.restore_policy(policy)
         self._handler.release_approvals(at, by=by, what="policy changed")
         self._scheduler.propagate(at)
 
     def restore_policy(self, policy: Policy) -> None:
-        """Use a policy that was changed before this scheduler was restored."""
+        """Set a policy that was changed before this scheduler was restored."""
         self._state.policy, self.state.policy_changed = policy, True
         self._has_gate = self._has_gate or not policy.allows_all_calls
         self._scheduler.update_hooks()
 
     def restore(self, requests: Mapping[str, Any], inputs: Mapping[str, Any], approved: tuple[int, str]) -> None:
-        """Restore what an earlier execution knew.
+        """Restore the state of an earlier execution.
 
         Args:
             requests: JSON of the requests.
-            inputs: those that a person gave after the start.
-            approved: how many nodes were approved with the plan, and by whom.
+            inputs: inputs that a person provided after the start.
+            approved: number of nodes that were approved with the plan, and the user who approved them.
         """
         self.state.requests = book_from_json(requests)
         self.state.given_inputs.update(inputs)

@@ -1,6 +1,6 @@
-"""A plan in words, for a person who is to say whether it may run: its graph, and what in it changes something.
+"""Text form of a plan for a person who approves it: its graph, and the nodes that change something.
 
-Pure, and the same for whoever asks: the command line before it starts a run, or the run itself.
+The command line, which requests the approval before a run, and the run itself use the same text.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,25 +17,25 @@ from dagwright.core.model.tools import Effects
 
 _NODES_SHOWN = 40
 _ARGUMENTS_SHOWN = 160
-"""Characters of the arguments of one call, and of the ids that a node waits for."""
+"""Most characters of the arguments of one call, and of the ids of a node's dependencies."""
 _NAME_SHOWN = 80
-"""Characters of a title, an id or the name of a tool."""
+"""Most characters of a title, an id or the name of a tool."""
 _CHARACTERS = 6_000
-"""Of all lines together, so that they fit into a question with what else stands there."""
+"""Most characters of all lines, so that the text fits into a request."""
 _CHANGING = (Effects.IDEMPOTENT, Effects.WRITE)
 _INDENT = "  "
 
 
 def plan_words(plan: CompiledPlan) -> str:
-    """Returns what a plan does, in lines: how much it changes, then node by node, `!` before what changes something."""
+    """Describe a plan in lines: a summary, then one line per node, with `!` before nodes that change something."""
     return words_and_shown(plan)[0]
 
 
 def words_and_shown(plan: CompiledPlan, *, there: Collection[str] = ()) -> tuple[str, Sequence[str]]:
-    """Returns what a plan does, in lines, and the ids of its nodes of which all stands there.
+    """Describe a plan in lines, and return the ids of the nodes that are described completely.
 
     Args:
-        there: ids of nodes that have ended already, and are not told of.
+        there: ids of nodes that have already ended, which are left out.
     """
     count, changing = _counts(replace(plan, nodes=[node for node in plan.nodes if node.id not in there]))
     nodes = f"{count:,} node{'' if count == 1 else 's'}"
@@ -47,12 +47,12 @@ def words_and_shown(plan: CompiledPlan, *, there: Collection[str] = ()) -> tuple
 
 
 def changes_something(plan: CompiledPlan, node: CompiledNode) -> bool:
-    """Tells whether a node calls a tool that changes the world, or may do so for all that is known."""
+    """Return whether a node calls, or may call, a tool that changes something."""
     return (node.kind == "tool" or agent_tools(node) is not None) and _effects_of(plan, node) in _CHANGING
 
 
 def changes_of(plan: CompiledPlan) -> int:
-    """Returns how many nodes of a plan change something, with those of its sub-plans."""
+    """Return how many nodes of a plan and its sub-plans change something."""
     return _counts(plan)[1]
 
 
@@ -63,37 +63,37 @@ def _effects_of(plan: CompiledPlan, node: CompiledNode) -> Effects:
 
 
 def _has_plan(node: CompiledNode) -> bool:
-    """Tells whether a node is a plan that somebody wrote; what an agent does is not known before."""
+    """Return whether a node has a written sub-plan; the sub-plan of an agent is not known before it runs."""
     return node.sub_plan is not None and agent_tools(node) is None
 
 
 def _counts(plan: CompiledPlan) -> tuple[int, int]:
-    """Returns how many nodes a plan has, and how many of them change something, with those of its sub-plans."""
+    """Return the number of nodes of a plan and its sub-plans, and how many of them change something."""
     count, changing = 0, 0
     for node in plan.nodes:
-        # The inside of a region that is not in the plan is pure.
+        # The nodes of an offloaded region are pure.
         count += node.inner_count if node.kind in HIDDEN_KINDS else 1
         changing += changes_something(plan, node)
         if _has_plan(node) and node.sub_plan is not None:
-            below = _counts(node.sub_plan)
-            count, changing = count + below[0], changing + below[1]
+            inner_count, inner_changing = _counts(node.sub_plan)
+            count, changing = count + inner_count, changing + inner_changing
     return count, changing
 
 
 def _lines(plan: CompiledPlan, *, indent: str, room: int, there: Collection[str] = ()) -> tuple[list[str], list[str]]:
-    """Returns the lines of the nodes of a plan, as many as there is room for, and the ids of those shown as a whole.
+    """Return as many lines of nodes as there is room for, and the ids of the nodes that are described completely.
 
     Args:
         room: characters.
     """
     written = [node for node in plan.nodes[: plan.written_count] if node.id not in there]
-    told = list(written)
+    listed = list(written)
     if len(written) > _NODES_SHOWN:
-        told = [node for node in written if changes_something(plan, node) or _has_plan(node)][:_NODES_SHOWN]
+        listed = [node for node in written if changes_something(plan, node) or _has_plan(node)][:_NODES_SHOWN]
     lines: list[str] = []
     whole: list[str] = []
     left = {node.id: node for node in written}
-    for node in told:
+    for node in listed:
         line = f"{indent}{'!' if changes_something(plan, node) else '-'} {_node_words(plan, node)}"
         room -= len(line) + 1
         if room < 0:
@@ -102,10 +102,10 @@ def _lines(plan: CompiledPlan, *, indent: str, room: int, there: Collection[str]
         lines.append(line)
         is_whole = True
         if _has_plan(node) and node.sub_plan is not None:
-            below, whole_below = _lines(node.sub_plan, indent=indent + _INDENT, room=room)
-            is_whole = len(whole_below) == node.sub_plan.written_count
-            lines += below
-            room -= sum(len(each) + 1 for each in below)
+            inner_lines, inner_whole = _lines(node.sub_plan, indent=indent + _INDENT, room=room)
+            is_whole = len(inner_whole) == node.sub_plan.written_count
+            lines += inner_lines
+            room -= sum(len(each) + 1 for each in inner_lines)
         if is_whole:
             whole.append(node.id)
     if left:
@@ -132,7 +132,7 @@ def _node_words(plan: CompiledPlan, node: CompiledNode) -> str:
 
 
 def _arguments(plan: CompiledPlan, node: CompiledNode) -> str:
-    """Returns the arguments as JSON: what is looked up in its words, whole results by reference, `…` for others."""
+    """Format the arguments as JSON, with lookups as text, whole results as references and `…` for other templates."""
     parts = [(path, _part_words(plan, template)) for path, template in node.holes]
     shown = with_parts(node.arguments, parts)
     return one_line(pydantic_core.to_json(shown).decode(), most=_ARGUMENTS_SHOWN)
@@ -146,16 +146,16 @@ def _part_words(plan: CompiledPlan, template: Template) -> str:
 
 
 def _written_reference(plan: CompiledPlan, part: Reference) -> str | None:
-    """Returns a reference to a node that somebody wrote, as it was written; `None` for any other."""
+    """Return a reference to a written node in its written form; `None` for other references."""
     if not isinstance(part, ResultOf) or all(node.id != part.node for node in plan.nodes[: plan.written_count]):
         return None
     return str(part) if part.field == "identity" else f"{{{{{part}}}}}"
 
 
 def one_line(text: str, *, most: int) -> str:
-    """Returns a text on one line, cut with a mark; what would not be seen, or move what is, stands there as its code.
+    """Return a text on one line, truncated with `…` and with escape codes for unprintable characters.
 
-    A title must not be able to look like a line of its own.
+    A title must not be able to imitate another line.
     """
     cut = text if len(text) <= most else text[: most - 1] + "…"
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in cut)

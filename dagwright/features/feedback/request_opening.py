@@ -1,6 +1,6 @@
-"""How requests to people are opened: by a node, by a tool while it runs, after a failure, or by the run itself.
+"""Opening of requests to people: by a node, by a running tool, after a failure, or by the run itself.
 
-Replay: a request opens in the event that made its node ready; ids, deadlines and order follow from that.
+Replay: a request opens in the event that made its node ready, which determines ids, deadlines and order.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,16 +19,16 @@ from dagwright.features.feedback.answer_reading import EARLY_BYTES
 from dagwright.features.feedback.state import FeedbackState
 
 QUESTIONS_OF_A_CALL = 100
-"""What one call may ask, one thing after the other: a tool that always asks, and a default that answers, never end."""
+"""Most questions of one call: a tool that always asks, with a default answer, would never end."""
 ANSWERS_BYTES = 512 * 1024
-"""What one call may have been answered before it asks again: all of it goes out with the call."""
+"""Most bytes of answers to one call that may still ask again: each repetition of the call gets all answers."""
 _FINAL_ERRORS = frozenset({"rejected", "refused", "no_answer", "invalid_condition", "deadline_exceeded"})
-"""Failures about which people are not asked: people or the plan have decided already."""
+"""Failures that do not open a request, because people or the plan have already decided."""
 
-_NOBODY = "nobody is asked while a question is answered in rounds"
-_BY_POLICY = f"the policy of the run wants an approval, and {_NOBODY}; a rule that lets the tool run lets it run"
+_NOBODY = "no requests to people are opened while a question is answered in rounds"
+_BY_POLICY = f"the policy of the run requires an approval, but {_NOBODY}; add a rule that lets the tool run"
 _NOT_INTERACTIVE: Mapping[str, str] = {
-    "approval": _BY_POLICY, "raised": f"it asks a person, and {_NOBODY}", "answer": f"it asks a person, and {_NOBODY}",
+    "approval": _BY_POLICY, "raised": f"it asks a person, but {_NOBODY}", "answer": f"it asks a person, but {_NOBODY}",
     "error": _NOBODY,
 }  # fmt: skip
 """Purpose of a request -> why it is not opened."""
@@ -38,7 +38,7 @@ OnEarly = Callable[[Request, Feedback, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What a tool asked while it ran.
+    """Request of a running tool.
 
     Args:
         request: a text, or an object with the fields of `human` in a plan.
@@ -50,11 +50,11 @@ class Raised:
 
 
 class RequestOpener:
-    """Opens and closes the requests of one run.
+    """Opening and closing of the requests of one run.
 
     Args:
-        on_early: handles an answer that came before its request.
-        on_open: called before a request is added.
+        on_early: function that handles an answer that arrived before its request.
+        on_open: function that is called before a request is added.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class RequestOpener:
     def open(
         self, ref: TaskRef, question: Mapping[str, Any], *, purpose: Purpose, at: float, checkpoint: Any = None
     ) -> NodeError | None:
-        """Open a request, and apply the answer if it is there already; return why it cannot be asked."""
+        """Open a request, and apply an early answer to it; return the error if the request is refused."""
         state = self._state
         if state.plan.is_non_interactive:
             return NodeError("refused", _NOT_INTERACTIVE[purpose])
@@ -99,12 +99,12 @@ class RequestOpener:
         self._feedback.requests.add(request)
 
     def apply_early(self, request: Request, at: float) -> None:
-        """Apply the answer to a request if it is there already."""
+        """Apply an early answer to a request, if there is one."""
         if (early := self._feedback.requests.early.pop(request.id, None)) is not None:
             self._on_early(request, early, at)
 
     def open_raised(self, ref: TaskRef, raised: Raised, *, at: float) -> NodeError | None:
-        """Open the request of a tool that asks while it runs; return why it cannot be asked."""
+        """Open the request of a running tool; return the error if the request is refused."""
         state, task_id = self._state, self._state.id_of(ref)
         override = state.overrides.get(task_id)
         answers = override.answers if override is not None else []
@@ -113,7 +113,7 @@ class RequestOpener:
         if size_problem(answers, ANSWERS_BYTES) is not None:
             return NodeError("asks_too_much", f"its answers have over {ANSWERS_BYTES:,} bytes, and it asks again")
         if (problem := size_problem(raised.checkpoint, EARLY_BYTES)) is not None:
-            return NodeError("invalid_question", f"its checkpoint cannot be kept: {problem}")
+            return NodeError("invalid_question", f"its checkpoint cannot be stored: {problem}")
         try:
             question = question_raised(raised.request)
         except BadQuestion as error:
@@ -124,21 +124,21 @@ class RequestOpener:
         return self.open(ref, question, purpose="raised", at=at, checkpoint=raised.checkpoint)
 
     def open_for_error(self, ref: TaskRef, error: NodeError, at: float) -> bool:
-        """Ask what to do about a failure, if that can be asked; returns whether it was."""
+        """Open a request about a failure, if the failure allows it; return whether it was opened."""
         state = self._state
         is_whole_map = ref.item is None and state.plan.nodes[ref.node].for_each is not None
         if is_whole_map or error.code in _FINAL_ERRORS or state.chunk(ref) is not None:
             return False
-        prompt = f"{state.id_of(ref)!r} failed: {error.message}. What is to be done?"
+        prompt = f"{state.id_of(ref)!r} failed: {error.message}. What should be done?"
         question = {"type": "SELECTION", "prompt": prompt, "options": [*ERROR_CHOICES]}
         state.record(ref).error = error
         return self.open(ref, question, purpose="error", at=at) is None
 
     def free_id(self, task_id: str, name: str) -> str:
-        """Return the id of the next request of a task; another node, or a request of the run, may have that name.
+        """Return an id for the next request of a task that no node or other request has.
 
         Args:
-            name: base of the ids of its requests, which is its own id except for requests of the run.
+            name: base of the id: the task id, except for requests of the run.
         """
         book = self._feedback.requests
         count = book.counts.get(task_id, 0)
@@ -150,6 +150,6 @@ class RequestOpener:
         return request_id
 
     def close(self, task_id: str, at: float) -> None:
-        """Close the request of a task that has ended in another way."""
+        """Close the request of a task that has ended without an answer."""
         if (request := self._feedback.requests.of_task(task_id)) is not None:
             self._feedback.requests.close(request, Closing("closed", at))

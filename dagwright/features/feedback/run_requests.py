@@ -1,4 +1,4 @@
-"""Requests of the run itself: whether its plan may run, inputs that are missing, and what other components ask."""
+"""Requests of the run itself: approval of its plan, missing inputs, and requests of other components."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,10 +14,10 @@ from dagwright.features.feedback.state import FeedbackState
 
 
 class RunRequests:
-    """Opens the requests of a run that belong to none of its nodes.
+    """Requests of a run that do not belong to a node.
 
     Args:
-        run_answers: purpose of such a request -> what applies its answer; other components add theirs.
+        run_answers: purpose of the request -> function that applies its answer; other components add theirs.
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class RunRequests:
         run_answers["plan"], run_answers["inputs"] = self._apply_plan_answer, self._apply_inputs
 
     def ask_for_approval(self, at: float) -> None:
-        """Ask whether the plan may run, instead of `Scheduler.begin`, which comes with the answer."""
+        """Request the approval of the plan, instead of `Scheduler.begin`; the answer starts the run."""
         request_id = PLAN if PLAN not in self._state.numbers else f"{PLAN}#0"
         question = {"type": "APPROVAL", "prompt": f"{plan_words(self._state.plan)}\nMay it run?"}
         self._opener.add(request_of(question, request_id, task="", purpose="plan", at=at))
 
     def begin(self, at: float) -> None:
-        """Start the run, or ask in one form for all inputs that are missing before anything runs."""
+        """Start the run, or request all missing inputs in one form first."""
         missing = schema_of_missing(self._state.plan.inputs, self._state.inputs)
         if missing is None:
             self._scheduler.begin(at)
@@ -50,10 +50,10 @@ class RunRequests:
             self._ask_for_inputs(missing, at)
 
     def _ask_for_inputs(self, schema: Mapping[str, Any], at: float) -> None:
-        """Ask for inputs, instead of `Scheduler.begin`, which comes with the answer.
+        """Request inputs, instead of `Scheduler.begin`; the answer starts the run.
 
         Args:
-            schema: JSON Schema of an object with the inputs that are missing.
+            schema: JSON Schema of an object with the missing inputs.
         """
         names = ", ".join(schema.get("required", ()))
         question = {"type": "INFORMATION", "prompt": f"The plan needs {names}", "schema": schema}
@@ -66,7 +66,7 @@ class RunRequests:
         self._opener.apply_early(request, at)
 
     def approve_plan(self, by: str) -> None:
-        """Record that a person approved the plan as it is: the policy then asks about none of its nodes."""
+        """Record that a person approved the plan, so that the policy requires no approval of its nodes."""
         self._feedback.approved_nodes, self._feedback.approved_by = self._state.plan.written_count, by
 
     def _apply_plan_answer(self, answer: Any, feedback: Feedback, at: float) -> None:
@@ -82,15 +82,15 @@ class RunRequests:
         self._scheduler.begin(at)
 
     def is_asking(self, task: str) -> bool:
-        """Tell whether a task, or the run under the name of one, has an open request."""
+        """Return whether a task has an open request; a reserved task name means a request of the run."""
         return self._feedback.requests.of_task(task) is not None
 
     def ask_for_run(self, question: Mapping[str, Any], *, task: str, name: str, purpose: Purpose, at: float) -> None:
         """Open a request of the run.
 
         Args:
-            task: stands for the run where the request has its task.
-            name: base of the id of the request.
+            task: value for the task field of the request.
+            name: base of the request id.
         """
         self._opener.add(request_of(question, self._opener.free_id(task, name), task=task, purpose=purpose, at=at))
 

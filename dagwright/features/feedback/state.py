@@ -1,4 +1,4 @@
-"""What a run knows of its requests to people: the requests, and what people gave or approved for the run as a whole."""
+"""State of the requests to people: the requests, and the inputs and approvals that people gave for the whole run."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,10 +11,10 @@ class FeedbackState:
     """State of the human feedback of one run.
 
     Args:
-        given_inputs: inputs that a person gave after the start.
-        approved_nodes: how many nodes, from the first, were approved with the plan as a whole.
-        approved_by: who approved them.
-        policy_changed: a person changed the policy of the run.
+        given_inputs: inputs that a person provided after the start.
+        approved_nodes: number of nodes, from the first, that were approved together with the plan.
+        approved_by: user who approved them.
+        policy_changed: whether a person changed the policy of the run.
     """
 
     requests: RequestBook = field(default_factory=RequestBook)

@@ -1,4 +1,4 @@
-"""Fork reuse: a fork takes results and idempotency keys of the other run where they are those that it would have."""
+"""Fork reuse: a fork reuses results and idempotency keys of its source run for nodes with the same fingerprint."""
 
 from collections.abc import Collection
 from typing import Any
@@ -15,36 +15,36 @@ from dagwright.features.fork_reuse.reuse import KeptBook, take_kept
 
 
 class ForkReuse(SchedulerComponent):
-    """Reuses what another run did."""
+    """Reuse of the results of the source run of a fork."""
 
     def __init__(self, scheduler: Scheduler[Any]) -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
         self.book: KeptBook | None = None
-        """What may be reused, if the run is a fork."""
+        """Results that may be reused, if the run is a fork."""
 
     def use(self, book: KeptBook | None) -> None:
-        """Reuse what stands in a book from now on."""
+        """Set the results that may be reused."""
         self.book = book
         self._scheduler.update_hooks()
 
     def needed_hooks(self) -> Collection[str]:
-        """Return no hook if the run is not a fork."""
+        """Return no hooks if the run is not a fork."""
         return self.hooks if self.book is not None else ()
 
     def on_rebuild(self, base: int, added: int) -> None:  # noqa: ARG002 - a hook
-        """Forget fingerprints of results that may have changed."""
+        """Clear cached fingerprints of results that may have changed."""
         if self.book is not None:
             self.book.digests.clear()
 
     def on_node_ready(self, ref: TaskRef, at: float) -> bool:
-        """Complete a node or item with the result of the other run, if it is the result that it would have here."""
+        """Complete a node or item with its result in the source run, if its fingerprint is the same."""
         state = self._state
         node = state.plan.nodes[ref.node]
         kept = self.book.tasks.get(state.id_of(ref)) if self.book is not None else None
         if kept is None or not kept.has_result:
             return False
-        # The condition of a node in a region is not evaluated here, and the nodes of a large region are not known.
+        # Conditions of region members are not evaluated here, and members of offloaded regions are not known.
         if node.kind == "reported" and (node.when is not None or state.regions.is_inside_offloaded(ref.node)):
             return False
         is_map = node.for_each is not None and ref.item is None
@@ -63,7 +63,7 @@ class ForkReuse(SchedulerComponent):
         return True
 
     def before_start(self, task: Task, at: float) -> bool:  # noqa: ARG002 - a hook
-        """Give a task the idempotency key that it had in the other run, and its child run the results of that there."""
+        """Set the idempotency key of a task in the source run, and the reusable results of its child run."""
         kept = self.book.key_of(task.id, task.node.id) if self.book is not None else None
         if kept is None:
             return False

@@ -1,9 +1,9 @@
-"""The content of a node: a digest of all that its result hangs on, to tell in a fork whether that is the same.
+"""Fingerprint of a node: a digest of everything on which its result depends, compared between a run and its fork.
 
-That is what it calls and the values of all that it reads. What only looks at the world hangs also on what became of
-nodes that it waits for and does not read, and on the version of its tool. What changes the world does not: an effect
-is made again only when its arguments are others. A condition, a join or a retry rule is no part of it: a fork decides
-by its own. It changes nothing.
+The fingerprint covers the called tool and the values of everything that the node reads. For a call without effects, it
+also covers the outcomes of dependencies that the node does not read, and the version of the tool. For a call with
+effects, it does not: an effect is repeated only if the arguments differ. Conditions, joins and retry rules are not
+part of the fingerprint, because a fork applies its own. The module has no side effects.
 """
 
 import hashlib
@@ -31,55 +31,55 @@ from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.fork_reuse.reuse import KeptBook
 
 _DIGEST_CHARACTERS = 32
-"""Of the hexadecimal sha256: 128 bits tell any results apart that a run can hold."""
+"""Length of the digest in hexadecimal characters of the SHA-256: 128 bits distinguish all results of a run."""
 
 
 def content_of(state: RunState, ref: TaskRef, *, version: str | None = None, book: KeptBook | None = None) -> str:
-    """Returns the content of a node or of one of its items, of which all is known that it reads.
+    """Return the fingerprint of a node or item whose dependencies have all ended.
 
     Args:
-        version: of the tool that made its result, in place of the one that is there now.
-        book: of a fork; keeps digests that many nodes need.
+        version: version of the tool that produced the result, instead of the current version.
+        book: reuse data of a fork, which caches digests that many nodes need.
 
     Raises:
-        MissingData, TooMuchWork: its arguments cannot be resolved.
+        MissingData, TooMuchWork: the arguments cannot be resolved.
     """
     node = state.plan.nodes[ref.node]
-    # What people gave in place of the arguments is no part of the plan.
+    # Manual overrides of the arguments are not part of the plan.
     arguments = resolve_holes(node.arguments, node.holes, scope=state.scope_of(ref))
     return _digest([*_definition(state, ref.node, version, book), shown(arguments), *_order(state, node, book)])
 
 
 def content_of_map(state: RunState, number: int, *, version: str | None = None, book: KeptBook | None = None) -> str:
-    """Returns the content of a node with all its items, of which none needs to be there.
+    """Return the fingerprint of a node with `for_each`, without expanding its items.
 
     Raises:
-        MissingData, TooMuchWork: its list cannot be resolved.
+        MissingData, TooMuchWork: the list cannot be resolved.
     """
     node = state.plan.nodes[number]
     scope = state.scope
     items = items_of(node, scope)
-    told: Any = None
+    encoded_items: Any = None
     if isinstance(items, StoredList):
-        told = [items.value.ref, paths_to_json(items.value.paths), items.first, len(items)]
+        encoded_items = [items.value.ref, paths_to_json(items.value.paths), items.first, len(items)]
     elif isinstance(items, list):
-        told = shown(items)
+        encoded_items = shown(items)
     templates = [*(template for _, template in node.holes), *([node.key] if node.key else [])]
     read = [part for part in references_in(templates) if _is_outside(part)]
     values = [[str(part), shown(resolve_template((part,), scope=scope))] for part in read]
     written = [node.arguments, [[list(path), list(map(str, template))] for path, template in node.holes], node.when]
     condition = [_outcome(state, name, book) for name in _read_by_condition(state, node)]
     definition = _definition(state, number, version, book)
-    return _digest([*definition, told, values, written, condition, *_order(state, node, book)])
+    return _digest([*definition, encoded_items, values, written, condition, *_order(state, node, book)])
 
 
 def shown(value: Any) -> Any:
-    """Returns a value as JSON, with a mark that tells one from another at each place that lies in the store."""
+    """Return a value as JSON in which each stored part is replaced by a unique mark."""
     return with_shown(value, _mark)
 
 
 def digest_of(value: Any) -> str:
-    """Returns a digest of a value that a run holds."""
+    """Return a digest of a value."""
     return _digest(shown(value))
 
 
@@ -99,14 +99,14 @@ def _digest(value: Any) -> str:
 
 
 def _definition(state: RunState, number: int, version: str | None, book: KeptBook | None) -> list[Any]:
-    """Returns what a node calls."""
+    """Return the part of the fingerprint that identifies the call of a node."""
     node = state.plan.nodes[number]
     if node.sub_plan is not None:
         return ["plan", _definition_of_plan(number, node.sub_plan, book)]
     if node.kind == "human":
         return ["human"]
     if node.kind == "lookup":
-        # Whatever version of the tool found it: a person may have been asked.
+        # Independent of the tool version, because a person may have resolved the lookup.
         return ["lookup", node.tool]
     tool = tool_of(node, state.plan.tools)
     made_by = None if tool.effects in CHANGING_EFFECTS else tool.version if version is None else version
@@ -123,7 +123,7 @@ def _definition_of_plan(number: int, plan: CompiledPlan, book: KeptBook | None) 
 
 
 def _order(state: RunState, node: CompiledNode, book: KeptBook | None) -> Iterable[str]:
-    """Yields what became of the nodes that one waits for without reading them, if it may hang on that."""
+    """Yield the outcomes of dependencies that a node without effects does not read."""
     if has_side_effects(node, state.plan.tools):
         return
     templates: list[Template] = [template for _, template in (*node.holes, *node.item_holes)]
@@ -163,5 +163,5 @@ def _read_by_condition(state: RunState, node: CompiledNode) -> Sequence[str]:
 
 
 def _is_outside(part: Reference) -> bool:
-    """Tells whether a reference reads something beside the item."""
+    """Return whether a reference reads a value other than the item, its index or a secret."""
     return not isinstance(part, Secret | Item | Index)

@@ -1,8 +1,8 @@
-"""What a run may take over of another one that it is a fork of: results, idempotency keys, and what sub-plans did.
+"""Data that a fork may reuse from its source run: results, idempotency keys, and data of child runs.
 
-A result counts as long as the content of its node is the same (`features.fork_reuse.fingerprint`). The scheduler
-decides that when the node becomes ready, so a node behind one that ran anew is reused too if that had the same value
-again. It must not import the scheduler.
+A result is reused if the fingerprint of its node is the same (`features.fork_reuse.fingerprint`). This is decided when
+the node becomes ready, so a result is also reused if a dependency ran again and returned the same value. It must not
+import the scheduler.
 """
 
 from collections.abc import Mapping
@@ -13,21 +13,21 @@ from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.states import NodeStatus, Record
 
 MOST_KEPT = 10_000
-"""Nodes and items of which one run can take something over: they may all be decided in one workflow task."""
+"""Most nodes and items with reusable data: all of them may be decided in one workflow task."""
 
 _NOT_BEGUN = ""
 
 
 @dataclass(slots=True)
 class Kept:
-    """What another run knows of one node or item.
+    """Reusable data of one node or item in the source run.
 
     Args:
-        content: digest of what it did; empty if it had not begun there, and nothing that it hangs on was changed.
-        scope: of the idempotency key that it keeps; `None` if it has ended, or gets a new key.
-        has_result: it may be taken for done, with the fields that follow.
-        made: `{"workflow_id", "node"}` of the run that made the result.
-        below: of a sub-plan that is to run, the carry of its run as JSON: what it takes over in its turn.
+        content: its fingerprint; empty if it had not started there and does not depend on any change.
+        scope: scope of the idempotency key that it keeps; `None` if it has ended, or gets a new key.
+        has_result: its result, in the following fields, may be reused.
+        made: `{"workflow_id", "node"}` of the run that produced the result.
+        below: snapshot of the child run of a sub-plan that has to run, as JSON: its reusable data.
     """
 
     content: str = _NOT_BEGUN
@@ -41,7 +41,7 @@ class Kept:
     below: Any = None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it as JSON, without what has its default value."""
+        """Return the data as JSON, without fields at their default."""
         encoded = {name: getattr(self, name) for name in _PLAIN if getattr(self, name) not in _EMPTY}
         if self.has_result:
             encoded["result"] = value_to_json(self.result)
@@ -53,10 +53,10 @@ _EMPTY: tuple[Any, ...] = ("", None, False, {})
 
 
 def kept_from_json(encoded: Mapping[str, Any]) -> Kept:
-    """Returns what `Kept.to_json` told.
+    """Decode the result of `Kept.to_json`.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: it is none.
+        KeyError, TypeError, ValueError, AttributeError: `encoded` has another form.
     """
     values = {name: encoded[name] for name in _PLAIN if name in encoded}
     if "result" in encoded:
@@ -66,11 +66,11 @@ def kept_from_json(encoded: Mapping[str, Any]) -> Kept:
 
 @dataclass(slots=True)
 class KeptBook:
-    """What one run may take over, by the ids of nodes and items.
+    """Reusable data of all nodes and items of a run, by id.
 
     Args:
-        digests: number of a node -> digest of what came of it, for those that only wait for it.
-        definitions: number of a node -> digest of its sub-plan.
+        digests: node number -> cached digest of its outcome, for nodes that depend on it without reading it.
+        definitions: node number -> cached digest of its sub-plan.
     """
 
     tasks: dict[str, Kept] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class KeptBook:
     definitions: dict[int, str] = field(default_factory=dict)
 
     def key_of(self, task_id: str, node_id: str) -> Kept | None:
-        """Returns what tells the idempotency key of a task: its own entry, or that of a node that had not begun."""
+        """Return the entry with the idempotency key of a task: its own, or that of its node if it had not started."""
         kept = self.tasks.get(task_id)
         if kept is None and (of_node := self.tasks.get(node_id)) is not None and not of_node.content:
             return of_node
@@ -86,23 +86,23 @@ class KeptBook:
 
 
 def book_of_kept(encoded: Mapping[str, Any]) -> KeptBook:
-    """Returns the book of the JSON of its entries.
+    """Decode a book from the JSON of its entries.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: it is none.
+        KeyError, TypeError, ValueError, AttributeError: `encoded` has another form.
     """
     return KeptBook({str(name): kept_from_json(kept) for name, kept in encoded.items()})
 
 
 def take_kept(record: Record, kept: Kept) -> None:
-    """Writes a result that is taken over into a record; whoever calls ends it."""
+    """Copy a reused result into a record; the caller has to end the record."""
     record.result, record.partial, record.tool_version = kept.result, kept.partial, kept.tool_version
     record.message, record.reused = kept.message, dict(kept.made)
 
 
 def is_result(record: Record) -> bool:
-    """Tells whether what came of a node or item is a result that another run could take over.
+    """Return whether a node or item has a result that a fork could reuse.
 
-    One that failed and went on with a given value, and a sub-plan of which a part failed, is to be done again.
+    A node that failed and got the value of its `on_error` has no reusable result; it runs again.
     """
     return record.status is NodeStatus.COMPLETED and record.error is None

@@ -1,7 +1,8 @@
-"""What a fork of a run takes over of it, and what it will do: worked out before it starts, with the pure scheduler.
+"""Fork planning: which results of a run a fork reuses, and which nodes it will run; computed before the fork starts.
 
-A fork has results of the other run as long as their content is the same, keeps the idempotency keys of what had not
-ended there, and does the rest. What may have changed the world without anybody knowing is never done again unasked.
+A fork reuses a result of the source run if the fingerprint of its node is the same, keeps the idempotency keys of
+tasks that had not ended there, and runs all other tasks. A task that changed something with an unknown outcome is never
+run again unless the user requests it.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -23,7 +24,7 @@ from dagwright.features.fork_reuse.reuse import Kept, KeptBook, is_result
 from dagwright.features.run_scheduler import RunScheduler
 
 _NO_CONTENT = frozenset({"dependencies", "wanted", "kind", "title", "priority", "supersedes"})
-"""Fields of a node that say nothing of what it does; its kind changes with the region that it is in."""
+"""Fields that do not affect the call of a node; its kind depends on its region."""
 _BEGUN = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
@@ -32,8 +33,8 @@ class Source:
     """The run that is forked.
 
     Args:
-        scope: of its idempotency keys.
-        is_open: it goes on beside the fork.
+        scope: scope of its idempotency keys.
+        is_open: the run is still running.
     """
 
     workflow_id: str
@@ -43,34 +44,34 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a fork has that is not as in the run before.
+    """Differences between a fork and its source run.
 
     Args:
-        inputs: names of the inputs that have other values.
-        rerun: nodes and items that are to be done again, with new keys.
+        inputs: names of the inputs with other values.
+        rerun: nodes and items that run again, with new idempotency keys.
     """
 
     inputs: Collection[str] = ()
     rerun: Collection[str] = ()
 
     def names(self, node_id: str, task_id: str = "") -> bool:
-        """Tells whether a node or item is to be done again."""
+        """Return whether a node or item runs again."""
         return node_id in self.rerun or task_id in self.rerun
 
     def below(self, task_id: str) -> list[str]:
-        """Returns what of the sub-plan of a task is to be done again, as it is called there."""
+        """Return the tasks of a sub-plan that run again, by their ids in the sub-plan."""
         path = f"{task_id}/"
         return [name.removeprefix(path) for name in self.rerun if name.startswith(path)]
 
 
 @dataclass(slots=True)
 class Takeover:
-    """What can be taken over, and what speaks against the fork.
+    """Reusable results, and problems that prevent the fork.
 
     Args:
-        problems: what may have happened already and would happen again, in sentences.
-        changed: ids of nodes whose definition is another one.
-        undone: nodes and items that the run has taken back: they are done again, with new keys.
+        problems: sentences about effects that may have happened and would happen again.
+        changed: ids of nodes with another definition.
+        undone: nodes and items that the source run has compensated; they run again, with new idempotency keys.
     """
 
     book: KeptBook = field(default_factory=KeptBook)
@@ -80,11 +81,11 @@ class Takeover:
 
 
 def takeover(old: RunScheduler, plan: CompiledPlan, *, source: Source, change: Change) -> Takeover:
-    """Returns what a fork with a plan can take over of a run.
+    """Return the results of a run that a fork can reuse.
 
     Args:
-        old: of the run, as far as it is known.
-        plan: of the fork.
+        old: scheduler of the source run, rebuilt from its history.
+        plan: plan of the fork.
     """
     return _Taker(old, plan, source, change).take()
 
@@ -107,23 +108,23 @@ class _Taker:
         self._found.undone, unclear = taken_back(self._old.state)
         for task_id in unclear:
             if not self._change.names(task_id.partition("[")[0], task_id):
-                advice = f"look, and name it with --rerun {task_id} if it is to be done again"
-                self._found.problems.append(f"nobody knows whether {task_id!r} was taken back: {advice}")
+                advice = f"check it, and add --rerun {task_id} to run it again"
+                self._found.problems.append(f"it is unknown whether {task_id!r} was compensated: {advice}")
         untouched = self._untouched(old_ids) if self._source.is_open else frozenset()
         for number, (node, record) in enumerate(self._old.state.steps()):
-            # What a node inside of a large region does is not known here.
+            # The nodes of offloaded regions are not known here.
             is_known = node.id in self._new and not self._old.state.regions.is_inside_offloaded(number)
             if is_known and not self._change.names(node.id):
                 self._take_node(number, node, record, is_untouched=node.id in untouched)
         return self._found
 
     def _untouched(self, old_ids: Mapping[str, CompiledNode]) -> frozenset[str]:
-        """Returns the nodes that no change reaches, whatever comes of those before them."""
+        """Return the nodes that do not depend on any change, whatever the outcome of their dependencies."""
         nodes = self._plan.nodes[: self._plan.step_count]
         touched = {
             number
             for number, node in enumerate(nodes)
-            if node.id not in old_ids or node.id in self._found.changed or self._is_changed_by_hand(node)
+            if node.id not in old_ids or node.id in self._found.changed or self._is_changed(node)
         }
         dependents = dependents_of([node.dependencies for node in self._plan.nodes])
         waiting = [*touched]
@@ -134,8 +135,8 @@ class _Taker:
                     waiting.append(dependent)
         return frozenset(node.id for number, node in enumerate(nodes) if number not in touched)
 
-    def _is_changed_by_hand(self, node: CompiledNode) -> bool:
-        """Tells whether a node is to be done again or reads an input that has another value."""
+    def _is_changed(self, node: CompiledNode) -> bool:
+        """Return whether a node runs again or reads an input with another value."""
         if any(name == node.id or name.startswith(f"{node.id}[") for name in self._change.rerun):
             return True
         if not self._change.inputs:
@@ -157,20 +158,20 @@ class _Taker:
             self._found.book.tasks[node.id] = Kept(scope=self._scope_of(node.id, node.id, ""))
 
     def _take_map(self, number: int, node: CompiledNode, record: Record) -> None:
-        """Takes the results of a large map over as a whole."""
+        """Reuse the result of a large map as a whole."""
         if any(f"{node.id}[{item.key}]" in self._found.undone for item in record.items):
             return
-        # The last task joins results. It stays pending where they are small, or were joined by the run itself.
+        # The last task joins results; it stays pending if they are small or were joined by the run itself.
         chunks = [item.record for item in record.items if is_chunk(item)]
         is_whole = is_result(record) and all(is_result(chunk) for chunk in chunks)
         if is_whole:
             self._put(node.id, record, lambda version: self._content_of_map(number, version))
         if not is_whole and has_side_effects(self._new[node.id], self._plan.tools):
-            advice = f"name it with --rerun {node.id} to do all of them again"
+            advice = f"add --rerun {node.id} to run all items again"
             if self._source.is_open and not record.status.is_final:
                 advice = f"let them end first, or {advice}"
             self._found.problems.append(
-                f"the items of {node.id!r} run in runs of their own, and some have changed the world already: {advice}"
+                f"the items of {node.id!r} run in child runs, and some may have had effects already: {advice}"
             )
 
     def _take_task(self, ref: TaskRef, task_id: str, record: Record) -> None:
@@ -213,20 +214,20 @@ class _Taker:
         )
 
     def _problem(self, node: CompiledNode, task_id: str, record: Record) -> str | None:
-        """Returns why a task must not be done again without being named, if that is so."""
+        """Return why a task must not run again unless the user names it, or `None`."""
         tool = tool_of(node, self._plan.tools)
         if node.kind != "tool" or tool.effects is not Effects.WRITE:
             return None
-        advice = f"name it with --rerun {task_id} if it is to be done again"
+        advice = f"add --rerun {task_id} to run it again"
         if record.status is NodeStatus.RUNNING and self._source.is_open:
-            return f"{task_id!r} changes the world right now in {self._source.workflow_id!r}: let it end, or {advice}"
+            return f"{task_id!r} is a write that is running in {self._source.workflow_id!r}: let it end, or {advice}"
         is_unknown = record.error is not None and record.error.code == "outcome_unknown"
         if is_unknown or (record.status is NodeStatus.CANCELLED and record.attempts):
-            return f"nobody knows whether {task_id!r} has made its change of the world: look, and {advice}"
+            return f"it is unknown whether {task_id!r} has had its effect: check it, and {advice}"
         return None
 
     def _scope_of(self, task_id: str, node_id: str, content: str) -> str:
-        """Returns the scope of the idempotency key of a task in the run that is forked, which may be a fork too."""
+        """Return the scope of the idempotency key of a task in the source run, which may itself be a fork."""
         book = self._old.features.reuse.book
         kept = book.key_of(task_id, node_id) if book is not None else None
         if kept is None or kept.scope is None or (kept.content and kept.content != content):
@@ -247,23 +248,23 @@ def _templates(node: CompiledNode) -> Iterator[Template]:
 
 
 def _definition(node: CompiledNode, plan: CompiledPlan) -> dict[str, Any]:
-    """Returns what a plan says of a node."""
+    """Return the fields of a node that define its call, with the ids of its dependencies."""
     encoded = {name: value for name, value in node_to_json(node).items() if name not in _NO_CONTENT}
     return {**encoded, "needs": [plan.nodes[number].id for number in node.dependencies]}
 
 
-# What a fork will do.
+# Outlook.
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is known of a fork before it starts.
+    """Prediction of a fork before it starts.
 
     Args:
-        reused: nodes and items whose results it takes over at once.
-        runs: node or item that it does at once -> why.
-        undecided: nodes whose results are taken over if what they read comes out as before.
-        later: nodes that it does, or leaves out, when others have ended.
+        reused: nodes and items whose results are reused immediately.
+        runs: node or item that runs immediately -> reason.
+        undecided: nodes whose results are reused if the values that they read are the same as before.
+        later: nodes that run or are skipped after other nodes have ended.
     """
 
     reused: list[str]
@@ -273,7 +274,7 @@ class Outlook:
 
 
 def outlook(scheduler: RunScheduler, old: RunScheduler, taken: Takeover, *, change: Change) -> Outlook:
-    """Returns what a fork will do, from a scheduler of it that has not begun; it is of no other use afterwards."""
+    """Predict a fork with a scheduler of it that has not started; the scheduler must not be used afterwards."""
     scheduler.features.reuse.use(taken.book)
     scheduler.begin(0.0)
     while scheduler.next_task(0.0) is not None:

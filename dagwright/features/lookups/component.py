@@ -12,14 +12,14 @@ from dagwright.core.scheduler.scheduler import Scheduler
 
 
 class ResolverNodes(SchedulerComponent):
-    """Runs the resolver nodes of a plan as the resolver in its options says."""
+    """Resolver nodes of a plan, handled by the resolver in the options of the run."""
 
     def __init__(self, scheduler: Scheduler[Any]) -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
 
     def needed_hooks(self) -> Collection[str]:
-        """Return no hook if the plan has no resolver nodes."""
+        """Return no hooks if the plan has no resolver nodes."""
         plan = self._state.plan
         return self.hooks if plan.step_count > plan.written_count else ()
 
@@ -27,7 +27,7 @@ class ResolverNodes(SchedulerComponent):
         return self._state.plan.nodes[ref.node].kind == "lookup"
 
     def on_node_ready(self, ref: TaskRef, at: float) -> bool:
-        """Complete a node whose value is known."""
+        """Complete a resolver node whose value is known."""
         node = self._state.plan.nodes[ref.node]
         if node.kind != "lookup" or (known := self._state.options.resolver.known_result(node)) is None:
             return False
@@ -36,13 +36,13 @@ class ResolverNodes(SchedulerComponent):
         return True
 
     def before_start(self, task: Task, at: float) -> bool:  # noqa: ARG002 - a hook
-        """Keep a call from asking people in a run that is not interactive."""
+        """Prevent requests to people in a run that is not interactive."""
         if task.node.kind == "lookup" and not self._state.options.interactive:
             task.arguments = self._state.options.resolver.arguments_without_people(task.node, task.arguments)
         return False
 
     def on_result(self, ref: TaskRef, value: Any) -> TaskResult | None:
-        """Store the result, of which people are told, and fail the node if values are missing in it."""
+        """Store the result for reports to people, and fail the node if values are missing in the result."""
         if not self._is_resolver(ref):
             return None
         node = self._state.plan.nodes[ref.node]
@@ -59,5 +59,5 @@ class ResolverNodes(SchedulerComponent):
             return
         is_fail_fast = self._state.plan.on_failure == "fail_fast" and self._state.phase is Phase.ACTIVE
         if record.error is not None and not is_fail_fast:
-            # The error is reported once, and not again with every node.
+            # The error is reported once for the run, not for every node.
             self._scheduler.propagation.abort(record.error, at, reason=UNRESOLVED)

@@ -1,4 +1,4 @@
-"""The resolver nodes of one run: the find tool of the plan's resolver finds each entity, the bind tool binds them."""
+"""Entity resolver of a run: the find tool of the plan's resolver finds each entity, the bind tool binds them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,11 +22,11 @@ from dagwright.features.lookups.uses import for_what
 
 
 class EntityResolver:
-    """Resolves the entities that the plan of one run names.
+    """Resolution of the entities that a plan names.
 
     Args:
-        resolver: the one that the tools of the plan declare.
-        bound: lookups that are known before the run -> their entity, as the find tool returns it.
+        resolver: resolver that the tools of the plan declare.
+        bound: lookup known before the run -> its entity, in the form of the find tool.
     """
 
     def __init__(
@@ -47,15 +47,15 @@ class EntityResolver:
         return binding_error(result) if is_bind(node) else None
 
     def is_reusable(self, node: CompiledNode, result: Any) -> bool:
-        """Tell whether a search came to an entity, or to one that is to be created."""
+        """Return whether a search found an entity, or decided to create one."""
         return not is_find(node) or has_entity(result)
 
     def has_changed(self, result: Any) -> bool:
-        """Tell whether the call that bound what was found created an entity."""
+        """Return whether the call of the bind tool created an entity."""
         return has_created(result)
 
     def request_context(self, plan: CompiledPlan, task_id: str) -> str:
-        """Return which calls need the entity."""
+        """Return a sentence with the calls that need the entity."""
         return for_what(plan, task_id) or ""
 
     def names_in_call(

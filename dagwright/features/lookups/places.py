@@ -1,4 +1,4 @@
-"""Where in a plan a lookup stands: what a person needs to mend one that means nobody, or several."""
+"""Positions of lookups in a plan, so that a person can correct a lookup without a match or with several matches."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from dagwright.core.model.states import Record
 
 @dataclass(frozen=True, slots=True)
 class LookupPlace:
-    """An argument that is looked up.
+    """Position of an argument that is looked up.
 
     Args:
-        node: id of the node; in a sub-plan behind those of the nodes around it, with slashes.
-        argument: its name.
-        pointer: RFC 6901 pointer into the document as written, if that is known.
+        node: id of the node; in a sub-plan, prefixed with the ids of the outer nodes and slashes.
+        argument: name of the argument.
+        pointer: RFC 6901 pointer into the document as written, if it is known.
     """
 
     node: str
@@ -27,7 +27,7 @@ class LookupPlace:
 
 
 def lookup_errors(plan: CompiledPlan, records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Returns the lookups that could not be bound as errors of a refusal: each with its first place in the plan.
+    """Return the unresolved lookups as errors, each with its first position in the plan.
 
     Complexity: linear in the plan.
     """
@@ -47,7 +47,7 @@ def _placed(problem: dict[str, Any], place: LookupPlace | None) -> dict[str, Any
 
 
 def _places(plan: CompiledPlan) -> Iterator[tuple[str, LookupPlace]]:
-    """Yields the id of the node of a lookup, and where what it found stands."""
+    """Yield the id of each lookup's find node with a position that uses its result."""
     nodes = {node.id: node for node in plan.nodes[plan.written_count : plan.step_count]}
     for number, node in enumerate(plan.nodes[: plan.written_count]):
         for path, template in node.holes:
@@ -56,9 +56,9 @@ def _places(plan: CompiledPlan) -> Iterator[tuple[str, LookupPlace]]:
                 continue
             argument = str(path[0])
             if node.sub_plan is not None and argument.startswith(LOOKUP_INPUT):
-                place = _place_below(node.sub_plan, argument, above=f"{node.id}/")
+                place = _place_in_sub_plan(node.sub_plan, argument, prefix=f"{node.id}/")
             else:
-                # Lookups are written in one dialect only, and a sub-plan's own document is not at hand here.
+                # Only one dialect has lookups, and the document of a sub-plan is not available here.
                 is_known = plan.dialect == "intents"
                 group = _group_of(nodes[find_id].arguments.get(KNOWN_AS))
                 at = pointer("intents", number, group, argument) if is_known else None
@@ -73,15 +73,15 @@ def _group_of(known_as: str | None) -> str:
     return "params" if known_as == BY_ID else "refs"
 
 
-def _place_below(plan: CompiledPlan, name: str, *, above: str) -> LookupPlace | None:
-    """Returns where a sub-plan reads what was handed down to it under a name."""
-    wanted: Reference = Placeholder(name)
+def _place_in_sub_plan(plan: CompiledPlan, name: str, *, prefix: str) -> LookupPlace | None:
+    """Return the position at which a sub-plan reads an input that was passed to it."""
+    placeholder: Reference = Placeholder(name)
     for node in plan.nodes[: plan.written_count]:
         for path, template in node.holes:
-            if template[0] != wanted:
+            if template[0] != placeholder:
                 continue
             if node.sub_plan is None or path[0] != name:
-                return LookupPlace(f"{above}{node.id}", str(path[0]), None)
-            if (place := _place_below(node.sub_plan, name, above=f"{above}{node.id}/")) is not None:
+                return LookupPlace(f"{prefix}{node.id}", str(path[0]), None)
+            if (place := _place_in_sub_plan(node.sub_plan, name, prefix=f"{prefix}{node.id}/")) is not None:
                 return place
     return None

@@ -1,4 +1,4 @@
-"""What a lookup is for, in words: whoever is asked which John is meant has to know as what, and where. Pure."""
+"""Describe the use of a lookup: a person who selects one of several matches has to know its purpose."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -7,25 +7,25 @@ from dagwright.core.expressions.references import Reference, ResultOf
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.lookups import find_id_of, lookup_text
 
-_USES_TOLD = 3
+_SHOWN_USES = 3
 _NODES_LOOKED_AT = 2_000
-"""Each question looks: of a plan with very many nodes those behind are not told."""
-_FACTS_TOLD = 6
+"""Most nodes that each request searches for uses; later nodes of larger plans are not described."""
+_SHOWN_FACTS = 6
 _CHARACTERS = 60
 
 
 def for_what(plan: CompiledPlan, find_id: str) -> str:
-    """Returns what the party of a lookup is needed for, as a sentence; nothing if that is not known.
+    """Return a sentence about the use of a looked-up entity; empty if it is unknown.
 
     Args:
-        find_id: id of the node that looks it up.
+        find_id: id of the find node of the lookup.
     """
     binds = {node.id: node for node in plan.nodes[plan.written_count : plan.step_count]}
-    uses = [*islice(_uses(plan, find_id, binds), _USES_TOLD + 1)]
+    uses = [*islice(_uses(plan, find_id, binds), _SHOWN_USES + 1)]
     if not uses:
         return ""
-    more = " And for more." if len(uses) > _USES_TOLD else ""
-    return f"It is for {'; '.join(uses[:_USES_TOLD])}.{more}"
+    more = " And for more." if len(uses) > _SHOWN_USES else ""
+    return f"It is for {'; '.join(uses[:_SHOWN_USES])}.{more}"
 
 
 def _uses(plan: CompiledPlan, find_id: str, binds: dict[str, CompiledNode]) -> Iterator[str]:
@@ -41,9 +41,9 @@ def _uses(plan: CompiledPlan, find_id: str, binds: dict[str, CompiledNode]) -> I
 
 
 def _words_of(plan: CompiledPlan, node: CompiledNode, looked_up: list[str]) -> str:
-    """Returns a call with what else it is given: `item-id of @result_2 (orders.add, amount 3)`."""
+    """Format a call with its other arguments: `item-id of @result_2 (orders.add, amount 3)`."""
     if node.kind == "plan":
-        # The names of what it is given are made up.
+        # The argument names of lookups in a sub-plan are generated.
         return " ".join(filter(None, [node.id, node.title and f"({_short(node.title)})"]))
     others = {str(path[0]): template for path, template in node.holes if len(path) == 1 and len(template) == 1}
     facts = [node.tool or node.kind]
@@ -52,13 +52,13 @@ def _words_of(plan: CompiledPlan, node: CompiledNode, looked_up: list[str]) -> s
             continue
         if isinstance(value, str | int | float):
             facts.append(f"{name} {_short(str(value))}")
-        elif name in others and (told := _words_of_other(plan, others[name][0])) is not None:
-            facts.append(f"{name} {told}")
-    return f"{' and '.join(looked_up)} of {node.id} ({', '.join(facts[:_FACTS_TOLD])})"
+        elif name in others and (words := _words_of_other(plan, others[name][0])) is not None:
+            facts.append(f"{name} {words}")
+    return f"{' and '.join(looked_up)} of {node.id} ({', '.join(facts[:_SHOWN_FACTS])})"
 
 
 def _words_of_other(plan: CompiledPlan, part: Reference | str) -> str | None:
-    """Returns what a reference is to: what another node makes, with its name, or what is looked up."""
+    """Describe the target of a reference: a node with the name in its arguments, or a looked-up entity."""
     if not isinstance(part, ResultOf):
         return None
     if (bound := lookup_text(plan, part)) is not None:

@@ -1,1 +1,1 @@
-"""Edits of the plan of a run: which nodes may be added or replaced, and the tools that come with them."""
+"""Edits of the plan of a run: checks of nodes that are added or replaced, and the tools sent with them."""

@@ -1,6 +1,6 @@
-"""Nodes of a plan that stand already, because they were run while the rest of it was still being written.
+"""Accepted nodes: nodes of a plan that were started while the rest of the plan was still being written.
 
-They never change: a later writing of the plan may repeat them or leave them out, and has them either way.
+They never change. A later version of the plan contains them whether or not the model repeats them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,9 @@ ACCEPTED_CHANGED = "accepted_changed"
 
 
 def with_accepted(document: Document, accepted: Sequence[Any]) -> Document:
-    """Returns a document with the nodes that stand already, behind its own, as far as it does not repeat them.
+    """Return a document with the accepted nodes that it does not repeat appended to its own nodes.
 
-    One that it repeats in another way is a problem.
+    A node that repeats an accepted node with other content is a problem.
 
     Args:
         accepted: nodes in Dagwright's own dialect, as they were written.
@@ -35,10 +35,10 @@ def with_accepted(document: Document, accepted: Sequence[Any]) -> Document:
             continue
         if node_id not in repeated and _content(node) != _content(standing[node_id]):
             at = document.written_pointer(pointer("nodes", index))
-            message = f"{node_id!r} was started already, and cannot be another node now"
-            hint = "leave it as it was, or give the new one another id, in its references too"
+            message = f"{node_id!r} was already started and cannot be changed"
+            hint = "leave it unchanged, or give the new node another id, also in references to it"
             problems.append(Problem(ACCEPTED_CHANGED, message, at, node_id, hint))
-        # A second one of that id stays, for the check to find.
+        # A second node with the same id stays in the document, so that validation reports it.
         own.append(standing[node_id] if node_id not in repeated else node)
         repeated.append(node_id)
     own += [node for node_id, node in standing.items() if node_id not in repeated]
@@ -46,11 +46,11 @@ def with_accepted(document: Document, accepted: Sequence[Any]) -> Document:
 
 
 def without_nulls(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a node as a model wrote it without the fields that it was only made to write."""
+    """Return a node without null fields, which a model writes only because its schema requires all fields."""
     return {name: value for name, value in node.items() if value is not None}
 
 
 def _content(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what of a node decides what it does."""
-    told = {name: value for name, value in without_nulls(node).items() if name != "title"}
-    return {name: value for name, value in told.items() if value not in ([], {})}
+    """Return the fields of a node that affect its execution."""
+    fields = {name: value for name, value in without_nulls(node).items() if name != "title"}
+    return {name: value for name, value in fields.items() if value not in ([], {})}

@@ -1,6 +1,7 @@
-"""Nodes as somebody writes them for a plan that runs: checked against what is there, and made an extension of it.
+"""Check nodes written for a running plan against that plan, and compile them into an extension.
 
-Whoever sends them checks them with all that is known of the tools; the run checks them again with what it is told.
+The sender checks the nodes with the full tool declarations; the run checks them again with the declarations that it
+has.
 """
 
 import re
@@ -25,15 +26,15 @@ from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.validation import check_document
 
 MOST_NODES = 200
-"""Nodes added at once: a run checks them itself, in some hundredths of a second."""
+"""Most nodes added at once: the run checks them itself, in some hundredths of a second."""
 _THERE = "\0a node of the run"
-"""The tool of the nodes that stand for those of the run."""
+"""Tool of the stubs, which represent existing nodes of the run during the check."""
 MOST_STAND_INS = 1_000
-"""Nodes of a run that all stand in, for the sake of hints; of more only those whose ids occur in the new ones."""
+"""Largest run for which every node gets a stub; in a larger run, only nodes whose ids occur in the new nodes."""
 _WORD = re.compile(r"\w+")
 _WORDS = 6
-"""Words in an id; the few nodes of a large run whose ids have more all stand in."""
-_PROBLEMS_TOLD = 5
+"""Most words in an id that is searched in the new nodes; nodes with longer ids always get a stub."""
+_REPORTED_PROBLEMS = 5
 
 
 def extension_of(
@@ -43,15 +44,15 @@ def extension_of(
     tools: Mapping[str, ToolDeclaration],
     most_compared: int = HINT_BUDGET,
 ) -> Extension:
-    """Returns what a plan that runs grows by.
+    """Check nodes and return the extension of a running plan by them.
 
     Args:
-        nodes: as in a plan, as JSON.
-        tools: those that they may name beside the ones of the plan, which stand above them.
+        nodes: nodes as JSON, as in a plan.
+        tools: tools that the nodes may use in addition to those of the plan, which take precedence.
         most_compared: budget of all hints (see `NameHints`).
 
     Raises:
-        PlanInvalid: something is wrong with them, with pointers into `{"nodes": […]}`.
+        PlanInvalid: the nodes are invalid; pointers refer to `{"nodes": […]}`.
     """
     if len(nodes) > MOST_NODES:
         message = f"there are {len(nodes):,} nodes; at most {MOST_NODES} can be added at once"
@@ -69,14 +70,14 @@ def extension_of(
         )
     except PlanInvalid as invalid:
         there = {stub["id"] for stub in stubs}
-        raise PlanInvalid([_told_of_new(problem, nodes, there=there) for problem in invalid.problems]) from None
-    strange = [name for name in checked.inputs if name not in state.inputs]
-    if strange:
-        message = f"the run has no value of the input {strange[0]!r}"
+        raise PlanInvalid([_in_new_nodes(problem, nodes, there=there) for problem in invalid.problems]) from None
+    unknown = [name for name in checked.inputs if name not in state.inputs]
+    if unknown:
+        message = f"the run has no value for the input {unknown[0]!r}"
         raise PlanInvalid([Problem("missing_input", message, "/nodes", hint="write the value itself")])
-    made = compile_planned(checked) if state.plan.has_planner else compile_plan(checked)
-    # Who sends an agent tells its tools in the words that its model reads, which no compiled plan has.
-    compiled = state.options.with_agents(made, {**checked.tools, **tools})
+    planned = compile_planned(checked) if state.plan.has_planner else compile_plan(checked)
+    # The tools sent with an agent contain their descriptions for the model, which compiled plans do not have.
+    compiled = state.options.with_agents(planned, {**checked.tools, **tools})
     if problems := [*_refused(compiled.nodes[len(stubs) :], state.policy)]:
         raise PlanInvalid(problems)
     if problems := [*_unreadable(compiled, state, count=len(stubs))]:
@@ -92,8 +93,8 @@ def extension_of(
     )
 
 
-def _told_of_new(problem: Problem, nodes: Sequence[Any], *, there: Collection[str]) -> Problem:
-    """Returns a problem in words that count the new nodes alone, as whoever sends them does."""
+def _in_new_nodes(problem: Problem, nodes: Sequence[Any], *, there: Collection[str]) -> Problem:
+    """Return a problem whose message counts the new nodes only, as their sender does."""
     if problem.code != "duplicate_id":
         return problem
     if problem.node in there:
@@ -104,7 +105,7 @@ def _told_of_new(problem: Problem, nodes: Sequence[Any], *, there: Collection[st
 
 
 def _refused(nodes: Sequence[CompiledNode], policy: Policy, *, within: str | None = None) -> Iterator[Problem]:
-    """Yields the agents that stand in nodes themselves, where the policy of the run refuses them.
+    """Yield a problem for each inline agent that the policy of the run refuses.
 
     Args:
         within: id of the node whose sub-plan has these nodes.
@@ -119,10 +120,10 @@ def _refused(nodes: Sequence[CompiledNode], policy: Policy, *, within: str | Non
 
 
 def _unreadable(compiled: CompiledPlan, state: RunState, *, count: int) -> Iterator[Problem]:
-    """Yields what the run itself would have to read of results that lie in the payload store already.
+    """Yield a problem for each part of a stored result that the run itself would have to read.
 
     Args:
-        count: how many of the nodes stand for those of the run.
+        count: number of stubs, which come first.
     """
     stored: dict[int, StoredValue] = {}
     for number, stub in enumerate(compiled.nodes[:count]):
@@ -130,7 +131,7 @@ def _unreadable(compiled: CompiledPlan, state: RunState, *, count: int) -> Itera
         if record is not None and record.status is NodeStatus.COMPLETED and isinstance(record.result, StoredValue):
             stored[number] = record.result
     for place, node in enumerate(compiled.nodes[count:]):
-        # What only its arguments name is read where they are used.
+        # References in arguments are resolved by the worker, which can read the store.
         alone = node if node.kind == "human" else replace(node, holes=(), item_holes=(), sub_plan=None)
         needed = [CompiledNode(compiled.nodes[number].id) for number in node.dependencies]
         looked_at = with_projections(replace(compiled, nodes=(*needed, replace(alone, dependencies=()))))
@@ -138,10 +139,10 @@ def _unreadable(compiled: CompiledPlan, state: RunState, *, count: int) -> Itera
             if number not in stored:
                 continue
             for path, _ in stub.wanted:
-                if not _is_told(path, stored[number]):
+                if not _has_projection(path, stored[number]):
                     yield Problem(
                         "too_large",
-                        f"{stub.id}.result{_words_of(path)} lies in the payload store, where the run cannot read it",
+                        f"{stub.id}.result{_words_of(path)} is in the payload store, where the run cannot read it",
                         pointer("nodes", place),
                         hint="let a tool read it, whose arguments may name any part, and use the result of that",
                     )
@@ -153,14 +154,14 @@ def _words_of(path: Path) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
 
 
-def _is_told(path: Path, result: StoredValue) -> bool:
+def _has_projection(path: Path, result: StoredValue) -> bool:
     if isinstance(path, str) or result.paths:
         return path in result.parts
     return not path or any(path[:length] in result.parts for length in range(1, len(path) + 1))
 
 
 def _mentioned(nodes: Sequence[Any], state: RunState) -> Iterator[str]:
-    """Yields the ids of the nodes of the run that the new ones may mean."""
+    """Yield the ids of the existing nodes to which the new nodes may refer."""
     is_large = state.plan.written_count > MOST_STAND_INS
     named = {piece for text in _texts_of(list(nodes)) for piece in _pieces_of(text)} if is_large else set()
     for node, _ in state.shown():
@@ -169,13 +170,13 @@ def _mentioned(nodes: Sequence[Any], state: RunState) -> Iterator[str]:
 
 
 def _is_piece(node_id: str) -> bool:
-    """Tells whether `_pieces_of` finds an id wherever it stands."""
+    """Return whether `_pieces_of` finds an id in any text that contains it."""
     words = [match.span() for match in _WORD.finditer(node_id)]
     return 0 < len(words) <= _WORDS and (words[0][0], words[-1][1]) == (0, len(node_id))
 
 
 def _pieces_of(text: str) -> Iterator[str]:
-    """Yields the text, and what stands in it of up to so many words: any of it may be the id of a node."""
+    """Yield the text and all its parts of up to `_WORDS` words, each of which may be a node id."""
     yield text
     words = [match.span() for match in _WORD.finditer(text)]
     for first, (start, _) in enumerate(words):
@@ -196,7 +197,7 @@ def _texts_of(value: Any) -> Iterator[str]:
 
 
 def _numbers_of(stubs: Sequence[Mapping[str, str]], state: RunState, *, count: int) -> list[int]:
-    """Returns the number in the run of each node that was checked: of a superseded one that of the newest."""
+    """Return the number in the run for each checked node; a superseded node has the number of its replacement."""
     base = state.plan.written_count
     there = [state.number_of(state.newest_id(stub["id"])) for stub in stubs]
     return [*(number for number in there if number is not None), *range(base, base + count)]
@@ -204,14 +205,14 @@ def _numbers_of(stubs: Sequence[Mapping[str, str]], state: RunState, *, count: i
 
 def _renumbered(node: CompiledNode, numbers: Sequence[int]) -> CompiledNode:
     dependencies = tuple(dict.fromkeys(numbers[number] for number in node.dependencies))
-    below = contract(node.sub_plan) if node.sub_plan is not None else None
-    return replace(node, dependencies=dependencies, sub_plan=below)
+    sub_plan = contract(node.sub_plan) if node.sub_plan is not None else None
+    return replace(node, dependencies=dependencies, sub_plan=sub_plan)
 
 
 def told(invalid: PlanInvalid) -> str:
-    """Returns what is wrong with nodes in one sentence for each of the first problems."""
+    """Format the first problems of nodes, one sentence each."""
     words = []
-    for problem in invalid.problems[:_PROBLEMS_TOLD]:
+    for problem in invalid.problems[:_REPORTED_PROBLEMS]:
         words.append(f"{problem.code} at {problem.pointer}: {problem.text}")
-    left = len(invalid.problems) - _PROBLEMS_TOLD
+    left = len(invalid.problems) - _REPORTED_PROBLEMS
     return "; ".join([*words, *([f"and {left} more"] if left > 0 else [])])

@@ -1,6 +1,6 @@
-"""What a run may grow by, from what is known of it: whether nodes fit in, and which node takes the place of another.
+"""Checks whether a run can be extended by some nodes or by a node with other arguments.
 
-It changes nothing; `dagwright.core.scheduler.rebuild` adds them.
+They do not change the run; `dagwright.core.scheduler.rebuild` adds the nodes.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from dagwright.core.scheduler.task_creation import calls_of_task, task_of_call
 
 
 def refusal_of_extension(state: RunState, extension: Extension) -> str | None:
-    """Returns why a run cannot grow by some nodes."""
+    """Return why a run cannot be extended, or `None`."""
     if (too_large := state.refusal_of_rebuild()) is not None:
         return too_large
     for node in extension.nodes:
@@ -28,29 +28,29 @@ def refusal_of_extension(state: RunState, extension: Extension) -> str | None:
 
 
 def refusal_of_own_ids(state: RunState, extension: Extension) -> str | None:
-    """Returns why nodes that come from outside cannot have their ids: by some of them the run finds its way."""
+    """Return why nodes of a client cannot have their ids, or `None`: some ids are reserved for generated nodes."""
     own = next((node.id for node in extension.nodes if state.is_generated_id(node.id)), None)
     return None if own is None else f"the run itself gives ids such as {own!r}: choose another one"
 
 
 def refusal_of_other_arguments(state: RunState, ref: TaskRef) -> str | None:
-    """Returns why a node cannot be tried again with other arguments than those of the plan."""
+    """Return why a node cannot be retried with arguments other than those of the plan, or `None`."""
     node = state.plan.nodes[ref.node]
     if (too_large := state.refusal_of_rebuild()) is not None:
         return too_large
     if node.for_each is not None or ref.item is not None:
-        return f"the items of {node.id!r} take their arguments from the plan; try them again without others"
+        return f"the items of {node.id!r} take their arguments from the plan; retry them without arguments"
     if node.undoes is not None:
-        return f"{node.id!r} takes back {node.undoes!r}, whose call its arguments tell"
+        return f"{node.id!r} compensates {node.undoes!r}, whose call determines its arguments"
     if node.kind == "human":
-        return f"{node.id!r} asks a person, and has no arguments"
+        return f"{node.id!r} is a request to a person and has no arguments"
     if any(state.plan.nodes[each].inner is not None for each in state.dependents_of(ref.node)):
-        return f"very many pure nodes that run together wait for {node.id!r}; it can only be tried again as it is"
+        return f"a large region of pure nodes depends on {node.id!r}; it can only be retried without arguments"
     return None
 
 
 def with_other_arguments(state: RunState, number: int, arguments: Mapping[str, Any]) -> Extension:
-    """Returns the new node that takes the place of one and has other arguments."""
+    """Return the extension with a node that replaces another one and has other arguments."""
     old = state.plan.nodes[number]
     kind = "tool" if old.kind == "reported" else old.kind
     new = replace(old, id=free_id(state, number), kind=kind, arguments=dict(arguments), holes=(), supersedes=old.id)
@@ -58,9 +58,9 @@ def with_other_arguments(state: RunState, number: int, arguments: Mapping[str, A
 
 
 def free_id(state: RunState, number: int) -> str:
-    """Returns the id of the node that takes the place of one: `a#2` of `a` and of what superseded it.
+    """Return an id for the replacement of a node: `a#2`, `a#3`, ... for `a`.
 
-    No call and no request has had it: answers to what it asks are found by its id.
+    No call or request ever had the id, because answers to requests of the node are found by its id.
     """
     name, count = state.name_of(number), 2
     while _is_taken(state, name, f"{name}#{count}"):

@@ -10,7 +10,7 @@ from dagwright.core.scheduler.scheduler import Scheduler
 
 
 def add_nodes(scheduler: Scheduler[Any], extension: Extension, by: Actor, *, at: float) -> None:
-    """Add nodes that a person gives.
+    """Add nodes that a person sent.
 
     Raises:
         TooMuchWork: nothing was changed.
@@ -32,15 +32,15 @@ def add_early_nodes(scheduler: Scheduler[Any], extension: Extension, *, at: floa
 
 
 def apply_addition(rebuild: Rebuild, extension: Extension, by: Actor, *, at: float, request: str | None = None) -> None:
-    """Add nodes whose cost has been charged; `Scheduler.propagate` has to follow.
+    """Add nodes; the caller has to charge the cost before, and to call `Scheduler.propagate` afterwards.
 
     Args:
-        request: whose answer brought them.
+        request: id of the request whose answer contained the nodes.
     """
     state = rebuild.state
     for node in extension.nodes:
         if node.supersedes is not None:
-            # Giving a node other arguments approves its call.
+            # A person who changes the arguments of a node approves its call.
             state.override_of(node.id).approved = True
     RecordEdits(rebuild, at).extend(extension)
     for node in extension.nodes:

@@ -1,4 +1,4 @@
-"""Declarations of tools as they travel beside nodes that are sent to a run, or with a plan that may grow by answers."""
+"""Tool declarations that are sent to a run together with nodes, or stored in a plan that answers may extend."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -20,18 +20,18 @@ from dagwright.core.model.worker_cards import WorkerCard, worker_card_from_json
 
 MAX_TIMEOUT_S = 365 * 86_400.0
 _MODEL_FIELDS: Mapping[str, type] = {"description": str, "input_schema": dict}
-"""What a model reads of a tool that it may call."""
+"""Additional fields for a model that may call the tool."""
 _TYPES = {**ENCODED_FIELDS, **_MODEL_FIELDS}
 
 
 def tools_to_json(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
-    """Returns what a run is told of some tools, of what undoes their effects, and of those that agents among them call.
+    """Encode tools for a run, with their compensation tools and the tools of agents among them.
 
     Args:
-        names: those that are not among `tools` are left out.
+        names: tool names; unknown names are ignored.
     """
     resolver = resolver_of(tools)
-    # A sub-plan among the nodes may look entities up.
+    # A sub-plan among the nodes may contain lookups.
     named = [*names, resolver.find, resolver.bind]
     sent = {name: tool_to_json(tools[name]) for name in with_compensating_tools(named, tools) if name in tools}
     for name in [*sent]:
@@ -40,12 +40,12 @@ def tools_to_json(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) ->
             sent[name]["agent"] = card.to_json()
             for each in with_compensating_tools(card.tools, tools):
                 if each in tools:
-                    sent[each] = tool_to_json(tools[each]) | _told_to_model(tools[each])
+                    sent[each] = tool_to_json(tools[each]) | _model_fields(tools[each])
     return sent
 
 
 def tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
-    """Returns what a run is told of a tool: all but what only the check before it needs."""
+    """Encode a tool without the fields that only the check before a run needs."""
     encoded: dict[str, Any] = {"effects": tool.effects.value, "timeout_s": tool.timeout_s}
     for name in ENCODED_FIELDS:
         if getattr(tool, name) is not None:
@@ -55,32 +55,32 @@ def tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
     return encoded
 
 
-def _told_to_model(tool: ToolDeclaration) -> dict[str, Any]:
+def _model_fields(tool: ToolDeclaration) -> dict[str, Any]:
     return {name: getattr(tool, name) for name in _MODEL_FIELDS if getattr(tool, name)}
 
 
 def with_tools_for_answers(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
-    """Return a plan that also declares what nodes may name that come with an answer to a GUIDANCE in it.
+    """Return a plan with the declarations of all tools that an answer to a GUIDANCE request may use.
 
-    An answer by a signal, such as in the Temporal UI, has no declarations, and a run knows no registry. So the
-    plan carries them; only those of plans that can grow in this way do. Agents are left out: their cards are large.
+    An answer sent by a signal, for example in the Temporal UI, contains no declarations, and a run has no registry.
+    Therefore plans with such requests contain the declarations. Agents are left out, because their cards are large.
 
     Args:
-        tools: all that the workers of the run have.
+        tools: all tools of the workers of the run.
 
     Complexity: linear in the nodes and the tools.
     """
     if any(node.sub_plan is not None for node in plan.nodes):
-        plan = replace(plan, nodes=tuple(_with_tools_below(node, tools) for node in plan.nodes))
+        plan = replace(plan, nodes=tuple(_with_tools_in_sub_plan(node, tools) for node in plan.nodes))
     if not any(map(_takes_nodes, plan.nodes)):
         return plan
     more = {name: tool for name, tool in tools.items() if tool.agent is None and name not in plan.tools}
     return replace(plan, tools={**plan.tools, **{name: more[name] for name in sorted(more)}})
 
 
-def _with_tools_below(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> CompiledNode:
-    below = node.sub_plan
-    return node if below is None else replace(node, sub_plan=with_tools_for_answers(below, tools))
+def _with_tools_in_sub_plan(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> CompiledNode:
+    sub_plan = node.sub_plan
+    return node if sub_plan is None else replace(node, sub_plan=with_tools_for_answers(sub_plan, tools))
 
 
 def _takes_nodes(node: CompiledNode) -> bool:
@@ -88,10 +88,10 @@ def _takes_nodes(node: CompiledNode) -> bool:
 
 
 def tools_from_json(encoded: Any) -> dict[str, ToolDeclaration]:
-    """Returns the declarations of `{name: …}`, each as `tool_to_json` tells it; none of null.
+    """Decode `{name: …}` with values of `tool_to_json`; null means no tools.
 
     Raises:
-        ValueError: they are none.
+        ValueError: a declaration is invalid.
     """
     if encoded is not None and not isinstance(encoded, Mapping):
         raise ValueError("'tools' must be an object of declarations by name")
@@ -124,14 +124,14 @@ def _worker_from_json(name: str, encoded: Any) -> WorkerCard:
     try:
         return worker_card_from_json(encoded)
     except ValueError as error:
-        raise ValueError(f"the card of the worker {name!r} is none: {error}") from None
+        raise ValueError(f"invalid card of the worker {name!r}: {error}") from None
 
 
 def _card_from_json(name: str, encoded: Any) -> AgentCard:
     try:
         card = card_from_json(encoded)
     except ValueError as error:
-        raise ValueError(f"the card of the agent {name!r} is none: {error}") from None
+        raise ValueError(f"invalid card of the agent {name!r}: {error}") from None
     if name != AGENT_PREFIX + card.name or card.type != "llm":
         raise ValueError(f"{name!r} has the card of another agent, {card.name!r} of type {card.type}")
     return card

@@ -1,1 +1,1 @@
-"""Plans that grow while they run: the protocol of a plan extender and its driver."""
+"""Plan extension: the protocol of plan extenders, which add nodes to a running plan, and its component."""

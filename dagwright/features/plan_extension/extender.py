@@ -1,10 +1,10 @@
-"""Pursuits: what makes a run add nodes to its plan by itself, as an agent does after each answer of its model.
+"""Plan extenders (`Pursuit`): strategies that add nodes to a running plan, as an agent does after each model response.
 
-A pursuit is pure. What it does next follows from the plan and the records of the run alone, so a run that goes on in a
-new execution, a replay and the feed need nothing of it. The scheduler asks it whenever nothing moves any more, so the
-workflow and whoever follows its history grow the plan at the same moment.
+An extender is pure: its next step depends only on the plan and the records of the run, so continue-as-new, replay and
+history readers need no additional state. The scheduler calls it whenever no node can change any more, so the workflow
+and the readers of its history extend the plan at the same event.
 
-Replay: the nodes that a pursuit adds, and their order, are part of the order of commands in history.
+Replay: the nodes that an extender adds, and their order, are part of the order of commands in history.
 """
 
 from typing import Any, Protocol
@@ -15,15 +15,15 @@ from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.plan_edits.extension_checks import refusal_of_extension
 
 MOST_STEPS = 100
-"""Extensions that follow one another at one moment, of which each needs an event between two as a rule."""
+"""Most extensions without an event between them; normally each extension needs an event before the next one."""
 _BUG = "Bug"
 
 
 class GivenUp(Exception):
-    """A pursuit cannot reach what it is for: the run ends as failed.
+    """The extender cannot reach its goal; the run fails.
 
     Args:
-        error: why, as the run tells it.
+        error: error of the run.
     """
 
     def __init__(self, error: NodeError) -> None:
@@ -32,38 +32,37 @@ class GivenUp(Exception):
 
 
 class Pursuit(Protocol):
-    """What a run adds nodes for."""
+    """Strategy that extends a plan while it runs."""
 
     def follow(self, state: RunState) -> Extension | None:
-        """Returns what the plan grows by now, or nothing; it is asked again as soon as something has changed.
+        """Return the next extension of the plan, or `None` until something has changed.
 
         Raises:
-            GivenUp: the run cannot reach what it is for.
+            GivenUp: the goal cannot be reached.
         """
         ...
 
     def shortfall(self, state: RunState) -> NodeError | None:
-        """Returns why a run that ends with something has not reached all that it is for; `None` if it has."""
+        """Return why a run that has ended has not reached its goal; `None` if it has."""
         ...
 
     def is_own(self, node_id: str) -> bool:
-        """Tells whether an id is one of those that the pursuit itself gives, by which it finds its way."""
+        """Return whether an id has the form of the ids of generated nodes, by which the extender finds its nodes."""
         ...
 
     def refusal_of_result(self, node_id: str, result: Any) -> str | None:
-        """Returns why a person may not give this result of a node."""
+        """Return why a person may not set this result of a node, or `None`."""
         ...
 
 
 def next_step(pursuit: Pursuit, state: RunState) -> Extension | NodeError | None:
-    """Returns what the plan grows by now, or why the run has to end; nothing if it goes on as it is."""
+    """Return the next extension of the plan, the error that ends the run, or `None` if nothing changes."""
     try:
         extension = pursuit.follow(state)
         refusal = None if extension is None else refusal_of_extension(state, extension)
     except GivenUp as given_up:
         return given_up.error
-    # The edge to code that nobody calls but the scheduler, in the middle of an event: a defect ends the run here with
-    # its reason, in the feed as well as in the workflow.
+    # A defect of an extender ends the run with an error, in the workflow and in history readers alike.
     except Exception as error:
-        return NodeError(_BUG, f"the run could not go on growing: {type(error).__name__}: {error}")
-    return extension if refusal is None else NodeError("too_large", f"the run cannot grow any more: {refusal}")
+        return NodeError(_BUG, f"the plan could not be extended: {type(error).__name__}: {error}")
+    return extension if refusal is None else NodeError("too_large", f"the plan cannot be extended: {refusal}")

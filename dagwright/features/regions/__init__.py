@@ -1,1 +1,1 @@
-"""Region batches: what one activity execution of a region receives and returns."""
+"""Region batches: input and output of one activity execution of a region."""

@@ -1,8 +1,8 @@
-"""One call of a region: what it is given, what it answers, and what that means for the run.
+"""Region batches: input and output of one activity execution of a region, and their effect on the run.
 
-A call, a *slice*, is given the open nodes of its region that can run, as a small plan of their own. What they need from
-nodes that have ended stands in it as nodes of the kind `reported`, with their ends beside the plan. It answers the ends
-of its nodes in order. The workflow and the feed both use these functions, so what the feed shows is what the run knows.
+The input contains the open nodes of the region that can run, as a small plan. Dependencies that have ended are nodes of
+the kind `reported` in this plan, with their ends as separate data. The output is the list of the ends of its nodes, in
+order. The workflow and the history reader use the same functions, so both have the same state.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,20 +21,20 @@ from dagwright.core.model.tasks import Task
 from dagwright.features.run_scheduler import RunScheduler
 
 _STATUS_OF = {status.value: status for status in NodeStatus}
-"""Half as slow as the enumeration itself, which a large region asks for each node."""
+"""Lookup table that takes half the time of `NodeStatus(value)`, which a large region needs for each node."""
 
 
 class SliceTooLarge(Exception):
-    """What a single node of a region needs is more than Temporal should carry."""
+    """The input of a single node of a region exceeds the payload limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceInput:
-    """What a slice is given.
+    """Input of a region batch.
 
     Args:
-        plan: the nodes to run, and those that have ended, which come first.
-        ended: (node id, its end) of the latter.
+        plan: nodes that have ended, followed by the nodes to run.
+        ended: (node id, its end) of the nodes that have ended.
         inputs: values of the inputs that the nodes read.
     """
 
@@ -43,53 +43,53 @@ class SliceInput:
     inputs: Mapping[str, Any]
 
 
-# What a slice is given.
+# Input of a batch.
 
 
 def encode_slice(scheduler: RunScheduler, task: Task) -> bytes:
-    """Returns the payload of the next slice of a region: as many of its open nodes as fit, at least one.
+    """Return the payload of the next batch of a region: as many of its open nodes as fit, at least one.
 
     Raises:
-        SliceTooLarge: not even one fits.
+        SliceTooLarge: not even one node fits.
     """
     chosen = _Choice(scheduler)
     for number in scheduler.state.regions.open_members(task.ref.node, scheduler.records):
-        if not chosen.take(number):
+        if not chosen.add(number):
             break
     return chosen.encoded()
 
 
 class _Choice:
-    """The nodes of one slice."""
+    """Nodes of one batch."""
 
     def __init__(self, scheduler: RunScheduler) -> None:
         self._scheduler = scheduler
-        self._places: dict[int, int] = {}
+        self._positions: dict[int, int] = {}
         self._dropped: set[int] = set()
         self._ended: dict[int, bytes] = {}
         self._in_full: set[int] = set()
         self._chosen: list[tuple[dict[str, Any], Sequence[int]]] = []
-        """Nodes without their dependencies, and these."""
+        """Encoded nodes without dependencies, each with its dependencies."""
         self._inputs: dict[str, Any] = {}
         self._bytes = 0
 
-    def take(self, number: int) -> bool:
-        """Takes a node into the slice if it can run; returns whether there may be room for another.
+    def add(self, number: int) -> bool:
+        """Add a node to the batch if it can run; return whether there may be room for another node.
 
         Raises:
-            SliceTooLarge: it is the first, and there is no room for it.
+            SliceTooLarge: the node is the first one and does not fit.
         """
         node, records = self._scheduler.plan.nodes[number], self._scheduler.records
-        outside = [needed for needed in node.dependencies if needed not in self._places]
+        outside = [needed for needed in node.dependencies if needed not in self._positions]
         if any(each in self._dropped or records[each].status is not NodeStatus.COMPLETED for each in outside):
-            # It hangs on what failed or was skipped, so it will not run; the run ends it by itself.
+            # A dependency failed or was skipped, so the node cannot run; the scheduler ends it.
             self._dropped.add(number)
             return True
         needed = self._ends_of(node, outside) if outside else {}
         inputs = self._inputs_of(node)
         encoded = node_to_json(node)
         encoded.pop("dependencies", None)
-        # It is a node as ever there; what it is for is of no use to a worker.
+        # In the batch it has the default kind, and the worker does not need the title.
         encoded.pop("kind", None)
         encoded.pop("title", None)
         added = sum(map(len, needed.values())) + len(pydantic_core.to_json(encoded)) + 8 * len(node.dependencies)
@@ -101,13 +101,13 @@ class _Choice:
             raise SliceTooLarge(node.id)
         self._bytes += added
         self._ended |= needed
-        self._places[number] = len(self._chosen)
+        self._positions[number] = len(self._chosen)
         self._chosen.append((encoded, node.dependencies))
         self._inputs |= inputs
         return True
 
     def _ends_of(self, node: CompiledNode, outside: Iterable[int]) -> dict[int, bytes]:
-        """Returns the ends that a node adds; the result only if it is read."""
+        """Return the ends of dependencies that a node adds to the input; results are included only if it reads them."""
         scheduler = self._scheduler
         read = {part.node for part in _references_of(node) if isinstance(part, ResultOf)}
         found: dict[int, bytes] = {}
@@ -124,7 +124,7 @@ class _Choice:
         return found
 
     def _inputs_of(self, node: CompiledNode) -> dict[str, Any]:
-        """Returns the inputs that a node adds."""
+        """Return the values of inputs that a node adds to the input of the batch."""
         given = self._scheduler.state.inputs
         names: dict[str, None] = {} if node.when is None else dict.fromkeys(given)
         for part in _references_of(node):
@@ -134,8 +134,8 @@ class _Choice:
 
     def encoded(self) -> bytes:
         stubs = list(self._ended)
-        at = {number: place for place, number in enumerate(stubs)}
-        at |= {number: len(stubs) + place for number, place in self._places.items()}
+        at = {number: index for index, number in enumerate(stubs)}
+        at |= {number: len(stubs) + position for number, position in self._positions.items()}
         nodes = [node_to_json(CompiledNode(id=self._scheduler.state.name_of(each), kind="reported")) for each in stubs]
         for encoded, dependencies in self._chosen:
             nodes.append({**encoded, "dependencies": [at[each] for each in dependencies]} if dependencies else encoded)
@@ -154,10 +154,10 @@ def _references_of(node: CompiledNode) -> Iterable[Reference]:
 
 
 def read_slice(message: Mapping[str, Any]) -> SliceInput:
-    """Returns what a slice is given.
+    """Decode the input of a batch.
 
     Raises:
-        ValueError: the message is not what `encode_slice` makes.
+        ValueError: the message has another form than that of `encode_slice`.
     """
     try:
         return SliceInput(
@@ -166,16 +166,16 @@ def read_slice(message: Mapping[str, Any]) -> SliceInput:
             inputs=value_from_json(message["inputs"], message.get("stored_inputs")),
         )
     except (KeyError, TypeError, IndexError) as error:
-        raise ValueError(f"this is no slice of a region: {error!r}") from None
+        raise ValueError(f"not a region batch: {error!r}") from None
 
 
-# What it answers.
+# Output of a batch.
 
 
 def end_to_json(record: Record) -> list[Any]:
-    """Returns the end of a node as `[status, result, started_at, ended_at, rest]`, without a `rest` of nothing.
+    """Encode the end of a node as `[status, result, started_at, ended_at, rest]`, without an empty `rest`.
 
-    What of the result lies in the payload store stands in `rest`.
+    References of the result to the payload store are in `rest`.
     """
     rest: dict[str, Any] = {}
     if record.error is not None:
@@ -200,10 +200,10 @@ def end_to_json(record: Record) -> list[Any]:
 
 
 def end_from_json(encoded: Sequence[Any]) -> Record:
-    """Returns the record of an end.
+    """Decode the result of `end_to_json`.
 
     Raises:
-        ValueError, TypeError: it is none.
+        ValueError, TypeError: `encoded` has another form.
     """
     status, result, started_at, ended_at, *more = encoded
     rest = more[0] if more else {}
@@ -228,9 +228,9 @@ def _rounded(seconds: float | None) -> float | None:
 
 
 def take_slice(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float) -> None:
-    """Takes what a slice answered: the ends of its nodes in order, then its own.
+    """Apply the output of a batch: the ends of its nodes in order, then the end of the batch.
 
-    If it told nothing that was awaited, another call would not either, and the nodes are run one by one.
+    If the output contains no expected end, another batch would not either, and the nodes run as single tasks.
     """
     try:
         versions = answer.get("versions", {})
@@ -244,7 +244,7 @@ def take_slice(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float)
 def take_ends(
     scheduler: RunScheduler, ends: Iterable[tuple[str, Record]], versions: Mapping[str, str], *, at: float
 ) -> bool:
-    """Takes the ends that a slice told; returns whether one of them was awaited.
+    """Apply the ends of nodes in the output of a batch; return whether at least one of them was expected.
 
     Args:
         versions: tool -> its version.

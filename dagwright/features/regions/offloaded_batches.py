@@ -1,8 +1,8 @@
-"""Slices of a region whose inside is not in the run's plan: what one is given, what it answers, what that means.
+"""Batches of an offloaded region: input and output of one activity execution, and their effect on the run.
 
-The run knows such an inside by counts alone, and of its nodes those that something outside needs. What a slice told of
-all its nodes lies in the store, each slice with the reference of the one before. So whoever has the last reference has
-everything, and a worker that never saw the region can go on with it.
+The run only has counts of the members of an offloaded region, and the records of members on which nodes outside depend.
+The ends of all members are in the payload store: each batch stores the ends of its nodes with a reference to the
+previous batch. The last reference therefore leads to all ends, and any worker can continue the region.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,12 +24,12 @@ from dagwright.features.run_scheduler import RunScheduler
 
 @dataclass(frozen=True, slots=True)
 class InnerSlice:
-    """What a slice is given.
+    """Input of a batch.
 
     Args:
-        inner: reference of the inside.
-        before: reference of what the slice before told; `None` for the first.
-        outside: of the first: the ends of the nodes outside, and the inputs, as `Outside.from_json` reads them.
+        inner: store reference of the offloaded region.
+        before: store reference of the previous batch; `None` for the first batch.
+        outside: for the first batch: the ends of nodes outside and the inputs, as for `Outside.from_json`.
     """
 
     inner: str
@@ -38,10 +38,10 @@ class InnerSlice:
 
 
 def encode_inner_slice(scheduler: RunScheduler, task: Task) -> bytes:
-    """Returns the payload of the next slice.
+    """Return the payload of the next batch.
 
     Raises:
-        SliceTooLarge: what the region reads from outside is more than Temporal should carry.
+        SliceTooLarge: the values that the region reads from outside exceed the payload limit.
     """
     state: InnerState | None = scheduler.records[task.ref.node].result
     given: dict[str, Any] = {"inner": task.node.inner, "before": state["slice"] if state else None}
@@ -49,14 +49,16 @@ def encode_inner_slice(scheduler: RunScheduler, task: Task) -> bytes:
         given["outside"] = _outside(scheduler, task)
     encoded = pydantic_core.to_json(given)
     if len(encoded) > OFFLOADED_BATCH_INPUT_BYTES:
-        told = f"what its {task.node.inner_count:,} pure nodes read from outside has {len(encoded):,} bytes, the inputs"
-        allowed = f"of the run with it; at most {OFFLOADED_BATCH_INPUT_BYTES:,} are allowed"
-        raise SliceTooLarge(f"{told} {allowed}; let a tool make one value of it, which travels by reference")
+        found = (
+            f"its {task.node.inner_count:,} pure nodes read {len(encoded):,} bytes from outside, including the inputs"
+        )
+        allowed = f"of the run; at most {OFFLOADED_BATCH_INPUT_BYTES:,} are allowed"
+        raise SliceTooLarge(f"{found} {allowed}; combine the values with a tool, whose result is passed by reference")
     return encoded
 
 
 def _outside(scheduler: RunScheduler, task: Task) -> dict[str, Any]:
-    """Returns what the region needs to know; nodes outside that it does not read, and that completed, are not told."""
+    """Return the data that the region needs from outside, without completed nodes that it does not read."""
     ended = []
     read = set(task.node.reads)
     for number in task.node.dependencies:
@@ -72,25 +74,25 @@ def _outside(scheduler: RunScheduler, task: Task) -> dict[str, Any]:
 
 
 def read_inner_slice(message: Mapping[str, Any]) -> InnerSlice:
-    """Returns what a slice is given.
+    """Decode the input of a batch.
 
     Raises:
-        ValueError: the message is not what `encode_inner_slice` makes.
+        ValueError: the message has another form than that of `encode_inner_slice`.
     """
     inner, before, outside = message.get("inner"), message.get("before"), message.get("outside")
     if not isinstance(inner, str) or not isinstance(before, str | None) or not isinstance(outside, dict | None):
-        raise ValueError("this is no slice of a region")
+        raise ValueError("not a batch of an offloaded region")
     if (before is None) == (outside is None):
-        raise ValueError("a slice of a region goes on from another one, or is given what it needs from outside")
+        raise ValueError("a batch of an offloaded region needs either 'before' or 'outside'")
     return InnerSlice(inner, before, outside)
 
 
 def take_inner_slice(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float) -> None:
-    """Takes what a slice answered.
+    """Apply the output of a batch.
 
     Args:
         answer: `{"slice", "counts", "open", "ends", "ended", "versions", "error"}`; the first four are the state of the
-            inside as a whole, `ended` the ends of those nodes that something outside needs.
+            whole region, `ended` contains the ends of members on which nodes outside depend.
     """
     before: InnerState | None = None
     if (record := scheduler.record_of(task_id)) is not None:
@@ -100,7 +102,7 @@ def take_inner_slice(scheduler: RunScheduler, task_id: str, answer: Any, *, at: 
         ends = [(str(entry[0]), end_from_json(entry[1:])) for entry in answer["ended"]]
         error = NodeError(**answer["error"]) if answer.get("error") else None
     except (ValueError, TypeError, KeyError, AttributeError, IndexError) as unreadable:
-        failure = NodeError("invalid_result", f"the answer of a region cannot be read: {unreadable!r}")
+        failure = NodeError("invalid_result", f"invalid result of a region batch: {unreadable!r}")
         scheduler.features.regions.end_batch(task_id, at=at, goes_on=False, error=failure)
         return
     scheduler.features.regions.set_inner_state(task_id, state)
@@ -108,7 +110,7 @@ def take_inner_slice(scheduler: RunScheduler, task_id: str, answer: Any, *, at: 
     if error is not None:
         scheduler.abort(error, at)
     is_of_use = state["open"] < (before["open"] if before else scheduler.state.node_of(task_id).inner_count)
-    stuck = NodeError("region_failed", "a part of the region told nothing new")
+    stuck = NodeError("region_failed", "a batch of the region made no progress")
     scheduler.features.regions.end_batch(task_id, at=at, goes_on=is_of_use, error=stuck)
 
 
@@ -118,36 +120,36 @@ def _state(answer: Mapping[str, Any]) -> InnerState:
 
 
 def told_to_json(scheduler: RunScheduler, numbers: Sequence[int], versions: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the ends of nodes as a slice puts them into the store, in the order of the numbers."""
+    """Encode the ends of nodes for the payload store, in the order of the numbers."""
     records = scheduler.records
     return {"ended": [[number, *end_to_json(records[number])] for number in numbers], "versions": dict(versions)}
 
 
 def told_from_json(told: Mapping[str, Any], plan: CompiledPlan) -> list[tuple[int, Record]]:
-    """Returns what `told_to_json` made.
+    """Decode the result of `told_to_json`.
 
     Args:
-        plan: of the inside.
+        plan: plan of the offloaded region.
 
     Raises:
-        ValueError: it is nothing of that kind.
+        ValueError: the value has another form.
     """
     try:
         versions = told["versions"]
         return [told_end(entry, versions, tool=plan.nodes[int(entry[0])].tool) for entry in told["ended"]]
     except (KeyError, TypeError, IndexError) as error:
-        raise ValueError(f"these are no ends of nodes: {error!r}") from None
+        raise ValueError(f"not the ends of nodes: {error!r}") from None
 
 
 def told_end(entry: Sequence[Any], versions: Mapping[str, str], *, tool: str) -> tuple[int, Record]:
-    """Returns number and end of one node of what a slice told.
+    """Decode number and end of one node.
 
     Args:
         versions: tool -> its version.
-        tool: of the node.
+        tool: tool of the node.
 
     Raises:
-        ValueError, TypeError, IndexError: it is none.
+        ValueError, TypeError, IndexError: `entry` has another form.
     """
     record = end_from_json(entry[1:])
     record.tool_version = versions.get(tool, "") if record.attempts else ""

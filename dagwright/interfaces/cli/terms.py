@@ -152,7 +152,7 @@ def _limits_words(scheduler: RunScheduler) -> str:
     words = f"{scheduler.state.max_in_flight} steps at once; {deadline}"
     if (budget := scheduler.features.budget.budget) is None:
         return words
-    if budget.is_below:
+    if budget.is_child:
         return f"{words}; the budget of the run above"
     told = budget.words([*budget.limits], used=scheduler.state.totals.usage.total, grown=scheduler.state.added_count)
     return f"{words}; budget {told or 'without a limit'}"

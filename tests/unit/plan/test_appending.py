@@ -184,7 +184,7 @@ def test_nodes_for_a_run_that_is_too_large_are_not_read(checks: list[int], monke
 def test_nodes_that_alone_take_too_long_are_reported_from_those_that_came_with_too_many(checks: list[int]) -> None:
     scheduler = scheduler_of(node("a"))
     long = [node(f"x{number}", when="(" * 3_900) for number in range(60)]
-    told = "to check these nodes takes longer than a run has for them: send fewer or smaller ones at once"
+    told = "checking these nodes would take too long: send fewer or smaller nodes at once"
     assert [take(AppendWritten(long), scheduler, at=at) for at in (1.0, 2.0)] == [told, told]
     assert checks == []
 

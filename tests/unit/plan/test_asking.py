@@ -54,7 +54,7 @@ def test_run_begins_after_the_approval_with_what_has_not_ended_yet() -> None:
     extension = Extension(3, (CompiledNode("x", tool="any"),))
     acts: tuple[Act, ...] = (CancelNode("a"), RetryNode("a"), SetResult("a", 1), AppendNodes(extension))
     refusals = {take(act, scheduler, at=1.0) for act in acts}
-    assert refusals == {"the run has not begun: answer 'plan' first"}
+    assert refusals == {"the run has not started: answer 'plan' first"}
     assert (ids_of(started(scheduler)), states(scheduler)) == ([], {"a": "pending", "b": "pending", "c": "pending"})
     assert scheduler.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0) is None
     assert ids_of(started(scheduler)) == ["a", "c"]
@@ -313,13 +313,13 @@ def test_default_of_a_deadline_and_a_manual_value_are_reported_as_such() -> None
         late = Feedback(name, {"approved": True}, "ann")
         assert scheduler.features.feedback.answer(late, 3601.0) == f"the deadline of {name!r} {passed}"
     record = record_of(scheduler, "gate")
-    message = "nobody answered in time, and the plan rejects it then: nobody said yes"
+    message = "not answered in time, so the plan rejects it: nobody said yes"
     assert (record.status, record.error) == (NodeStatus.FAILED, NodeError("rejected", message))
     scheduler = started_run(node("a", on_error="ask"))
     scheduler.fail("a", broken(), at=1.0)
     scheduler.features.feedback.answer(Feedback("a", {"selected": ["value"], "value": 7}, "ann"), 2.0)
     reason = reason_of(scheduler, "a")
-    assert (reason.message, reason.detail) == ("failed and was given a value by hand", "broken")
+    assert (reason.message, reason.detail) == ("failed and was given a value manually", "broken")
 
 
 # Early answers that nobody asked for, and too many of all.
@@ -403,8 +403,8 @@ def test_answers_of_a_run_have_a_limit_in_sum_and_short_ones_are_always_taken() 
     scheduler = resumed(scheduler)
     assert json.dumps(carry_of(scheduler)) == json.dumps(before)
     refusal = (
-        "an answer of 250,011 bytes is too much: all that people send to a run may have 8,388,608 bytes, and "
-        "8,250,363 are there; at most 1,024 are always taken: answer with the name of a file"
+        "an answer of 250,011 bytes is too much: people may send 8,388,608 bytes to a run in total, and 8,250,363 are "
+        "stored; answers of at most 1,024 are always accepted: answer with the name of a file"
     )
     assert scheduler.features.feedback.answer(Feedback("n33", long), 1.0) == refusal
     refused = scheduler.features.feedback.refusal_of(Feedback("m", {"text": "x" * 2_000}), 1.0)

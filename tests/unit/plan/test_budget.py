@@ -17,7 +17,7 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.model.usage import NONE, Usage
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
-from dagwright.features.budgets.budget import Budget, Claim, Up, budget_from_json
+from dagwright.features.budgets.budget import Budget, BudgetReport, Reservation, budget_from_json
 from dagwright.features.commands.node_commands import CancelNode
 from dagwright.features.commands.steering import Pause, Resume, take
 from dagwright.features.plan_edits.node_additions import add_early_nodes, add_nodes
@@ -151,7 +151,7 @@ def test_first_call_of_unknown_price_runs_alone_and_unknown_cost_is_never_zero()
 def test_nodes_that_runs_below_have_added_leave_less_for_the_run() -> None:
     budget = Budget({"nodes": 2})
     scheduler = run_of(call("a"), call("b"), budget=budget)
-    budget.grown_below["sub"] = 3
+    budget.grown_by_child["sub"] = 3
     assert started(scheduler) == []
     assert reason(scheduler, "a") == "budget (nodes: 3 of 2 used)"
 
@@ -318,14 +318,14 @@ def test_thousands_of_calls_that_wait_are_looked_at_together(monkeypatch: pytest
     assert max(looked.values()) < 10
 
 
-@pytest.mark.parametrize("is_below", [True, False])
-def test_call_that_ended_and_asks_again_in_one_message_waits_again(is_below: bool) -> None:
-    budget = Budget({} if is_below else {"calls": 1}, is_below=is_below)
-    budget.take_told("sub", Up({}, {"a": Usage(calls=1)}), grown=0)
-    budget.take_up()
-    budget.take_told("sub", Up({"a": 5}, {"a": NONE}), grown=0)
+@pytest.mark.parametrize("is_child", [True, False])
+def test_call_that_ended_and_asks_again_in_one_message_waits_again(is_child: bool) -> None:
+    budget = Budget({} if is_child else {"calls": 1}, is_child=is_child)
+    budget.apply_report("sub", BudgetReport({}, {"a": Usage(calls=1)}), grown=0)
+    budget.next_report()
+    budget.apply_report("sub", BudgetReport({"a": 5}, {"a": NONE}), grown=0)
     assert list(budget.waiting) == [("sub", "a")]
-    assert budget.take_up() == (Up({"3:sub/a": 5}, {"3:sub/a": NONE}) if is_below else None)
+    assert budget.next_report() == (BudgetReport({"3:sub/a": 5}, {"3:sub/a": NONE}) if is_child else None)
 
 
 def test_call_that_is_cancelled_before_it_starts_gives_back_what_was_held_for_it() -> None:
@@ -343,11 +343,11 @@ def test_call_that_is_cancelled_before_it_starts_gives_back_what_was_held_for_it
 def test_what_a_run_below_a_run_below_has_used_counts_if_it_ends_without_a_word() -> None:
     budget = Budget({"calls": 3})
     deep, own = {"4:deep/turn1": Usage(calls=1), "4:deep/turn2": Usage(calls=1)}, {"turn1": Usage(calls=1)}
-    budget.take_told("sub", Up({}, {**deep, **own}), grown=0)
-    budget.end_below("sub", Usage(calls=1))
-    assert budget.lacking(Claim(1), used=Usage(calls=1), grown=0) == ["calls"]
+    budget.apply_report("sub", BudgetReport({}, {**deep, **own}), grown=0)
+    budget.end_child("sub", Usage(calls=1))
+    assert budget.lacking(Reservation(1), used=Usage(calls=1), grown=0) == ["calls"]
     budget.raise_by({"calls": 1})
-    assert budget.lacking(Claim(1), used=Usage(calls=1), grown=0) == []
+    assert budget.lacking(Reservation(1), used=Usage(calls=1), grown=0) == []
 
 
 def test_more_than_can_be_a_limit_is_as_much_as_can_be() -> None:
@@ -381,18 +381,18 @@ def test_call_that_continues_with_a_conversation_is_estimated_with_it() -> None:
 
 
 def test_run_below_asks_for_so_many_calls_at_a_time_and_continues_in_order() -> None:
-    budget = Budget(is_below=True)
+    budget = Budget(is_child=True)
     names = [f"c{number}" for number in range(600)]
     for name in names:
-        assert not budget.claim(("", name), Claim(5), used=NONE, grown=0)
-    first = budget.take_up()
+        assert not budget.claim(("", name), Reservation(5), used=NONE, grown=0)
+    first = budget.next_report()
     assert first is not None
     assert list(first.claims) == names[:250]
-    assert budget.take_up() is None
+    assert budget.next_report() is None
     budget.settle(("", "c3"), NONE)
     budget = budget_from_json(json.loads(json.dumps(budget.to_json())))
-    budget.take_given(["c0", "c1"])
-    following = budget.take_up()
+    budget.apply_grants(["c0", "c1"])
+    following = budget.next_report()
     assert following is not None
     assert list(following.claims) == ["c250", "c251", "c252"]
 
@@ -416,14 +416,14 @@ def test_time_stands_still_while_all_that_runs_are_sub_plans_that_wait_for_peopl
     budget = Budget({"time": Decimal(100)})
     scheduler = run_of(*subs, node("a", "s"), budget=budget)
     assert ids_of(started(scheduler)) == ["s", "t"]
-    scheduler.features.budget.take_report("s", Up(rests=True), grown=0, at=10.0)
+    scheduler.features.budget.take_report("s", BudgetReport(rests=True), grown=0, at=10.0)
     assert started(scheduler, at=10.0) == []
     assert "before_s" not in budget.busy.to_json()
-    scheduler.features.budget.take_report("t", Up(rests=True), grown=0, at=20.0)
+    scheduler.features.budget.take_report("t", BudgetReport(rests=True), grown=0, at=20.0)
     assert started(scheduler, at=20.0) == []
     assert (budget.busy.since, budget.busy.seconds) == (None, 20.0)
     following = resumed(scheduler, max_in_flight=MAX_IN_FLIGHT)
-    following.features.budget.take_report("s", Up(rests=False), grown=0, at=5_000.0)
+    following.features.budget.take_report("s", BudgetReport(rests=False), grown=0, at=5_000.0)
     assert started(following, at=5_000.0) == []
     following.complete("s", 1, at=5_010.0)
     assert ids_of(started(following, at=5_010.0)) == ["a"]
@@ -431,37 +431,37 @@ def test_time_stands_still_while_all_that_runs_are_sub_plans_that_wait_for_peopl
 
 
 def test_run_below_reports_when_it_rests_and_a_call_that_may_start_ends_that() -> None:
-    budget = Budget(is_below=True, is_timed=True)
+    budget = Budget(is_child=True, is_timed=True)
     scheduler = run_of(call("a"), budget=budget)
     assert started(scheduler) == []
-    up = budget.take_up()
+    up = budget.next_report()
     assert up is not None
     assert (list(up.claims), up.rests) == (["a"], True)
     above = Budget({"calls": 0, "time": Decimal(5)})
-    above.take_told("sub", up, grown=0)
+    above.apply_report("sub", up, grown=0)
     assert list(above.busy.resting) == ["sub"]
     above.set_limits({"calls": 1})
     above.free(used=NONE, grown=0)
     assert list(above.busy.resting) == []
-    scheduler.features.budget.take_grant(above.take_down()["sub"], finishing=None, at=1.0)
+    scheduler.features.budget.take_grant(above.next_grants()["sub"], finishing=None, at=1.0)
     assert ids_of(started(scheduler)) == ["a"]
-    assert budget.take_up() is None
+    assert budget.next_report() is None
 
 
 def test_leave_for_a_withdrawn_call_does_not_start_the_same_call_asked_again() -> None:
-    below = Budget(is_below=True)
+    below = Budget(is_child=True)
 
-    def ask() -> Up | None:
-        below.claim(("", "a"), Claim(5), used=NONE, grown=0)
-        return below.take_up()
+    def ask() -> BudgetReport | None:
+        below.claim(("", "a"), Reservation(5), used=NONE, grown=0)
+        return below.next_report()
 
-    assert ask() == Up(claims={"a": 5})
+    assert ask() == BudgetReport(claims={"a": 5})
     below.settle(("", "a"), NONE)
-    assert ask() == Up(claims={"~1:a": 5}, settled={"a": NONE})
+    assert ask() == BudgetReport(claims={"~1:a": 5}, settled={"a": NONE})
     below = budget_from_json(json.loads(json.dumps(below.to_json())))
-    below.take_given(["a"])
+    below.apply_grants(["a"])
     assert not below.held
-    below.take_given(["~1:a"])
+    below.apply_grants(["~1:a"])
     assert [*below.held] == [("", "a")]
     below.settle(("", "a"), None)
-    assert below.take_up() == Up(settled={"~1:a": None})
+    assert below.next_report() == BudgetReport(settled={"~1:a": None})

@@ -163,8 +163,8 @@ def test_what_only_waits_looks_again_and_changes_nothing_twice() -> None:
 @pytest.mark.parametrize(
     ("result", "is_open", "expected"),
     [
-        (None, True, "'c' changes the world right now in 'old': let it end, or name it with --rerun c if it is to be"),
-        (NodeError("outcome_unknown", "?"), False, "nobody knows whether 'c' has made its change of the world: look,"),
+        (None, True, "'c' is a write that is running in 'old': let it end, or add --rerun c to run it again"),
+        (NodeError("outcome_unknown", "?"), False, "it is unknown whether 'c' has had its effect: check it, and add"),
     ],
 )
 def test_change_that_may_have_been_made_is_not_made_again_unasked(result: Any, is_open: bool, expected: str) -> None:
@@ -230,10 +230,10 @@ def test_large_map_is_taken_over_whether_its_results_are_joined_in_the_run_or_by
 @pytest.mark.parametrize(
     ("is_open", "chunks", "advice"),
     [
-        (True, {"running": 600}, "let them end first, or name it with --rerun m to do all of them again"),
-        (True, {"failed": 300}, "name it with --rerun m to do all of them again"),
-        (False, {"failed": 300}, "name it with --rerun m to do all of them again"),
-        (False, {"replaced": 300}, "name it with --rerun m to do all of them again"),
+        (True, {"running": 600}, "let them end first, or add --rerun m to run all items again"),
+        (True, {"failed": 300}, "add --rerun m to run all items again"),
+        (False, {"failed": 300}, "add --rerun m to run all items again"),
+        (False, {"replaced": 300}, "add --rerun m to run all items again"),
     ],
 )
 def test_large_map_that_has_changed_a_part_of_the_world_has_to_be_named(
@@ -242,7 +242,7 @@ def test_large_map_that_has_changed_a_part_of_the_world_has_to_be_named(
     made = plan({**send("m", to="{{item}}"), "for_each": list(range(1_200))})
     old = ran_in_chunks(made, size=1, **chunks)
     _, taken, _ = forked(old, made, is_open=is_open)
-    words = "the items of 'm' run in runs of their own, and some have changed the world already"
+    words = "the items of 'm' run in child runs, and some may have had effects already"
     assert taken.problems == [f"{words}: {advice}"]
     _, taken, _ = forked(old, made, is_open=is_open, rerun=["m"])
     assert taken.problems == []
@@ -274,6 +274,6 @@ def test_compensated_calls_are_made_again_with_a_new_key() -> None:
     assert (taken.undone, list(taken.book.tasks)) == (frozenset({"a"}), ["r", "b", "end"])
     old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": NodeError("timeout", "late"), "undo a": None})
     made = without_undoing(old.plan)
-    words = "nobody knows whether 'b' was taken back: look, and name it with --rerun b if it is to be done again"
+    words = "it is unknown whether 'b' was compensated: check it, and add --rerun b to run it again"
     assert forked(old, made)[1].problems == [words]
     assert not forked(old, made, rerun=["b"])[1].problems

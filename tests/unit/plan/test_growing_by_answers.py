@@ -273,7 +273,7 @@ def test_retry_with_other_arguments_is_a_new_node_and_none_for_an_item() -> None
     scheduler = _failed(for_each=[1])
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
     assert scheduler.features.feedback.answer(Feedback("a[0]", answer), 2.0) == (
-        "'a[0]': the items of 'a' take their arguments from the plan; try them again without others"
+        "'a[0]': the items of 'a' take their arguments from the plan; retry them without arguments"
     )
     assert scheduler.features.feedback.answer(Feedback("a[0]", {"selected": ["retry"]}), 2.0) is None
     assert ids_of(started(scheduler)) == ["a[0]"]
@@ -306,7 +306,7 @@ def test_nodes_of_an_answer_may_use_every_tool_of_the_workers_also_in_a_sub_plan
     refusal = scheduler.features.feedback.answer(Feedback("ask", {"nodes": [{"id": "x", "tool": "zzz"}]}), 1.0) or ""
     assert "there is no tool 'zzz' (the run knows " in refusal
     assert " calculator, " in refusal
-    assert "`dagwright feedback` and `dagwright append` bring others with --tools" in refusal
+    assert "`dagwright feedback` and `dagwright append` add others with --tools" in refusal
     assert "name the module" not in refusal
     assert scheduler.features.feedback.answer(Feedback("ask", {"nodes": [_SUM]}), 1.0) is None
     assert [task.id for task in started(scheduler)] == ["sum"]

@@ -332,7 +332,7 @@ def test_ids_keep_clear_of_those_of_the_plan() -> None:
 
 def test_too_many_lookups_are_refused_with_the_plan() -> None:
     raw = {"intents": [intent(a=looking(f"Ann {number}")) for number in range(MOST_LOOKUPS + 1)]}
-    with pytest.raises(PlanInvalid, match=r"the plan looks up 1,001 entities; at most 1,000"):
+    with pytest.raises(PlanInvalid, match=r"the plan looks up 1,001 entities; a run can look up at most 1,000"):
         check_plan(raw, RESOLVER.tools(), any_tool=True)
 
 
@@ -445,7 +445,7 @@ def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
 
 def test_what_a_lookup_asks_next_takes_no_answer_before_it_is_asked() -> None:
     scheduler, [task] = started(plan_of(intent(a=looking("Ann"))))
-    told = "'lookup:person:Ann#{}' is not asked: what a lookup asks depends on the answers before it"
+    told = "'lookup:person:Ann#{}' is not open: the questions of a lookup depend on earlier answers"
     assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann#2", {"text": "Bob"}), 1.0) == told.format(2)
     scheduler.features.feedback.ask(task.id, ASKED, at=2.0, attempt=Attempt())
     open_one = "; 'lookup:person:Ann' is open"

@@ -238,8 +238,8 @@ def test_what_people_send_is_bounded_in_sum_so_that_the_run_can_always_be_contin
     taken = [take(SetResult(f"n{number}", large), scheduler, at=2.0) for number in range(90)]
     assert [refusal is None for refusal in taken] == [True] * 33 + [False] * 57
     assert taken[33] == (
-        "results of 250,002 bytes are too much: all that people send to a run may have 8,388,608 bytes, and "
-        "8,250,066 are there; up to 1,024 are always taken, such as the name of a file"
+        "results of 250,002 bytes are too much: people may send 8,388,608 bytes to a run in total, and 8,250,066 are "
+        "stored; up to 1,024 are always accepted, such as the name of a file"
     )
     more = [{"id": "more", "tool": "any", "arguments": {"text": large}}]
     refused = [take(act, scheduler, at=2.0) or "" for act in (RetryNode("n50", {"text": large}), AppendWritten(more))]

@@ -98,10 +98,10 @@ def _for_ever(state: RunState) -> Extension:
 @pytest.mark.parametrize(
     ("follow", "error"),
     [
-        (_bug, NodeError("Bug", "the run could not go on growing: KeyError: 'lost'")),
+        (_bug, NodeError("Bug", "the plan could not be extended: KeyError: 'lost'")),
         (_give_up, NodeError("rejected", "nobody wants it")),
-        (_twice, NodeError("too_large", "the run cannot grow any more: the run has a node or item 'n0' already")),
-        (_for_ever, NodeError("Bug", f"the run grew {MOST_STEPS} times at one moment, and wants to grow again")),
+        (_twice, NodeError("too_large", "the plan cannot be extended: the run has a node or item 'n0' already")),
+        (_for_ever, NodeError("Bug", f"the plan was extended {MOST_STEPS} times in a row without progress")),
     ],
 )
 def test_a_pursuit_that_cannot_continue_ends_the_run_with_its_reason(

@@ -294,7 +294,7 @@ def test_people_change_nothing_of_the_plan_while_it_is_compensated_but_what_take
     (undo_b,) = started(scheduler, at=3.0)
     scheduler.fail(undo_b.id, broken("stuck"), at=4.0)
     started(scheduler, at=5.0)
-    told = "'undo b' takes back 'b', whose call its arguments tell"
+    told = "'undo b' compensates 'b', whose call determines its arguments"
     assert take(RetryNode("undo b", {"key": "other"}), scheduler, at=5.0) == told
     assert take(RetryNode("undo b"), scheduler, at=5.0) is None
     (again,) = started(scheduler, at=6.0)

@@ -160,7 +160,7 @@ CACHE_TOOLS = {
     "foreign": ToolDeclaration("foreign", Effects.READ, is_foreign=True),
 }
 _CHANGES = (
-    "results of '{}' are never used again, because its effects are '{}': each node that calls it wants its change; "
+    "results of '{}' are never reused, because its effects are '{}': each call has to make its change; "
     "only 'pure' and 'read' tools can have a cache"
 )
 
@@ -171,8 +171,8 @@ _CHANGES = (
         ({"tool": "writing"}, _CHANGES.format("writing", "write")),
         ({"agent": "keyed", "objective": "x"}, _CHANGES.format("keyed", "idempotent")),
         ({"tool": "foreign"}, "'foreign' runs in a foreign worker, whose results are not cached"),
-        ({"human": {}}, "'cache' needs a tool whose results can be used again"),
-        ({"plan": plan_of(node("x"))}, "'cache' needs a tool whose results can be used again"),
+        ({"human": {}}, "'cache' needs a tool whose results can be reused"),
+        ({"plan": plan_of(node("x"))}, "'cache' needs a tool whose results can be reused"),
         ({"tool": "any"}, None),
         ({"tool": "pure"}, None),
     ],

@@ -178,7 +178,7 @@ def test_manual_result_and_repeated_error_codes_are_reported_once() -> None:
     scheduler = asking(node("a"), node("b", "a"))
     started(scheduler, at=1.0)
     assert take(SetResult("b", 7, Actor("ann")), scheduler, at=2.0) is None
-    assert words(why(scheduler, "b", calls={})) == "b was given its result by hand at 2 s"
+    assert words(why(scheduler, "b", calls={})) == "b was given its result manually at 2 s"
     scheduler = started_run(node("a"))
     scheduler.fail("a", NodeError("outcome_unknown", "outcome unknown: its worker died"), at=1.0)
     assert why(scheduler, "a", calls={}).reasons[0].detail == "outcome unknown: its worker died"
