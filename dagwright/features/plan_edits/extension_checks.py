@@ -1,4 +1,4 @@
-"""Checks whether a run can be extended by some nodes or by a node with other arguments.
+"""Rules for extensions: whether a run can be extended by some nodes or by a node with other arguments.
 
 They do not change the run; `dagwright.core.scheduler.rebuild` adds the nodes.
 """
