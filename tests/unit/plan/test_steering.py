@@ -225,7 +225,7 @@ def test_first_early_answer_that_fits_counts_and_the_others_are_reported_why_not
     assert record_of(scheduler, "check").result == {"approved": True, "reason": None}
     assert run.told == [
         ("refused", 'feedback: \'check\': expected an object such as {"approved": true, "reason": "…"}, not 17'),
-        ("refused", f"feedback: {scheduler.features.feedback.requests.closed['check'].told('check')}"),
+        ("refused", f"feedback: {scheduler.features.feedback.requests.closed['check'].reason('check')}"),
     ]
     assert scheduler.features.feedback.requests.closed["check"].by == "ann"
 
