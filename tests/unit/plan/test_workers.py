@@ -72,15 +72,15 @@ def test_a_card_travels_as_json() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"description": " "}, "says nothing"),
+        ({"description": " "}, "the text is empty"),
         ({"outputs": ()}, "at least one slot"),
         ({"outputs": ("a", "a")}, "duplicate name 'a'"),
         ({"outputs": ("a b",)}, "'a b' is not a slot name"),
         ({"outputs": ("sub_goal",)}, "a slot cannot be called 'sub_goal'"),
         ({"requires": ("",)}, "is not a slot name"),
-        ({"preconditions": ("",)}, "says nothing"),
+        ({"preconditions": ("",)}, "the text is empty"),
         ({"same_as": {"b": "c"}}, "same_as: 'b' must be one of its slots"),
-        ({"outputs": ("a", "c"), "same_as": {"a": "c"}}, "'c' one of another worker"),
+        ({"outputs": ("a", "c"), "same_as": {"a": "c"}}, "'c' a slot of another worker"),
         ({"goal_type": "other"}, "support"),
         ({"more": 1}, "more"),
     ],

@@ -113,7 +113,7 @@ async def test_a_wait_taken_over_goes_on_from_its_first_start() -> None:
 
 @pytest.mark.parametrize("duration", ["soon", "31d", -1, float("inf"), 10**9])
 async def test_a_wait_that_is_none_is_refused(duration: str | float) -> None:
-    with tool_context(), pytest.raises(ValueError, match=r"no duration|longest wait|no number of seconds"):
+    with tool_context(), pytest.raises(ValueError, match=r"not a duration|longest wait|no number of seconds"):
         await wait(duration)
 
 
