@@ -36,6 +36,7 @@ from dagwright.history.token_streams import (
 )
 from dagwright.planning.model_calls.calls import Message, ModelAnswer, answer_to_json
 from dagwright.planning.model_calls.partial_text import WINDOW_CHARACTERS, TextSoFar, end_of, text_from_json
+from dagwright.protocol.conversion import data_converter
 from tests.support.eventually import eventually
 from tests.unit.cli.views import START, node, start_ready, view_of
 
@@ -55,6 +56,8 @@ def _telling(activity_id: str, text: str, *, attempt: int = 1, at_s: int = 1) ->
 
 class _Server:
     """A run whose description a test writes, and whose feed ends when the test says so."""
+
+    data_converter = data_converter
 
     def __init__(self, *, is_known: bool = True) -> None:
         self.described = DescribeWorkflowExecutionResponse()
