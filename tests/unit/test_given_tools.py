@@ -47,7 +47,7 @@ def test_functions_have_the_queue_of_their_module(tmp_path: Path) -> None:
 def test_tools_of_the_main_program_have_the_queue_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     function = _tool_called("main_tool")
     monkeypatch.setattr(function, "__module__", "__main__")
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "script.py"))
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "script.py"), raising=False)
     toolset = load_toolset(Settings(state_dir=tmp_path), given=read_given([function]))
     assert toolset.own_queues == (queue_name(str(tmp_path / "script.py"), task_queue="dagwright"),)
     # Another command would run the program to load its tools.

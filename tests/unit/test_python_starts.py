@@ -104,7 +104,7 @@ def test_options_are_those_of_the_command_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"timeout": "soon"}, "timeout: 'soon' is no duration"),
+        ({"timeout": "soon"}, "timeout: 'soon' is not a duration"),
         ({"timeout": 0}, "timeout must be over 0 s and at most"),
         ({"budget": {"token": 1}}, "budget: there is no limit 'token'"),
         ({"policy": {"otherwise": "perhaps"}}, "policy: "),
