@@ -114,7 +114,7 @@ class Plan:
         if isinstance(source, str):
             if "\n" not in source and source.strip().endswith((".yaml", ".yml", ".json")):
                 message = f"{source!r:.80} looks like the name of a file, not like a plan"
-                raise PlanInvalid([Problem("invalid_syntax", message, hint="read a file with `Plan.load(path)`")])
+                raise PlanInvalid([Problem("invalid_syntax", message, hint="pass a path to Plan.load")])
             return cls._of(read_text(source, name="the plan"), dialect)
         return cls._of(copy.deepcopy(dict(source) if isinstance(source, Mapping) else source), dialect)
 
