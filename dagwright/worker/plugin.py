@@ -29,8 +29,9 @@ from dagwright.process import event_loop_watchdog
 from dagwright.process.drain import grace_s
 from dagwright.protocol.conversion import compose_converter
 from dagwright.settings import Settings
-from dagwright.tools import ToolRegistry, ToolSpec, ToolsUnreadable
-from dagwright.toolset.toolset import Toolset, load_toolset, references_of
+from dagwright.tools import ToolRegistry
+from dagwright.toolset.given_tools import AgentSource, ToolSource, read_given
+from dagwright.toolset.toolset import Toolset, load_toolset
 from dagwright.worker.parts import WORKFLOWS, Activity, create_activities, create_interceptors, with_shared_modules
 from dagwright.worker.serving import (
     ACTIVITY_POLLERS,
@@ -42,9 +43,6 @@ from dagwright.worker.serving import (
     releasing_calls,
     serving,
 )
-
-Tool = Callable[..., Any] | ToolSpec | str
-"""A decorated function, a declared activity or workflow, or a value of `--tools`: a module, a file or MCP servers."""
 
 
 class PluginConflict(DagwrightError, ValueError):
@@ -69,9 +67,8 @@ class DagwrightPlugin(SimplePlugin):
     worker.
 
     Args:
-        tools: served on the task queue of the worker: decorated functions, declared activities and workflows, or values
-            of `--tools`.
-        agents: files of agents, as for `--agents`.
+        tools: served on the task queue of the worker; as for `Worker`, and declared workflows.
+        agents: agent cards, or files of agents.
         settings: of the process; by default those of the environment. All workers of a task queue need the same payload
             store.
         task_queue: serves plans on this queue with workers of their own, which leave the worker of the user as it is.
@@ -85,8 +82,8 @@ class DagwrightPlugin(SimplePlugin):
     def __init__(
         self,
         *,
-        tools: Sequence[Tool] = (),
-        agents: Sequence[str] = (),
+        tools: Sequence[ToolSource] = (),
+        agents: Sequence[AgentSource] = (),
         settings: Settings | None = None,
         task_queue: str | None = None,
     ) -> None:
@@ -149,17 +146,8 @@ class DagwrightPlugin(SimplePlugin):
         self._serves_own_queue = False
 
     def _load(self, task_queue: str) -> Toolset:
-        functions = [each for each in self._tools if not isinstance(each, str)]
-        references = references_of([each for each in self._tools if isinstance(each, str)], self._agents)
-        loaded = load_toolset(self._settings or Settings(), references)
-        try:
-            own = ToolRegistry.of(*functions)
-        except (TypeError, ValueError) as error:
-            raise ToolsUnreadable(str(error)) from None
-        for name in own.specs:
-            if name in loaded.own:
-                raise ToolsUnreadable(f"Two tools are called {name!r}: a given one, and one of {loaded.references[0]}")
-        return replace(loaded, own=loaded.own.merged(own).on_queue(task_queue))
+        given = read_given(self._tools, self._agents, task_queue=task_queue)
+        return load_toolset(self._settings or Settings(), given=given)
 
 
 @asynccontextmanager

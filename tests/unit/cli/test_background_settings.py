@@ -37,7 +37,7 @@ async def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     """The state folder of a background worker that only sleeps."""
     program = tmp_path / "sleeping.py"
     program.write_text("import time; time.sleep(600)", encoding="utf-8")
-    monkeypatch.setattr(background, "_file_of", lambda _: str(program))
+    monkeypatch.setattr(background, "_PROGRAM", (sys.executable, str(program)))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", "postgresql://ann:hidden@127.0.0.1:9/a")
