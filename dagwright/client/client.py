@@ -22,14 +22,14 @@ from dagwright.client.run import Run
 from dagwright.client.run_lists import RunFilter, RunSummary
 from dagwright.client.runs import RunIdInUse, Started
 from dagwright.client.services import Services, create_services
-from dagwright.client.session import Session
+from dagwright.client.session import Session, SessionState, state_of
 from dagwright.client.starts import StartRequest
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.times import seconds_of
-from dagwright.protocol.sessions import Session as SessionState
+from dagwright.protocol.sessions import Session as StoredSession
 from dagwright.protocol.sessions import Turn, session_name
-from dagwright.server import connection_of, open_connection, separate_client
+from dagwright.server import LocalServer, connection_of, open_connection, separate_client
 from dagwright.settings import Settings, load_settings
 from dagwright.toolset.given_tools import ToolSource
 from dagwright.toolset.toolset import Toolset
@@ -64,7 +64,12 @@ class Client:
 
     @classmethod
     def connect(
-        cls, address: str | None = None, *, namespace: str | None = None, settings: Settings | None = None
+        cls,
+        address: str | None = None,
+        *,
+        namespace: str | None = None,
+        settings: Settings | None = None,
+        keep_server: bool = False,
     ) -> "Connecting":
         """Connect to a server: `async with Client.connect() as client`, or `await` and close it later.
 
@@ -73,6 +78,7 @@ class Client:
                 else the local server of the state folder, which is started if it does not run.
             namespace: by default the one that those name, or else `default`.
             settings: by default those of the environment.
+            keep_server: leave a local server running until `dagwright down`, such as for its UI.
 
         Raises:
             NoServer: no server can be reached or started.
@@ -85,6 +91,8 @@ class Client:
                 connection = await stack.enter_async_context(
                     open_connection(known, address=address, namespace=namespace)
                 )
+                if keep_server and connection.server.pid is not None:
+                    await asyncio.to_thread(LocalServer(known).keep)
                 return cls(create_services(connection, known), stack.pop_all())
             raise AssertionError
 
@@ -198,7 +206,7 @@ class Client:
         toolset = await self._tools.toolset(tools)
         request = AskStart(text, options)
 
-        async def prepare(session: SessionState | None) -> StartRequest:
+        async def prepare(session: StoredSession | None) -> StartRequest:
             return await asyncio.to_thread(prepare_ask, request, toolset, session)
 
         if (name := options.get("session")) is not None:
@@ -259,6 +267,16 @@ class Client:
         """
         return Session(self, session_name(name))
 
+    async def list_sessions(self, *, limit: int = 100, prefix: str = "") -> list[SessionState]:
+        """List the newest sessions.
+
+        Long answers are cut; `Session.state` has them whole.
+
+        Args:
+            prefix: of their names.
+        """
+        return [state_of(view) for view in await self.services.sessions.list(limit=limit, prefix=prefix)]
+
     @contextmanager
     def serving(self, toolset: Toolset) -> Iterator[None]:
         """Compile plans against the tools of a worker while the block lasts; `Worker` calls it."""
@@ -269,7 +287,7 @@ class Client:
         """Return a client for a worker: the SDK allows one worker for each connection and task queue."""
         return self.temporal if not self._tools.serving_count else await separate_client(self.temporal)
 
-    async def _prepared(self, request: PlanStart, toolset: Toolset, session: SessionState | None) -> StartRequest:
+    async def _prepared(self, request: PlanStart, toolset: Toolset, session: StoredSession | None) -> StartRequest:
         context = {**(session.names if session is not None else {}), **request.options.get("context", {})}
         compiled = await self._tools.compiled(
             lambda tools: prepare_start(request, tools, session), toolset, request.plan.document, context=context
@@ -299,7 +317,7 @@ class Client:
         self,
         name: str,
         request: str,
-        prepare: Callable[[SessionState], Awaitable[StartRequest]],
+        prepare: Callable[[StoredSession], Awaitable[StartRequest]],
         *,
         run_id: str | None,
     ) -> Run:

@@ -95,6 +95,22 @@ class Run:
         result = await read_result(view, self._services.store, max_bytes=max_bytes)
         return result.check() if check else result
 
+    async def watch(self, *, check: bool = True, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
+        """Show the progress of the run until it has ended, in a terminal or a notebook, and return its result.
+
+        Where the output is not a terminal, each change of a node is a line.
+
+        Args:
+            check, max_bytes: as in `result`.
+
+        Raises:
+            RunFailed, RunCancelled: as in `result`.
+        """
+        from dagwright.client.progress import show_progress  # noqa: PLC0415 - its libraries take long to import
+
+        await show_progress(self)
+        return await self.result(check=check, max_bytes=max_bytes)
+
     async def snapshot(self, *, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
         """Return the run as it is now, as `result` has it, without waiting for its end."""
         return await read_result(await self._view(), self._services.store, max_bytes=max_bytes)
@@ -140,6 +156,11 @@ class Run:
         async with aclosing(stream.events()) as found:
             async for event in found:
                 yield event
+
+    async def url(self) -> str | None:
+        """Return the address of the page of the run in the Temporal UI; `None` if no UI is known."""
+        view = await self._view()
+        return self._services.connection.server.run_url(self._id, run_id=view.run_id)
 
     # Feedback.
 

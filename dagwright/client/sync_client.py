@@ -104,8 +104,10 @@ class SyncRun:
 
     status = _of_run(Run.status)
     result = _of_run(Run.result)
+    watch = _of_run(Run.watch)
     snapshot = _of_run(Run.snapshot)
     document = _of_run(Run.document)
+    url = _of_run(Run.url)
     node = _of_run(Run.node)
     requests = _of_run(Run.requests)
     feedback = _of_run(Run.feedback)
@@ -122,6 +124,7 @@ class SyncRun:
     preview_fork = _of_run(Run.preview_fork)
     explain = _of_run(Run.explain)
     lineage = _of_run(Run.lineage)
+    draw = _of_run(Run.draw)
 
     def events(self, *, after: str | None = None, text: bool = False) -> Iterator[AnyRunEvent]:
         """Yield the events of the run until it has ended, as `Run.events`."""
@@ -188,16 +191,22 @@ class SyncClient:
 
     @classmethod
     def connect(
-        cls, address: str | None = None, *, namespace: str | None = None, settings: Settings | None = None
+        cls,
+        address: str | None = None,
+        *,
+        namespace: str | None = None,
+        settings: Settings | None = None,
+        keep_server: bool = False,
     ) -> Self:
         """Connect to a server, as `Client.connect`; use it in `with`, or close it later.
 
         Raises:
             NoServer: no server can be reached or started.
+            SettingsError: an environment variable is invalid.
         """
 
         async def connect() -> Client:
-            return await Client.connect(address, namespace=namespace, settings=settings)
+            return await Client.connect(address, namespace=namespace, settings=settings, keep_server=keep_server)
 
         loop = LoopThread()
         try:
@@ -243,6 +252,7 @@ class SyncClient:
     ask = _run_of_client(Client.ask)
     list_runs = _of_client(Client.list_runs)
     inbox = _of_client(Client.inbox)
+    list_sessions = _of_client(Client.list_sessions)
 
     def get_run(self, run_id: str) -> SyncRun:
         """Return the handle of a run; its methods raise `RunNotFound` if there is no such run."""
