@@ -15,7 +15,7 @@ from temporalio.client import Client as TemporalClient
 from dagwright.client.ask_starts import AskStart, prepare_ask
 from dagwright.client.client_tools import ClientTools
 from dagwright.client.feedback_request import FeedbackRequest, request_of_inbox
-from dagwright.client.options import AskOptions, Duration, StartOptions, duration_s
+from dagwright.client.options import AskOptions, Duration, OptionInvalid, StartOptions, duration_s
 from dagwright.client.plan_starts import PlanSource, PlanStart, prepare_start, read_plan, read_plan_to_repair
 from dagwright.client.requests import SessionTurn, start_turn
 from dagwright.client.run import Run
@@ -26,6 +26,7 @@ from dagwright.client.session import Session, SessionState, state_of
 from dagwright.client.starts import StartRequest
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import seconds_of
 from dagwright.protocol.sessions import Session as StoredSession
 from dagwright.protocol.sessions import Turn, session_name
@@ -48,6 +49,9 @@ class Client:
 
     Create one with `Client.connect()` or `Client.from_temporal()`. A client belongs to the event loop that it was
     connected in. `SyncClient` is the client for code without an event loop.
+
+    Every method raises `ClientClosed` if the client is closed, `OtherEventLoop` if it was connected in another event
+    loop, and the SDK's `RPCError` if the server does not respond.
 
     Example:
         async with Client.connect() as client, Worker(client, tools=[stock]):
@@ -104,6 +108,10 @@ class Client:
 
         Args:
             settings: by default those of the environment, whose server is not used.
+
+        Raises:
+            ConverterUnusable: the data converter of the client does not encode JSON values as `json/plain`.
+            SettingsError: an environment variable is invalid.
         """
 
         async def open_client() -> Client:
@@ -231,12 +239,17 @@ class Client:
         """List the newest runs, without the sub-plans of others.
 
         Args:
-            status: `running`, `waiting`, `paused`, `completed`, `completed_with_failures`, `failed` or `cancelled`.
+            status: of `RunStatus`, such as `running` or `failed`; a paused run that runs no node is `waiting`.
             title: text in the title or the ID, in upper or lower case.
             since: start time; a duration such as `2h` is counted back from now.
             tags: tags that a run must have.
             session: name of the session.
+
+        Raises:
+            OptionInvalid: there is no such status, or `since` is invalid.
         """
+        if status is not None and status not in [*RunStatus]:
+            raise OptionInvalid(f"status: there is no {status!r:.60}; it is one of {', '.join(RunStatus)}")
         wanted = RunFilter(status=status, text=title, since=_start_time(since), tags=tags or {}, session=session)
         return await self.services.runs.list_runs(limit=limit, wanted=wanted)
 
@@ -249,6 +262,9 @@ class Client:
             assignee: only requests to this person; `anyone` for requests without an assignee.
             type: only requests of this type, such as `APPROVAL`.
             older_than: only requests that are open for longer.
+
+        Raises:
+            OptionInvalid: `older_than` is invalid.
         """
         until = None if older_than is None else time.time() - duration_s("older_than", older_than)
         return [

@@ -156,7 +156,8 @@ class LineView:
             if state[0] in _BEFORE_START or self._shown.get(node.id) == state:
                 continue
             self._shown[node.id] = state
-            parts = [f"{state[0]:9}", single_line(node.id), single_line(node.work), node.counts, duration_text(node)]
+            took = duration_text(node) if state[0].is_final else ""
+            parts = [f"{state[0]:9}", single_line(node.id), single_line(node.work), node.counts, took]
             error = f": {shortened(node.error, 300)}" if node.error else ""
             print("  ".join(filter(None, parts)) + error, file=self._output, flush=True)
 

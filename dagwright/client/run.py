@@ -53,7 +53,7 @@ class Run:
     A handle costs nothing: it sends no request before a method is called, and any process can have one. Get it from
     `Client.start`, `Client.ask` or `Client.get_run`.
 
-    Every method raises `RunNotFound` if there is no such run.
+    Every method raises `RunNotFound` if there is no such run, and the SDK's `RPCError` if the server does not respond.
 
     Args:
         services: of the connection.

@@ -91,7 +91,7 @@ async def _close(items: AsyncGenerator[Item, None]) -> None:
 
 
 class SyncRun:
-    """A run of a `SyncClient`: the methods of `Run`, which wait for their results."""
+    """A run of a `SyncClient`: the methods of `Run`, which wait for their results and raise as those."""
 
     def __init__(self, loop: LoopThread, run: Run) -> None:
         self.loop = loop
@@ -136,7 +136,7 @@ class SyncRun:
 
 
 class SyncSession:
-    """A session of a `SyncClient`: the methods of `Session`, which wait for their results."""
+    """A session of a `SyncClient`: the methods of `Session`, which wait for their results and raise as those."""
 
     def __init__(self, loop: LoopThread, session: Session) -> None:
         self.loop = loop
@@ -177,6 +177,8 @@ class SyncSession:
 
 class SyncClient:
     """A client for code without an event loop, such as scripts and notebooks: the methods of `Client`, which wait.
+
+    Its methods raise as those of `Client`, and `DagwrightError` if the client is closed.
 
     Answer the requests of `inbox()` with `client.get_run(request.run_id).feedback(request.id, ...)`.
 
@@ -239,7 +241,7 @@ class SyncClient:
         """Serve runs and tools while the block lasts, as `Worker`.
 
         Raises:
-            ToolsUnreadable: an object is not a tool or an agent, or two have one name.
+            ToolsUnreadable, OtherStore, StoreUnavailable, PricesUnreadable: as `Worker`.
         """
         worker = self.loop.call(lambda: Worker(self.client, tools, agents, task_queue=task_queue))
         self.loop.run(worker.__aenter__())

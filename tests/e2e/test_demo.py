@@ -4,6 +4,8 @@ import signal
 
 import pytest
 
+from dagwright.server import LocalServer
+from dagwright.settings import Settings
 from tests.e2e.command import CommandLine, ended, line_with
 
 pytestmark = pytest.mark.server
@@ -28,3 +30,4 @@ async def test_demo_goes_on_after_a_kill_and_then_changes_nothing(own_commands_w
     assert third.code == 0
     assert "onboarding-demo-2: completed in " in third.stdout
     assert "nothing changed: every step found its work done already\n" in third.stdout
+    assert LocalServer(Settings(state_dir=own_commands_without_server.folder / "state")).is_kept()

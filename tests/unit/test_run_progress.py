@@ -138,9 +138,9 @@ def test_lines_have_each_change_once() -> None:
         for states in (("running", "pending"), ("completed", "running"), ("completed", "running")):
             view.show(drawing_of(*states))
     assert output.getvalue().splitlines() == [
-        "running    n0  stock  1.5 s",
+        "running    n0  stock",
         "completed  n0  stock  1.5 s",
-        "running    n1  stock  1.5 s",
+        "running    n1  stock",
     ]
 
 
