@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from dagwright.tools.spec import declare_activity, declare_workflow, tool
     from dagwright.worker.plugin import DagwrightPlugin
     from dagwright.worker.worker import Worker
+    from dagwright.workflows.child import ChildRunFailed, execute_plan, start_plan
 
 __version__ = "0.1.0"
 
 _MODULES = {
+    "ChildRunFailed": "workflows.child",
     "Client": "client.client",
     "DagwrightError": "core.errors",
     "DagwrightPlugin": "worker.plugin",
@@ -60,12 +62,15 @@ _MODULES = {
     "context": "tools.context",
     "declare_activity": "tools.spec",
     "declare_workflow": "tools.spec",
+    "execute_plan": "workflows.child",
     "run": "client.run_script",
+    "start_plan": "workflows.child",
     "tool": "tools.spec",
 }
 """Public name -> the module below `dagwright` that defines it."""
 
 __all__ = [
+    "ChildRunFailed",
     "Client",
     "DagwrightError",
     "DagwrightPlugin",
@@ -94,7 +99,9 @@ __all__ = [
     "context",
     "declare_activity",
     "declare_workflow",
+    "execute_plan",
     "run",
+    "start_plan",
     "tool",
 ]
 

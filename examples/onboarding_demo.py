@@ -1,11 +1,12 @@
 """`make demo`: onboards a fund in six steps on a real Temporal server, and shows what that did to the database.
 
-Run it again and it changes nothing. Kill it in the middle and the next start goes on with the same run. Each step is
-made to take a moment here, so that there is something to see and to kill; `--pace 0` leaves that out.
+Run it again and it changes nothing. Kill it in the middle and the next start continues the same run. Each step takes
+longer here than it needs, so that there is something to see and to kill; `--pace 0` leaves that out.
 """
 
 import argparse
 import functools
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,20 +16,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from dagwright.client.runs import Runs, open_runs
-from dagwright.client.starts import StartRequest
-from dagwright.interfaces.cli.async_runs import Farewell, run_async
-from dagwright.interfaces.cli.connecting import command_settings
-from dagwright.interfaces.cli.edge import guarded, leave
-from dagwright.interfaces.cli.exits import ExitCode
-from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.preparing import prepare_run
-from dagwright.interfaces.cli.requests import RunRequest
-from dagwright.interfaces.cli.running import Followed, Showing, follow_to_end, tell_run
-from dagwright.server import LocalServer, open_connection
+from dagwright import RunResult, SyncClient
+from dagwright.plugins.commands import ExitCode, Output, exit_code_of, guarded, leave
 from dagwright.settings import Settings, load_settings
 from dagwright.tools import ToolRegistry, ToolSpec
-from dagwright.toolset.toolset import Toolset, load_toolset
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.loading import load_parties
 from dagwright_onboarding.onboarding import onboarding_tools
@@ -37,57 +28,53 @@ from dagwright_onboarding.overview import Overview, changed_rows, read_overview
 FOLDER = Path(__file__).parent / "onboarding"
 ID_PREFIX = "onboarding-demo-"
 PACE_S = 1.5
-RUNS_LOOKED_AT = 1000
 
 
 def demo(output: Output, *, pace_s: float) -> int:
-    """Loads the parties, runs the plan, shows the rows that are new, and returns the exit code of the run."""
-    settings = command_settings()
-    toolset = _paced(load_toolset(settings), pace_s=pace_s)
+    """Load the parties, run the plan, show the rows that are new, and return the exit code of the run."""
+    settings = load_settings()
     database = EntityDatabase(settings.database_url)
     load_parties(database, FOLDER / "parties.csv")
     before = read_overview(database)
     output.say(f"database {settings.database_url}\nbefore: {_counts(before)}")
-    prepared = prepare_run(RunRequest(plan=str(FOLDER / "full.json")), toolset, output)
-    code = run_async(lambda farewell: _run(prepared, settings, toolset, output=output, farewell=farewell), output)
-    if code != ExitCode.INTERRUPTED:
-        _tell_changes(before, read_overview(database), output)
-        output.say("the server keeps running for its UI; `.venv/bin/python starter.py down` ends it")
-    return code
+    result = _run(settings, output, pace_s=pace_s)
+    if result is None:
+        return ExitCode.INTERRUPTED
+    _show_end(result, output)
+    _show_changes(before, read_overview(database), output)
+    output.say("the server keeps running for its UI; `.venv/bin/python starter.py down` ends it")
+    return exit_code_of(result.status)
 
 
-async def _run(
-    prepared: StartRequest, settings: Settings, toolset: Toolset, *, output: Output, farewell: Farewell
-) -> int:
-    async with open_connection(settings) as connection:
-        # The server stays, so that the link to its UI leads somewhere afterwards.
-        LocalServer(settings).keep()
-        runs = open_runs(connection, settings)
-        workflow_id = await choose_id(runs, ID_PREFIX)
-        farewell.text = f"the run {workflow_id} stays where it is; the next start of the demo goes on with it"
-        start = StartRequest(prepared.plan, None, prepared.inputs, workflow_id=workflow_id, title="Onboard a fund")
-        started = await runs.start(start)
-        words = "" if started.is_new else " was interrupted and goes on from where it was"
-        showing = Showing(tell_run, output, way_out=farewell.way_out)
-        followed = Followed(workflow_id, words, started.is_new)
-        return await follow_to_end(followed, connection, settings, toolset=toolset, showing=showing)
+def _run(settings: Settings, output: Output, *, pace_s: float) -> RunResult | None:
+    """Run the plan to its end and return its result; `None` if Ctrl-C interrupts it."""
+    if "log_level" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"log_level": "error"})
+    verbs = [_slowed(spec, pace_s) for spec in ToolRegistry.of(*onboarding_tools(settings.database_url))]
+    # The server stays, so that the link to its UI leads somewhere afterwards.
+    with SyncClient.connect(settings=settings, keep_server=True) as client, client.worker(tools=verbs):
+        run = client.start(FOLDER / "full.json", run_id=choose_id(client, ID_PREFIX, output), title="Onboard a fund")
+        if (url := run.url()) is not None:
+            output.say(f"Temporal UI: {url}")
+        try:
+            return run.watch(check=False)
+        except KeyboardInterrupt:
+            output.tell(f"the run {run.id} stays where it is; the next start of the demo continues it")
+            return None
 
 
-async def choose_id(runs: Runs, prefix: str) -> str:
-    """Returns the id of the demo that was interrupted, else a new one: the prefix with a number behind it."""
-    numbers = {}
-    for run in await runs.list_runs(limit=RUNS_LOOKED_AT):
-        number = run.run_id.removeprefix(prefix)
-        if number != run.run_id and number.isdecimal():
-            numbers[int(number)] = run.ended_at is not None
-    newest = max(numbers, default=0)
-    return f"{prefix}{newest + 1 if numbers.get(newest, True) else newest}"
-
-
-def _paced(toolset: Toolset, *, pace_s: float) -> Toolset:
-    """Returns the same tools with onboarding verbs that take their time; what they are to a plan stays the same."""
-    verbs = [_slowed(spec, pace_s) for spec in ToolRegistry.of(*onboarding_tools(toolset.database_url))]
-    return replace(toolset, built_in=toolset.built_in.merged(ToolRegistry.of(*verbs)))
+def choose_id(client: SyncClient, prefix: str, output: Output) -> str:
+    """Return the ID of the newest run if it was interrupted, else a new one: the prefix with a number."""
+    has_ended = {
+        int(number): run.ended_at is not None
+        for run in client.list_runs(title=prefix, limit=1_000)
+        if (number := run.run_id.removeprefix(prefix)).isdecimal()
+    }
+    newest = max(has_ended, default=0)
+    is_new = has_ended.get(newest, True)
+    run_id = f"{prefix}{newest + is_new}"
+    output.say(f"run {run_id}" if is_new else f"run {run_id} was interrupted and continues where it was")
+    return run_id
 
 
 def _slowed(spec: ToolSpec, pace_s: float) -> ToolSpec:
@@ -102,11 +89,22 @@ def _slowed(spec: ToolSpec, pace_s: float) -> ToolSpec:
     return replace(spec, function=slow)
 
 
+def _show_end(result: RunResult, output: Output) -> None:
+    assert result.started_at is not None
+    assert result.ended_at is not None
+    took_s = (result.ended_at - result.started_at).total_seconds()
+    output.say(f"{result.run_id}: {result.status.replace('_', ' ')} in {took_s:.1f} s")
+    for problem in result.problems:
+        output.say(f"failed: {problem}")
+    if result.output is not None:
+        output.say(json.dumps(result.output, ensure_ascii=False, indent=2))
+
+
 def _counts(overview: Overview) -> str:
     return ", ".join(f"{sort.value} {count}" for sort, count in overview.counts.items())
 
 
-def _tell_changes(before: Overview, after: Overview, output: Output) -> None:
+def _show_changes(before: Overview, after: Overview, output: Output) -> None:
     changes = changed_rows(before, after)
     output.say(f"after:  {_counts(after)}")
     if not changes:
@@ -120,7 +118,7 @@ def _tell_changes(before: Overview, after: Overview, output: Output) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the demo and exits with the code of its run."""
+    """Run the demo and exit with the code of its run."""
     parser = argparse.ArgumentParser(description="Onboards a fund in six steps on a real Temporal server.")
     parser.add_argument("--pace", type=float, default=PACE_S, help="seconds that each step takes longer")
     pace_s = parser.parse_args(arguments).pace

@@ -186,7 +186,11 @@ async def start_plan(plan: WrittenPlan | Mapping[str, Any] | str, **options: Unp
 
 
 async def execute_plan(plan: WrittenPlan | Mapping[str, Any] | str, **options: Unpack[PlanOptions]) -> PlanResult:
-    """Run a plan as a child of the current workflow and return its result; see `start_plan` and `ChildRun.result`."""
+    """Run a plan as a child of the current workflow and return its result; see `start_plan`.
+
+    Raises:
+        WorkflowAlreadyStartedError, ChildRunFailed, ChildWorkflowError: as `start_plan` and `ChildRun.result`.
+    """
     return await (await start_plan(plan, **options)).result()
 
 

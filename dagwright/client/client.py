@@ -15,21 +15,22 @@ from temporalio.client import Client as TemporalClient
 from dagwright.client.ask_starts import AskStart, prepare_ask
 from dagwright.client.client_tools import ClientTools
 from dagwright.client.feedback_request import FeedbackRequest, request_of_inbox
-from dagwright.client.options import AskOptions, Duration, StartOptions, duration_s
+from dagwright.client.options import AskOptions, Duration, OptionInvalid, StartOptions, duration_s
 from dagwright.client.plan_starts import PlanSource, PlanStart, prepare_start, read_plan, read_plan_to_repair
 from dagwright.client.requests import SessionTurn, start_turn
 from dagwright.client.run import Run
 from dagwright.client.run_lists import RunFilter, RunSummary
 from dagwright.client.runs import RunIdInUse, Started
 from dagwright.client.services import Services, create_services
-from dagwright.client.session import Session
+from dagwright.client.session import Session, SessionState, state_of
 from dagwright.client.starts import StartRequest
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import seconds_of
-from dagwright.protocol.sessions import Session as SessionState
+from dagwright.protocol.sessions import Session as StoredSession
 from dagwright.protocol.sessions import Turn, session_name
-from dagwright.server import connection_of, open_connection, separate_client
+from dagwright.server import LocalServer, connection_of, open_connection, separate_client
 from dagwright.settings import Settings, load_settings
 from dagwright.toolset.given_tools import ToolSource
 from dagwright.toolset.toolset import Toolset
@@ -49,6 +50,9 @@ class Client:
     Create one with `Client.connect()` or `Client.from_temporal()`. A client belongs to the event loop that it was
     connected in. `SyncClient` is the client for code without an event loop.
 
+    Every method raises `ClientClosed` if the client is closed, `OtherEventLoop` if it was connected in another event
+    loop, and the SDK's `RPCError` if the server does not respond.
+
     Example:
         async with Client.connect() as client, Worker(client, tools=[stock]):
             run = await client.start(plan, inputs={"item": "lamp"}, run_id="stock-1")
@@ -64,7 +68,12 @@ class Client:
 
     @classmethod
     def connect(
-        cls, address: str | None = None, *, namespace: str | None = None, settings: Settings | None = None
+        cls,
+        address: str | None = None,
+        *,
+        namespace: str | None = None,
+        settings: Settings | None = None,
+        keep_server: bool = False,
     ) -> "Connecting":
         """Connect to a server: `async with Client.connect() as client`, or `await` and close it later.
 
@@ -73,6 +82,7 @@ class Client:
                 else the local server of the state folder, which is started if it does not run.
             namespace: by default the one that those name, or else `default`.
             settings: by default those of the environment.
+            keep_server: leave a local server running until `dagwright down`, such as for its UI.
 
         Raises:
             NoServer: no server can be reached or started.
@@ -85,6 +95,8 @@ class Client:
                 connection = await stack.enter_async_context(
                     open_connection(known, address=address, namespace=namespace)
                 )
+                if keep_server and connection.server.pid is not None:
+                    await asyncio.to_thread(LocalServer(known).keep)
                 return cls(create_services(connection, known), stack.pop_all())
             raise AssertionError
 
@@ -96,6 +108,10 @@ class Client:
 
         Args:
             settings: by default those of the environment, whose server is not used.
+
+        Raises:
+            ConverterUnusable: the data converter of the client does not encode JSON values as `json/plain`.
+            SettingsError: an environment variable is invalid.
         """
 
         async def open_client() -> Client:
@@ -198,7 +214,7 @@ class Client:
         toolset = await self._tools.toolset(tools)
         request = AskStart(text, options)
 
-        async def prepare(session: SessionState | None) -> StartRequest:
+        async def prepare(session: StoredSession | None) -> StartRequest:
             return await asyncio.to_thread(prepare_ask, request, toolset, session)
 
         if (name := options.get("session")) is not None:
@@ -223,12 +239,17 @@ class Client:
         """List the newest runs, without the sub-plans of others.
 
         Args:
-            status: `running`, `waiting`, `paused`, `completed`, `completed_with_failures`, `failed` or `cancelled`.
+            status: of `RunStatus`, such as `running` or `failed`; a paused run that runs no node is `waiting`.
             title: text in the title or the ID, in upper or lower case.
             since: start time; a duration such as `2h` is counted back from now.
             tags: tags that a run must have.
             session: name of the session.
+
+        Raises:
+            OptionInvalid: there is no such status, or `since` is invalid.
         """
+        if status is not None and status not in [*RunStatus]:
+            raise OptionInvalid(f"status: there is no {status!r:.60}; it is one of {', '.join(RunStatus)}")
         wanted = RunFilter(status=status, text=title, since=_start_time(since), tags=tags or {}, session=session)
         return await self.services.runs.list_runs(limit=limit, wanted=wanted)
 
@@ -241,6 +262,9 @@ class Client:
             assignee: only requests to this person; `anyone` for requests without an assignee.
             type: only requests of this type, such as `APPROVAL`.
             older_than: only requests that are open for longer.
+
+        Raises:
+            OptionInvalid: `older_than` is invalid.
         """
         until = None if older_than is None else time.time() - duration_s("older_than", older_than)
         return [
@@ -259,6 +283,16 @@ class Client:
         """
         return Session(self, session_name(name))
 
+    async def list_sessions(self, *, limit: int = 100, prefix: str = "") -> list[SessionState]:
+        """List the newest sessions.
+
+        Long answers are cut; `Session.state` has them whole.
+
+        Args:
+            prefix: of their names.
+        """
+        return [state_of(view) for view in await self.services.sessions.list(limit=limit, prefix=prefix)]
+
     @contextmanager
     def serving(self, toolset: Toolset) -> Iterator[None]:
         """Compile plans against the tools of a worker while the block lasts; `Worker` calls it."""
@@ -269,7 +303,7 @@ class Client:
         """Return a client for a worker: the SDK allows one worker for each connection and task queue."""
         return self.temporal if not self._tools.serving_count else await separate_client(self.temporal)
 
-    async def _prepared(self, request: PlanStart, toolset: Toolset, session: SessionState | None) -> StartRequest:
+    async def _prepared(self, request: PlanStart, toolset: Toolset, session: StoredSession | None) -> StartRequest:
         context = {**(session.names if session is not None else {}), **request.options.get("context", {})}
         compiled = await self._tools.compiled(
             lambda tools: prepare_start(request, tools, session), toolset, request.plan.document, context=context
@@ -299,7 +333,7 @@ class Client:
         self,
         name: str,
         request: str,
-        prepare: Callable[[SessionState], Awaitable[StartRequest]],
+        prepare: Callable[[StoredSession], Awaitable[StartRequest]],
         *,
         run_id: str | None,
     ) -> Run:

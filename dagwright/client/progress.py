@@ -1,4 +1,4 @@
-"""Live progress of a run: a table of its nodes in a terminal, a picture that updates itself in a notebook."""
+"""Live progress of a run: a table in a terminal, a picture that updates itself in a notebook, else lines."""
 
 import asyncio
 import sys
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -25,6 +25,7 @@ _LARGE_NODES = 150
 _TICK_S = 1.0
 """After that time durations are shown again, though nothing has happened."""
 _FRAME_ROWS = 5
+_BEFORE_START = (NodeStatus.PENDING, NodeStatus.READY)
 _FIRST = (NodeStatus.FAILED, NodeStatus.RUNNING, NodeStatus.WAITING, NodeStatus.READY)
 """States of nodes that are shown when not all fit, the most important first."""
 
@@ -100,10 +101,10 @@ async def _next_change(changed: asyncio.Event, drawing: Drawing, watching: "asyn
 
 
 def default_view() -> ProgressView:
-    """Return the view of this process: the output of a notebook cell, or the terminal."""
+    """Return the view of this process: the output of a notebook cell, the terminal, or lines in a file or pipe."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is None or getattr(shell, "kernel", None) is None:
-        return TerminalView()
+        return TerminalView() if sys.stdout.isatty() else LineView()
     # No dependency; a notebook has it.
     display: Any = import_module("IPython.display")
     return NotebookView(lambda html: display.display(display.HTML(html), display_id=True))
@@ -131,6 +132,35 @@ class NotebookView:
             self._handle = self._display(drawing.to_html())
         else:
             self._handle.update(drawing)
+
+
+class LineView:
+    """Writes a line for each change of a node, for logs."""
+
+    def __init__(self, output: TextIO | None = None) -> None:
+        """Create a view.
+
+        Args:
+            output: standard output by default.
+        """
+        self._output = output or sys.stdout
+        self._shown: dict[str, tuple[NodeStatus, str]] = {}
+
+    def open(self) -> AbstractContextManager[object]:
+        """Return an empty context: lines need no end."""
+        return nullcontext()
+
+    def show(self, drawing: Drawing) -> None:
+        """Write what has changed since the picture before."""
+        for node in drawing.nodes:
+            state = (node.status or NodeStatus.PENDING, node.counts)
+            if state[0] in _BEFORE_START or self._shown.get(node.id) == state:
+                continue
+            self._shown[node.id] = state
+            took = duration_text(node) if state[0].is_final else ""
+            parts = [f"{state[0]:9}", single_line(node.id), single_line(node.work), node.counts, took]
+            error = f": {shortened(node.error, 300)}" if node.error else ""
+            print("  ".join(filter(None, parts)) + error, file=self._output, flush=True)
 
 
 class TerminalView:

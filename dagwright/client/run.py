@@ -53,7 +53,7 @@ class Run:
     A handle costs nothing: it sends no request before a method is called, and any process can have one. Get it from
     `Client.start`, `Client.ask` or `Client.get_run`.
 
-    Every method raises `RunNotFound` if there is no such run.
+    Every method raises `RunNotFound` if there is no such run, and the SDK's `RPCError` if the server does not respond.
 
     Args:
         services: of the connection.
@@ -94,6 +94,22 @@ class Run:
         view = await wait_for_end(self._services.runs, self._id)
         result = await read_result(view, self._services.store, max_bytes=max_bytes)
         return result.check() if check else result
+
+    async def watch(self, *, check: bool = True, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
+        """Show the progress of the run until it has ended, in a terminal or a notebook, and return its result.
+
+        Where the output is not a terminal, each change of a node is a line.
+
+        Args:
+            check, max_bytes: as in `result`.
+
+        Raises:
+            RunFailed, RunCancelled: as in `result`.
+        """
+        from dagwright.client.progress import show_progress  # noqa: PLC0415 - its libraries take long to import
+
+        await show_progress(self)
+        return await self.result(check=check, max_bytes=max_bytes)
 
     async def snapshot(self, *, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
         """Return the run as it is now, as `result` has it, without waiting for its end."""
@@ -140,6 +156,11 @@ class Run:
         async with aclosing(stream.events()) as found:
             async for event in found:
                 yield event
+
+    async def url(self) -> str | None:
+        """Return the address of the page of the run in the Temporal UI; `None` if no UI is known."""
+        view = await self._view()
+        return self._services.connection.server.run_url(self._id, run_id=view.run_id)
 
     # Feedback.
 

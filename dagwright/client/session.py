@@ -1,12 +1,13 @@
 """The public handle of a session: runs one after the other, each of which knows what the earlier ones did."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
 from dagwright.client.run import Run
 from dagwright.client.services import Services
+from dagwright.client.sessions import SessionView
 from dagwright.protocol.sessions import Turn
 
 
@@ -121,14 +122,7 @@ class Session:
         """
         sessions = self._client.services.sessions
         view = await sessions.look(self._id)
-        found = await sessions.whole(view.session)
-        return SessionState(
-            id=self._id,
-            status=found.status if view.is_open else "ended",
-            turns=tuple(map(_turn_of, found.turns)),
-            turns_left_out=found.turns_left_out,
-            names=dict(found.names),
-        )
+        return state_of(replace(view, session=await sessions.whole(view.session)))
 
     async def turns(self) -> Sequence[SessionTurn]:
         """Return the newest turns, oldest first. Raises as `state`."""
@@ -141,6 +135,18 @@ class Session:
             SessionNotFound: there is no open session.
         """
         return await self._client.services.sessions.end(self._id)
+
+
+def state_of(view: SessionView) -> SessionState:
+    """Return the state of a session from what its workflow knows."""
+    session = view.session
+    return SessionState(
+        id=session.name,
+        status=session.status if view.is_open else "ended",
+        turns=tuple(map(_turn_of, session.turns)),
+        turns_left_out=session.turns_left_out,
+        names=dict(session.names),
+    )
 
 
 def _turn_of(turn: Turn) -> SessionTurn:

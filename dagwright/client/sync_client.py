@@ -91,7 +91,7 @@ async def _close(items: AsyncGenerator[Item, None]) -> None:
 
 
 class SyncRun:
-    """A run of a `SyncClient`: the methods of `Run`, which wait for their results."""
+    """A run of a `SyncClient`: the methods of `Run`, which wait for their results and raise as those."""
 
     def __init__(self, loop: LoopThread, run: Run) -> None:
         self.loop = loop
@@ -104,8 +104,10 @@ class SyncRun:
 
     status = _of_run(Run.status)
     result = _of_run(Run.result)
+    watch = _of_run(Run.watch)
     snapshot = _of_run(Run.snapshot)
     document = _of_run(Run.document)
+    url = _of_run(Run.url)
     node = _of_run(Run.node)
     requests = _of_run(Run.requests)
     feedback = _of_run(Run.feedback)
@@ -122,6 +124,7 @@ class SyncRun:
     preview_fork = _of_run(Run.preview_fork)
     explain = _of_run(Run.explain)
     lineage = _of_run(Run.lineage)
+    draw = _of_run(Run.draw)
 
     def events(self, *, after: str | None = None, text: bool = False) -> Iterator[AnyRunEvent]:
         """Yield the events of the run until it has ended, as `Run.events`."""
@@ -133,7 +136,7 @@ class SyncRun:
 
 
 class SyncSession:
-    """A session of a `SyncClient`: the methods of `Session`, which wait for their results."""
+    """A session of a `SyncClient`: the methods of `Session`, which wait for their results and raise as those."""
 
     def __init__(self, loop: LoopThread, session: Session) -> None:
         self.loop = loop
@@ -175,6 +178,8 @@ class SyncSession:
 class SyncClient:
     """A client for code without an event loop, such as scripts and notebooks: the methods of `Client`, which wait.
 
+    Its methods raise as those of `Client`, and `DagwrightError` if the client is closed.
+
     Answer the requests of `inbox()` with `client.get_run(request.run_id).feedback(request.id, ...)`.
 
     Example:
@@ -188,16 +193,22 @@ class SyncClient:
 
     @classmethod
     def connect(
-        cls, address: str | None = None, *, namespace: str | None = None, settings: Settings | None = None
+        cls,
+        address: str | None = None,
+        *,
+        namespace: str | None = None,
+        settings: Settings | None = None,
+        keep_server: bool = False,
     ) -> Self:
         """Connect to a server, as `Client.connect`; use it in `with`, or close it later.
 
         Raises:
             NoServer: no server can be reached or started.
+            SettingsError: an environment variable is invalid.
         """
 
         async def connect() -> Client:
-            return await Client.connect(address, namespace=namespace, settings=settings)
+            return await Client.connect(address, namespace=namespace, settings=settings, keep_server=keep_server)
 
         loop = LoopThread()
         try:
@@ -230,7 +241,7 @@ class SyncClient:
         """Serve runs and tools while the block lasts, as `Worker`.
 
         Raises:
-            ToolsUnreadable: an object is not a tool or an agent, or two have one name.
+            ToolsUnreadable, OtherStore, StoreUnavailable, PricesUnreadable: as `Worker`.
         """
         worker = self.loop.call(lambda: Worker(self.client, tools, agents, task_queue=task_queue))
         self.loop.run(worker.__aenter__())
@@ -243,6 +254,7 @@ class SyncClient:
     ask = _run_of_client(Client.ask)
     list_runs = _of_client(Client.list_runs)
     inbox = _of_client(Client.inbox)
+    list_sessions = _of_client(Client.list_sessions)
 
     def get_run(self, run_id: str) -> SyncRun:
         """Return the handle of a run; its methods raise `RunNotFound` if there is no such run."""

@@ -54,6 +54,7 @@ class Worker:
 
     Raises:
         ToolsUnreadable: an object is not a tool or an agent, or two have one name.
+        ClientClosed: the client is closed.
 
     Example:
         async with Worker(client, tools=[stock, order]):
@@ -85,6 +86,7 @@ class Worker:
         """Start to serve.
 
         Raises:
+            DagwrightError: the worker is open already.
             ToolsUnreadable: a module or file cannot be loaded.
             OtherStore: the other workers use another payload store.
             StoreUnavailable: large values cannot be stored.
@@ -116,7 +118,7 @@ class Worker:
             await stack.aclose()
 
     async def run(self) -> None:
-        """Serve until SIGTERM, SIGINT or cancellation."""
+        """Serve until SIGTERM, SIGINT or cancellation. Raises as entering the worker."""
         with stop_signals() as stopped:
             if self._open is not None:
                 await stopped.wait()

@@ -7,7 +7,7 @@ from typing import Any
 from temporalio import activity, workflow
 
 with workflow.unsafe.imports_passed_through():
-    from dagwright.workflows.child import ChildRunFailed, execute_plan
+    from dagwright import ChildRunFailed, execute_plan
     from examples.temporal_shop.plan import ORDER_PLAN
 
 

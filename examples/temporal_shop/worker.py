@@ -6,8 +6,7 @@ import os
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from dagwright.tools import declare_activity, declare_workflow
-from dagwright.worker.plugin import DagwrightPlugin
+from dagwright import DagwrightPlugin, declare_activity, declare_workflow
 from examples.temporal_shop.order_workflows import OrderWorkflow, ShipOrderWorkflow, reserve_stock
 
 TASK_QUEUE = "shop"

@@ -4,6 +4,8 @@ import signal
 
 import pytest
 
+from dagwright.server import LocalServer
+from dagwright.settings import Settings
 from tests.e2e.command import CommandLine, ended, line_with
 
 pytestmark = pytest.mark.server
@@ -19,7 +21,7 @@ async def test_demo_goes_on_after_a_kill_and_then_changes_nothing(own_commands_w
 
     second = await ended(await own_commands_without_server.start("--pace", "0", program=_DEMO))
     assert (second.code, second.stderr) == (0, "")
-    assert "onboarding-demo-1 was interrupted and goes on from where it was\n" in second.stdout
+    assert "run onboarding-demo-1 was interrupted and continues where it was\n" in second.stdout
     assert "onboarding-demo-1: completed in " in second.stdout
     assert "after:  person 15, company 12, fund 7, role 2, product 2, relation 1\n" in second.stdout
     assert "Apex Capital Fund (LU)    DIRECTOR: John Smith (GB)" in second.stdout
@@ -28,3 +30,4 @@ async def test_demo_goes_on_after_a_kill_and_then_changes_nothing(own_commands_w
     assert third.code == 0
     assert "onboarding-demo-2: completed in " in third.stdout
     assert "nothing changed: every step found its work done already\n" in third.stdout
+    assert LocalServer(Settings(state_dir=own_commands_without_server.folder / "state")).is_kept()

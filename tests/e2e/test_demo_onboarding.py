@@ -12,7 +12,7 @@ from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.server
 
-ANSWERED = "nobody sits at a terminal here, so a second process answers: dagwright feedback which-director-"
+ANSWERED = "there is no terminal here, so a second process answers: dagwright feedback which-director-"
 PARTIES = str(ROOT / "examples" / "onboarding" / "parties.csv")
 
 
@@ -47,7 +47,7 @@ def rows_with(director: str) -> list[str]:
 
 
 @pytest.mark.fresh
-async def test_demo_answers_itself_where_nobody_sits_at_a_terminal(own_command_line: CommandLine) -> None:
+async def test_demo_answers_itself_without_a_terminal(own_command_line: CommandLine) -> None:
     program = await program_of_demo()
     loaded = await own_command_line("entities", "load", PARTIES)
     end = await ended(await own_command_line.start(program=program))

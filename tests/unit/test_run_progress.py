@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dagwright.client.progress import NotebookView, TerminalView, default_view, show_progress
+from dagwright.client.progress import LineView, NotebookView, TerminalView, default_view, show_progress
 from dagwright.core.model.states import NodeStatus
 from dagwright.plans.drawing import Drawing, DrawnNode
 
@@ -131,5 +132,19 @@ def test_notebook_updates_one_output() -> None:
     assert updates == [drawing_of("running").to_html(), drawing_of("completed")]
 
 
-def test_terminal_is_the_default() -> None:
-    assert isinstance(default_view(), TerminalView)
+def test_lines_have_each_change_once() -> None:
+    view = LineView(output := io.StringIO())
+    with view.open():
+        for states in (("running", "pending"), ("completed", "running"), ("completed", "running")):
+            view.show(drawing_of(*states))
+    assert output.getvalue().splitlines() == [
+        "running    n0  stock",
+        "completed  n0  stock  1.5 s",
+        "running    n1  stock",
+    ]
+
+
+@pytest.mark.parametrize(("is_terminal", "kind"), [(True, TerminalView), (False, LineView)])
+def test_default_view_is_that_of_the_output(monkeypatch: pytest.MonkeyPatch, is_terminal: bool, kind: type) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    assert isinstance(default_view(), kind)

@@ -15,9 +15,11 @@ from pydantic import SecretStr
 import dagwright
 from dagwright import Client, Plan, PlanInvalid, Run, SyncClient, Worker, ask_human, tool
 from dagwright.client.client import ClientClosed, OtherEventLoop
+from dagwright.client.options import OptionInvalid
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright.tools import ToolsUnreadable
+from tests.support.eventually import eventually
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
@@ -156,6 +158,8 @@ async def test_inbox_has_the_requests_of_all_runs(shop: Client) -> None:
             while [each.run_id for each in await shop.list_runs(status="completed", tags={"team": team})] != [run.id]:
                 await asyncio.sleep(0.1)
     assert await shop.list_runs(tags={"team": "no such team"}) == []
+    with pytest.raises(OptionInvalid, match="status: there is no 'finished'; it is one of running, waiting"):
+        await shop.list_runs(status="finished")
 
 
 async def test_requests_in_natural_language_are_turns_of_a_session(
@@ -172,6 +176,13 @@ async def test_requests_in_natural_language_are_turns_of_a_session(
             counted = await session.run(LAMPS)
             assert (await counted.result()).output == 4
             assert [turn.run_id for turn in await session.turns()] == [asked.id, counted.id]
+
+            async def listed() -> list[str]:
+                return [turn.run_id for each in await shop.list_sessions(prefix=session.id) for turn in each.turns]
+
+            await eventually(listed)
+            assert await listed() == [asked.id, counted.id]
+            assert await shop.list_sessions(prefix=f"no-{session.id}") == []
             await session.end()
 
 
@@ -209,13 +220,18 @@ async def test_misuse_fails_where_it_happens(shop: Client, client: temporalio.cl
                 pass
 
 
-async def test_scripts_and_notebooks_need_no_event_loop_of_their_own(server: LiveServer) -> None:
+async def test_scripts_and_notebooks_need_no_event_loop_of_their_own(
+    server: LiveServer, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The loop of this test runs, as that of a notebook does."""
     settings = Settings(state_dir=server.settings.state_dir, task_queue=f"python-{uuid4().hex[:8]}")
     assert dagwright.run(LAMPS, tools=[stock], settings=settings).output == 4
     with SyncClient.connect(settings=settings) as client, client.worker(tools=[stock, broken]):
         run = client.start(LAMPS, run_id=(name := f"sync-{uuid4()}"))
-        assert run.result().output == 4
+        assert run.watch().output == 4
+        assert "completed  lamps  stock" in capsys.readouterr().out
+        assert run.draw().status == "completed"
+        assert f"/workflows/{name}/" in (run.url() or "")
         events = [*run.events()]
         assert [*run.events(after=events[-2].cursor)] == events[-1:]
         assert client.get_run(name).status() == "completed"

@@ -1,0 +1,69 @@
+"""Commands of `dagwright` and a scripted model, as processes of the demos."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+MODEL_VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "LITELLM_PROXY_API_KEY", "LITELLM_PROXY_BASE_URL")
+USUAL_MODEL = "gpt-4o-mini"
+
+
+def run_command(*arguments: str, environment: Mapping[str, str] | None = None) -> int:
+    """Run a command of `dagwright` on this terminal and return its exit code."""
+    with started_command(*arguments, environment=environment) as process:
+        return _exit_code(process)
+
+
+@contextmanager
+def started_command(
+    *arguments: str, environment: Mapping[str, str] | None = None
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start a command of `dagwright` on this terminal and wait for it at the end of the block.
+
+    Args:
+        environment: variables that differ from those of this process.
+    """
+    command = [sys.executable, "-m", "dagwright", *arguments]
+    with subprocess.Popen(command, env={**os.environ, **(environment or {})}) as process:
+
+        def terminate(_signal: int, _frame: FrameType | None) -> None:
+            process.terminate()
+
+        before = signal.signal(signal.SIGTERM, terminate)
+        try:
+            yield process
+        finally:
+            _exit_code(process)
+            signal.signal(signal.SIGTERM, before)
+
+
+def _exit_code(process: "subprocess.Popen[bytes]") -> int:
+    """Wait for a command; a terminal sends Ctrl-C to the command too, which then ends."""
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            continue
+
+
+@contextmanager
+def scripted_model(script: Path) -> Iterator[Mapping[str, str]]:
+    """Serve a script while the block lasts, and yield the variables with which commands use it."""
+    command = [sys.executable, "-m", "dagwright.testing", str(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        address = server.stdout.readline().strip()
+        try:
+            yield {"OPENAI_BASE_URL": address, "OPENAI_API_KEY": "none", "DAGWRIGHT_MODEL": "scripted-model"}
+        finally:
+            server.terminate()
+
+
+def model_variables_here() -> str:
+    """Return the variables that name a model service in this environment."""
+    return " and ".join(name for name in MODEL_VARIABLES if os.environ.get(name))
