@@ -177,11 +177,11 @@ async def test_requests_in_natural_language_are_turns_of_a_session(
             assert (await counted.result()).output == 4
             assert [turn.run_id for turn in await session.turns()] == [asked.id, counted.id]
 
-            async def listed() -> list[str]:
-                return [turn.run_id for each in await shop.list_sessions(prefix=session.id) for turn in each.turns]
+            async def is_listed() -> bool:
+                found = [turn.run_id for each in await shop.list_sessions(prefix=session.id) for turn in each.turns]
+                return found == [asked.id, counted.id]
 
-            await eventually(listed)
-            assert await listed() == [asked.id, counted.id]
+            await eventually(is_listed)
             assert await shop.list_sessions(prefix=f"no-{session.id}") == []
             await session.end()
 
