@@ -9,7 +9,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CODE_FOLDERS = ("dagwright", "workflows", "activities", "apps")
 ENTRY_POINTS = ("worker.py", "starter.py")
-_NOT_OURS = {".git", ".venv", ".pytest_cache", "build", "dist", "__pycache__", ".mypy_cache", ".ruff_cache", ".hypothesis"}
+_NOT_OURS = {
+    ".git",
+    ".venv",
+    ".pytest_cache",
+    "build",
+    "dist",
+    "__pycache__",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".hypothesis",
+}
 
 
 def python_files(*folders: str) -> list[Path]:
