@@ -180,8 +180,10 @@ async def test_requests_in_natural_language_are_turns_of_a_session(
             async def listed() -> list[str]:
                 return [turn.run_id for each in await shop.list_sessions(prefix=session.id) for turn in each.turns]
 
-            await eventually(listed)
-            assert await listed() == [asked.id, counted.id]
+            async def has_both() -> bool:
+                return await listed() == [asked.id, counted.id]
+
+            await eventually(has_both)
             assert await shop.list_sessions(prefix=f"no-{session.id}") == []
             await session.end()
 
