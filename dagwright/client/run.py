@@ -38,7 +38,7 @@ class Limits(TypedDict, total=False):
 
     Attributes:
         max_parallel: nodes that run at the same time.
-        deadline: from now; a duration such as `4h`.
+        deadline: counted from the start of the run; a duration such as `4h`.
         budget: such as `{"tokens": 90000, "money": "1.50"}`; a limit of `None` is removed.
     """
 

@@ -112,10 +112,16 @@ def _problems(file: Path, tools: Mapping[str, ToolDeclaration]) -> list[str]:
 def _save_tools(page: str, folder: Path) -> list[str]:
     tools = []
     for block in blocks(PAGES[page]):
-        if block.language == "python" and block.name is not None:
+        if block.language == "python" and block.name is not None and not _is_program(block):
             (folder / block.name).write_text(block.text, encoding="utf-8")
             tools.append(str(folder / block.name))
     return tools
+
+
+def _is_program(block: Block) -> bool:
+    """Return whether a command of the page runs the block as a program."""
+    commands = [each.text for each in blocks(PAGES[block.page]) if each.language in COMMANDS]
+    return block.name is not None and any(f"python {block.name}" in text for text in commands)
 
 
 def test_message_that_starts_a_run_from_outside_is_one_that_a_run_takes() -> None:
@@ -129,7 +135,9 @@ def test_message_that_starts_a_run_from_outside_is_one_that_a_run_takes() -> Non
 def test_each_python_snippet_is_a_module_of_tools_or_runs(block: Block, tmp_path: Path) -> None:
     path = tmp_path / "snippet.py"
     path.write_text(block.text, encoding="utf-8")
-    if block.name is not None:
+    if _is_program(block):
+        compile(block.text, str(block), "exec")
+    elif block.name is not None:
         assert load_tools([str(path)]).declarations()
     else:
         runpy.run_path(str(path))
