@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dagwright.client.events import RunEvent
     from dagwright.client.feedback import FeedbackRejected
     from dagwright.client.feedback_request import FeedbackRequest
-    from dagwright.client.results import NodeResult, RunFailed, RunResult
+    from dagwright.client.results import NodeResult, RunCancelled, RunFailed, RunResult
     from dagwright.client.run import Run
     from dagwright.client.run_lists import RunSummary
     from dagwright.client.run_script import run
@@ -49,6 +49,7 @@ _MODULES = {
     "RetryLater": "tools.errors",
     "Run": "client.run",
     "RunEvent": "client.events",
+    "RunCancelled": "client.results",
     "RunFailed": "client.results",
     "RunIdInUse": "client.runs",
     "RunNotFound": "history.run_reader",
@@ -84,6 +85,7 @@ __all__ = [
     "Problem",
     "RetryLater",
     "Run",
+    "RunCancelled",
     "RunEvent",
     "RunFailed",
     "RunIdInUse",

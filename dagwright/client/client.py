@@ -24,6 +24,7 @@ from dagwright.client.runs import RunIdInUse, Started
 from dagwright.client.services import Services, create_services
 from dagwright.client.session import Session, SessionState, state_of
 from dagwright.client.starts import StartRequest
+from dagwright.core.boundary.arguments import refuse_unknown
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.states import RunStatus
@@ -177,6 +178,7 @@ class Client:
             ToolsUnreadable: an object among the tools is not a tool.
             TurnNotTaken: the session does not accept the turn.
         """
+        refuse_unknown(options, StartOptions.__annotations__, function="start")
         services = self.services
         read = read_plan_to_repair if options.get("repair") else read_plan
         written = await asyncio.to_thread(read, plan)
@@ -210,6 +212,7 @@ class Client:
             GoalRefused: the request cannot be planned.
             RunIdInUse, OptionInvalid, ToolsUnreadable, TurnNotTaken: as in `start`.
         """
+        refuse_unknown(options, AskOptions.__annotations__, function="ask")
         services = self.services
         toolset = await self._tools.toolset(tools)
         request = AskStart(text, options)

@@ -78,7 +78,7 @@ class ClientTools:
         Raises:
             PlanInvalid: the plan is invalid.
         """
-        tools = toolset.declarations()
+        tools = await self._with_published(toolset, plan, context=context)
         try:
             return await asyncio.to_thread(compile_with, tools)
         except PlanInvalid as invalid:
@@ -92,6 +92,27 @@ class ClientTools:
             if not found:
                 raise
         return await asyncio.to_thread(compile_with, {**tools, **found})
+
+    async def _with_published(self, toolset: Toolset, plan: Any, *, context: Mapping[str, Any]) -> Tools:
+        """Return the declarations of a toolset; of passed tools, those that a worker has published on its queue.
+
+        A worker may serve a function on another queue than that of its module, such as a `DagwrightPlugin`.
+        """
+        tools = toolset.declarations()
+        passed = [spec.name for spec in toolset.own if spec.function is not None and not self._is_served(spec.name)]
+        if not passed:
+            return tools
+        known = {name: tool for name, tool in tools.items() if name not in passed}
+        task_queue = self._services.settings.task_queue
+        try:
+            found = await published_tools(plan, known, self._services.store, task_queue=task_queue, context=context)
+        except PlanInvalid:
+            return tools
+        same = {name: tool for name, tool in found.items() if name in passed and tool.version == tools[name].version}
+        return {**tools, **same}
+
+    def _is_served(self, name: str) -> bool:
+        return any(served.own.get(name) is not None for served in self._served)
 
     async def _loaded(self) -> Toolset:
         async with self._loading:

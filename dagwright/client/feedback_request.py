@@ -1,6 +1,6 @@
 """Requests for feedback of a person, and the answers that Python programs give."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypedDict, Unpack
@@ -13,7 +13,8 @@ from dagwright.client.answering import (
 )
 from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, People, Place
 from dagwright.client.steering import Steering
-from dagwright.core.expressions.references import suggestion
+from dagwright.core.boundary.arguments import refuse_unknown
+from dagwright.core.errors import DagwrightError
 from dagwright.core.model.times import seconds_of, time_of
 from dagwright.core.model.tools import ToolDeclaration
 
@@ -57,7 +58,7 @@ _KINDS = ("approved", "selected", "text", "data")
 class Answerable(Protocol):
     """A run whose requests can be answered."""
 
-    async def feedback(self, request: str | None = None, /, **answer: Unpack[FeedbackAnswer]) -> str:
+    def feedback(self, request: str | None = None, /, **answer: Unpack[FeedbackAnswer]) -> Coroutine[Any, Any, str]:
         """Answer a request."""
 
 
@@ -93,14 +94,16 @@ class FeedbackRequest:
     title: str | None = None
     run: Answerable | None = field(default=None, repr=False, compare=False)
 
-    async def answer(self, **answer: Unpack[FeedbackAnswer]) -> str:
+    def answer(self, **answer: Unpack[FeedbackAnswer]) -> Coroutine[Any, Any, str]:
         """Answer this request; return what the run reports.
 
         Raises:
             FeedbackRejected: the answer does not fit, the request was answered before, or the run has ended.
+            DagwrightError: the request comes from a `SyncClient`; answer it with `run.feedback(request.id, ...)`.
         """
-        assert self.run is not None
-        return await self.run.feedback(self.id, **answer)
+        if self.run is None:
+            raise DagwrightError("a synchronous client answers requests with run.feedback(request.id, ...)")
+        return self.run.feedback(self.id, **answer)
 
 
 def request_of(document: Mapping[str, Any], run: Answerable | None, *, title: str | None = None) -> FeedbackRequest:
@@ -136,10 +139,7 @@ def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:
         TypeError: an argument is unknown.
         FeedbackRejected: there is no answer among the arguments, or more than one.
     """
-    for name in answer:
-        if name not in FeedbackAnswer.__annotations__:
-            near = suggestion(name, FeedbackAnswer.__annotations__)
-            raise TypeError(f"feedback() got an unexpected argument {name!r}" + (f"; {near}" if near else ""))
+    refuse_unknown(answer, FeedbackAnswer.__annotations__, function="feedback")
     given = [name for name in _KINDS if name in answer] or (["text"] if "nodes" in answer else [])
     if len(given) != 1:
         what = f"{' and '.join(given)} exclude each other" if given else "an answer is missing"

@@ -12,6 +12,7 @@ from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.policy import default_policy
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked
+from dagwright.dialects.json_reader import json_problems
 from dagwright.dialects.reading import inline_files, read_plan_file, read_text, read_text_file
 from dagwright.dialects.written_values import CUT_OFF, Mend, folded
 from dagwright.features.feedback.plan_text import changes_of
@@ -77,17 +78,19 @@ class PlanStart:
 
 
 def read_plan(plan: PlanSource) -> WrittenPlan:
-    """Read a plan; the sub-plans that it names as files are relative to its own file or to the current folder.
+    """Read a plan; only a plan from a file may name files as sub-plans, relative to its own.
+
+    An object or a text may come from anybody, so it reads no files of this machine.
 
     Raises:
         PlanInvalid: it cannot be read.
     """
     if isinstance(plan, Mapping):
-        return WrittenPlan(inline_files(dict(plan), base=Path()))
+        return WrittenPlan(dict(plan))
     if (file := _file_of(plan)) is not None:
         return WrittenPlan(inline_files(read_plan_file(file), base=file.parent), file.name)
     if isinstance(plan, str):
-        return WrittenPlan(inline_files(read_text(plan, name="the plan"), base=Path()))
+        return WrittenPlan(read_text(plan, name="the plan"))
     if isinstance(plan, PlanObject):
         return WrittenPlan(plan.document, dialect=plan.dialect)
     message = f"a plan is a Plan, an object, a text or a file, not {type(plan).__name__}"
@@ -115,6 +118,12 @@ def _file_of(plan: PlanSource) -> Path | None:
     return Path(str(plan)) if is_file else None
 
 
+def _problems_of_inputs(inputs: object) -> list[Problem]:
+    if not isinstance(inputs, Mapping):
+        return [Problem("invalid_inputs", f"inputs are an object, not {type(inputs).__name__}", "/inputs")]
+    return json_problems(dict(inputs), at="/inputs")
+
+
 def prepare_start(
     start: PlanStart, tools: Mapping[str, ToolDeclaration], session: Session | None = None
 ) -> StartRequest:
@@ -127,6 +136,8 @@ def prepare_start(
         PlanInvalid: the plan or its inputs are invalid; `problems` has every problem.
         OptionInvalid: an option is invalid.
     """
+    if problems := _problems_of_inputs(start.inputs):
+        raise PlanInvalid(problems)
     given = start.options
     options, model = run_options(given), model_config(given).to_json() or None
     context = {name.removeprefix("@"): value for name, value in given.get("context", {}).items()}

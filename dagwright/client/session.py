@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
+from dagwright.client.plan_starts import PlanSource
 from dagwright.client.run import Run
 from dagwright.client.services import Services
 from dagwright.client.sessions import SessionView
@@ -102,7 +103,7 @@ class Session:
         """
         return await self._client.ask(text, session=self._id, **options)
 
-    async def run(self, plan: Any, **options: Any) -> Run:
+    async def start(self, plan: PlanSource, **options: Any) -> Run:
         """Start a run of a plan as the next turn, as soon as the session is idle.
 
         Args:

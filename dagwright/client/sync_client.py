@@ -6,10 +6,12 @@ Each method runs the method of the asynchronous class on an event loop in a thre
 import functools
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from dagwright.client.client import Client
-from dagwright.client.events import AnyRunEvent
+from dagwright.client.events import AnyRunEvent, FeedbackRequested
+from dagwright.client.feedback_request import FeedbackRequest
 from dagwright.client.options import AskOptions, StartOptions
 from dagwright.client.plan_starts import PlanSource
 from dagwright.client.results import NodeResult
@@ -109,7 +111,6 @@ class SyncRun:
     document = _of_run(Run.document)
     url = _of_run(Run.url)
     node = _of_run(Run.node)
-    requests = _of_run(Run.requests)
     feedback = _of_run(Run.feedback)
     cancel = _of_run(Run.cancel)
     pause = _of_run(Run.pause)
@@ -128,7 +129,15 @@ class SyncRun:
 
     def events(self, *, after: str | None = None, text: bool = False) -> Iterator[AnyRunEvent]:
         """Yield the events of the run until it has ended, as `Run.events`."""
-        return _iterate(self.loop, self.run.events(after=after, text=text))
+        for event in _iterate(self.loop, self.run.events(after=after, text=text)):
+            if isinstance(event, FeedbackRequested):
+                yield replace(event, request=replace(event.request, run=None))
+            else:
+                yield event
+
+    def requests(self) -> list[FeedbackRequest]:
+        """Return the open requests, as `Run.requests`; `feedback(request.id, ...)` answers one."""
+        return [replace(request, run=None) for request in self.loop.run(self.run.requests())]
 
     def nodes(self) -> Iterator[NodeResult]:
         """Yield the nodes and items as they are now, as `Run.nodes`."""
@@ -151,7 +160,7 @@ class SyncSession:
         """Start a request as the next turn of the session, as `Client.ask`."""
         return SyncRun(self.loop, self.loop.run(self.session.ask(text, run_id=run_id, **options)))
 
-    def run(
+    def start(
         self,
         plan: PlanSource,
         *,
@@ -160,7 +169,7 @@ class SyncSession:
         **options: Unpack[StartOptions],
     ) -> SyncRun:
         """Start a plan as the next turn of the session, as `Client.start`."""
-        return SyncRun(self.loop, self.loop.run(self.session.run(plan, inputs=inputs, run_id=run_id, **options)))
+        return SyncRun(self.loop, self.loop.run(self.session.start(plan, inputs=inputs, run_id=run_id, **options)))
 
     def state(self) -> SessionState:
         """Return the session as it is now."""
@@ -253,8 +262,12 @@ class SyncClient:
     start = _run_of_client(Client.start)
     ask = _run_of_client(Client.ask)
     list_runs = _of_client(Client.list_runs)
-    inbox = _of_client(Client.inbox)
+    _inbox = _of_client(Client.inbox)
     list_sessions = _of_client(Client.list_sessions)
+
+    @functools.wraps(Client.inbox)
+    def inbox(self, **filters: Any) -> list[FeedbackRequest]:
+        return [replace(request, run=None) for request in self._inbox(**filters)]
 
     def get_run(self, run_id: str) -> SyncRun:
         """Return the handle of a run; its methods raise `RunNotFound` if there is no such run."""

@@ -120,6 +120,8 @@ def _listed(needs: Any) -> Sequence[NodeHandle[Any] | str]:
 
 
 def _with_delays(retry: Mapping[str, Any]) -> dict[str, object]:
+    if not isinstance(retry, Mapping):
+        raise TypeError(f"retry={retry!r:.60}: expected an object, such as retry={{'max_attempts': 3}}")
     return {
         name: format_duration(each) if name in _DELAYS and isinstance(each, timedelta | int | float | str) else each
         for name, each in retry.items()

@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
@@ -200,7 +201,23 @@ class Plan:
             return NotImplemented
         return self._dialect == other._dialect and _text(self._document) == _text(other._document)
 
-    __hash__ = object.__hash__
+    __hash__ = None  # type: ignore[assignment] # a plan can be changed
+
+    def __contains__(self, node_id: object) -> bool:
+        """Return whether the plan has a node with this ID."""
+        return node_id in self._handles
+
+    def __iter__(self) -> Iterator[NodeHandle[Any]]:
+        """Iterate over the nodes, in their order."""
+        return iter(self._handles.values())
+
+    def __len__(self) -> int:
+        """Return the number of nodes."""
+        return len(self._handles)
+
+    def __bool__(self) -> bool:
+        """Return true, also for a plan without nodes."""
+        return True
 
     def __repr__(self) -> str:
         title = f" {self.title!r:.60}" if self.title else ""
@@ -494,7 +511,7 @@ class Plan:
         if isinstance(target, Plan):
             return self._work_of_plan(target)
         if isinstance(target, Path):
-            return Work("plan", str(target), target.stem)
+            return replace(self._work_of_plan(Plan.load(target)), name=target.stem)
         spec = _spec(target)
         self._take_tool(spec)
         return Work("tool", spec.name, spec.name, spec.declaration)

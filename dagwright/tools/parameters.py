@@ -14,7 +14,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import (
-    PydanticInvalidForJsonSchema,
     PydanticSchemaGenerationError,
     PydanticUndefinedAnnotation,
     PydanticUserError,
@@ -30,7 +29,6 @@ _VALIDATOR = "function-"
 """In pydantic's core schema, a validator in Python code, which may convert anything."""
 _CACHED = 512
 """Signatures whose parameters are shared: a process loads the same tools again and again, and has about 100."""
-_UNUSABLE = (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +153,11 @@ def output_schema_of(function: Callable[..., Any]) -> Mapping[str, Any] | None:
     try:
         hint = typing.get_type_hints(scope, inner.__globals__, _closure(inner), include_extras=True)["return"]
         schema = _of_output(_Hint(hint, repr(hint)))
-    except (NameError, TypeError, PydanticUserError, *_UNUSABLE):
+    except PydanticUserError as error:
+        if error.code == "typed-dict-version":
+            raise TypeError(f"the type of the result: {_first_line(error)}") from error
+        return None
+    except (NameError, TypeError, PydanticSchemaGenerationError):
         return None
     return copy.deepcopy(schema) or None
 
@@ -277,10 +279,13 @@ def _adapter(name: str, hint: Any) -> TypeAdapter[Any]:
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(hint)
         adapter.json_schema()
-    except _UNUSABLE as error:
-        first_line = str(error).partition("\n")[0]
-        raise TypeError(f"parameter {name!r} cannot be filled from JSON: {first_line}") from error
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        raise TypeError(f"parameter {name!r} cannot be filled from JSON: {_first_line(error)}") from error
     return adapter
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 class _Untitled(GenerateJsonSchema):

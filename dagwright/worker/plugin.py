@@ -107,6 +107,8 @@ class DagwrightPlugin(SimplePlugin):
         """Add what serves plans to the configuration of a worker; one that has it already stays as it is."""
         given = config.get("workflows") or ()
         if any(each in given for each in WORKFLOWS):
+            if (self._tools or self._agents) and config["task_queue"] not in self._served:
+                raise PluginConflict("the worker serves plans already: give one DagwrightPlugin all tools and agents")
             return config
         queue = config["task_queue"]
         client = config["client"] = _with_converter(config["client"])
@@ -134,16 +136,18 @@ class DagwrightPlugin(SimplePlugin):
         if served is None:
             await next(worker)
             return
-        async with AsyncExitStack() as stack:
-            try:
-                await stack.enter_async_context(_around(worker, served))
-            except BaseException:
-                # Leaving `async with Worker(...)` waits for the end of a worker that has never started, as it does not
-                # for one that the server refuses (`Worker._run` in the SDK).
-                worker._shutdown_complete_event.set()
-                raise
-            await next(worker)
-        self._serves_own_queue = False
+        try:
+            async with AsyncExitStack() as stack:
+                try:
+                    await stack.enter_async_context(_around(worker, served))
+                except BaseException:
+                    # Leaving `async with Worker(...)` waits for the end of a worker that has never started, as it does
+                    # not for one that the server refuses (`Worker._run` in the SDK).
+                    worker._shutdown_complete_event.set()
+                    raise
+                await next(worker)
+        finally:
+            self._serves_own_queue = False
 
     def _load(self, task_queue: str) -> Toolset:
         given = read_given(self._tools, self._agents, task_queue=task_queue)

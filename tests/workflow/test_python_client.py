@@ -173,7 +173,7 @@ async def test_requests_in_natural_language_are_turns_of_a_session(
             session = shop.session(f"session-{uuid4()}")
             asked = await session.ask("How many lamps are left?")
             assert (await asked.result()).output == "There are 4."
-            counted = await session.run(LAMPS)
+            counted = await session.start(LAMPS)
             assert (await counted.result()).output == 4
             assert [turn.run_id for turn in await session.turns()] == [asked.id, counted.id]
 

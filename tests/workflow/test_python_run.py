@@ -355,7 +355,7 @@ async def test_session_has_turns_that_a_model_plans(scripted: Scripted, bench: B
         assert (await first.result()).output == "It rains."
         second = await session.ask("And tomorrow?")
         assert (await second.result()).output == "It will be dry."
-        third = await session.run(plan(call("c", "plus", left=1, right=2)))
+        third = await session.start(plan(call("c", "plus", left=1, right=2)))
         await third.result()
         assert "It rains." in str(model.calls[2].messages)
 

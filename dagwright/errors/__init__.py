@@ -1,0 +1,57 @@
+"""The errors of the Python API; `DagwrightError` is the base of all of them."""
+
+from dagwright.client.client import ClientClosed, OtherEventLoop
+from dagwright.client.events import CursorInvalid
+from dagwright.client.feedback import FeedbackRejected
+from dagwright.client.forks import ForkRefused
+from dagwright.client.options import OptionInvalid
+from dagwright.client.results import RunCancelled, RunEnded, RunFailed, ValueNotLoaded
+from dagwright.client.runs import RunIdInUse
+from dagwright.client.sessions import SessionNotFound, TurnNotTaken
+from dagwright.client.starts import IdInvalid
+from dagwright.core.errors import DagwrightError
+from dagwright.core.extras import MissingExtra
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.history.explaining import NodeUnknown
+from dagwright.history.run_reader import RunClosed, RunNotFound
+from dagwright.planner.goals import GoalRefused
+from dagwright.server.errors import NoServer
+from dagwright.settings import SettingsError
+from dagwright.store.errors import StoreError
+from dagwright.tools.errors import GiveUp, RetryLater, ToolError, ToolsUnreadable
+from dagwright.worker.plugin import PluginConflict
+from dagwright.workflows.child import ChildRunFailed
+
+__all__ = [
+    "ChildRunFailed",
+    "ClientClosed",
+    "CursorInvalid",
+    "DagwrightError",
+    "FeedbackRejected",
+    "ForkRefused",
+    "GiveUp",
+    "GoalRefused",
+    "IdInvalid",
+    "MissingExtra",
+    "NoServer",
+    "NodeUnknown",
+    "OptionInvalid",
+    "OtherEventLoop",
+    "PlanInvalid",
+    "PluginConflict",
+    "Problem",
+    "RetryLater",
+    "RunCancelled",
+    "RunClosed",
+    "RunEnded",
+    "RunFailed",
+    "RunIdInUse",
+    "RunNotFound",
+    "SessionNotFound",
+    "SettingsError",
+    "StoreError",
+    "ToolError",
+    "ToolsUnreadable",
+    "TurnNotTaken",
+    "ValueNotLoaded",
+]
