@@ -107,8 +107,6 @@ class DagwrightPlugin(SimplePlugin):
         """Add what serves plans to the configuration of a worker; one that has it already stays as it is."""
         given = config.get("workflows") or ()
         if any(each in given for each in WORKFLOWS):
-            if (self._tools or self._agents) and config["task_queue"] not in self._served:
-                raise PluginConflict("the worker serves plans already: give one DagwrightPlugin all tools and agents")
             return config
         queue = config["task_queue"]
         client = config["client"] = _with_converter(config["client"])

@@ -114,7 +114,7 @@ def test_inputs_outputs_texts_and_secrets() -> None:
     assert plan.check() == []
 
 
-def test_people_agents_and_sub_plans() -> None:
+def test_people_agents_and_sub_plans(tmp_path: Path) -> None:
     inner = Plan("Inner")
     inner.output = inner.add(stock, item=inner.input("item"))
     plan = Plan()
@@ -122,7 +122,9 @@ def test_people_agents_and_sub_plans() -> None:
     sub = plan.add(inner, item=which)
     agent = plan.add_agent(f"Describe {sub}", prompt="Write well.", tools=[articles, "calculator"], max_turns=3)
     plan.add_agent("Check it", agent="critic", needs=[agent])
-    plan.add(Path("other.yaml"))
+    file = tmp_path / "other.yaml"
+    file.write_text(inner.to_yaml(), encoding="utf-8")
+    plan.add(file, item="desk")
     assert [{key: node[key] for key in node.keys() - {"arguments"}} for node in nodes(plan)] == [
         {
             "id": "which",
@@ -135,7 +137,7 @@ def test_people_agents_and_sub_plans() -> None:
             "objective": "Describe {{Inner.result}}",
         },
         {"id": "critic", "agent": "critic", "objective": "Check it", "depends_on": ["agent"]},
-        {"id": "other", "plan": "other.yaml"},
+        {"id": "other", "plan": inner.to_dict()},
     ]
     assert [spec.name for spec in plan.tools] == ["stock", "articles"]
 
