@@ -227,7 +227,8 @@ class Client:
 
     def get_run(self, run_id: str) -> Run:
         """Return the handle of a run; its methods raise `RunNotFound` if there is no such run."""
-        return Run(self.services, run_id, tools=self._tools)
+        _ = self.services
+        return Run(lambda: self.services, run_id, tools=self._tools)
 
     async def list_runs(
         self,

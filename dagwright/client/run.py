@@ -1,6 +1,6 @@
 """The public handle of a run."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
@@ -56,15 +56,21 @@ class Run:
     Every method raises `RunNotFound` if there is no such run, and the SDK's `RPCError` if the server does not respond.
 
     Args:
-        services: of the connection.
+        find_services: returns those of the connection; raises if the client is closed, or of another event loop.
         run_id: ID of the run.
         tools: of the client; they can be named by nodes that are added to the run and by forks.
     """
 
-    def __init__(self, services: Services, run_id: str, *, tools: ToolsetSource | None = None) -> None:
-        self._services = services
+    def __init__(
+        self, find_services: Callable[[], Services], run_id: str, *, tools: ToolsetSource | None = None
+    ) -> None:
+        self._find_services = find_services
         self._id = run_id
         self._tools = tools
+
+    @property
+    def _services(self) -> Services:
+        return self._find_services()
 
     @property
     def id(self) -> str:
@@ -277,7 +283,7 @@ class Run:
         draft = await self._draft(_fork_of(plan, inputs, rerun), tools)
         forks = Forks(services.runs.feed, services.store)
         started = await start_fork(draft, runs=services.runs, forks=forks, tools=await tools.references())
-        return Run(services, started.workflow_id, tools=self._tools)
+        return Run(self._find_services, started.workflow_id, tools=self._tools)
 
     async def preview_fork(
         self,

@@ -233,7 +233,9 @@ class SyncClient:
         self.close()
 
     def close(self) -> None:
-        """Close the client and its event loop."""
+        """Close the client and its event loop; closing it twice is allowed."""
+        if self.loop.is_closed:
+            return
         try:
             self.loop.run(self.client.close())
         finally:

@@ -57,6 +57,11 @@ class LoopThread:
             ended.wait()
             raise
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the loop was stopped."""
+        return self._loop is None
+
     def call(self, function: Callable[[], Result]) -> Result:
         """Call a function on the event loop and return its result; errors as in `run`."""
 

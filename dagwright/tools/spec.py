@@ -153,6 +153,8 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
         shown = name or str(getattr(decorated, "__name__", ""))
         if not inspect.isfunction(decorated):
             raise TypeError(f"@tool takes a function, not {type(decorated).__name__}")
+        if inspect.isgeneratorfunction(decorated) or inspect.isasyncgenfunction(decorated):
+            raise TypeError(f"Tool {shown!r}: a tool returns its result; a generator has none, return a list instead")
         documentation = documentation_of(decorated)
         try:
             parameters = parameters_of(decorated, documentation)

@@ -71,7 +71,7 @@ class PythonRuns:
         """Return a handle of a client that shares nothing with the others but the server and the store."""
         services = services_of(self.runs, self._folder)
         run_id = started if isinstance(started, str) else started.id
-        return Run(services, run_id, tools=BenchTools(self._bench, services))
+        return Run(lambda: services, run_id, tools=BenchTools(self._bench, services))
 
 
 class TurnClient:
@@ -94,7 +94,7 @@ class TurnClient:
 
     async def _start(self, turn: SessionTurn) -> Run:
         started, _ = await start_turn(turn, self.services.runs, self.services.sessions, busy=lambda _: None)
-        return Run(self.services, started.workflow_id, tools=self._tools)
+        return Run(lambda: self.services, started.workflow_id, tools=self._tools)
 
 
 def _start_of(plan: Any, tools: Mapping[str, ToolDeclaration]) -> StartRequest:

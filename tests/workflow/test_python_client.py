@@ -204,8 +204,15 @@ async def test_misuse_fails_where_it_happens(shop: Client, client: temporalio.cl
         await shop.get_run("no-such-run").result()
     with pytest.raises(OtherEventLoop, match="another event loop"):
         await asyncio.to_thread(asyncio.run, shop.list_runs())
+    with pytest.raises(OtherEventLoop, match="another event loop"):
+        await asyncio.to_thread(asyncio.run, shop.get_run("a").status())
     closed = await Client.from_temporal(client, settings=settings_in(tmp_path))
+    left = closed.get_run("a")
     await closed.close()
+    with pytest.raises(ClientClosed, match="the client is closed"):
+        await left.result()
+    with pytest.raises(TypeError, match="start\\(\\) got an unexpected argument 'timout'; did you mean 'timeout'"):
+        await shop.start(LAMPS, **{"timout": "2h"})
     for use in (lambda: closed.get_run("a"), lambda: Worker(closed)):
         with pytest.raises(ClientClosed, match="the client is closed"):
             use()

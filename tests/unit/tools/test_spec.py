@@ -1,6 +1,9 @@
 """`@tool` and `declare_activity`: schemas, conversion of arguments, and arguments checked before a run."""
 
 import dataclasses
+import sys
+import typing
+from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -185,12 +188,21 @@ def test_wrong_declarations_are_refused(options: dict[str, Any], problem: str) -
         tool(**options)(plain)
 
 
+class _Row(typing.TypedDict):
+    a: int
+
+
 def test_parameters_that_json_cannot_fill_are_refused() -> None:
     def positional(a: int, /) -> None: ...
 
     def star(*a: int) -> None: ...
 
     def opaque(a: pytest.MonkeyPatch) -> None: ...
+
+    def rows(a: int) -> Iterator[int]:
+        yield a
+
+    def old_dict(a: _Row) -> None: ...
 
     def unknown(a: "NoSuchType") -> None: ...  # type: ignore[name-defined] # noqa: F821 - the point of the test
 
@@ -199,6 +211,8 @@ def test_parameters_that_json_cannot_fill_are_refused() -> None:
         (star, "parameter 'a' has no keyword"),
         (opaque, "parameter 'a' cannot be filled from JSON"),
         (unknown, "'NoSuchType' is not known"),
+        (rows, "a generator has none"),
+        *([(old_dict, "typing_extensions.TypedDict")] if sys.version_info < (3, 12) else []),
     ):
         with pytest.raises(TypeError, match=problem):
             tool(function)
