@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -212,7 +213,7 @@ async def test_misuse_fails_where_it_happens(shop: Client, client: temporalio.cl
     with pytest.raises(ClientClosed, match="the client is closed"):
         await left.result()
     with pytest.raises(TypeError, match="start\\(\\) got an unexpected argument 'timout'; did you mean 'timeout'"):
-        await shop.start(LAMPS, **{"timout": "2h"})
+        await cast("Any", shop).start(LAMPS, timout="2h")
     for use in (lambda: closed.get_run("a"), lambda: Worker(closed)):
         with pytest.raises(ClientClosed, match="the client is closed"):
             use()

@@ -3,7 +3,7 @@
 import dataclasses
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -206,14 +206,16 @@ def test_parameters_that_json_cannot_fill_are_refused() -> None:
 
     def unknown(a: "NoSuchType") -> None: ...  # type: ignore[name-defined] # noqa: F821 - the point of the test
 
-    for function, problem in (
+    refused: list[tuple[Callable[..., Any], str]] = [
         (positional, "parameter 'a' has no keyword"),
         (star, "parameter 'a' has no keyword"),
         (opaque, "parameter 'a' cannot be filled from JSON"),
         (unknown, "'NoSuchType' is not known"),
         (rows, "a generator has none"),
-        *([(old_dict, "typing_extensions.TypedDict")] if sys.version_info < (3, 12) else []),
-    ):
+    ]
+    if sys.version_info < (3, 12):
+        refused.append((old_dict, "typing_extensions.TypedDict"))
+    for function, problem in refused:
         with pytest.raises(TypeError, match=problem):
             tool(function)
 
