@@ -3,7 +3,7 @@
 What only the whole plan shows (unknown nodes in texts, cycles, tools) is left to `Plan.check`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from dagwright.core.expressions.references import holds_reference, listed, suggestion, walk_texts
@@ -22,6 +22,8 @@ from dagwright.plans.node_values import ValuePath
 Uses = Mapping[ValuePath, HandleUse]
 """Path in a node -> the handle that stands there."""
 _OPTION_NAMES = frozenset(NodeOptions.__annotations__)
+_NO_NEEDS = ()
+"""Default of `needs`; Python has one empty tuple."""
 _LIST_OR_NULL = frozenset({"array", "null"})
 
 
@@ -53,7 +55,7 @@ def problems_of_call(tool: ToolDeclaration, node: Node, uses: Uses) -> Iterator[
     schema = SchemaOfTool(tool.input_schema)
     for path, message, near in schema.problems_of(node.arguments, _holes(node.arguments)):
         at = pointer("arguments", *path)
-        hint = near or _hint_of_option(tool, path) or _hint_of_shared_name(tool, node)
+        hint = near or _hint_of_option(tool, path)
         yield Problem("invalid_arguments", f"{tool.name}: {message}", at, node.id, hint)
     for path, use in uses.items():
         if path[0] == "arguments" and len(path) > 1:
@@ -91,11 +93,15 @@ def _hint_of_option(tool: ToolDeclaration, path: ValuePath) -> str | None:
     return suggestion(name, _OPTION_NAMES) if isinstance(name, str) and name not in known else None
 
 
-def _hint_of_shared_name(tool: ToolDeclaration, node: Node) -> str | None:
-    """Return the hint for an argument whose name is also that of an option of `Plan.add`."""
-    required: Sequence[str] = (tool.input_schema or {}).get("required", ())
-    taken = [name for name in required if name in _OPTION_NAMES and name not in node.arguments]
-    return f"{taken[0]!r} is an option of the node too: give it in arguments={{{taken[0]!r}: ...}}" if taken else None
+def shared_name(tool: ToolDeclaration | None, options: Mapping[str, object], arguments: Collection[str]) -> str | None:
+    """Return the name of a given option of `Plan.add` that is also a parameter of the tool, and may be meant for it.
+
+    Args:
+        arguments: names of arguments that are given as such.
+    """
+    known: Mapping[str, Any] = {} if tool is None else (tool.input_schema or {}).get("properties", {})
+    given = [name for name, value in options.items() if value is not None and value is not _NO_NEEDS]
+    return next((name for name in given if name in known and name not in arguments), None)
 
 
 def problems_of_inputs(declared: Mapping[str, Any], node: Node, *, is_read: Mapping[str, bool]) -> Iterator[Problem]:

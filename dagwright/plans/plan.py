@@ -18,7 +18,7 @@ from dagwright.core.model.plan import Plan as PlanModel
 from dagwright.core.validation.validation import inspect_document
 from dagwright.dialects import TEXT_DIALECTS, detect_dialect, to_document
 from dagwright.dialects.reading import inline_files, read_plan_file, read_text
-from dagwright.plans.call_checks import problems_of_inputs
+from dagwright.plans.call_checks import problems_of_inputs, shared_name
 from dagwright.plans.checking import Tools, problems_of_plan
 from dagwright.plans.drawing import Drawing, draw_plan
 from dagwright.plans.handles import Handle, NodeHandle, ValueSchema
@@ -410,7 +410,12 @@ class Plan:
             join=join, retry=retry, timeout=timeout, heartbeat=heartbeat, on_error=on_error, approval=approval,
             priority=priority, effects=effects, cache=cache, metadata=metadata,
         )  # fmt: skip
-        return self._add(self._work_of(target), {**(arguments or {}), **more_arguments}, options)
+        work, given = self._work_of(target), {**(arguments or {}), **more_arguments}
+        if (name := shared_name(work.declaration, options, given)) is not None:
+            message = f"{name!r} is an option of the node and an argument of {work.value!r}"
+            hint = f"give the argument in arguments={{{name!r}: ...}}; plan.step(tool, {name}=...) sets the option"
+            raise PlanInvalid([Problem("unknown_argument", message, pointer("nodes"), hint=hint)])
+        return self._add(work, given, options)
 
     @overload
     def step(

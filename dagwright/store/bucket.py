@@ -297,6 +297,7 @@ class BucketStore:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         def told() -> T:
+            require_extra("s3")
             from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 -- as boto3 above
 
             try:

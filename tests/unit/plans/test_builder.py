@@ -267,9 +267,9 @@ REFUSED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
     (
         lambda plan: plan.add(fetch, url="x", timeout=3),
         (
-            "/nodes/2/arguments",
-            'fetch: "timeout" is a required property',
-            "'timeout' is an option of the node too: give it in arguments={'timeout': ...}",
+            "/nodes",
+            "'timeout' is an option of the node and an argument of 'fetch'",
+            "give the argument in arguments={'timeout': ...}; plan.step(tool, timeout=...) sets the option",
         ),
     ),
     (
