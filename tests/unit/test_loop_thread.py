@@ -53,6 +53,11 @@ def test_interrupt_waits_for_the_end_of_the_coroutine() -> None:
             await asyncio.sleep(0)
             ends.append("cleaned up")
 
-    with LoopThread() as loop, pytest.raises(KeyboardInterrupt):
-        loop.run(long())
+    # Processes in the background ignore the signal by default.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with LoopThread() as loop, pytest.raises(KeyboardInterrupt):
+            loop.run(long())
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert ends == ["cleaned up"]
