@@ -15,8 +15,15 @@ from temporalio.client import Client as TemporalClient
 from dagwright.client.ask_starts import AskStart, prepare_ask
 from dagwright.client.client_tools import ClientTools
 from dagwright.client.feedback_request import FeedbackRequest, request_of_inbox
-from dagwright.client.options import AskOptions, Duration, OptionInvalid, StartOptions, duration_s
-from dagwright.client.plan_starts import PlanSource, PlanStart, prepare_start, read_plan, read_plan_to_repair
+from dagwright.client.options import AskOptions, OptionInvalid, StartOptions, duration_s
+from dagwright.client.plan_starts import (
+    PlanSource,
+    PlanStart,
+    plan_tools,
+    prepare_start,
+    read_plan,
+    read_plan_to_repair,
+)
 from dagwright.client.requests import SessionTurn, start_turn
 from dagwright.client.run import Run
 from dagwright.client.run_lists import RunFilter, RunSummary
@@ -33,6 +40,7 @@ from dagwright.protocol.sessions import Session as StoredSession
 from dagwright.protocol.sessions import Turn, session_name
 from dagwright.server import LocalServer, connection_of, open_connection, separate_client
 from dagwright.settings import Settings, load_settings
+from dagwright.tools.spec import Duration
 from dagwright.toolset.given_tools import ToolSource
 from dagwright.toolset.toolset import Toolset
 
@@ -98,8 +106,8 @@ class Client:
                 )
                 if keep_server and connection.server.pid is not None:
                     await asyncio.to_thread(LocalServer(known).keep)
-                return cls(create_services(connection, known), stack.pop_all())
-            raise AssertionError
+                client = cls(create_services(connection, known), stack.pop_all())
+            return client
 
         return Connecting(open_client)
 
@@ -183,7 +191,7 @@ class Client:
         read = read_plan_to_repair if options.get("repair") else read_plan
         written = await asyncio.to_thread(read, plan)
         request = PlanStart(written, inputs or {}, options)
-        toolset = await self._tools.toolset([*tools, *tools_of(plan)])
+        toolset = await self._tools.toolset([*tools, *plan_tools(plan)])
         prepare = partial(self._prepared, request, toolset)
         if (name := options.get("session")) is not None:
             title = f"(the plan {written.title})" if written.title else ""
@@ -369,12 +377,6 @@ class Connecting:
 
 
 _MISSING_TOOLS = ("unknown_tool", "unknown_agent")
-
-
-def tools_of(plan: PlanSource) -> Sequence[ToolSource]:
-    """Return the tools that a plan built in Python was given."""
-    found = getattr(plan, "tools", ())
-    return list(found.values()) if isinstance(found, Mapping) else list(found)
 
 
 def _wait(_: Turn) -> None:

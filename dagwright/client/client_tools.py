@@ -13,7 +13,7 @@ from dagwright.server.store_notes import check_store
 from dagwright.tools import ToolsUnreadable
 from dagwright.toolset.file_protection import record_protected
 from dagwright.toolset.given_tools import ToolSource, read_given
-from dagwright.toolset.tool_directory import names_unknown_tools, published_tools
+from dagwright.toolset.tool_directory import names_unknown_tools, published_tools, told_tools
 from dagwright.toolset.toolset import Toolset, load_toolset, merged_toolset
 
 Prepared = TypeVar("Prepared")
@@ -78,7 +78,7 @@ class ClientTools:
         Raises:
             PlanInvalid: the plan is invalid.
         """
-        tools = await self._with_published(toolset, plan, context=context)
+        tools = await self._with_published(toolset)
         try:
             return await asyncio.to_thread(compile_with, tools)
         except PlanInvalid as invalid:
@@ -93,23 +93,15 @@ class ClientTools:
                 raise
         return await asyncio.to_thread(compile_with, {**tools, **found})
 
-    async def _with_published(self, toolset: Toolset, plan: Any, *, context: Mapping[str, Any]) -> Tools:
+    async def _with_published(self, toolset: Toolset) -> Tools:
         """Return the declarations of a toolset; of passed tools, those that a worker has published on its queue.
 
         A worker may serve a function on another queue than that of its module, such as a `DagwrightPlugin`.
         """
         tools = toolset.declarations()
         passed = [spec.name for spec in toolset.own if spec.function is not None and not self._is_served(spec.name)]
-        if not passed:
-            return tools
-        known = {name: tool for name, tool in tools.items() if name not in passed}
-        task_queue = self._services.settings.task_queue
-        try:
-            found = await published_tools(plan, known, self._services.store, task_queue=task_queue, context=context)
-        except PlanInvalid:
-            return tools
-        same = {name: tool for name, tool in found.items() if name in passed and tool.version == tools[name].version}
-        return {**tools, **same}
+        found = await told_tools(self._services.store, passed, task_queue=self._services.settings.task_queue)
+        return {**tools, **{name: tool for name, tool in found.items() if tool.version == tools[name].version}}
 
     def _is_served(self, name: str) -> bool:
         return any(served.own.get(name) is not None for served in self._served)

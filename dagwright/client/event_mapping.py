@@ -21,7 +21,7 @@ from dagwright.client.events import (
     RunStatusEvent,
 )
 from dagwright.client.feedback_request import Answerable, request_of
-from dagwright.core.model.errors import Problem
+from dagwright.core.model.errors import problem_from_error
 from dagwright.core.model.requests import BUDGET_TASK, Closing, Request
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.times import cut_to_ms, time_of
@@ -199,7 +199,6 @@ class EventMapper:
 
     def _end(self, view: RunView) -> AnyRunEvent:
         status = RunStatus(view.status)
-        error = view.unfilled_document()["error"]
         kind = "completed" if status is RunStatus.COMPLETED_WITH_FAILURES else status.value
         return RunStatusEvent(
             type=cast("RunEventType", f"run.{kind}"),
@@ -207,7 +206,7 @@ class EventMapper:
             at=None if view.ended_at is None else time_of(view.ended_at),
             status=status,
             title=view.title,
-            error=None if error is None else Problem(error["code"], error["message"], node=error.get("node")),
+            error=problem_from_error(view.unfilled_document()["error"]),
         )
 
     # Nodes.
@@ -342,6 +341,4 @@ def _passing(event: NodeEvent) -> _Timed:
 
 
 def _has_begun(state: TaskState, facts: TaskFacts) -> bool:
-    if facts.status is NodeStatus.RUNNING or state.attempts:
-        return True
-    return facts.started_at is not None
+    return facts.status is NodeStatus.RUNNING or state.attempts > 0 or facts.started_at is not None

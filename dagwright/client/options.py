@@ -17,9 +17,8 @@ from dagwright.features.budgets.budget import budget_of_options, options_to_json
 from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
 from dagwright.planning.rounds.rounds import Synthesis
 from dagwright.protocol.run_labels import checked_tags
+from dagwright.tools.spec import Duration
 
-Duration = timedelta | float | str
-"""A timedelta, seconds, or a text such as `30s` or `2h`."""
 ModelOption = str | Mapping[str, Any]
 """Name of a model, or an object with `model`, `temperature`, `max_tokens`, `top_p`, `seed`, `reasoning_effort`."""
 PolicyOption = Mapping[str, Any] | str | Path

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from dagwright.client.options import StartOptions, model_config, run_options
 from dagwright.client.starts import StartRequest
@@ -16,6 +16,7 @@ from dagwright.dialects.json_reader import json_problems
 from dagwright.dialects.reading import inline_files, read_plan_file, read_text, read_text_file
 from dagwright.dialects.written_values import CUT_OFF, Mend, folded
 from dagwright.features.feedback.plan_text import changes_of
+from dagwright.plans.plan import Plan
 from dagwright.plans.preparation import (
     check_plan,
     check_written_plan,
@@ -25,27 +26,18 @@ from dagwright.plans.preparation import (
     unused_inputs,
 )
 from dagwright.protocol.sessions import Session
+from dagwright.tools.spec import ToolSpec
 
 _FILE_SUFFIXES = (".yaml", ".yml", ".json", ".txt", ".plan")
 
 
-@runtime_checkable
-class PlanObject(Protocol):
-    """A plan that was built or loaded in Python."""
-
-    @property
-    def document(self) -> Any:
-        """The plan as a JSON value: an object, or what its dialect has instead."""
-        ...
-
-    @property
-    def dialect(self) -> str:
-        """Name of the dialect of the document."""
-        ...
-
-
-PlanSource = PlanObject | Mapping[str, Any] | str | Path
+PlanSource = Plan | Mapping[str, Any] | str | Path
 """A `Plan`, a JSON object, the text of a plan, or a file: a path, or a text that ends as `_FILE_SUFFIXES`."""
+
+
+def plan_tools(plan: PlanSource) -> Sequence[ToolSpec]:
+    """Return the tools that a plan built in Python was given."""
+    return plan.tools if isinstance(plan, Plan) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +83,7 @@ def read_plan(plan: PlanSource) -> WrittenPlan:
         return WrittenPlan(inline_files(read_plan_file(file), base=file.parent), file.name)
     if isinstance(plan, str):
         return WrittenPlan(read_text(plan, name="the plan"))
-    if isinstance(plan, PlanObject):
+    if isinstance(plan, Plan):
         return WrittenPlan(plan.document, dialect=plan.dialect)
     message = f"a plan is a Plan, an object, a text or a file, not {type(plan).__name__}"
     raise PlanInvalid([Problem("invalid_field", message)])

@@ -18,7 +18,7 @@ from typing import Any
 
 from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.references import suggestion
-from dagwright.core.model.errors import NodeError, Note, Problem
+from dagwright.core.model.errors import NodeError, Note, Problem, problem_from_error
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.times import time_of
 from dagwright.core.model.usage import NONE, Usage, usage_from_json
@@ -236,7 +236,7 @@ async def read_result(view: RunView, store: PayloadStore, *, max_bytes: int | No
     notes = [note_of(each) for each in parts["notes"]]
     lost = {note.node: note.message for note in notes if note.code in _LOST}
     nodes = {name: _without_lost(node, lost.get(name)) for name, node in nodes.items()}
-    error = _problem_of(parts["error"])
+    error = problem_from_error(parts["error"])
     return RunResult(
         run_id=view.workflow_id,
         status=RunStatus(view.status),
@@ -361,10 +361,6 @@ def _problems_of(nodes: Mapping[str, NodeResult], error: Problem | None) -> tupl
         if node.status is NodeStatus.FAILED and node.error is not None
     )
     return failed or (() if error is None else (error,))
-
-
-def _problem_of(error: Mapping[str, Any] | None) -> Problem | None:
-    return None if error is None else Problem(error["code"], error["message"], node=error.get("node"))
 
 
 def _error_of(error: Mapping[str, Any]) -> NodeError:

@@ -6,7 +6,7 @@ from typing import Any
 
 from dagwright.client.forks import Draft
 from dagwright.client.results import note_of
-from dagwright.core.model.errors import Note, Problem
+from dagwright.core.model.errors import Note, Problem, problem_from_error
 from dagwright.core.model.states import RunStatus
 from dagwright.features.explain.reasons import Reason
 from dagwright.history.explaining import Explanation as FoundExplanation
@@ -40,7 +40,6 @@ class Explanation:
 def explanation_of(found: FoundExplanation) -> Explanation:
     """Return the public form of an explanation."""
     document = found.to_json()
-    error = document["error"]
     return Explanation(
         run_id=document["workflow_id"],
         status=RunStatus(document["status"]),
@@ -48,7 +47,7 @@ def explanation_of(found: FoundExplanation) -> Explanation:
         message=document["message"],
         reasons=tuple(found.chain.reasons),
         left_out=found.chain.left_out,
-        error=None if error is None else Problem(error["code"], error["message"], node=error.get("node")),
+        error=problem_from_error(document["error"]),
         notes=tuple(note_of(note) for note in found.notes),
     )
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
-from dagwright.client.client import Client, tools_of
+from dagwright.client.client import Client
 from dagwright.client.options import StartOptions
-from dagwright.client.plan_starts import PlanSource
+from dagwright.client.plan_starts import PlanSource, plan_tools
 from dagwright.client.results import RunResult
 from dagwright.logging import configure_default_logging
 from dagwright.process.loop_thread import LoopThread
@@ -51,7 +51,7 @@ def run(  # noqa: PLR0913 - each is one part of a run, by keyword
     known = settings or load_settings()
     # The result says what failed.
     configure_default_logging(known, level="error")
-    served = [*tools, *tools_of(plan)]
+    served = [*tools, *plan_tools(plan)]
 
     async def run_to_end() -> RunResult:
         async with Client.connect(settings=known) as client, Worker(client, served, agents):

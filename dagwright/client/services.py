@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from dagwright.client.forks import Forks
 from dagwright.client.runs import Runs, open_runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
@@ -24,7 +23,6 @@ class Services:
     store: PayloadStore
     runs: Runs
     steering: Steering
-    forks: Forks
     sessions: Sessions
 
 
@@ -38,6 +36,5 @@ def create_services(connection: Connection, settings: Settings) -> Services:
         store=store,
         runs=runs,
         steering=Steering(connection),
-        forks=Forks(runs.feed, store),
         sessions=Sessions(connection, runs, task_queue=settings.task_queue),
     )

@@ -5,6 +5,7 @@ Nothing is evaluated here: an operator returns a new object that holds text.
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -20,14 +21,14 @@ _RESERVED_NAMES = frozenset(
 """Words that CEL or a condition reads as something else than the ID of a node."""
 
 
-class Operand:
+class Operand(ABC):
     """A value of a condition: the result of a node, an input, or something computed from them."""
 
     __slots__ = ()
 
+    @abstractmethod
     def cel(self) -> str:
-        """Return the text of the value in CEL; compound expressions stand in parentheses."""
-        raise NotImplementedError
+        """Return the text of the value in CEL; compound expressions are in parentheses."""
 
     def __lt__(self, other: object) -> "Condition":
         """Compare when the plan runs."""

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from dagwright.core.model.plan import Human
 from dagwright.plans.handles import Handle
-from dagwright.plans.node_values import Duration, Text, format_duration
+from dagwright.plans.node_values import Text, format_duration
+from dagwright.tools.spec import Duration
 
 RequestType = Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"]
 

@@ -9,7 +9,8 @@ from pydantic import JsonValue
 from dagwright.plans.expressions import Condition, Operand
 from dagwright.plans.handles import Handle, HandleUse, NodeHandle
 from dagwright.plans.human_requests import HumanRequest
-from dagwright.plans.node_values import Duration, JsonWriter, Text, format_duration
+from dagwright.plans.node_values import JsonWriter, Text, format_duration
+from dagwright.tools.spec import Duration
 
 When = Operand | str
 Retry = int | Mapping[str, Any]

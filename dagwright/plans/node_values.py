@@ -14,10 +14,9 @@ from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.times import parse_duration
 from dagwright.plans.expressions import Expression, Operand
 from dagwright.plans.handles import Handle, HandleUse
+from dagwright.tools.spec import Duration
 
 ValuePath = tuple[str | int, ...]
-Duration = timedelta | float | str
-"""A timedelta, seconds, or text like `30s`."""
 
 _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 

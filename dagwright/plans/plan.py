@@ -26,9 +26,9 @@ from dagwright.plans.human_requests import HumanRequest
 from dagwright.plans.input_types import input_schema_of
 from dagwright.plans.node_builder import NodeBuilder, Work
 from dagwright.plans.node_options import Approval, CacheTime, Items, Join, Needs, NodeOptions, OnError, Retry, When
-from dagwright.plans.node_values import Duration, JsonWriter, Text, format_duration
+from dagwright.plans.node_values import JsonWriter, Text, format_duration
 from dagwright.plans.yaml_writer import write_yaml
-from dagwright.tools.spec import ToolSpec, spec_of
+from dagwright.tools.spec import Duration, ToolSpec, spec_of
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -28,6 +28,7 @@ _ATTRIBUTE = "__dagwright_tool__"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Duration = timedelta | float | str
+"""A timedelta, seconds, or a text such as `30s` or `2h`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dagwright.client.forks import Forks
 from dagwright.client.requests import SessionTurn, TextRequest, prepare_request, start_turn
 from dagwright.client.run import Run
 from dagwright.client.runs import Runs as StartedRuns
@@ -37,7 +36,6 @@ def services_of(runs: Runs, folder: Path) -> Services:
         store=runs.store,
         runs=started,
         steering=Steering(connection),
-        forks=Forks(started.feed, runs.store),
         sessions=Sessions(connection, started, task_queue=runs.task_queue),
     )
 

@@ -16,6 +16,7 @@ from dagwright.core.model.policy import Policy
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.preparing import prepare_run
 from dagwright.interfaces.cli.requests import RunRequest
+from dagwright.plans.plan import Plan
 from dagwright.protocol.run_labels import TagsInvalid
 from dagwright.settings import Settings
 from dagwright.tools import tool
@@ -32,19 +33,12 @@ def stock(item: str) -> int:
     return len(item)
 
 
-class Built:
-    """A plan as `Plan` shows it."""
-
-    document = PLAN
-    dialect = "plan"
-
-
 @pytest.fixture(scope="module")
 def toolset(tmp_path_factory: pytest.TempPathFactory) -> Toolset:
     return load_toolset(Settings(state_dir=tmp_path_factory.mktemp("state")), given=read_given([stock]))
 
 
-@pytest.mark.parametrize("plan", [PLAN, TEXT, Built()], ids=["object", "text", "built"])
+@pytest.mark.parametrize("plan", [PLAN, TEXT, Plan.parse(PLAN)], ids=["object", "text", "built"])
 def test_forms_of_a_plan_start_the_same_run(plan: Any, toolset: Toolset) -> None:
     start = prepare_start(PlanStart(read_plan(plan)), toolset.declarations())
     assert (start.source, start.title) == ({"plan": PLAN, "dialect": "plan", "context": {}}, None)

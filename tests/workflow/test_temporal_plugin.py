@@ -15,11 +15,13 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, Worker
 
 from dagwright.client.answering import answer_request
+from dagwright.client.client import Client as PlanClient
 from dagwright.client.feedback import Answer
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.services import Services, create_services
 from dagwright.history.explaining import Explanation
 from dagwright.history.run_reader import RunNotFound
+from dagwright.plans.plan import Plan
 from dagwright.server import Connection
 from dagwright.server.store_notes import published_store
 from dagwright.settings import Settings
@@ -142,6 +144,16 @@ async def test_plan_of_an_encrypting_application_is_an_ordinary_run(server: Live
             history = await handle.fetch_history()
             assert b"secretlamp" not in b"".join(event.SerializeToString() for event in history.events)
             await shop.replayed(handle)
+
+
+async def test_plan_built_with_functions_runs_on_the_queue_of_the_plugin(server: LiveServer, tmp_path: Path) -> None:
+    plan = Plan("Price")
+    plan.output = plan.add(price, item="lamp", count=4)
+    async with open_shop(server, tmp_path) as shop:
+        settings = Settings(state_dir=tmp_path, task_queue=shop.task_queue)
+        async with PlanClient.from_temporal(shop.client, settings=settings) as client:
+            result = await asyncio.wait_for((await client.start(plan)).result(), _LIMIT_S)
+    assert result.output == {"item": "lamp", "price": 12}
 
 
 async def test_large_output_and_text_of_a_plan(server: LiveServer, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ Errors differ by the next step of the caller:
 This module imports the standard library only.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -58,6 +58,11 @@ class Problem:
             "message": self.message,
             "hint": self.hint,
         }
+
+
+def problem_from_error(error: Mapping[str, Any] | None) -> Problem | None:
+    """Return the `error` of the document of a run as a problem; `None` if it has no error."""
+    return None if error is None else Problem(error["code"], error["message"], node=error.get("node"))
 
 
 @dataclass(frozen=True, slots=True)
