@@ -28,7 +28,6 @@ _STRICT: tuple[str, ...] = (
     "dagwright/core/validation",
     "dagwright/features/budgets",
     "dagwright/features/commands/node_commands.py",
-    "dagwright/features/commands/terms.py",
     "dagwright/features/compensation/component.py",
     "dagwright/features/deadline.py",
     "dagwright/features/explain",

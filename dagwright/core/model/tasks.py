@@ -1,12 +1,25 @@
-"""Tasks: the scheduler's output, each a node or item to run."""
+"""Tasks, the scheduler's output, each a node or item to run; and references to them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import Chunk
-from dagwright.core.model.task_ref import TaskRef
+
+
+class TaskRef(NamedTuple):
+    """A node or one of its items, by position.
+
+    A NamedTuple and not a frozen dataclass: a run creates one for each node, and a dataclass takes twice as long.
+
+    Args:
+        node: number of the node in the plan.
+        item: position of the item; `None` is the node itself.
+    """
+
+    node: int
+    item: int | None = None
 
 
 @dataclass(slots=True)

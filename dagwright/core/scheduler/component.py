@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import Attempt, RunStatus
-from dagwright.core.model.task_ref import TaskRef
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.tasks import Task, TaskRef
 
 HOOKS = (
     "on_node_ready",

@@ -12,7 +12,7 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.items import StoredList, keys_of
 from dagwright.core.model.states import ItemRecord, Record
-from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.model.tasks import TaskRef
 from dagwright.core.scheduler import map_batches
 
 OWN_ITEMS = 5_000

@@ -15,7 +15,7 @@ from dagwright.core.expressions.resolution import MissingData
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.items import end_of_items, items_of
 from dagwright.core.model.states import NodeStatus, Phase
-from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.model.tasks import TaskRef
 from dagwright.core.scheduler import map_batches
 from dagwright.core.scheduler.component import Hooks
 from dagwright.core.scheduler.joins import Decision, why_blocked

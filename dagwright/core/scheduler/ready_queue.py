@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.model.tasks import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration
 
 Entry = tuple[int, TaskRef]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import ABANDONED, NodeStatus, Phase, Record
-from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.model.tasks import TaskRef
 from dagwright.core.scheduler import map_batches
 from dagwright.core.scheduler.extension import Extension, extended
 from dagwright.core.scheduler.propagation import Propagation

@@ -16,7 +16,7 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.graph import dependents_of
 from dagwright.core.model.lineage import RunLineage
 from dagwright.core.model.states import Chunk, NodeStatus, Phase, Record
-from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.model.tasks import TaskRef
 from dagwright.core.model.usage import UsageBook
 from dagwright.core.scheduler import map_batches
 from dagwright.core.scheduler.extension import Extension, newest_of

@@ -19,8 +19,7 @@ from dagwright.core.model.compiled import CompiledPlan, agent_of
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.lineage import NO_LINEAGE
 from dagwright.core.model.states import Attempt, NodeStatus, Phase, Record, RunStatus
-from dagwright.core.model.task_ref import TaskRef
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.tasks import Task, TaskRef
 from dagwright.core.model.usage import NONE
 from dagwright.core.scheduler import map_batches
 from dagwright.core.scheduler.component import Hooks, SchedulerComponent

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from dagwright.core.expressions.resolution import resolve_holes, scope_of_item
-from dagwright.core.model.task_ref import TaskRef
-from dagwright.core.model.tasks import Task, call_id
+from dagwright.core.model.tasks import Task, TaskRef, call_id
 from dagwright.core.scheduler.node_override import NodeOverride
 from dagwright.core.scheduler.run_state import RunState
 

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 from dagwright.core.model.budget_limits import Kind, Limit
 from dagwright.core.model.requests import BUDGET, BUDGET_TASK, Feedback, Purpose
 from dagwright.core.model.states import Attempt, NodeStatus
-from dagwright.core.model.task_ref import TaskRef
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.tasks import Task, TaskRef
 from dagwright.core.model.usage import NONE, Usage
 from dagwright.core.scheduler import map_batches
 from dagwright.core.scheduler.component import SchedulerComponent

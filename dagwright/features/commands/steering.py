@@ -17,8 +17,10 @@ from dagwright.core.model.actor import UNKNOWN_ACTOR, Actor
 from dagwright.core.model.budget_limits import Kind, Limit
 from dagwright.core.model.policy import Policy
 from dagwright.core.model.states import NodeStatus, Phase
-from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.model.tasks import TaskRef
+from dagwright.core.model.times import format_time
 from dagwright.core.scheduler.run_state import Paused
+from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.compensation.compensation import UNDONE, told_of_undoing
 from dagwright.features.explain.reasons import missing_values
 from dagwright.features.run_scheduler import RunScheduler
@@ -260,3 +262,21 @@ def ref_or_refusal(scheduler: RunScheduler, task_id: str) -> TaskRef | str:
             return f"nothing takes the place of {task_id!r}: {record.reason or 'it was superseded'}"
         return f"{task_id!r} was superseded by {newest!r}: name that one"
     return ref
+
+
+def limits_to_json(scheduler: RunScheduler) -> dict[str, Any]:
+    """Return `max_parallel`, `deadline` (RFC 3339 time, null means no deadline) and `budget`, if the run has one."""
+    found = {
+        "max_parallel": scheduler.state.max_in_flight,
+        "deadline": format_time(scheduler.features.deadline.deadline.at),
+    }
+    return (
+        found
+        if scheduler.features.budget.budget is None
+        else {**found, "budget": options_to_json(scheduler.features.budget.budget)}
+    )
+
+
+def policy_to_json(scheduler: RunScheduler) -> dict[str, Any]:
+    """Return `policy`."""
+    return {"policy": scheduler.state.policy.to_json()}

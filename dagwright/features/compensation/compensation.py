@@ -25,7 +25,7 @@ from dagwright.core.model.compiled import (
 from dagwright.core.model.errors import NodeError, Note
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.states import NodeStatus, Phase, Record
-from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.model.tasks import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.node_override import NodeOverride

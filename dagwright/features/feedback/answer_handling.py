@@ -13,7 +13,7 @@ from dagwright.core.model.answers import BadAnswer, default_answer, grows, norma
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Closing, Feedback, Notification, Purpose, Request, RequestBook, Through
 from dagwright.core.model.states import NodeStatus
-from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.model.tasks import TaskRef
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.propagation import Propagation
 from dagwright.core.scheduler.rebuild import Rebuild

@@ -11,7 +11,7 @@ from dagwright.core.model.compiled import inline_tools, tool_of
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.policy import INLINE_AGENT, INLINE_HINT, INLINE_REFUSED
 from dagwright.core.model.requests import Purpose
-from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.model.tasks import TaskRef
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.feedback.state import FeedbackState
 

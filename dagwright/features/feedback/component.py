@@ -15,7 +15,7 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.policy import Policy, with_tools_allowed
 from dagwright.core.model.requests import Feedback, Request, RequestBook, book_from_json
 from dagwright.core.model.states import Attempt, NodeStatus
-from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.model.tasks import TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.run_end import unreadable
 from dagwright.core.scheduler.scheduler import Scheduler

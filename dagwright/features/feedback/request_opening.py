@@ -12,7 +12,7 @@ from dagwright.core.model.answers import ERROR_CHOICES, size_problem
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Closing, Feedback, Purpose, Request
 from dagwright.core.model.states import NodeStatus
-from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.model.tasks import TaskRef
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.human_fields import question_raised
 from dagwright.features.feedback.answer_reading import EARLY_BYTES

@@ -6,8 +6,7 @@ from typing import Any
 from dagwright.core.expressions.compute_budget import TooMuchWork
 from dagwright.core.expressions.resolution import MissingData
 from dagwright.core.model.states import NodeStatus
-from dagwright.core.model.task_ref import TaskRef
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.tasks import Task, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.fork_reuse.fingerprint import content_of, content_of_map

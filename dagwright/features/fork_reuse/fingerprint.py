@@ -26,7 +26,7 @@ from dagwright.core.model.compiled import (
 )
 from dagwright.core.model.items import StoredList, items_of
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.model.tasks import TaskRef
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.fork_reuse.reuse import KeptBook
 

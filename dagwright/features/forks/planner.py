@@ -15,7 +15,7 @@ from dagwright.core.expressions.resolution import MissingData
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, has_side_effects, node_to_json, tool_of
 from dagwright.core.model.graph import dependents_of
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.model.tasks import TaskRef
 from dagwright.core.model.tools import Effects
 from dagwright.core.scheduler.map_batches import is_chunk, is_cut
 from dagwright.features.compensation.compensation import taken_back

@@ -4,8 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from dagwright.core.model.states import NodeStatus, Phase
-from dagwright.core.model.task_ref import TaskRef
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.tasks import Task, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent, TaskResult
 from dagwright.core.scheduler.node_resolver import UNRESOLVED
 from dagwright.core.scheduler.scheduler import Scheduler

@@ -9,7 +9,7 @@ from dagwright.core.model.budget_limits import limits_from_json
 from dagwright.core.model.times import parse_duration
 from dagwright.features.budgets.budget import budget_of_options as checked_budget
 from dagwright.features.budgets.budget import options_to_json
-from dagwright.features.commands.terms import limits_to_json, policy_to_json
+from dagwright.features.commands.steering import limits_to_json, policy_to_json
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.run_reader import RunFeed
 from dagwright.interfaces.cli.account import account_name

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from dagwright.client.steering import Command, read_scheduler
-from dagwright.features.commands.terms import limits_to_json, policy_to_json
+from dagwright.features.commands.steering import limits_to_json, policy_to_json
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Scope
 from dagwright.interfaces.http.desk import TheDesk, needs

@@ -7,8 +7,7 @@ import pytest
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import Chunk, NodeStatus
-from dagwright.core.model.task_ref import TaskRef
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.tasks import Task, TaskRef
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler import item_book
 from dagwright.core.scheduler.map_batches import ChunkEnd, Width, chunks_of, counts_of_items, width_of

@@ -5,7 +5,7 @@ from typing import Any
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import STILL_OUTSIDE, RunStatus
-from dagwright.core.model.task_ref import TaskRef
+from dagwright.core.model.tasks import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_options import RunOptions

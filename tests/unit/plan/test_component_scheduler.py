@@ -5,8 +5,7 @@ from typing import Any
 
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, RunStatus
-from dagwright.core.model.task_ref import TaskRef
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.tasks import Task, TaskRef
 from dagwright.core.scheduler.component import Hooks, SchedulerComponent, TaskResult
 from dagwright.core.scheduler.scheduler import Scheduler
 from tests.unit.plan.building import node

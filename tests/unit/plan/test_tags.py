@@ -4,8 +4,7 @@ import pytest
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.states import Chunk
-from dagwright.core.model.task_ref import TaskRef
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.tasks import Task, TaskRef
 from dagwright.protocol.run_attributes import attributes_at_start, identifying_pairs
 from dagwright.protocol.run_labels import KEYWORD_CHARACTERS, MOST_TAGS, TagsInvalid, checked_tags, task_summary
 from tests.unit.plan.building import compiled, node, plan_of

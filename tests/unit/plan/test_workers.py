@@ -14,8 +14,7 @@ from dagwright.core.expressions.stored_values import stored_from_json
 from dagwright.core.model.compiled import CompiledNode, Hole
 from dagwright.core.model.errors import NodeError, PlanInvalid
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.model.task_ref import TaskRef
-from dagwright.core.model.tasks import Task
+from dagwright.core.model.tasks import Task, TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.model.worker_cards import WorkerCard, worker_card_from_json
 from dagwright.core.model.worker_results import (
