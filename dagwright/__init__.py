@@ -119,5 +119,5 @@ if not TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    """List the public names beside what is loaded."""
+    """List the public names and the loaded modules."""
     return sorted({*globals(), *__all__})

@@ -6,7 +6,7 @@ try:
     from dagwright.interfaces.cli.app import run_command_line
     from dagwright.interfaces.cli.edge import leave
 except KeyboardInterrupt:
-    # Nothing has begun.
+    # No command has started.
     sys.exit(130)
 
 

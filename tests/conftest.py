@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # While tests are imported and collected nearly nothing is garbage; looking for it took a third of the time.
     gc.set_threshold(100_000, 20, 100)
-    # At its end pytest collects five times, all that the tests left: two seconds of CPU time in each process.
+    # At its end pytest collects the garbage of all tests five times: two seconds of CPU time in each process.
     config.stash[gc_collect_iterations_key] = 1
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

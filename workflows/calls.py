@@ -238,7 +238,7 @@ class _Inbound(WorkflowInboundInterceptor):
     """Pass exactly one argument to a run or session, and to each of its signals and updates.
 
     A client may send none or several; the call would end in a `TypeError`, retried without end. Workflows of other
-    types, which share the worker if it has the plugin, get what was sent.
+    types, which share the worker if it has the plugin, receive their arguments unchanged.
     """
 
     def init(self, outbound: WorkflowOutboundInterceptor) -> None:

@@ -48,7 +48,7 @@ class PlanOptions(TypedDict, total=False):
     task_queue: str
     """Queue of workers that serve plans; by default that of the workflow."""
     title: str
-    """What lists show; by default the title of the plan."""
+    """Title in lists; by default that of the plan."""
     tags: Mapping[str, str]
     """Tags of the run, by which runs are filtered."""
     timeout: timedelta
@@ -64,11 +64,11 @@ class PlanOptions(TypedDict, total=False):
     approve_plan: bool
     """Whether a person approves the plan before its first node starts."""
     compensate: bool
-    """Whether a failure undoes what the run did."""
+    """Whether a failure undoes the completed calls of the run."""
     parent_close_policy: workflow.ParentClosePolicy
-    """What happens to the run if the workflow ends before it; by default its cancellation is requested."""
+    """Effect on the run if the workflow ends first; by default its cancellation is requested."""
     cancellation_type: workflow.ChildWorkflowCancellationType
-    """What a cancellation of the workflow does; by default it cancels the run and waits for its end."""
+    """Effect of a cancellation of the workflow; by default it cancels the run and waits for its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class ChildRunFailed(DagwrightError, ApplicationError):
         run_id: of the run.
         document: result document of the run; empty if it left none.
         error: `{"code", "message", ...}` of the run.
-        problems: what is wrong with a plan that was refused, each with `code`, `message`, `pointer`, `node` and `hint`.
+        problems: of a plan that was refused, each with `code`, `message`, `pointer`, `node` and `hint`.
     """
 
     def __init__(self, run_id: str, message: str, *, code: str, document: Mapping[str, Any]) -> None:

@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
-    """Returns the cards that new plans get, by name; none, and a line in the log, if the database cannot be read.
+    """Return the cards of new plans by name; log a warning and return no card if the database cannot be read.
 
     Raises:
         MissingExtra: the libraries that read the database are not installed.

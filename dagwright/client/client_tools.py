@@ -56,7 +56,7 @@ class ClientTools:
         """Return the tools that are known here.
 
         Args:
-            tools: served by other processes; their declarations are all that is needed.
+            tools: served by other processes; only their declarations are used.
 
         Raises:
             ToolsUnreadable: a tool cannot be used.

@@ -1,7 +1,7 @@
 """Maps the moments of a run to events. Pure.
 
 Durable events follow from the history of the run alone: the same two places in it give the same durable events in the
-same order, in any process, so a cursor can count them. The others depend on when somebody looked, such as that a node
+same order, in any process, so a cursor can count them. The others depend on when the run was read, such as that a node
 waits for a worker; they come before the durable events of a moment, and a client that reads on may receive them again.
 """
 
@@ -31,24 +31,24 @@ from dagwright.history.reader import TaskState, begun_in, states_of
 from dagwright.history.run_reader import HistorySnapshot, RunView
 
 _MAY_WAIT = (NodeStatus.RUNNING, NodeStatus.READY)
-_NOT_BEGUN = (NodeStatus.PENDING, NodeStatus.READY)
+_NOT_STARTED = (NodeStatus.PENDING, NodeStatus.READY)
 
 
 @dataclass(slots=True)
 class Reported:
-    """What a client knows of a run.
+    """State of a run as a client knows it.
 
     Args:
         tasks: state of each node and item that has moved, as it is shown.
         ends: the same in the history: status and attempts.
-        begun: nodes and items whose start was reported.
+        started: nodes and items whose start was reported.
         requests: IDs of requests whose opening was reported.
         closed: IDs of requests whose end was reported.
     """
 
     tasks: dict[str, TaskState] = field(default_factory=dict)
     ends: dict[str, tuple[NodeStatus, int]] = field(default_factory=dict)
-    begun: set[str] = field(default_factory=set)
+    started: set[str] = field(default_factory=set)
     requests: set[str] = field(default_factory=set)
     closed: set[str] = field(default_factory=set)
     paused_at: float | None = None
@@ -58,10 +58,10 @@ class Reported:
 
 
 def reported_at(snapshot: HistorySnapshot, *, may_have_waited: bool = False) -> Reported:
-    """Return what a client knows that was told everything up to a place in the history.
+    """Return the state that a client knows after all events up to a position in the history.
 
     Args:
-        may_have_waited: the client may have been told of any running node that it waits for a worker.
+        may_have_waited: the client may have received `node.waiting` for any running node.
     """
     if snapshot.offset.event == 0 and snapshot.offset.run == 1:
         return Reported()
@@ -78,7 +78,7 @@ def reported_at(snapshot: HistorySnapshot, *, may_have_waited: bool = False) -> 
     return Reported(
         tasks=states,
         ends=ends,
-        begun={task for task in begun_in(snapshot.scheduler) if ends[task][0] not in _NOT_BEGUN},
+        started={task for task in begun_in(snapshot.scheduler) if ends[task][0] not in _NOT_STARTED},
         requests={*facts.open, *facts.closed},
         closed={*facts.closed},
         paused_at=None if paused is None else paused.at,
@@ -123,7 +123,7 @@ class EventMapper:
 
     Args:
         run: answers requests.
-        reported: what the client knows; updated here.
+        reported: state that the client knows; updated here.
     """
 
     def __init__(self, run_id: str, run: Answerable | None, reported: Reported) -> None:
@@ -219,14 +219,14 @@ class EventMapper:
         known, end = self._reported, (facts.status, state.attempts)
         shown_before, known.tasks[task] = known.tasks.get(task), state
         before, known.ends[task] = known.ends.get(task), end
-        if facts.status in _NOT_BEGUN:
-            known.begun.discard(task)
+        if facts.status in _NOT_STARTED:
+            known.started.discard(task)
         else:
             is_restart = (
                 before is not None and before[0].is_final and (facts.status is NodeStatus.RUNNING or end[1] > before[1])
             )
-            if is_restart or (task not in known.begun and _has_begun(state, facts)):
-                known.begun.add(task)
+            if is_restart or (task not in known.started and _has_started(state, facts)):
+                known.started.add(task)
                 yield _started(self._node_event("started", task, state, facts), facts)
             elif state.status is NodeStatus.RUNNING and _is_waiting(shown_before):
                 yield _passing(self._node_event("resumed", task, state, facts))
@@ -340,5 +340,5 @@ def _passing(event: NodeEvent) -> _Timed:
     return _Timed((inf, 0, 0, event.node_id, 0), event, is_durable=False)
 
 
-def _has_begun(state: TaskState, facts: TaskFacts) -> bool:
+def _has_started(state: TaskState, facts: TaskFacts) -> bool:
     return facts.status is NodeStatus.RUNNING or state.attempts > 0 or facts.started_at is not None

@@ -1,4 +1,4 @@
-"""The stream of events of one run, from any cursor: no gap, and nothing twice that a cursor can tell apart."""
+"""The stream of events of one run, from any cursor: without a gap, and without repeating durable events."""
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
@@ -25,7 +25,7 @@ class EventStream:
 
     Args:
         runs: of the namespace.
-        run: answers requests; `None` if nobody answers through the events.
+        run: answers requests; `None` if the events are not used for answers.
         after: cursor of the last event that the client has.
         has_text: whether the answer of a model is streamed, as `text.delta`.
     """

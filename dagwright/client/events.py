@@ -27,7 +27,7 @@ from dagwright.history.text_stream import NOTHING_TOLD, Mark
 
 
 class CursorInvalid(DagwrightError, ValueError):
-    """A text is not a cursor of an event; pass the `cursor` of an event, or `None` for the beginning."""
+    """A text is not a cursor of an event; pass the `cursor` of an event, or `None` for the start."""
 
 
 _BEGINNING = Told(BEGINNING)
@@ -136,7 +136,7 @@ class RunStatusEvent(RunEvent):
 
     Args:
         error: of `run.failed`, why.
-        reason: of `run.waiting` what it waits for, of `run.paused` why.
+        reason: why the run is waiting or paused.
         by: of `run.paused`, who paused it.
     """
 
@@ -155,7 +155,7 @@ class NodeEvent(RunEvent):
     Args:
         node_id: `load[north]` for an item.
         attempts: calls of its tool, failed attempts included.
-        reason: of `node.waiting` what it waits for, of `node.cancelled` why.
+        reason: why the node is waiting or was cancelled.
     """
 
     type: NodeEventType
@@ -202,7 +202,7 @@ class TextDelta(RunEvent):
     Args:
         node_id: of the call that writes it; `None` for the rest of an answer that was read when it was complete.
         offset: of the piece in the answer, in characters.
-        starts_over: earlier pieces are not part of the answer; this is its new beginning.
+        starts_over: discard earlier pieces; the answer starts with this one.
     """
 
     type: Literal["text.delta"]

@@ -20,7 +20,7 @@ from dagwright.core.model.tools import ToolDeclaration
 
 
 class FeedbackAnswer(TypedDict, total=False):
-    """Arguments of an answer; which of them fit depends on the type of the request.
+    """Arguments of an answer; the type of the request decides which are valid.
 
     Attributes:
         approved: of an APPROVAL; `reason` goes with it, and with True `arguments` and `remember`.
@@ -95,7 +95,7 @@ class FeedbackRequest:
     run: Answerable | None = field(default=None, repr=False, compare=False)
 
     def answer(self, **answer: Unpack[FeedbackAnswer]) -> Coroutine[Any, Any, str]:
-        """Answer this request; return what the run reports.
+        """Answer this request; return the message of the run.
 
         Raises:
             FeedbackRejected: the answer does not fit, the request was answered before, or the run has ended.
@@ -165,7 +165,7 @@ class Feedback:
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
 
     async def send(self, request: str | None, answer: FeedbackAnswer) -> str:
-        """Send an answer; return what the run reports.
+        """Send an answer; return the message of the run.
 
         Args:
             request: ID of a request or of its node; `None` if the run has a single open request.

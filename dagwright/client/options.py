@@ -1,4 +1,4 @@
-"""Options of runs as Python programs write them, checked and converted to what a run is started with."""
+"""Options of runs as Python programs write them, checked and converted to those of a start request."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ PolicyOption = Mapping[str, Any] | str | Path
 
 
 class OptionInvalid(DagwrightError, ValueError):
-    """An option of a run is invalid; the message names the option and what it takes."""
+    """An option of a run is invalid; the message names the option and its valid values."""
 
 
 class RunSettings(TypedDict, total=False):
@@ -78,7 +78,7 @@ class AskOptions(RunSettings, total=False):
     """Options of a request in natural language.
 
     Args:
-        profile: what the model writes: `plan` (the default), `intents` or `rounds`.
+        profile: format that the model writes: `plan` (the default), `intents` or `rounds`.
         max_repairs: how often the model may repair an invalid plan.
         max_replans: how often the model may plan again after a plan has run.
         max_rounds, worker_timeout, synthesis: of the profile `rounds`.

@@ -149,7 +149,7 @@ def prepare_start(
         needs_approval=by_model or (policy.approves_changes and changes_of(compiled) > 0),
         beside=replace(options.beside, model=model, notes=notes),
     )
-    # The session may change before the run starts, so only what the caller passed identifies the run.
+    # The session may change before the run starts, so only the arguments of the caller identify the run.
     source = {"plan": start.plan.document, "dialect": checked.dialect, "context": context}
     title = given.get("title") or start.plan.title
     return StartRequest(compiled, source, start.inputs, options, title=title)

@@ -31,7 +31,7 @@ _FIRST = (NodeStatus.FAILED, NodeStatus.RUNNING, NodeStatus.WAITING, NodeStatus.
 
 
 class WatchedRun(Protocol):
-    """What is needed of a `Run`."""
+    """The methods of `Run` that progress uses."""
 
     def events(self) -> AsyncIterator[object]:
         """Yield what happens until the run has ended."""
@@ -46,7 +46,7 @@ class ProgressView(Protocol):
     """Where pictures are shown, one in place of the other."""
 
     def open(self) -> AbstractContextManager[object]:
-        """Return what is entered before the first picture and left after the last one."""
+        """Return the context of all pictures."""
         ...
 
     def show(self, drawing: Drawing) -> None:
@@ -135,7 +135,7 @@ class NotebookView:
 
 
 class LineView:
-    """Writes a line for each change of a node, for logs."""
+    """A view for logs: a line for each change of a node."""
 
     def __init__(self, output: TextIO | None = None) -> None:
         """Create a view.
@@ -151,7 +151,7 @@ class LineView:
         return nullcontext()
 
     def show(self, drawing: Drawing) -> None:
-        """Write what has changed since the picture before."""
+        """Write the changes since the previous picture."""
         for node in drawing.nodes:
             state = (node.status or NodeStatus.PENDING, node.counts)
             if state[0] in _BEFORE_START or self._shown.get(node.id) == state:

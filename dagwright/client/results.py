@@ -6,7 +6,7 @@ at a time, `Run.node` and `Run.nodes` load values of any size.
 
 RunEnded              a run ended without success; `result` is its result
 ├── RunFailed         read `problems`, fix their cause, then retry a node or fork the run
-└── RunCancelled      somebody stopped the run
+└── RunCancelled      the run was cancelled
 ValueNotLoaded        read the node alone, or raise the limit
 """
 
@@ -30,7 +30,7 @@ from dagwright.store import PayloadStore
 MAX_RESULT_BYTES = 64 * 1024 * 1024
 """Results of nodes, as JSON, that one `RunResult` holds unless the caller asks for more."""
 _NODE_BYTES = 1024
-"""What a node counts beside its result: a region may have hundreds of thousands of small nodes."""
+"""Bytes counted for each node beside its result: a region may have hundreds of thousands of small nodes."""
 _LOST = frozenset({"value_lost", "store_unavailable", "missing_data"})
 """Codes of the notes on values that could not be loaded."""
 
@@ -45,7 +45,7 @@ class UnloadedValue:
 
     Args:
         reason: why, and how to read it.
-        preview: its beginning.
+        preview: first characters of the value.
     """
 
     reason: str
@@ -142,7 +142,7 @@ class RunResult:
         problems: one for each failed node, also of a run that was completed with failures, or the error of the run.
         usage: of all models that it called, those of its sub-plans included.
         notes: what else is worth knowing, such as a value that is gone from the store.
-        names: what the run bound to names, such as `cbu`, for the next turns of its session.
+        names: entities that the run bound to names, such as `cbu`, for the next turns of its session.
     """
 
     run_id: str
@@ -347,7 +347,7 @@ def _unloaded(node: NodeResult, result: Any, *, max_bytes: int) -> NodeResult:
 
 
 def _without_lost(node: NodeResult, message: str | None) -> NodeResult:
-    """Return a node; if its result could not be loaded, without the reference that stands in its place."""
+    """Return a node; replace the reference to a result that could not be loaded."""
     is_reference = isinstance(node.value, Mapping) and {"ref", "bytes", "preview"} <= node.value.keys()
     if message is None or not is_reference:
         return node

@@ -94,7 +94,7 @@ class Run:
             max_bytes: of all results of nodes as JSON that are loaded; `None` loads all. The output is always whole.
 
         Raises:
-            RunFailed: the run failed; `problems` says why, `result` has what it did.
+            RunFailed: the run failed; `problems` has the reasons, `result` has the completed nodes.
             RunCancelled: it was cancelled.
         """
         view = await wait_for_end(self._services.runs, self._id)
@@ -151,7 +151,7 @@ class Run:
         a worker, may be.
 
         Args:
-            after: cursor of the last event that was received; `None` is the beginning of the run.
+            after: cursor of the last event that was received; `None` is the start of the run.
             text: also the answer that a model writes, as events of the type `text.delta`.
 
         Raises:
@@ -175,7 +175,7 @@ class Run:
         return [request_of_inbox(each, self) for each in await self._services.runs.people.requests_of(self._id)]
 
     async def feedback(self, request: str | None = None, /, **answer: Unpack[FeedbackAnswer]) -> str:
-        """Answer a request for feedback; return what the run reports.
+        """Answer a request for feedback; return the message of the run.
 
         Args:
             request: ID of the request or of its node; `None` if the run has a single open request. An answer to a
@@ -297,7 +297,7 @@ class Run:
         return preview_of(await self._draft(_fork_of(plan, inputs, rerun), tools))
 
     async def explain(self, node_id: str | None = None) -> Explanation:
-        """Explain what the run or a node waits for, why it failed, or what its result is based on.
+        """Explain why the run or a node is waiting or has failed, or list the sources of its result.
 
         Raises:
             NodeUnknown: as `node`.
@@ -305,7 +305,7 @@ class Run:
         return explanation_of(await self._services.runs.explain(self._id, node_id))
 
     async def lineage(self, node_id: str) -> Lineage:
-        """Return what the result of a node is based on.
+        """Return the sources of the result of a node.
 
         Raises:
             NodeUnknown: as `node`.

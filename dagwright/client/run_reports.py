@@ -1,4 +1,4 @@
-"""What a run reports about itself: why it is where it is, what a result is based on, and what a fork would do."""
+"""Reports about a run: explanations of its state, lineage of results, and previews of forks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,18 +54,18 @@ def explanation_of(found: FoundExplanation) -> Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """What the result of a node is based on.
+    """Sources of the result of a node.
 
     Args:
         inputs: IDs of the nodes whose results it reads or waits for.
         arguments: of its call, as far as they are known; secrets are masked.
         cached: of a result from the cache, the run and the node that made it.
         reused: of a result that a fork reuses, the run and the node that made it.
-        answers: what people answered, by whom and when.
-        commands: what was done to the node manually, such as a retry or a set result.
+        answers: answers of people, with name and time.
+        commands: manual commands to the node, such as a retry or a set result.
         files, urls: what its tool has read.
         model_calls: of an agent, IDs of the calls of models.
-        tool_calls: of an agent, `{"node", "tool", "status"}` of what the model called.
+        tool_calls: of an agent, `{"node", "tool", "status"}` of each call by the model.
         left_out: how many files, addresses and calls are missing, because there are too many.
     """
 
@@ -111,7 +111,7 @@ def lineage_of(document: Mapping[str, Any]) -> Lineage:
 
 @dataclass(frozen=True, slots=True)
 class ForkPreview:
-    """What a fork would do.
+    """Effect of a fork before it starts.
 
     Args:
         run_id: of the fork; the same fork always has the same ID.

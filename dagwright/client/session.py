@@ -1,4 +1,4 @@
-"""The public handle of a session: runs one after the other, each of which knows what the earlier ones did."""
+"""The public handle of a session: runs in sequence, each with the results of the earlier ones."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,7 +39,7 @@ class SessionTurn:
         number: 1 for the first turn of the session.
         status: `running`, or how the run ended.
         outcome: of the run, on one line.
-        answer: whole; `None` if there is none.
+        answer: whole; `None` if the run has no answer.
         names: names that the run bound.
     """
 
@@ -62,7 +62,7 @@ class SessionState:
         status: `idle`, `running`, `ending` or `ended`.
         turns: the newest turns, oldest first.
         turns_left_out: how many older turns the session no longer knows.
-        names: name without `@` -> the entity that it stands for.
+        names: name without `@` -> entity.
     """
 
     id: str
@@ -130,7 +130,7 @@ class Session:
         return (await self.state()).turns
 
     async def end(self) -> str:
-        """End the session: it accepts no more turns, and ends with the run that is running; return what it reports.
+        """End the session: it accepts no more turns, and ends after the current run; return its message.
 
         Raises:
             SessionNotFound: there is no open session.

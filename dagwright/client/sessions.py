@@ -417,7 +417,7 @@ def _refuse_of_others(name: str, run: WorkflowExecution) -> None:
     """Looks whether a run is a turn of a session, which would else know nothing of what it is told to have answered.
 
     Raises:
-        RunIdInUse: it is none.
+        RunIdInUse: the run does not belong to the session.
     """
     if run.parent_id != session_id(name):
         other = name_of_session(run.parent_id) if run.parent_id is not None else None

@@ -12,7 +12,7 @@ DagwrightError
 ├── NoServer              start a server, or fix its address
 ├── StoreError            fix the payload store, or try again
 ├── SettingsError         fix the environment variable that the message names
-└── ...                   each error class names in its docstring what the caller can do
+└── ...                   the docstring of each error class names the remedy
 """
 
 

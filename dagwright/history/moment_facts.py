@@ -13,7 +13,7 @@ from dagwright.features.run_scheduler import RunScheduler
 
 
 class TaskFacts(NamedTuple):
-    """What events report of a node or item beside its state; times are seconds since the epoch.
+    """Facts that events report about a node or item beside its state; times are seconds since the epoch.
 
     Args:
         number: of the node in the plan.

@@ -536,7 +536,7 @@ class Projection:
         self._loads[limits.store_wait_id(call_of_task(self.scheduler.state, task_id))] = task_id
 
     async def _take_child(self, event: HistoryEvent, at: float) -> None:
-        """Takes the end of a sub-plan that sent no report before it, or of the workflow that a node calls."""
+        """Apply the end of a sub-plan that sent no report before, or of the workflow that a node calls."""
         if self.scheduler is None:
             return
         workflow = await workflow_end_of(event, converter=self._converter) if self._workflows else None

@@ -1,6 +1,6 @@
-"""Checks of one node when it is added to a plan in Python: its call against what is declared, and its handles.
+"""Checks of one node when it is added to a plan in Python: its call against the tool's declaration, and its handles.
 
-What only the whole plan shows (unknown nodes in texts, cycles, tools) is left to `Plan.check`.
+`Plan.check` finds the problems that need the whole plan: unknown nodes in texts, cycles, tools.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -20,7 +20,7 @@ from dagwright.plans.node_options import NodeOptions
 from dagwright.plans.node_values import ValuePath
 
 Uses = Mapping[ValuePath, HandleUse]
-"""Path in a node -> the handle that stands there."""
+"""Path in a node -> handle at this path."""
 _OPTION_NAMES = frozenset(NodeOptions.__annotations__)
 _NO_NEEDS = ()
 """Default of `needs`; Python has one empty tuple."""
@@ -28,7 +28,7 @@ _LIST_OR_NULL = frozenset({"array", "null"})
 
 
 def problems_of_handles(node: Node, uses: Uses, *, owner: object) -> Iterator[Problem]:
-    """Yield what is wrong with handles: those of another plan, and items where no list is gone through."""
+    """Yield the problems of handles: of another plan, and of items outside of a map."""
     for path, use in uses.items():
         at = pointer(*path)
         if use.owner is not owner:
@@ -37,7 +37,7 @@ def problems_of_handles(node: Node, uses: Uses, *, owner: object) -> Iterator[Pr
             yield Problem("invalid_reference", message, at, node.id, hint)
         elif use.is_of_item and path[0] != "for_each" and node.for_each is None:
             hint = "give the list to for_each=" + (f", which is {use.source!r}" if use.source is not None else "")
-            yield Problem("invalid_reference", f"{use.handle!r} stands in a node without for_each", at, node.id, hint)
+            yield Problem("invalid_reference", f"{use.handle!r} is used in a node without for_each", at, node.id, hint)
         elif use.is_of_item and use.source is not None and str(use.source) != node.for_each:
             message = f"{use.handle!r} is an item of {use.source!r}, and for_each is {node.for_each!s:.80}"
             yield Problem("invalid_reference", message, at, node.id, "use .item of the list that is given to for_each=")
@@ -49,7 +49,7 @@ def problems_of_handles(node: Node, uses: Uses, *, owner: object) -> Iterator[Pr
 
 
 def problems_of_call(tool: ToolDeclaration, node: Node, uses: Uses) -> Iterator[Problem]:
-    """Yield what is wrong with the arguments of a call, as far as it can be known before the run."""
+    """Yield the problems of the arguments of a call that can be found before the run."""
     if tool.input_schema is None:
         return
     schema = SchemaOfTool(tool.input_schema)
@@ -64,7 +64,7 @@ def problems_of_call(tool: ToolDeclaration, node: Node, uses: Uses) -> Iterator[
 
 def _type_problem(tool: ToolDeclaration, node: Node, path: ValuePath, use: HandleUse) -> Iterator[Problem]:
     types = use.schema.types if use.schema is not None else ALL
-    # With another join a node may run although what it reads was skipped, and is null.
+    # With another join a node may run although a node that it reads was skipped; the value is null then.
     if types == ALL or node.join != "all" or not holds_reference(str(_part(node.arguments, path))):
         return
     accepted = accepted_types(tool, path)
@@ -105,7 +105,7 @@ def shared_name(tool: ToolDeclaration | None, options: Mapping[str, object], arg
 
 
 def problems_of_inputs(declared: Mapping[str, Any], node: Node, *, is_read: Mapping[str, bool]) -> Iterator[Problem]:
-    """Yield what is wrong with the arguments of a sub-plan.
+    """Yield the problems of the arguments of a sub-plan.
 
     Args:
         declared: inputs of the sub-plan, as it declares them.

@@ -1,4 +1,4 @@
-"""The check of a whole plan for `Plan.check`: what is wrong with it, before any run."""
+"""The check of a whole plan for `Plan.check`, before any run."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

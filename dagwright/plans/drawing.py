@@ -32,9 +32,9 @@ class DrawnNode:
         is_map: whether it runs once for each item of a list.
         items: state -> count of its items, as far as they are known.
         error: why it failed.
-        group: name of the frame that it stands in.
-        is_partial: whether it completed with a part of what was wanted.
-        states: of a box that stands for several nodes, how many of them are in which state.
+        group: name of the frame around it.
+        is_partial: whether it completed with a partial result.
+        states: of a box for several nodes, the number of nodes in each state.
     """
 
     id: str
@@ -77,7 +77,7 @@ class Drawing:
 
     @property
     def is_of_run(self) -> bool:
-        """Whether it shows states."""
+        """Whether the drawing shows states."""
         return self.status is not None
 
     def to_svg(self) -> str:

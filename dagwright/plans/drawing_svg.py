@@ -12,7 +12,7 @@ _HEIGHT = 46.0
 _NARROWEST, _WIDEST = 120.0, 220.0
 _MARGIN = 16.0
 _PER_COLUMN = 8.2
-"""Width of a character of the larger text in wide fonts; what is wider still is cut at the edge of its box."""
+"""Width of a character of the larger text in wide fonts; wider text is cut at the edge of its box."""
 _PADDING = 40.0
 _COLUMNS = 26
 _SMALL_COLUMNS = 32
@@ -50,7 +50,7 @@ _KIND_MARKS = {"tool": "›", "agent": "✦", "human": "?", "plan": "▤"}
 
 
 class NodeToDraw(Protocol):
-    """What a box shows of a node."""
+    """Content of the box of a node."""
 
     @property
     def id(self) -> str: ...

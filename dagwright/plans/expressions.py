@@ -193,7 +193,7 @@ class Expression(Operand):
 
 
 class Condition(Expression):
-    """What a `when` waits for: true or false once the plan runs."""
+    """A condition for `when`: true or false once the plan runs."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Handles: what stands in a plan built in Python for values that are there only when the plan runs.
+"""Handles: placeholders, in a plan built in Python, for values that exist only when the plan runs.
 
 A handle knows its reference (`{{stock.result.left}}`) and, where a tool declares its result, the JSON Schema of its
 value. In arguments a handle becomes its reference, in an f-string too; Python operators make a condition of it.
@@ -136,7 +136,7 @@ class Handle(Operand, Generic[T_co]):
         return Handle(self._with_step(step), owner=self._owner, schema=part, source=self._source)
 
     def query(self, query: str) -> "Handle[list[Any]]":
-        """Return the handle of what an RFC 9535 query finds in the value, such as `[*].gross`: a list.
+        """Return the handle of the matches of an RFC 9535 query in the value, such as `[*].gross`: a list.
 
         Raises:
             PlanInvalid: it is not such a query.
@@ -232,7 +232,7 @@ class NodeHandle(Handle[T_co]):
 
 
 class HandleUse:
-    """What a plan reads of a handle when it takes it.
+    """Use of a handle in a plan.
 
     Args:
         handle: of any plan.
@@ -250,7 +250,7 @@ class HandleUse:
 
     @property
     def reference(self) -> Reference:
-        """What the handle refers to."""
+        """Target of the handle."""
         return self.handle._reference
 
     @property

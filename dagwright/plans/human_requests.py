@@ -41,10 +41,10 @@ def ask_human(  # noqa: PLR0913 - each is one field of the request, by keyword
     """Return a request to a person; `plan.add(ask_human("Publish it?"))` adds it as a node with the answer as result.
 
     Args:
-        prompt: what the person reads; it may hold handles.
+        prompt: text for the person; it may contain handles.
         type: `SELECTION` if there are `options`, `INFORMATION` if there is a `schema`, else `APPROVAL`.
         schema: JSON Schema of the answer.
-        options: what a `SELECTION` chooses from: a list, or the handle of one.
+        options: choices of a `SELECTION`: a list, or the handle of one.
         multiple: whether several options may be chosen.
         takes_text: whether a `SELECTION` may be answered by a text too.
         assignee: whose inbox the request is in.

@@ -22,14 +22,14 @@ _RESULT_CHANGES = ("skip", "ask", "replan")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a node does.
+    """Work of a node.
 
     Args:
         field: `tool`, `agent`, `human` or `plan`.
         value: of that field.
         name: from which an ID is derived.
         declaration: of its tool, if that is known.
-        problems: yields what is wrong with the node beyond its fields.
+        problems: yields the problems of the node beyond its fields.
     """
 
     field: str

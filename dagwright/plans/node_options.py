@@ -1,4 +1,4 @@
-"""What a node has beside its work and its arguments, as Python writes it and as the plan format has it."""
+"""Options of a node beside its work and its arguments, in Python and in the plan format."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -28,7 +28,7 @@ class NodeOptions(TypedDict, total=False):
     id: str | None
     """ID of the node; derived from the tool if left out."""
     title: str | None
-    """What people read instead of the ID."""
+    """Text for people, shown instead of the ID."""
     needs: Needs
     """Nodes that must end before, beside those whose values the node reads."""
     when: When | None
@@ -48,7 +48,7 @@ class NodeOptions(TypedDict, total=False):
     heartbeat: Duration | None
     """How long an attempt may be silent before it is replaced."""
     on_error: OnError | None
-    """What a failure means for the nodes that depend on this one."""
+    """Effect of a failure on dependents."""
     approval: Approval | None
     """Whether a person must approve the call first, and how the person is asked."""
     priority: int | None

@@ -62,7 +62,7 @@ def _json_of(value: object, at: ValuePath) -> JsonValue:
     if isinstance(value, float) and not math.isfinite(value):
         raise _not_json(value, at, "JSON has no such number")
     if isinstance(value, Expression):
-        raise _not_json(value, at, "a condition stands in when=; let a tool compute values of arguments")
+        raise _not_json(value, at, "a condition is only allowed in when=; let a tool compute values of arguments")
     try:
         found: JsonValue = pydantic_core.to_jsonable_python(value)
     except (pydantic_core.PydanticSerializationError, ValueError):

@@ -62,7 +62,7 @@ class Plan:
         """Create an empty plan.
 
         Args:
-            title: what people read.
+            title: text for people.
             deadline: how long the whole run may take.
             on_failure: `fail_fast` stops the run at the first failure.
             metadata: anything that belongs to the plan; `description` is shown where plans are published.
@@ -96,7 +96,7 @@ class Plan:
         """Read a plan from a JSON or YAML file in any dialect, with the files that it names as sub-plans.
 
         Raises:
-            PlanInvalid: a file cannot be read, or is not a plan; what is wrong inside of it `check` reports.
+            PlanInvalid: a file cannot be read, or is not a plan; `check` reports problems inside of it.
         """
         file = Path(path)
         return cls._of(inline_files(read_plan_file(file), base=file.parent), None)
@@ -110,7 +110,7 @@ class Plan:
             dialect: recognized by its shape if left out.
 
         Raises:
-            PlanInvalid: it is not a plan; what is wrong inside of it `check` reports.
+            PlanInvalid: it is not a plan; `check` reports problems inside of it.
         """
         if isinstance(source, str):
             if "\n" not in source and source.strip().endswith((".yaml", ".yml", ".json")):
@@ -135,11 +135,11 @@ class Plan:
             if isinstance(node, dict) and isinstance(node.get("id"), str):
                 yield node["id"]
 
-    # What it holds.
+    # Content.
 
     @property
     def title(self) -> str | None:
-        """What people read."""
+        """Text for people."""
         title = self._document.get("title") if isinstance(self._document, dict) else None
         return title if isinstance(title, str) else None
 
@@ -329,7 +329,7 @@ class Plan:
 
     @property
     def output(self) -> JsonValue:
-        """What a run returns, with references; set it to a handle, or to a value that has handles in it."""
+        """Output of a run, with references; set it to a handle, or to a value that contains handles."""
         output = self._native().get("output")
         return copy.deepcopy(output)
 
@@ -370,7 +370,7 @@ class Plan:
         arguments: Mapping[str, Any] | None = None,
         **more_arguments: Any,
     ) -> NodeHandle[Any]:
-        """Add a node, and return its handle, which stands for its result.
+        """Add a node, and return its handle, a placeholder for its result.
 
         All other keywords are arguments of the tool, or inputs of the sub-plan: values, handles, or lists, objects and
         f-strings with handles. Names and types are checked here, at run time of the program that builds the plan: no
@@ -381,7 +381,7 @@ class Plan:
             target: a function with `@tool`, the name of a tool, `ask_human(...)`, a sub-plan, or the path of a file
                 with one.
             id: of the node; derived from the tool if left out.
-            title: what people read instead of the ID.
+            title: text for people, shown instead of the ID.
             needs: nodes that must end before, beside those whose values the node reads.
             when: condition under which it runs: a comparison of handles, or a text in CEL.
             for_each: list of which each item runs the node once; arguments read `handle.item` and `handle.index`.
@@ -391,7 +391,7 @@ class Plan:
             retry: attempts at most, or `max_attempts`, `first_delay`, `factor` and `max_delay`.
             timeout: how long one attempt may take.
             heartbeat: how long an attempt may be silent before it is replaced.
-            on_error: what a failure means for nodes that depend on it: `block`, `skip`, `ask`, or `{"value": ...}`.
+            on_error: effect of a failure on dependents: `block`, `skip`, `ask`, or `{"value": ...}`.
             approval: `required` asks a person first; `ask_human(...)` says how.
             priority: from 1 (first) to 5.
             effects: `idempotent` declares a call repeatable whose effects depend on its arguments.
@@ -460,9 +460,9 @@ class Plan:
         """Add a node that an agent works on: a model with tools.
 
         Args:
-            objective: what the agent is to do; it may hold handles.
+            objective: task of the agent; it may contain handles.
             agent: name of an agent that the run knows; instead of it:
-            prompt: instructions of an agent that stands in the plan itself, which the next arguments describe.
+            prompt: instructions of an agent of this plan, which the next arguments describe.
             tools: functions with `@tool`, or names of tools.
             max_turns: model calls at most.
             token_limit: tokens of all model calls together.

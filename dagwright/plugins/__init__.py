@@ -1,4 +1,4 @@
-"""The API for applications: what a distribution of its own adds to Dagwright.
+"""The API for applications, which are distributions of their own.
 
 This module is cheap to import, because every command imports the module of a plugin's entry point. The others are
 `commands` (the command line), `databases`, `entities` (lookups and their tools), `models` and `servers` (background

@@ -1,4 +1,4 @@
-"""What every process of Dagwright needs: event loop, watchdog, process pool, sockets, health endpoints, shutdown.
+"""Parts that every process uses: event loop, watchdog, process pool, sockets, health endpoints, shutdown.
 
 It imports nothing of the engine.
 """

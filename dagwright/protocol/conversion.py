@@ -5,7 +5,7 @@ SDK would raise while it hands the failure to the workflow, before any code of o
 
 The engine requires of a data converter that JSON values are encoded as `json/plain`, that `RawValue` passes as it is,
 and that no payload and no failure raises while the SDK decodes it for a workflow. A payload codec and an external
-storage may do anything that they can reverse: whoever reads histories decodes them first with `decode_payloads`.
+storage may do anything that they can reverse: readers of histories decode them first with `decode_payloads`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -87,7 +87,7 @@ class _SeveralRaw(PayloadConverter):
 class TolerantPayloadConverter(_SeveralRaw, CompositePayloadConverter):
     """Decode JSON and pydantic types; see `_SeveralRaw`.
 
-    The SDK makes two converters for each workflow task, so what they are made of is shared.
+    The SDK makes two converters for each workflow task, so their parts are shared.
     """
 
     def __init__(self) -> None:

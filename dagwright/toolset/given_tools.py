@@ -80,7 +80,7 @@ def _specs_in(given: object) -> Sequence[ToolSpec]:
     """Return the tool that an object is, or the tools in a module.
 
     Raises:
-        ToolsUnreadable: there is none.
+        ToolsUnreadable: the object is not a tool, or the module has no tool.
     """
     candidates = vars(given).values() if isinstance(given, ModuleType) else [given]
     found = [spec for spec in map(spec_of, candidates) if spec is not None]

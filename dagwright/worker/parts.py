@@ -1,7 +1,7 @@
 """The parts of a worker: workflows, activities, interceptors, and the sandbox that shares Dagwright's modules.
 
-`dagwright worker`, the public `Worker` and the plugin for existing workers compose the same parts. Which settings a
-worker has, and what runs around it, is decided by whoever composes them.
+`dagwright worker`, the public `Worker` and the plugin for existing workers compose the same parts, each with its own
+settings and resources.
 """
 
 from collections.abc import Callable, Sequence

@@ -2,7 +2,7 @@
 
 On a client it composes the data converter (`dagwright.protocol.conversion.compose_converter`). On each worker of that
 client, or on a single worker, it adds the workflows, activities, interceptors and the sandbox passthrough of
-`dagwright.worker.parts`, and runs around the worker what `dagwright worker` runs around its own.
+`dagwright.worker.parts`, and holds the resources that `dagwright worker` holds.
 
 The values of the user win. A worker setting that still has the SDK's default gets the value that `dagwright worker`
 uses (see `_SETTINGS`); the build ID and the garbage collector of the process stay as they are. A built-in tool is left
@@ -51,7 +51,7 @@ class PluginConflict(DagwrightError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """What runs around one worker while it polls."""
+    """Resources and tasks of one worker while it polls."""
 
     client: Client
     toolset: Toolset
@@ -93,7 +93,7 @@ class DagwrightPlugin(SimplePlugin):
         self._serves_own_queue = False
         """Whether a worker was configured beside which the own queue is served: one client serves a queue once."""
         self._served: dict[str, _Served] = {}
-        """Task queue of a worker that was configured and does not run yet -> what runs around it."""
+        """Task queue of a worker that was configured and does not run yet -> its resources and tasks."""
         has_own_queue = task_queue is not None
         super().__init__(
             "dagwright.DagwrightPlugin",
@@ -129,7 +129,7 @@ class DagwrightPlugin(SimplePlugin):
         return config
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
-        """Run a worker with what has to run around it."""
+        """Run a worker with its resources and tasks."""
         served = self._served.pop(worker.task_queue, None)
         if served is None:
             await next(worker)
@@ -154,7 +154,7 @@ class DagwrightPlugin(SimplePlugin):
 
 @asynccontextmanager
 async def _around(worker: Worker, served: _Served) -> AsyncIterator[None]:
-    """Run what has to run around a worker.
+    """Hold the resources and tasks of a worker while the block lasts.
 
     Raises:
         OtherStore: the other workers of the queue use another payload store.
@@ -233,7 +233,7 @@ _SETTINGS: Mapping[str, Any] = {
     "max_concurrent_activity_task_polls": ACTIVITY_POLLERS,
     "max_concurrent_workflow_tasks": WORKFLOW_TASKS,
 }
-"""Worker settings that get these values where they have the SDK's default. What a value of the user costs: a later
+"""Worker settings that get these values where they have the SDK's default. Cost of other values: a later
 continuation after a worker died; cancellation and streamed text that arrive late; slower starts of wide plans; workflow
 tasks that time out together after a restart."""
 _SET_ELSEWHERE = {

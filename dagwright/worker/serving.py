@@ -1,4 +1,4 @@
-"""What a worker process serves: the workflows, the built-in activities and tools, and the tools of its owner."""
+"""Workers of a process: the workflows, the built-in activities and tools, and the tools of the user."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -22,14 +22,13 @@ from dagwright.worker.missing_tools import keep_releasing
 from dagwright.worker.parts import WORKFLOWS, Activity, create_activities, create_interceptors, with_shared_modules
 
 STICKY_TIMEOUT = timedelta(seconds=1)
-"""After a worker's death the run goes on elsewhere this much later (docs/internals/temporal.md)."""
+"""Delay after which the run of a dead worker continues on another worker (docs/internals/temporal.md)."""
 WORKFLOW_TASKS = 8
-"""Workflow tasks at once. They share one interpreter, and each has only so much time: of a hundred that replay together
-after a restart none would end in time, and all of them would begin again (docs/decisions/0048)."""
+"""Workflow tasks at once. They share one interpreter and have a time limit: a hundred that replay after a restart would
+all exceed the limit and restart (docs/decisions/0048)."""
 HEARTBEAT_THROTTLE = timedelta(milliseconds=50)
-"""The SDK would hold heartbeats back for up to 24 s, and with them the news that an activity was cancelled, and the
-text of answers. The activities keep the pace (`activities/heartbeats.py`, `telling.py`); this is below what they ever
-send."""
+"""The SDK delays heartbeats by up to 24 s, and with them cancellations and streamed text. The activities limit the rate
+(`activities/heartbeats.py`, `telling.py`) to less than this interval allows."""
 ACTIVITY_POLLERS = 10
 """More than the SDK's 5: a wide fan-out is handed out faster (docs/internals/temporal.md)."""
 BUILD_ID = f"dagwright-{__version__}"
@@ -88,7 +87,7 @@ async def publish_toolset(client: Client, toolset: Toolset, *, task_queue: str) 
 
 @asynccontextmanager
 async def held_resources(toolset: Toolset, models: ModelClients) -> AsyncIterator[None]:
-    """Close what the activities of a process have opened when the block ends: model clients and MCP servers."""
+    """Close the model clients and MCP servers of a process when the block ends."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(models)
         stack.push_async_callback(toolset.environment.kept.close)
@@ -109,11 +108,11 @@ async def releasing_calls(client: Client, toolset: Toolset) -> AsyncIterator[Non
 
 @asynccontextmanager
 async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> AsyncIterator[None]:
-    """Serves runs and tools for as long as the block lasts.
+    """Serve runs and tools while the block lasts.
 
     Raises:
         OtherStore: the other workers of the queue use another payload store.
-        StoreUnavailable: large values can not be kept.
+        StoreUnavailable: the payload store does not respond.
     """
     await publish_toolset(client, toolset, task_queue=task_queue)
     models = ModelClients(toolset.models)
@@ -121,7 +120,7 @@ async def serving(client: Client, toolset: Toolset, *, task_queue: str) -> Async
         stack.enter_context(event_loop.few_collections())
         await stack.enter_async_context(held_resources(toolset, models))
         workers = create_workers(client, toolset, task_queue=task_queue, models=models)
-        # Only from here on there are calls that a loop which stands still keeps from heartbeating.
+        # From here on, a blocked loop would stop heartbeats.
         stack.enter_context(event_loop_watchdog.standing_told())
         for worker in workers:
             await stack.enter_async_context(worker)

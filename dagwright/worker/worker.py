@@ -20,7 +20,7 @@ from dagwright.worker.serving import serving
 
 
 class WorkerClient(Protocol):
-    """What a worker needs of a `Client`."""
+    """The members of `Client` that a worker uses."""
 
     @property
     def settings(self) -> Settings:

@@ -31,7 +31,7 @@ plan.output = plan.add(order, item=item, amount=amount, needs=[approved])
 
 
 class Refill(BaseModel):
-    """What to order."""
+    """An order."""
 
     item: str
     amount: int

@@ -21,11 +21,11 @@ class Order:
 
 @workflow.defn
 class OrderWorkflow:
-    """Takes an order; what happens with it is a plan, which people can read, watch and change."""
+    """An order: its processing is a plan, which people can read, watch and change."""
 
     @workflow.run
     async def run(self, order: Order) -> str:
-        """Run the plan of the order as a child workflow, and return what the customer reads."""
+        """Run the plan of the order as a child workflow, and return the message to the customer."""
         inputs = {"item": order.item, "count": order.count}
         try:
             result = await execute_plan(ORDER_PLAN, inputs=inputs, run_id=f"{workflow.info().workflow_id}-plan")

@@ -107,7 +107,7 @@ def test_only_programs_load_the_settings() -> None:
     programs = {
         path for path in loaders if path.startswith("dagwright/interfaces/cli/") or path.endswith("/__main__.py")
     }
-    # What tools need of the settings is in the environment of their call. A Python program starts with its client.
+    # The environment of a call has the settings that tools need. A Python program starts with its client.
     assert loaders == programs | {"dagwright/client/client.py", "dagwright/client/run_script.py"}
 
 

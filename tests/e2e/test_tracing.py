@@ -22,7 +22,7 @@ nodes:
 
 
 class Collector(ThreadingHTTPServer):
-    """Takes spans by OTLP over HTTP."""
+    """A collector that receives spans by OTLP over HTTP."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.server]
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MOST_PACKAGES = 30
-"""Of the base install, with Dagwright itself."""
+"""Limit of the base install, with Dagwright itself."""
 MOST_BYTES = 150 * 1024 * 1024
 """On disk, as `du -m` counts, with the bytecode that the installer compiles."""
 
@@ -103,7 +103,7 @@ class Installed:
     project: Path
 
     async def run(self, *arguments: str, server: LiveServer | None = None) -> str:
-        """Run Python in the folder of the project and return what it wrote to standard output."""
+        """Run Python in the folder of the project and return its standard output."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_"))}
         environment["DAGWRIGHT_STATE_DIR"] = str(
             self.project / "state" if server is None else server.settings.state_dir
@@ -154,7 +154,7 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Install
         "--disable-pip-version-check",
     ]
     _call(*pip, "--require-hashes", "--requirement", ROOT / "requirements" / "base.txt")
-    # Without an index: the locked packages must satisfy what the wheel requires.
+    # Without an index: the locked packages must satisfy the requirements of the wheel.
     _call(*pip, "--no-index", built.wheel)
     for name, text in USER_PROJECT.items():
         file = folder / "project" / name

@@ -1,4 +1,4 @@
-"""Handles of nodes with any ID and any path: texts and conditions read exactly what the handle stands for."""
+"""Handles of nodes with any ID and any path: texts and conditions read exactly its target."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A Temporal application of somebody else, whose workflows run plans: its code runs in the SDK's sandbox."""
+"""A Temporal application of a user, whose workflows run plans: its code runs in the SDK's sandbox."""
 
 import asyncio
 from collections.abc import Sequence
@@ -44,14 +44,14 @@ class TellingOrderWorkflow:
 
     @workflow.run
     async def run(self, plan: Any, plan_queue: str) -> Any:
-        """Return what the activity and the plan returned."""
+        """Return the results of the activity and the plan."""
         told = await workflow.execute_activity("notify", "hello", start_to_close_timeout=timedelta(seconds=30))
         return [told, (await execute_plan(plan, task_queue=plan_queue)).output]
 
 
 @workflow.defn
 class ShipmentWorkflow:
-    """A workflow that plans call: ships what it is told to."""
+    """A workflow that plans call: it ships an item."""
 
     def __init__(self) -> None:
         self._may_ship = False
@@ -67,7 +67,7 @@ class ShipmentWorkflow:
 
     @workflow.signal
     def ship(self) -> None:
-        """Let a shipment that waits go on."""
+        """Resume a shipment that waits."""
         self._may_ship = True
 
 

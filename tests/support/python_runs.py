@@ -73,7 +73,7 @@ class PythonRuns:
 
 
 class TurnClient:
-    """Starts turns of sessions as `Client` does."""
+    """A client that starts turns of sessions as `Client` does."""
 
     def __init__(self, runs: Runs, bench: Bench, folder: Path) -> None:
         self.services = services_of(runs, folder)

@@ -16,7 +16,7 @@ class Article:
 
 @tool(effects="read")
 async def stock(item: str) -> Article:
-    """Return what is left of an article."""
+    """Return the stock of an article."""
     return Article(item, 3)
 
 

@@ -23,7 +23,7 @@ from dagwright import (
 
 @tool(effects="read")
 def stock(item: str) -> dict[str, int]:
-    """Return what is left of an article."""
+    """Return the stock of an article."""
     return {item: 3}
 
 

@@ -6,7 +6,7 @@ from dagwright.tools import tool
 
 @tool(effects="read")
 async def stock(item: str) -> dict[str, int]:
-    """Return what is left of an article."""
+    """Return the stock of an article."""
     return {item: 3}
 
 

@@ -1,4 +1,4 @@
-"""Composing data converters, and decoding what a codec has encoded."""
+"""Composing data converters, and decoding the payloads of a codec."""
 
 from dataclasses import replace
 from typing import Any

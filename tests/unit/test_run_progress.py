@@ -1,4 +1,4 @@
-"""Live progress of a run: when it is drawn, and what a terminal and a notebook show."""
+"""Live progress of a run: when it is drawn, and its forms in a terminal and a notebook."""
 
 import asyncio
 import io

@@ -22,7 +22,7 @@ def started_of(runs: Runs) -> StartedRuns:
 
 
 class DrawnRun:
-    """What progress needs of a run."""
+    """The methods of a run that progress uses."""
 
     def __init__(self, runs: StartedRuns, run_id: str) -> None:
         self._runs, self._id = runs, run_id

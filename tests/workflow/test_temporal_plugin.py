@@ -42,7 +42,7 @@ from tests.support.server import LiveServer
 pytestmark = pytest.mark.server
 
 _LIMIT_S = 60.0
-"""Of what never takes so long."""
+"""Seconds; no step takes so long."""
 ENCRYPTED = replace(DataConverter.default, payload_codec=XorCodec())
 
 

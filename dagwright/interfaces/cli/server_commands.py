@@ -28,7 +28,7 @@ def worker(
     tools_queue: ToolsQueue = None,
     json: Json = False,
 ) -> int:
-    """Serve runs and tools until told to stop."""
+    """Serve runs and tools until SIGTERM or SIGINT."""
     request = WorkerRequest(with_queue(tools, tools_queue), agents or [], task_queue)
     return call("worker", "worker", request, Output(is_json=json))
 
@@ -50,7 +50,7 @@ def serve(
     told: Annotated[str | None, typer.Option("--told", hidden=True)] = None,
     json: Json = False,
 ) -> int:
-    """Serve the API that speaks OpenAI's protocol, until told to stop."""
+    """Serve the API that speaks OpenAI's protocol, until SIGTERM or SIGINT."""
     request = ServeRequest(
         host,
         port,

@@ -85,7 +85,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def is_safe_callable(self, obj: Any) -> bool:
         if isinstance(obj, StrictUndefined):
-            return True  # Calling it tells which name is not there.
+            return True  # Calling it raises an error that names the missing variable.
         return obj is _short_range or getattr(obj, "__name__", "") in _DICT_METHODS | _TEXT_METHODS
 
     def getattr(self, obj: Any, attribute: str) -> Any:

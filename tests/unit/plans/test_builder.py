@@ -1,4 +1,4 @@
-"""Plans that are built in Python: what becomes of a node, and what is refused where it is added."""
+"""Plans that are built in Python: the documents of nodes, and mistakes that are refused at `add`."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -239,7 +239,7 @@ REFUSED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
         lambda plan: plan.add(stock, item=plan["articles"].item["name"]),
         (
             "/nodes/2/arguments/item",
-            "<handle item.name: string> stands in a node without for_each",
+            "<handle item.name: string> is used in a node without for_each",
             "give the list to for_each=, which is <handle articles.result: array>",
         ),
     ),
