@@ -89,7 +89,7 @@ class PlanRefused(Exception):
 class PlanWorkflow(Steerable):
     """Runs one plan to its end and returns the result document.
 
-    Workflow classes are kinds of run: `RunPlan` here, and those of `dagwright.workflows.pursuing`.
+    Workflow classes are kinds of run: `RunPlan` here, and those of `dagwright.workflows.extended_runs`.
     """
 
     def __init__(self) -> None:

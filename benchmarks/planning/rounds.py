@@ -155,7 +155,7 @@ async def asked(place: Place, name: str) -> tuple[Gaps, float]:
     plan, _ = prepare_rounds("What is noted?", tools, RoundsAsked(limits=RoundsLimits(synthesis="model")))
     began = time.monotonic()
     handle: Any = await place.client.start_workflow(
-        wire.WORKFLOW_PURSUE_GOAL,
+        wire.WORKFLOW_PLAN_AND_EXECUTE,
         run_input_to_json(RunInput(compiled=plan)),
         id=name,
         task_queue=wire.DEFAULT_TASK_QUEUE,

@@ -141,7 +141,7 @@ async def _taken(place: Place, run: Run) -> Taken:
         kind, run_input = wire.WORKFLOW_RUN_AGENT, RunInput(compiled=plan, inputs={OBJECTIVE: _WORDS})
     else:
         plan, _ = prepare_goal(_WORDS, tools, Asked(streams=run.way == STREAMED))
-        kind, run_input = wire.WORKFLOW_PURSUE_GOAL, RunInput(compiled=plan)
+        kind, run_input = wire.WORKFLOW_PLAN_AND_EXECUTE, RunInput(compiled=plan)
     handle: Any = await place.client.start_workflow(
         kind, run_input_to_json(run_input), id=run.id, task_queue=wire.DEFAULT_TASK_QUEUE
     )

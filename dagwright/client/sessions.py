@@ -1,4 +1,4 @@
-"""Sessions: reads them, starts turns in them, ends them. The one place outside of workflows that knows `Converse`.
+"""Sessions: reads them, starts turns in them, ends them. The one place outside of workflows that knows `Session`.
 
 What a session knows is read from the memo of its workflow, so a look needs no worker. A turn is prepared for a version
 of the session, and refused if that has changed meanwhile: whoever prepared it reads and prepares again.
@@ -212,7 +212,7 @@ class Sessions:
         Args:
             prefix: what their names begin with.
         """
-        query = f"WorkflowType = '{wire.WORKFLOW_CONVERSE}' AND ExecutionStatus != 'ContinuedAsNew'"
+        query = f"WorkflowType = '{wire.WORKFLOW_SESSION}' AND ExecutionStatus != 'ContinuedAsNew'"
         found: list[SessionView] = []
         async for execution in self._client.list_workflows(query, page_size=limit):
             if not name_of_session(execution.id).startswith(prefix):
@@ -294,7 +294,7 @@ class Sessions:
             task_queue=encoded.task_queue,
         )
         starting: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
-            wire.WORKFLOW_CONVERSE,
+            wire.WORKFLOW_SESSION,
             {"session": name},
             id=session_id(name),
             task_queue=self._task_queue,
@@ -385,7 +385,7 @@ class Sessions:
             if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 return None
             raise
-        if described.workflow_type != wire.WORKFLOW_CONVERSE:
+        if described.workflow_type != wire.WORKFLOW_SESSION:
             raise SessionNotFound(f"{session_id(name)!r} is a run and no session: choose another name")
         try:
             return await _view_of(described)

@@ -325,7 +325,7 @@ class RunFeed:
             if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 raise RunNotFound(f"there is no run {self._workflow_id!r:.200}") from None
             raise
-        if described.workflow_type == wire.WORKFLOW_CONVERSE:
+        if described.workflow_type == wire.WORKFLOW_SESSION:
             name = self._workflow_id.removeprefix(wire.ID_SESSION)
             raise RunNotFound(f"{self._workflow_id!r} is a session and no run: `dagwright session {name}` shows it")
         await decode_pending(described.raw_description, self._client)

@@ -18,8 +18,8 @@ from dagwright.planning.rounds.loop import RoundsPursuit
 
 _KINDS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], Pursuit]]] = {
     AGENT_KIND: (wire.WORKFLOW_RUN_AGENT, AgentPursuit.from_json),
-    GOAL_KIND: (wire.WORKFLOW_PURSUE_GOAL, GoalPursuit.from_json),
-    ROUNDS_KIND: (wire.WORKFLOW_PURSUE_GOAL, RoundsPursuit.from_json),
+    GOAL_KIND: (wire.WORKFLOW_PLAN_AND_EXECUTE, GoalPursuit.from_json),
+    ROUNDS_KIND: (wire.WORKFLOW_PLAN_AND_EXECUTE, RoundsPursuit.from_json),
 }
 """Kind of a pursuit -> workflow type of its runs, and what reads it or says in a ValueError what is wrong."""
 

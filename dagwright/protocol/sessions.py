@@ -1,6 +1,6 @@
 """A session: what a conversation of several requests knows, and what may happen to it, as pure code.
 
-The workflow `Converse` drives it. Its whole state is small plain JSON, which lies in the memo of the workflow: so
+The workflow `Session` drives it. Its whole state is small plain JSON, which lies in the memo of the workflow: so
 whoever looks needs no worker, and the next execution finds it there. What is new pushes out what is oldest.
 """
 

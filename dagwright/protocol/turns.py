@@ -42,7 +42,7 @@ BINDINGS = 100
 _FAILURES_TOLD = 3
 _LOOKUP_CODES = "lookup_"
 """Begins the codes of runs that failed because something could not be looked up."""
-_KINDS_OF_RUN = (wire.WORKFLOW_RUN_PLAN, wire.WORKFLOW_PURSUE_GOAL, wire.WORKFLOW_RUN_AGENT)
+_KINDS_OF_RUN = (wire.WORKFLOW_RUN_PLAN, wire.WORKFLOW_PLAN_AND_EXECUTE, wire.WORKFLOW_RUN_AGENT)
 _ENDS = [status.value for status in RunStatus if status not in (RunStatus.RUNNING, RunStatus.WAITING)]
 
 
@@ -89,7 +89,7 @@ def turn_start_from_json(message: Any) -> TurnStart:
     if (size := encoded_size(dict(message))) > TURN_BYTES:
         raise MessageInvalid(f"the turn has {size:,} bytes; at most {TURN_BYTES:,} can be sent", code="too_large")
     start, version, memo = message["start"], message.get("version"), message.get("memo", {})
-    usual = wire.WORKFLOW_PURSUE_GOAL if "goal" in start else wire.WORKFLOW_RUN_PLAN
+    usual = wire.WORKFLOW_PLAN_AND_EXECUTE if "goal" in start else wire.WORKFLOW_RUN_PLAN
     workflow = message.get("workflow") or usual
     if workflow not in _KINDS_OF_RUN:
         raise MessageInvalid(f"'workflow' must be one of {', '.join(_KINDS_OF_RUN)}, not {workflow!r:.60}")

@@ -81,7 +81,7 @@ async def _retained_runs(client: Client, page: Sequence[WorkflowExecution]) -> l
 
 async def _retained_run(client: Client, execution: WorkflowExecution) -> RetainedRun | None:
     """Returns what the rule asks about a run; None if it has left the list meanwhile."""
-    if execution.workflow_type == wire.WORKFLOW_CONVERSE:
+    if execution.workflow_type == wire.WORKFLOW_SESSION:
         # A session may be open for years, and holds nothing of the store: its runs do.
         return None
     if execution.workflow_type in wire.NOTES:

@@ -39,8 +39,8 @@ from dagwright.server.namespace import StateAttribute
 from dagwright.tools import ToolRegistry
 from dagwright.toolset.toolset import Toolset
 from dagwright.workflows.calls import CallInterceptor
-from dagwright.workflows.converse import ConverseWorkflow
-from dagwright.workflows.pursuing import RUN_WORKFLOWS
+from dagwright.workflows.extended_runs import RUN_WORKFLOWS
+from dagwright.workflows.session import SessionWorkflow
 from dagwright.workflows.unknown_type import UnknownTypeWorkflow
 
 SHARED_MODULES = (
@@ -56,7 +56,7 @@ SHARED_MODULES = (
 )
 """Modules that workflows share with the process: they are pure, and importing them for each run costs 7 ms."""
 
-WORKFLOWS: Sequence[type] = (*RUN_WORKFLOWS, ConverseWorkflow, UnknownTypeWorkflow)
+WORKFLOWS: Sequence[type] = (*RUN_WORKFLOWS, SessionWorkflow, UnknownTypeWorkflow)
 """The last one is dynamic: it ends executions of types that the worker does not have."""
 
 Activity = Callable[..., Any]

@@ -40,7 +40,7 @@ async def test_next_attempt_is_told_what_was_started_and_finishes_the_plan(
                 await own_server.start(),
                 RunInput(compiled=begun),
                 workflow_id="killed-while-planning",
-                workflow_type=wire.WORKFLOW_PURSUE_GOAL,
+                workflow_type=wire.WORKFLOW_PLAN_AND_EXECUTE,
             )
             await points.reached("a")
             await worker.kill()

@@ -51,7 +51,7 @@ async def _start(server: LiveServer, folder: Path, *, workflow_id: str, worker_t
         await server.start(),
         RunInput(compiled=question),
         workflow_id=workflow_id,
-        workflow_type=wire.WORKFLOW_PURSUE_GOAL,
+        workflow_type=wire.WORKFLOW_PLAN_AND_EXECUTE,
     )
 
 

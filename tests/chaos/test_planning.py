@@ -79,7 +79,7 @@ async def start_goal(client: Client, words: str, *tools: str) -> Handle:
     known = load_toolset(Settings(), [str(TOOLS)]).declarations()
     compiled, _ = prepare_goal(words, {name: known[name] for name in tools}, Asked())
     run_input = RunInput(compiled=compiled, policy=_may_call(tools))
-    return await _start(client, wire.WORKFLOW_PURSUE_GOAL, run_input)
+    return await _start(client, wire.WORKFLOW_PLAN_AND_EXECUTE, run_input)
 
 
 def _may_call(tools: Sequence[str]) -> Policy:

@@ -70,7 +70,7 @@ async def answered(client: Client, known: Any, *, turn: int, number: int) -> tup
     asked = Asked(ModelConfig(model=model_of(number)))
     compiled, _ = prepare_goal(f"Say {word(turn, number)}", {"echo": known["echo"]}, asked)
     handle = await client.start_workflow(
-        wire.WORKFLOW_PURSUE_GOAL,
+        wire.WORKFLOW_PLAN_AND_EXECUTE,
         run_input_to_json(RunInput(compiled=compiled)),
         id=f"at-once-{turn}-{number}-{uuid4().hex}",
         task_queue=wire.DEFAULT_TASK_QUEUE,

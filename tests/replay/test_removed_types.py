@@ -25,7 +25,7 @@ async def _failure_of(history: WorkflowHistory) -> str:
     return str(outcome.replay_failure)
 
 
-@pytest.mark.parametrize(("name", "removed"), [("chain", "RunPlan"), ("session", "Converse")])
+@pytest.mark.parametrize(("name", "removed"), [("chain", "RunPlan"), ("session", "Session")])
 async def test_run_of_a_removed_type_is_kept_for_the_version_that_has_it(name: str, removed: str) -> None:
     failure = await _failure_of(load_history(_GOOD / f"{name}.json"))
     assert f"unknown workflow type '{removed}'" in failure

@@ -54,8 +54,8 @@ from dagwright.tools import ToolRegistry
 from dagwright.toolset.toolset import Toolset, load_toolset
 from dagwright.worker import serving as worker
 from dagwright.workflows.calls import CallInterceptor
-from dagwright.workflows.converse import ConverseWorkflow
-from dagwright.workflows.pursuing import RUN_WORKFLOWS
+from dagwright.workflows.extended_runs import RUN_WORKFLOWS
+from dagwright.workflows.session import SessionWorkflow
 from dagwright.workflows.unknown_type import UnknownTypeWorkflow
 
 Handle = WorkflowHandle[Any, Any]
@@ -397,7 +397,7 @@ async def replay(history: WorkflowHistory) -> tuple[Exception | None, list[Any]]
     """Replays a history with no server; returns what failed, and the ends that the workflow came to."""
     capture = _Capture()
     replayer = Replayer(
-        workflows=[*RUN_WORKFLOWS, ConverseWorkflow, UnknownTypeWorkflow],
+        workflows=[*RUN_WORKFLOWS, SessionWorkflow, UnknownTypeWorkflow],
         workflow_runner=UnsandboxedWorkflowRunner(),
         interceptors=[CallInterceptor(), capture],
         data_converter=data_converter,

@@ -120,7 +120,7 @@ async def test_plan_is_approved_as_a_whole_and_its_writes_are_not_asked_about(sc
 @pytest.mark.parametrize("message", [{"plan": {"goal": " Add.\n", "config": {"seed": 7}}}])
 async def test_request_is_started_by_any_client(scripted: Scripted, message: dict[str, Any]) -> None:
     async with scripted(SUM, "It is 7.") as (server, runs):
-        found = await ended(runs, await runs.start_raw(message, workflow="PursueGoal"))
+        found = await ended(runs, await runs.start_raw(message, workflow="PlanAndExecute"))
     assert (found["status"], found["output"]) == ("completed", "It is 7.")
     assert [call.body.get("seed") for call in server.calls] == [
         message.get("plan", {}).get("config", {}).get("seed")
@@ -131,7 +131,7 @@ async def test_request_of_a_client_of_which_nothing_can_come_ends_its_run_at_onc
     wrong = {"goal": "Add.", "confg": {}, "approve_plan": "yes", "config": {"temperature": 9}}
     async with scripted() as (_, runs):
         documents = [
-            await document_of(await runs.start_raw(message, workflow="PursueGoal"))
+            await document_of(await runs.start_raw(message, workflow="PlanAndExecute"))
             for message in ({"goal": " "}, {"goal": "x" * 1_000_000}, {"plan": wrong}, {"goal": None})
         ]
     assert [document["status"] for document in documents] == ["failed"] * 4

@@ -145,13 +145,13 @@ async def test_request_from_outside_with_names_of_a_session(scripted: Scripted) 
         made_first = await ended(
             runs,
             await runs.start_raw(
-                {"plan": {"goal": "Make Apex.", "profile": "intents"}}, workflow=wire.WORKFLOW_PURSUE_GOAL
+                {"plan": {"goal": "Make Apex.", "profile": "intents"}}, workflow=wire.WORKFLOW_PLAN_AND_EXECUTE
             ),
         )
         cbu = made_first["nodes"]["@result_1"]["result"]["id"]
         request = {"goal": "Custody too.", "profile": "intents", "turns": ["Made Apex."], "confidence": 0.5}
         context = {"cbu": {"id": cbu, "name": "Apex", "kind": "fund"}}
-        handle = await runs.start_raw({"plan": request, "context": context}, workflow=wire.WORKFLOW_PURSUE_GOAL)
+        handle = await runs.start_raw({"plan": request, "context": context}, workflow=wire.WORKFLOW_PLAN_AND_EXECUTE)
         found = await ended(runs, handle)
     assert (found["status"], found["nodes"]["@result_1"]["result"]["cbu_name"]) == ("completed", "Apex")
     told = server.calls[1].text

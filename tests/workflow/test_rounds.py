@@ -233,7 +233,7 @@ async def test_turns_are_told_to_whoever_puts_the_question_into_words(client: Cl
     turns = [{"turn_id": 1, "human_message": "Compare Maersk.", "ai_response": "With which one?"}]
     document = {"goal": "Evergreen", "profile": "rounds", "max_rounds": 3, "turns": turns}
     async with rounds_runs(client, tmp_path, INTENTION, *ASK_BACK) as (server, runs):
-        handle = await runs.start_raw({"plan": document}, workflow="PursueGoal")
+        handle = await runs.start_raw({"plan": document}, workflow="PlanAndExecute")
         found = await ended(runs, handle)
     assert (found["status"], found["rounds"]["max_rounds"]) == ("completed", 3)
     told = said_to(server, "intention")

@@ -254,13 +254,13 @@ async def test_last_turn_of_a_session_that_was_terminated_is_told_as_its_run_is(
 
 async def test_invalid_turns_are_refused_with_their_reason(bench: SessionBench, unique: str) -> None:
     handle = await bench.client.start_workflow(
-        wire.WORKFLOW_CONVERSE, {"session": unique}, id=session_id(unique), task_queue=bench.runs.task_queue
+        wire.WORKFLOW_SESSION, {"session": unique}, id=session_id(unique), task_queue=bench.runs.task_queue
     )
     messages: list[tuple[Any, str]] = [
         ((), "invalid"),
         ((1, 2, 3), "invalid"),
         (({"run": "x" * 300, "start": {}},), "invalid"),
-        (({"run": "r", "start": {}, "workflow": "Converse"},), "invalid"),
+        (({"run": "r", "start": {}, "workflow": "Session"},), "invalid"),
         (({"run": "r", "start": {"more": "x" * 1_100_000}},), "too_large"),
         (({"run": "r", "start": {}, "version": 9},), "session_changed"),
     ]
@@ -277,7 +277,7 @@ async def test_bad_messages_and_a_run_that_cannot_begin_leave_a_session_as_it_is
     bench: SessionBench, unique: str
 ) -> None:
     handle = await bench.client.start_workflow(
-        wire.WORKFLOW_CONVERSE, {"session": unique}, id=session_id(unique), task_queue=bench.runs.task_queue
+        wire.WORKFLOW_SESSION, {"session": unique}, id=session_id(unique), task_queue=bench.runs.task_queue
     )
     messages: list[Any] = [None, "x", 3, [], {}, {"turn": "r"}, {"turn": "r", "status": "completed"}, {"turn": 1}]
     for message in messages:
@@ -311,11 +311,11 @@ async def test_session_with_invalid_input_fails_with_the_expected_input(bench: S
         ([raw(b"{")], "the payload is no JSON"),
     ]
     for number, (arguments, got) in enumerate(inputs):
-        handle = await bench.runs.start_raw(*arguments, workflow_id=session_id(unique), workflow=wire.WORKFLOW_CONVERSE)
+        handle = await bench.runs.start_raw(*arguments, workflow_id=session_id(unique), workflow=wire.WORKFLOW_SESSION)
         failure = await _failure_of(handle)
         assert (failure.type, got in failure.message) == (wire.ERROR_REFUSED, True), failure
         assert number == 5 or failure.message == f"the input of a session is invalid: {expected}{got}"
-    handle = await bench.runs.start_raw({"session": unique}, workflow_id=unique, workflow=wire.WORKFLOW_CONVERSE)
+    handle = await bench.runs.start_raw({"session": unique}, workflow_id=unique, workflow=wire.WORKFLOW_SESSION)
     assert (await _failure_of(handle)).message == f"the workflow ID of a session is session-NAME, not {unique!r}"
 
 
@@ -323,7 +323,7 @@ async def test_unknown_workflow_type_fails_with_the_nearest_known_type(bench: Se
     handle = await bench.runs.start_raw({"plan": {}}, 2, workflow_id=unique, workflow="RunPlans")
     failure = await _failure_of(handle)
     assert (failure.type, failure.non_retryable) == (wire.ERROR_UNKNOWN_TYPE, True)
-    known = "Converse, PursueGoal, RunAgent, RunPlan"
+    known = "PlanAndExecute, RunAgent, RunPlan, Session"
     assert failure.message == f"unknown workflow type 'RunPlans'; known types: {known}; did you mean 'RunPlan'?"
 
 
@@ -393,7 +393,7 @@ async def _is(listing: Awaitable[list[str]], expected: list[str]) -> bool:
 
 async def test_session_of_a_memo_that_is_none_ends_with_the_reason(bench: SessionBench, unique: str) -> None:
     handle = await bench.client.start_workflow(
-        wire.WORKFLOW_CONVERSE,
+        wire.WORKFLOW_SESSION,
         {"session": unique},
         id=session_id(unique),
         task_queue=bench.runs.task_queue,

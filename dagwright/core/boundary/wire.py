@@ -9,17 +9,17 @@ from dagwright.core.model import tools
 WORKFLOW_RUN_PLAN = "RunPlan"
 WORKFLOW_RUN_AGENT = "RunAgent"
 """A plan that is extended by the tool calls that a model requests."""
-WORKFLOW_PURSUE_GOAL = "PursueGoal"
+WORKFLOW_PLAN_AND_EXECUTE = "PlanAndExecute"
 """A plan that is extended by the plans that a model writes."""
-WORKFLOWS = frozenset({WORKFLOW_RUN_PLAN, WORKFLOW_RUN_AGENT, WORKFLOW_PURSUE_GOAL})
+WORKFLOWS = frozenset({WORKFLOW_RUN_PLAN, WORKFLOW_RUN_AGENT, WORKFLOW_PLAN_AND_EXECUTE})
 """Workflow types of runs: all of them count as users of stored payloads."""
-WORKFLOW_CONVERSE = "Converse"
+WORKFLOW_SESSION = "Session"
 """A session: starts a run for each turn, and keeps the state that the next turn needs. It has no stored payloads."""
-KNOWN_WORKFLOWS = WORKFLOWS | {WORKFLOW_CONVERSE}
+KNOWN_WORKFLOWS = WORKFLOWS | {WORKFLOW_SESSION}
 """All workflow types that workers run."""
 ID_SESSION = "session-"
 """Prefix of the workflow id of a session; its name follows."""
-IS_RUN = "WorkflowType IN ('RunPlan', 'RunAgent', 'PursueGoal')"
+IS_RUN = "WorkflowType IN ('RunPlan', 'RunAgent', 'PlanAndExecute')"
 """The same as a condition of a list query."""
 
 NOTE_PARKED_TOOL = "ParkedTool"

@@ -326,7 +326,7 @@ def test_any_message_is_read_or_refused(message: Any) -> None:
 
 def test_turn_of_a_request_is_one_that_pursues_it() -> None:
     start = turn_start_from_json({"run": "r", "start": {"goal": "  Do\n it. "}})
-    assert (start.workflow, start.request, start.version) == ("PursueGoal", "Do it.", None)
+    assert (start.workflow, start.request, start.version) == ("PlanAndExecute", "Do it.", None)
     assert turn_start_from_json(start.to_json()) == start
     assert turn_start_from_json({"run": "r", "start": {"plan": {}}}).workflow == "RunPlan"
     for field, expected in (("version", "the number of a version"), ("memo", "an object")):

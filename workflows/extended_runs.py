@@ -1,4 +1,4 @@
-"""`RunAgent` and `PursueGoal`: runs whose plans grow by themselves, as workflow types of their own.
+"""`RunAgent` and `PlanAndExecute`: runs whose plans grow by themselves, as workflow types of their own.
 
 They run plans as `RunPlan` does and take every message that it takes; what they add to their plans is decided by the
 pursuit that the plan names (`dagwright.features.plan_extension.extender`). The names tell them apart in lists and in
@@ -25,8 +25,8 @@ class RunAgentWorkflow(PlanWorkflow):
         return await self.run_to_end(message)
 
 
-@workflow.defn(name=wire.WORKFLOW_PURSUE_GOAL, sandboxed=False)
-class PursueGoalWorkflow(PlanWorkflow):
+@workflow.defn(name=wire.WORKFLOW_PLAN_AND_EXECUTE, sandboxed=False)
+class PlanAndExecuteWorkflow(PlanWorkflow):
     """Pursues a goal: its plan grows by what a model plans."""
 
     @workflow.run
@@ -35,5 +35,5 @@ class PursueGoalWorkflow(PlanWorkflow):
         return await self.run_to_end(message)
 
 
-RUN_WORKFLOWS: Sequence[type[PlanWorkflow]] = (RunPlanWorkflow, RunAgentWorkflow, PursueGoalWorkflow)
+RUN_WORKFLOWS: Sequence[type[PlanWorkflow]] = (RunPlanWorkflow, RunAgentWorkflow, PlanAndExecuteWorkflow)
 """All kinds of runs; a worker serves each of them."""

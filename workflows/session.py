@@ -1,4 +1,4 @@
-"""`Converse`: a session of several requests. It starts the run of each turn, and keeps what the next one has to know.
+"""`Session`: a session of several requests. It starts the run of each turn, and keeps what the next one has to know.
 
 What may happen to it is decided in `dagwright.protocol.sessions`. The state lies in the memo: whoever looks needs no
 worker, and the next execution begins with it, whatever its input says. Runs are abandoned children that report their
@@ -44,8 +44,8 @@ _CHECKED_INPUT = "session-input-checked"
 """Patch marker of sessions that end because their input is invalid."""
 
 
-@workflow.defn(name=wire.WORKFLOW_CONVERSE, sandboxed=False)
-class ConverseWorkflow:
+@workflow.defn(name=wire.WORKFLOW_SESSION, sandboxed=False)
+class SessionWorkflow:
     """Takes turns one after the other until it is ended, and returns what it knows then."""
 
     def __init__(self) -> None:
