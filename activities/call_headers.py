@@ -17,14 +17,14 @@ from dagwright.core.boundary.wire import (
     DETAIL_USAGE,
     HEADER_ANSWERS,
     HEADER_ATTEMPTS,
+    HEADER_BINDINGS,
     HEADER_CACHE,
     HEADER_CHECKED_VERSION,
     HEADER_EFFECTS,
-    HEADER_HOLES,
     HEADER_IDEMPOTENCY_KEY,
     HEADER_MODEL,
     HEADER_OWNER,
-    HEADER_WANTED,
+    HEADER_PROJECTIONS,
     METADATA_ATTEMPT,
     METADATA_STARTED_AT,
     METADATA_USAGE,
@@ -93,7 +93,7 @@ def idempotency_key(info: Info) -> str:
 
 def wanted_parts() -> tuple[Projection, ...]:
     """Returns the parts of the result that the plan names."""
-    return projections_from_json(_header(HEADER_WANTED) or ())
+    return projections_from_json(_header(HEADER_PROJECTIONS) or ())
 
 
 def cache_seconds() -> float | None:
@@ -163,7 +163,7 @@ def _answers() -> list[dict[str, Any]]:
 
 def given_holes() -> list[Any]:
     """Returns what only this worker may fill into the arguments."""
-    return list(_header(HEADER_HOLES) or ())
+    return list(_header(HEADER_BINDINGS) or ())
 
 
 def known_secrets(holes: Sequence[Any], tool: ToolDeclaration, environment: ToolEnvironment) -> dict[str, str]:

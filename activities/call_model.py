@@ -32,7 +32,7 @@ from dagwright.activities.store_waits import STORE_MARGIN_S, StoreWaits
 from dagwright.activities.telling import Pace, TextTold
 from dagwright.activities.values import Values
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
-from dagwright.core.boundary.wire import ACTIVITY_CALL_MODEL, DETAIL_UNSTORED_BYTES, ERROR_STORE_AWAY, METADATA_STORED
+from dagwright.core.boundary.wire import ACTIVITY_CALL_MODEL, DETAIL_UNSTORED_BYTES, ERROR_STORE_RETRY, METADATA_STORED
 from dagwright.core.expressions.stored_values import stored_to_json
 from dagwright.core.model.tools import Effects
 from dagwright.llm.clients import ModelClients
@@ -200,7 +200,7 @@ class _Asking:
         posture = posture_of(error, Effects.READ)
         if isinstance(error, ValueNotLoaded | ResultNotKept):
             # The run waits for the store and asks again: an outage costs it no attempt.
-            posture = Posture(ERROR_STORE_AWAY, is_final=True)
+            posture = Posture(ERROR_STORE_RETRY, is_final=True)
             details[DETAIL_UNSTORED_BYTES] = error.size_bytes if isinstance(error, ResultNotKept) else 0
         failure = activity_failure_of(error, posture, details=details, redaction=Redaction())
         structlog.get_logger("dagwright.activities").warning(

@@ -40,7 +40,7 @@ from dagwright.activities.call_starts import CallStarts, CallStopped
 from dagwright.activities.errors import (
     OutcomeUnknown,
     Posture,
-    ToolParked,
+    ToolPaused,
     activity_failure_of,
     posture_of,
     posture_of_worker,
@@ -49,7 +49,7 @@ from dagwright.activities.errors import (
 )
 from dagwright.activities.heartbeats import Heartbeats
 from dagwright.activities.model_asks import ModelAsks, failure_details
-from dagwright.activities.parked_calls import ParkedCalls
+from dagwright.activities.paused_calls import PausedCalls
 from dagwright.activities.result_cache import Asked, ResultCache
 from dagwright.activities.store_waits import STORE_MARGIN_S, StoreWaits
 from dagwright.activities.tool_runs import Outcome, ToolRun, run_tool
@@ -57,12 +57,12 @@ from dagwright.activities.values import Values
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.core.boundary.wire import (
-    DETAIL_SEEN,
+    DETAIL_FULL_TEXT,
+    DETAIL_LINEAGE,
     DETAIL_UNSTORED_BYTES,
-    DETAIL_WHOLE,
-    ERROR_STORE_AWAY,
+    ERROR_STORE_RETRY,
     METADATA_CACHED,
-    METADATA_SEEN,
+    METADATA_LINEAGE,
     METADATA_STORED,
     METADATA_TOOL_VERSION,
 )
@@ -106,11 +106,11 @@ class CallGuards:
     """What is done with the server before a tool is called.
 
     Args:
-        parked: holds calls of parked tools back; without it no tool is parked.
+        parked: holds calls of parked tools back; without it no tool is paused.
         starts: records that the call of a `write` began; without it nothing is recorded.
     """
 
-    parked: ParkedCalls | None = None
+    parked: PausedCalls | None = None
     starts: CallStarts | None = None
 
 
@@ -261,7 +261,7 @@ class _Call:
             # By the name of the call, which may be an alias: `unpark` finds held calls by it.
             parked = await self._parked.hold_back(self._info.activity_type)
             if parked is not None:
-                return Outcome(error=ToolParked(f"{self._spec.name}: {parked.words}"))
+                return Outcome(error=ToolPaused(f"{self._spec.name}: {parked.words}"))
         try:
             keywords = await self._keywords(arguments)
         # What goes wrong before the tool is called: the arguments, a secret, a validator of the user's own.
@@ -366,7 +366,7 @@ class _Call:
         """Returns the failure of the attempt; its whole text is in the payload store then, if it is long."""
         details = attempt_details(self._info, self._models.usage) | {"tool_version": self._version}
         if seen := self._seen():
-            details[DETAIL_SEEN] = seen
+            details[DETAIL_LINEAGE] = seen
         if isinstance(error, ModelFailure):
             details |= failure_details(error)
         if isinstance(error, OutcomeUnknown):
@@ -385,7 +385,7 @@ class _Call:
             posture = replace(posture, is_final=True)
         elif (unstored_bytes := self._unstored_bytes(error)) is not None and not posture.is_final:
             # The run waits for the store and makes the call again: an outage costs it no attempt.
-            posture = Posture(ERROR_STORE_AWAY, is_final=True)
+            posture = Posture(ERROR_STORE_RETRY, is_final=True)
             details[DETAIL_UNSTORED_BYTES] = unstored_bytes
         if self._effects is Effects.WRITE and not posture.is_final:
             # An attempt that has not called the tool does not count: the server may hold it back, or repeat it.
@@ -395,7 +395,7 @@ class _Call:
         whole = whole_of(error, self._redaction)
         ref = await self._values.keep_failure(whole) if whole is not None else None
         if ref is not None:
-            details[DETAIL_WHOLE] = ref
+            details[DETAIL_FULL_TEXT] = ref
         failure = activity_failure_of(error, posture, details=details, redaction=self._redaction)
         structlog.get_logger("dagwright.activities").warning(
             "tool failed",
@@ -425,7 +425,7 @@ class _Call:
         if self._cached is not None:
             metadata[METADATA_CACHED] = pydantic_core.to_json(self._cached.told())
         if seen := self._seen():
-            metadata[METADATA_SEEN] = pydantic_core.to_json(seen)
+            metadata[METADATA_LINEAGE] = pydantic_core.to_json(seen)
         return metadata
 
 

@@ -11,7 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.activities.heartbeats import kept_alive
 from dagwright.core.boundary.limits import RESULT_LIMIT_BYTES
-from dagwright.core.boundary.wire import ACTIVITY_END_CANCELLED, ACTIVITY_FIND_ENDED, DETAIL_SEEN, ERROR_PLAN_FAILED
+from dagwright.core.boundary.wire import ACTIVITY_END_CANCELLED, ACTIVITY_FIND_ENDED, DETAIL_LINEAGE, ERROR_PLAN_FAILED
 from dagwright.core.model.states import RunStatus
 from dagwright.history.closing_event import read_recorded_document
 from dagwright.protocol.documents import encoded_size, error_json
@@ -37,7 +37,7 @@ async def end_cancelled(message: Mapping[str, Any]) -> Any:
 
 _TOLD_BYTES = 4 * RESULT_LIMIT_BYTES
 """Ends that are told at once: a result has a limit, and the rest is told the next time."""
-_TOLD = ("status", "output", "stored_output", "error", "chunk", "usage", DETAIL_SEEN, "context", "lookups")
+_TOLD = ("status", "output", "stored_output", "error", "chunk", "usage", DETAIL_LINEAGE, "context", "lookups")
 """Of the document of a run, what the one above takes, or the session."""
 _BELOW = "below"
 """What takes back what the run did; it is told whatever the size of the rest."""

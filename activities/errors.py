@@ -20,7 +20,7 @@ from dagwright.core.boundary.wire import (
     ERROR_ASK_PERSON,
     ERROR_NOT_STARTED,
     ERROR_OUTCOME_UNKNOWN,
-    ERROR_TOOL_PARKED,
+    ERROR_TOOL_PAUSED,
 )
 from dagwright.core.extras import MissingExtra
 from dagwright.core.model.tools import Effects
@@ -61,7 +61,7 @@ WORKER_STOPPED = "worker_stopped"
 
 QUESTION_LIMIT_BYTES = 64 * 1024
 """What a tool may ask, with its checkpoint: both stand in the run itself."""
-_PARKED_DELAY = timedelta(seconds=30)
+_PAUSED_DELAY = timedelta(seconds=30)
 """Before the next attempt of a call of a parked tool that the server does not hold back."""
 TRACE_LIMIT_BYTES = 14 * 1024
 """16 KiB less what the frames between the tool and Temporal's worker add."""
@@ -83,17 +83,17 @@ class WorkerStopped(Exception):
     """The worker was shut down while the tool ran, so what became of the call is not known."""
 
 
-class ToolParked(Exception):
-    """The tool is parked, so nothing was done; the server holds the call back."""
+class ToolPaused(Exception):
+    """The tool is paused, so nothing was done; the server holds the call back."""
 
 
 class OutcomeUnknown(Exception):
     """An earlier attempt called a `write` and its worker died: the change may have been made."""
 
 
-_SENTENCES = (ToolError, MissingExtra, ModelFailure, ApplicationError, WorkerStopped, ToolParked, OutcomeUnknown)
+_SENTENCES = (ToolError, MissingExtra, ModelFailure, ApplicationError, WorkerStopped, ToolPaused, OutcomeUnknown)
 """Errors whose text is a sentence for the reader, without their kind."""
-_MAY_PASS = (ToolError, ModelFailure, ApplicationError, WorkerStopped, ToolParked, OSError, httpx.HTTPError)
+_MAY_PASS = (ToolError, ModelFailure, ApplicationError, WorkerStopped, ToolPaused, OSError, httpx.HTTPError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +120,9 @@ def posture_of(error: BaseException, effects: Effects) -> Posture:
         return Posture(STORE_UNAVAILABLE, is_final=is_lost)
     if isinstance(error, OutcomeUnknown):
         return Posture(ERROR_OUTCOME_UNKNOWN, is_final=True)
-    if isinstance(error, ToolParked):
+    if isinstance(error, ToolPaused):
         # Only if the server cannot hold it back is it tried again by itself.
-        return Posture(ERROR_TOOL_PARKED, is_final=False, delay=_PARKED_DELAY)
+        return Posture(ERROR_TOOL_PAUSED, is_final=False, delay=_PAUSED_DELAY)
     if isinstance(error, RetryLater):
         return Posture(TOOL_FAILED, is_final=False, delay=capped(error.after))
     if isinstance(error, ModelFailure):

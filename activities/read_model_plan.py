@@ -16,7 +16,7 @@ from dagwright.activities.call_headers import attempt_details, attempt_metadata,
 from dagwright.activities.errors import Posture, activity_failure_of, posture_of
 from dagwright.activities.heartbeats import kept_alive
 from dagwright.activities.values import Values
-from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN, DETAIL_UNSTORED_BYTES, ERROR_STORE_AWAY
+from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN, DETAIL_UNSTORED_BYTES, ERROR_STORE_RETRY
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.planner.intents_reading import read_intents_answer
@@ -55,7 +55,7 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: Values) -> 
                 posture, details = posture_of(error, Effects.READ), attempt_details(info)
                 if isinstance(error, ValueNotLoaded):
                     # The run waits for the store and makes the call again: an outage costs it no attempt.
-                    posture, details[DETAIL_UNSTORED_BYTES] = Posture(ERROR_STORE_AWAY, is_final=True), 0
+                    posture, details[DETAIL_UNSTORED_BYTES] = Posture(ERROR_STORE_RETRY, is_final=True), 0
                 raise activity_failure_of(error, posture, details=details, redaction=Redaction()) from None
         return RawValue(Payload(metadata=attempt_metadata(info), data=encoded))
 

@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from dagwright.activities.stored_agents import AgentMissing
-from dagwright.core.boundary.wire import ERROR_TOOL_MISSING, PAUSED_AS_MISSING
+from dagwright.core.boundary.wire import ERROR_TOOL_MISSING, PAUSED_FOR_MISSING_TOOL
 from dagwright.core.model.tools import AGENT_PREFIX
 from dagwright.server.tool_pauses import pause_call
 
@@ -46,7 +46,8 @@ def unknown_tool_activity(client: Client, call_stored_agent: DynamicActivity) ->
                 return await call_stored_agent(arguments)
         what = f"agent {tool.removeprefix(AGENT_PREFIX)!r}" if tool.startswith(AGENT_PREFIX) else f"tool {tool!r}"
         words = (
-            f"{PAUSED_AS_MISSING}: the worker {client.identity} serves the queue {info.task_queue!r} and has no {what}"
+            f"{PAUSED_FOR_MISSING_TOOL}: the worker {client.identity} serves the queue {info.task_queue!r} "
+            f"and has no {what}"
         )
         run = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or "")
         try:

@@ -47,11 +47,11 @@ class BudgetSignals:
             task_id = task_of_call(self._scheduler.state, call)
             if task_id is not None:
                 given = given_to_json(BudgetGiven(calls))
-                self._sub_plans.send(Sent(wire.SIGNAL_BUDGET_GIVEN, given, task_id))
+                self._sub_plans.send(Sent(wire.SIGNAL_BUDGET_GRANT, given, task_id))
         if budget.finishing is not None and not self._finish_told:
             self._finish_told = True
             given = given_to_json(BudgetGiven(finishing=budget.finishing))
-            self._sub_plans.tell_all(wire.SIGNAL_BUDGET_GIVEN, given)
+            self._sub_plans.tell_all(wire.SIGNAL_BUDGET_GRANT, given)
         up = budget.next_report()
         if self._parent is None:
             return
@@ -77,6 +77,6 @@ class BudgetSignals:
         grown = self._scheduler.state.added_count + (sum(budget.grown_by_child.values()) if budget is not None else 0)
         try:
             above = workflow.get_external_workflow_handle(parent.workflow_id)
-            await above.signal(wire.SIGNAL_BUDGET_TOLD, told_to_json(up, task=parent.task, grown=grown))
+            await above.signal(wire.SIGNAL_BUDGET_REPORT, told_to_json(up, task=parent.task, grown=grown))
         except FailureError:
             lose_above()

@@ -99,9 +99,9 @@ def make_call(ready: ReadyCall, run: RunScope, *, tool: ToolDeclaration) -> Call
     key = run.key_of(task.scope, task.path)
     headers = {wire.HEADER_IDEMPOTENCY_KEY: json_payload(pydantic_core.to_json(key))}
     if ready.holes:
-        headers[wire.HEADER_HOLES] = json_payload(pydantic_core.to_json(ready.holes))
+        headers[wire.HEADER_BINDINGS] = json_payload(pydantic_core.to_json(ready.holes))
     if task.node.wanted:
-        headers[wire.HEADER_WANTED] = json_payload(pydantic_core.to_json(projections_to_json(task.node.wanted)))
+        headers[wire.HEADER_PROJECTIONS] = json_payload(pydantic_core.to_json(projections_to_json(task.node.wanted)))
     if tool.effects is Effects.WRITE and not tool.is_foreign:
         headers[wire.HEADER_ATTEMPTS] = json_payload(pydantic_core.to_json(task.node.retry.max_attempts))
     if task.node.cache_s is not None:

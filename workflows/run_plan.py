@@ -239,7 +239,7 @@ class PlanWorkflow(Steerable):
             if refs is None:
                 return
             encoded = self._following_input(run_input, refs=refs)
-        memo = {**workflow.memo(), wire.MEMO_BEGAN: format_time(self._began_at)}
+        memo = {**workflow.memo(), wire.MEMO_STARTED_AT: format_time(self._began_at)}
         workflow.continue_as_new(RawValue(json_payload(encoded)), memo=memo)
 
     def _following_input(self, run_input: RunInput, *, state: str = "", refs: Sequence[str] = ()) -> bytes:
@@ -391,15 +391,15 @@ class PlanWorkflow(Steerable):
         elif is_awaited(end, self._engine.scheduler, self._notes):
             self._engine.sub_plan_ended(end)
 
-    @workflow.signal(name=wire.SIGNAL_BUDGET_TOLD)
-    def budget_told(self, message: RawValue) -> None:
+    @workflow.signal(name=wire.SIGNAL_BUDGET_REPORT)
+    def budget_report(self, message: RawValue) -> None:
         """Takes what a sub-plan tells of its calls of models."""
-        self._take_budget(wire.SIGNAL_BUDGET_TOLD, message)
+        self._take_budget(wire.SIGNAL_BUDGET_REPORT, message)
 
-    @workflow.signal(name=wire.SIGNAL_BUDGET_GIVEN)
-    def budget_given(self, message: RawValue) -> None:
+    @workflow.signal(name=wire.SIGNAL_BUDGET_GRANT)
+    def budget_grant(self, message: RawValue) -> None:
         """Takes which calls of models the run above lets start."""
-        self._take_budget(wire.SIGNAL_BUDGET_GIVEN, message)
+        self._take_budget(wire.SIGNAL_BUDGET_GRANT, message)
 
     def _take_budget(self, name: str, message: RawValue) -> None:
         news = news_of(name, partial(read_message, message.payload), self._notes)

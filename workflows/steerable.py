@@ -126,19 +126,19 @@ class Steerable:
     def _check_set_result(self, message: RawValue) -> None:
         self._people.check_update(wire.SET_RESULT, message)
 
-    @workflow.signal(name=wire.APPEND_NODES)
+    @workflow.signal(name=wire.ADD_NODES)
     def signal_append_nodes(self, message: RawValue) -> None:
         """Adds nodes to the plan."""
-        self._people.take_signal(wire.APPEND_NODES, message)
+        self._people.take_signal(wire.ADD_NODES, message)
 
-    @workflow.update(name=wire.APPEND_NODES)
-    def append_nodes(self, message: RawValue) -> Mapping[str, Any]:
+    @workflow.update(name=wire.ADD_NODES)
+    def add_nodes(self, message: RawValue) -> Mapping[str, Any]:
         """Adds nodes to the plan."""
-        return self._people.take_update(wire.APPEND_NODES, message)
+        return self._people.take_update(wire.ADD_NODES, message)
 
-    @append_nodes.validator
+    @add_nodes.validator
     def _check_append_nodes(self, message: RawValue) -> None:
-        self._people.check_update(wire.APPEND_NODES, message)
+        self._people.check_update(wire.ADD_NODES, message)
 
     @workflow.signal(name=wire.SET_POLICY)
     def signal_set_policy(self, message: RawValue) -> None:

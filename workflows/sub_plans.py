@@ -215,7 +215,7 @@ class SubPlans:
             if (changed := self._scheduler.features.feedback.child_policy) != policy:
                 await self._tell(call, wire.SET_POLICY, {"policy": changed.to_json()})
             if (changed_budget := shared_budget(self._scheduler)) and changed_budget != shared:
-                await self._tell(call, wire.SIGNAL_BUDGET_GIVEN, changed_budget)
+                await self._tell(call, wire.SIGNAL_BUDGET_GRANT, changed_budget)
             if (now := width_of_chunk(self._scheduler, call)) is not None and now != width:
                 await self._tell(call, wire.SET_LIMITS, width_message(now))
             payload: RawValue = await handle
@@ -374,8 +374,8 @@ def end_of(document: dict[str, Any]) -> dict[str, Any]:
     if "stored" in output:
         end["stored_output"] = output["stored"]
     told = {"usage": document["usage"]} if document["usage"] else {}
-    if wire.DETAIL_SEEN in document:
-        told[wire.DETAIL_SEEN] = document[wire.DETAIL_SEEN]
+    if wire.DETAIL_LINEAGE in document:
+        told[wire.DETAIL_LINEAGE] = document[wire.DETAIL_LINEAGE]
     end |= told
     if end["status"] == RunStatus.FAILED and end["error"] is None:
         end["error"] = error_json("failed", NOTHING_COMPLETED_MESSAGE)

@@ -39,7 +39,7 @@ from dagwright.protocol.failures import NODE_FAILED, run_error_of
 from dagwright.protocol.run_attributes import attributes_at_start
 from dagwright.protocol.run_labels import tags_in
 from dagwright.server import Connection
-from dagwright.server.tool_pauses import Parked, parked_tools
+from dagwright.server.tool_pauses import ToolPause, paused_tools
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
 
@@ -249,9 +249,9 @@ class Runs:
         """
         await self._client.service_client.check_health(timeout=timedelta(seconds=REACH_S))
 
-    async def parked(self) -> list[Parked]:
+    async def parked(self) -> list[ToolPause]:
         """Returns the tools that are parked."""
-        return await parked_tools(self._client)
+        return await paused_tools(self._client)
 
     async def tools_of(self, workflow_id: str) -> list[str]:
         """Returns the `--tools` that a run was started with.
@@ -404,7 +404,7 @@ async def _is_wanted(run: WorkflowExecution, wanted: RunFilter) -> bool:
 
 def _began_at(memo: Mapping[str, Any]) -> float | None:
     """Returns when the first execution of a run that went on as new started, in seconds since the epoch."""
-    began = memo.get(wire.MEMO_BEGAN)
+    began = memo.get(wire.MEMO_STARTED_AT)
     return datetime.fromisoformat(began).timestamp() if isinstance(began, str) else None
 
 

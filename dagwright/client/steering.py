@@ -182,7 +182,7 @@ class Steering:
         view = await self._open_view(workflow_id)
         # Nobody else waits for as long as many nodes are checked.
         checked = await asyncio.to_thread(_checked, view, nodes, tools=tools)
-        return await self._send(workflow_id, wire.APPEND_NODES, {**checked, "by": by})
+        return await self._send(workflow_id, wire.ADD_NODES, {**checked, "by": by})
 
     async def nodes_of_answer(
         self, place: Place, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]

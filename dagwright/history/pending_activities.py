@@ -17,8 +17,8 @@ from dagwright.core.boundary.wire import (
     ACTIVITY_NOTIFY,
     ACTIVITY_RUN_REGION,
     ERROR_STORE_UNAVAILABLE,
-    PAUSED_AS_MISSING,
-    PAUSED_AS_PARKED,
+    PAUSED_FOR_MISSING_TOOL,
+    PAUSED_FOR_TOOL,
     SEARCH_AWAITING,
 )
 from dagwright.core.model.states import NodeStatus
@@ -63,7 +63,7 @@ class PendingCall:
     Args:
         attempt: 1 for the first.
         state: `scheduled` (no worker has it), `started`, `backing_off` (waits for the next attempt), `held` (by the
-            server: its tool is parked) or `cancelling`.
+            server: its tool is paused) or `cancelling`.
         last_failure: message of the last failed attempt.
         next_attempt_at: seconds since the epoch, while it backs off.
     """
@@ -132,7 +132,7 @@ def _held_words(call: PendingActivityInfo) -> str | None:
     if call.state != PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED:
         return None
     paused = call.pause_info.manual
-    if paused.reason.startswith((PAUSED_AS_PARKED, PAUSED_AS_MISSING)):
+    if paused.reason.startswith((PAUSED_FOR_TOOL, PAUSED_FOR_MISSING_TOOL)):
         return str(paused.reason)
     by = f" by {paused.identity}" if paused.identity else ""
     return f"paused{by}{f': {paused.reason}' if paused.reason else ''}"

@@ -29,7 +29,7 @@ from dagwright.tools.queues import is_queue_of, worker_options
 NO_WORKER_AFTER_S = 3.0
 """A call that nobody took for so long waits for a worker, not for its turn; a worker needs about 1 s to start."""
 
-NOTES_OF_WAITING = ("no_worker", "tool_missing", "tool_parked", "call_paused")
+NOTES_OF_WAITING = ("no_worker", "tool_missing", "tool_paused", "call_paused")
 """Codes of the notes that say what to do about calls that wait."""
 
 _RPC_TIMEOUT = timedelta(seconds=5)
@@ -54,7 +54,7 @@ class OpenCall:
         task: id of the plan's task; `None` for what the run does for itself.
         tool: what is called.
         is_foreign: the tool is served by a worker that is not Dagwright's.
-        held: why the server does not give it to any worker: its tool is parked, or somebody has paused it.
+        held: why the server does not give it to any worker: its tool is paused, or somebody has paused it.
     """
 
     queue: Queue
@@ -151,15 +151,15 @@ def _help_for(tool: str, why: str, *, is_one: bool) -> tuple[str, str]:
     Args:
         why: reason for which the server holds them.
     """
-    if why.startswith(wire.PAUSED_AS_MISSING):
+    if why.startswith(wire.PAUSED_FOR_MISSING_TOOL):
         fix = "add the agent to the file again"
         if not tool.startswith(AGENT_PREFIX):
             fix = f"add the tool to the file again, or name it in the tool that replaces it (`aliases=[{tool!r}]`)"
         goes = "the call continues by itself" if is_one else "the calls continue by themselves"
         return wire.ERROR_TOOL_MISSING, f"{fix}, and start the worker again: {goes}"
-    is_parked = why.startswith(wire.PAUSED_AS_PARKED)
-    command = shlex.join(["dagwright", "unpark", tool] if is_parked else ["temporal", "activity", "unpause"])
-    return "tool_parked" if is_parked else "call_paused", f"`{command}` lets {'it' if is_one else 'them'} go"
+    is_paused = why.startswith(wire.PAUSED_FOR_TOOL)
+    command = shlex.join(["dagwright", "unpark", tool] if is_paused else ["temporal", "activity", "unpause"])
+    return "tool_paused" if is_paused else "call_paused", f"`{command}` lets {'it' if is_one else 'them'} go"
 
 
 def _commands(queue: Queue, tools: Sequence[str], *, workflow_id: str, own_queue: str | None) -> str:

@@ -236,7 +236,7 @@ class Projection:
                 self._start(self._child_task_of, initiated.workflow_id)
             case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED:
                 told = event.signal_external_workflow_execution_initiated_event_attributes
-                if told.signal_name == wire.SIGNAL_BUDGET_TOLD:
+                if told.signal_name == wire.SIGNAL_BUDGET_REPORT:
                     self._told_above.add(event.event_id)
             case EventType.EVENT_TYPE_TIMER_STARTED:
                 self._note_timer(event)

@@ -17,7 +17,7 @@ from dagwright.protocol.messages import MessageInvalid, RunInput
 from dagwright.protocol.notes import Notes
 from dagwright.protocol.outcomes import sub_plan_task
 
-SIGNALS = frozenset({wire.SIGNAL_BUDGET_TOLD, wire.SIGNAL_BUDGET_GIVEN})
+SIGNALS = frozenset({wire.SIGNAL_BUDGET_REPORT, wire.SIGNAL_BUDGET_GRANT})
 _MOST_CALLS = 10_000
 """Of which one message tells: a run below asks for 250 at a time, and tells how those ended that were in flight."""
 _CALL_BYTES = 20_000
@@ -102,7 +102,7 @@ def news_of(name: str, read: Read, notes: Notes) -> BudgetNews | None:
 
 
 def _read(name: str, message: Any) -> BudgetNews:
-    if name == wire.SIGNAL_BUDGET_GIVEN:
+    if name == wire.SIGNAL_BUDGET_GRANT:
         finishing = message.get("finishing")
         return BudgetGiven([str(call) for call in message.get("calls", ())], finishing and str(finishing)[:_REASON])
     claims, settled = message["claims"], message["settled"]

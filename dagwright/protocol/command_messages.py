@@ -217,7 +217,7 @@ def steered_from_json(name: str, message: Any, *, through: Through) -> Steered:
     if (problem := size_problem(dict(message), MESSAGE_BYTES, what="the message")) is not None:
         raise MessageInvalid(problem)
     by = by_from_json(message, through=through)
-    if name == wire.APPEND_NODES:
+    if name == wire.ADD_NODES:
         return _append(message, by)
     node = message.get("node")
     if not isinstance(node, str) or not 0 < len(node.encode()) <= _ID_BYTES:
@@ -269,7 +269,7 @@ _EXAMPLES = {
     wire.CANCEL_NODE: '{"node": "sum", "branch": true, "by": "ann"}',
     wire.RETRY_NODE: '{"node": "sum", "by": "ann"}',
     wire.SET_RESULT: '{"node": "sum", "result": 5, "by": "ann"}',
-    wire.APPEND_NODES: '{"nodes": [{"id": "more", "tool": "sum_csv"}], "by": "ann"}',
+    wire.ADD_NODES: '{"nodes": [{"id": "more", "tool": "sum_csv"}], "by": "ann"}',
 }
 
 

@@ -159,7 +159,7 @@ def _way_of_act(name: str, steered: Steered, scheduler: RunScheduler) -> Sent | 
 PLAIN_CANCEL = _steered(wire.CANCEL, cancelled_by(UNKNOWN_ACTOR))
 """Stops the run, whatever the message says."""
 
-_OF_NODES = (wire.CANCEL_NODE, wire.RETRY_NODE, wire.SET_RESULT, wire.APPEND_NODES)
+_OF_NODES = (wire.CANCEL_NODE, wire.RETRY_NODE, wire.SET_RESULT, wire.ADD_NODES)
 _ANSWERS = (wire.SIGNAL_FEEDBACK, wire.UPDATE_SUBMIT_FEEDBACK)
 
 

@@ -118,7 +118,7 @@ def _without_nodes(scheduler: RunScheduler | None, facts: RunFacts, *, status: s
         **({"context": names} if names else {}),
         **({"lookups": looked_up} if looked_up else {}),
         **({"rounds": rounds} if rounds is not None else {}),
-        **({wire.DETAIL_SEEN: seen.to_document()} if seen else {}),
+        **({wire.DETAIL_LINEAGE: seen.to_document()} if seen else {}),
     }
 
 

@@ -34,14 +34,14 @@ def _called(scheduler: RunScheduler) -> Iterator[tuple[CompiledNode, Record]]:
 
 def seen_of_metadata(metadata: Mapping[str, bytes]) -> Lineage:
     """Returns what the metadata of a result tell that the call has read; nothing if that cannot be read."""
-    if wire.METADATA_SEEN not in metadata:
+    if wire.METADATA_LINEAGE not in metadata:
         return NO_LINEAGE
     try:
-        return lineage_from_json(json_from_bytes(metadata[wire.METADATA_SEEN]))
+        return lineage_from_json(json_from_bytes(metadata[wire.METADATA_LINEAGE]))
     except ValueError:
         return NO_LINEAGE
 
 
 def told_seen(told: Any) -> Lineage:
     """Returns what the details of a failure, or the end of a run, tell as their `lineage`."""
-    return lineage_from_json(told.get(wire.DETAIL_SEEN)) if isinstance(told, Mapping) else NO_LINEAGE
+    return lineage_from_json(told.get(wire.DETAIL_LINEAGE)) if isinstance(told, Mapping) else NO_LINEAGE

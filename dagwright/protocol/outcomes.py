@@ -172,7 +172,7 @@ def _details_of(error: BaseException) -> Any:
 def _whole_of(error: ApplicationError) -> str | None:
     """Returns the reference of the whole text of a failure whose message was cut."""
     details = error.details[0] if error.details else None
-    ref = details.get(wire.DETAIL_WHOLE) if isinstance(details, Mapping) else None
+    ref = details.get(wire.DETAIL_FULL_TEXT) if isinstance(details, Mapping) else None
     return ref if isinstance(ref, str) and len(ref) <= REF_BYTES else None
 
 
@@ -392,7 +392,7 @@ def _unstored_bytes(error: BaseException | None) -> int | None:
     A tool can raise an error of any type, but only the worker sets the details.
     """
     cause = error.__cause__ if isinstance(error, ActivityError) else error
-    if not isinstance(cause, ApplicationError) or cause.type != wire.ERROR_STORE_AWAY:
+    if not isinstance(cause, ApplicationError) or cause.type != wire.ERROR_STORE_RETRY:
         return None
     details = cause.details[0] if cause.details else None
     size_bytes = details.get(wire.DETAIL_UNSTORED_BYTES) if isinstance(details, Mapping) else None

@@ -140,7 +140,7 @@ async def _began_at(client: Client, execution: WorkflowExecution) -> datetime | 
     Raises:
         NeedUnknown: it tells something that is no time.
     """
-    payload = execution.raw_info.memo.fields.get(wire.MEMO_BEGAN)
+    payload = execution.raw_info.memo.fields.get(wire.MEMO_STARTED_AT)
     if payload is None:
         return None
     try:

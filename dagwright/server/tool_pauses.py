@@ -1,8 +1,8 @@
 """Tools that are parked: which they are, and how their calls are let go again.
 
-That a tool is parked is told by an open workflow of its own, a note on which nobody works: it is where the calls
+That a tool is paused is told by an open workflow of its own, a note on which nobody works: it is where the calls
 are, every worker and every command can see it at once, and no crash takes it away. A worker that is about to call
-such a tool lets the server pause the call instead (`dagwright.activities.parked_calls`). This module starts no runs and
+such a tool lets the server pause the call instead (`dagwright.activities.paused_calls`). This module starts no runs and
 knows no plans.
 """
 
@@ -39,7 +39,7 @@ IS_HELD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Parked:
+class ToolPause:
     """A tool that is not called for the time being.
 
     Args:
@@ -57,7 +57,7 @@ class Parked:
         """What its nodes wait for."""
         by = f" by {self.by}" if self.by else ""
         reason = f": {self.reason}" if self.reason else ""
-        return f"{wire.PAUSED_AS_PARKED}{by} at {format_time(self.since)}{reason}"
+        return f"{wire.PAUSED_FOR_TOOL}{by} at {format_time(self.since)}{reason}"
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as `park --json` tells it."""
@@ -66,7 +66,7 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """The calls of one run that are held back because their tool is parked.
+    """The calls of one run that are held back because their tool is paused.
 
     Args:
         ids: their activity ids.
@@ -88,45 +88,45 @@ class Released:
         spread_s: seconds over which they start again.
     """
 
-    parked: Parked | None
+    parked: ToolPause | None
     calls: int
     runs: int
     spread_s: float
 
 
-async def parked_tool(client: Client, tool: str) -> Parked | None:
+async def paused_tool(client: Client, tool: str) -> ToolPause | None:
     """Returns who parked a tool; `None` if it is not parked."""
     note = await read_note(client, _note_id(tool))
     return None if note is None else await _parked(note)
 
 
-async def parked_tools(client: Client) -> list[Parked]:
+async def paused_tools(client: Client) -> list[ToolPause]:
     """Returns every parked tool, in the order of the alphabet."""
-    query = f"WorkflowType = '{wire.NOTE_PARKED_TOOL}' AND ExecutionStatus = 'Running'"
+    query = f"WorkflowType = '{wire.NOTE_PAUSED_TOOL}' AND ExecutionStatus = 'Running'"
     found = [await _parked(note) async for note in client.list_workflows(query)]
     return sorted(found, key=lambda parked: parked.tool)
 
 
-async def park_tool(client: Client, tool: str, *, by: str | None, reason: str | None) -> Parked | None:
+async def pause_tool(client: Client, tool: str, *, by: str | None, reason: str | None) -> ToolPause | None:
     """Parks a tool; returns who did it before, or `None`. It holds everywhere after `SETTLED_S` seconds."""
     is_new = await start_note(
         client,
-        wire.NOTE_PARKED_TOOL,
+        wire.NOTE_PAUSED_TOOL,
         _note_id(tool),
         memo={wire.MEMO_TOOL: tool, wire.MEMO_BY: by, wire.MEMO_REASON: reason and reason[:_REASON_CHARACTERS]},
         summary=f"{tool} is parked{f' by {by}' if by else ''}{f': {reason}' if reason else ''}",
         details=f"Nobody works on this: it is a note. `dagwright unpark {tool}` ends it.",
     )
-    return None if is_new else await parked_tool(client, tool)
+    return None if is_new else await paused_tool(client, tool)
 
 
-async def unpark_tool(client: Client, tool: str, *, by: str | None, spread_s: float | None = None) -> Released:
+async def resume_tool(client: Client, tool: str, *, by: str | None, spread_s: float | None = None) -> Released:
     """Lets the calls of a tool go, a few at a time; may be repeated, also for a tool that is not parked any more.
 
     Args:
         spread_s: seconds over which they start again; `None` is a tenth of a second for each, and 10 at least.
     """
-    parked = await parked_tool(client, tool)
+    parked = await paused_tool(client, tool)
     if parked is not None:
         await end_note(client, _note_id(tool), reason=f"unparked{f' by {by}' if by else ''}")
         # What a worker knew before may still pause a call.
@@ -160,7 +160,7 @@ async def _held_calls(client: Client, tool: str) -> AsyncIterator[_Held]:
             for call in described.raw_description.pending_activities
             if call.activity_type.name == tool and call.state in IS_HELD
         ]
-        ours = [call for call in paused if call.pause_info.manual.reason.startswith(wire.PAUSED_AS_PARKED)]
+        ours = [call for call in paused if call.pause_info.manual.reason.startswith(wire.PAUSED_FOR_TOOL)]
         if ours:
             execution = WorkflowExecution(workflow_id=run.id, run_id=run.run_id)
             yield _Held(execution, [call.activity_id for call in ours], len(ours) == len(paused))
@@ -203,14 +203,14 @@ async def go_on_with_call(client: Client, run: WorkflowExecution, activity_id: s
 
 
 def _note_id(tool: str) -> str:
-    return note_id(wire.ID_PARKED_TOOL, tool)
+    return note_id(wire.ID_PAUSED_TOOL, tool)
 
 
-async def _parked(note: Any) -> Parked:
+async def _parked(note: Any) -> ToolPause:
     """Returns what a note says, from its description or from a list."""
     memo = await note.memo()
     by, reason = memo.get(wire.MEMO_BY), memo.get(wire.MEMO_REASON)
-    return Parked(
+    return ToolPause(
         tool=str(memo.get(wire.MEMO_TOOL, "")),
         since=note.start_time.timestamp(),
         by=str(by) if by else None,

@@ -61,7 +61,7 @@ async def release_calls(client: Client, tools: Collection[str], queues: Collecti
 
 
 def _is_missing_tool(call: PendingActivityInfo) -> bool:
-    return call.state in IS_HELD and call.pause_info.manual.reason.startswith(wire.PAUSED_AS_MISSING)
+    return call.state in IS_HELD and call.pause_info.manual.reason.startswith(wire.PAUSED_FOR_MISSING_TOOL)
 
 
 async def _runs_with_held_calls(client: Client, tools: Sequence[str]) -> AsyncIterator[WorkflowExecutionDescription]:

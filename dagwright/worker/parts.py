@@ -21,7 +21,7 @@ from dagwright.activities.compile_plan import CompileScope, compile_activity
 from dagwright.activities.ended_runs import end_cancelled, find_ended
 from dagwright.activities.maps import map_activities
 from dagwright.activities.notify import notify_activity
-from dagwright.activities.parked_calls import ParkedCalls
+from dagwright.activities.paused_calls import PausedCalls
 from dagwright.activities.read_model_plan import read_plan_activity
 from dagwright.activities.result_cache import ResultCache
 from dagwright.activities.run_output import output_activity
@@ -92,7 +92,7 @@ def create_activities(
         environment=toolset.environment,
         values=values,
         cache=cache,
-        guards=CallGuards(ParkedCalls(client), CallStarts(client)),
+        guards=CallGuards(PausedCalls(client), CallStarts(client)),
         models=models,
     )
     built_in = activities_of(toolset.built_in)

@@ -62,7 +62,7 @@ async def test_commands_show_the_parked_tool(command_line: CommandLine, write_pl
     }
     running = await command_line.start("run", plan, "--id", f"r-{name}", "--tools", tools, "--json")
     await _waits(command_line, f"r-{name}")
-    shown, node, why, listed, again, all_parked = await asyncio.gather(
+    shown, node, why, listed, again, all_paused = await asyncio.gather(
         command_line("status", f"r-{name}"),
         command_line("node", f"r-{name}", "send"),
         command_line("why", f"r-{name}"),
@@ -72,14 +72,14 @@ async def test_commands_show_the_parked_tool(command_line: CommandLine, write_pl
     )
     hint = f"`dagwright unpark {name}` lets it go"
     for text in (shown.stdout, node.stdout, why.stdout):
-        assert "tool parked by ann at 20" in text
+        assert "tool paused by ann at 20" in text
         assert "it loses mail" in text
         assert hint in text
     assert f"{name} parked by ann since " in listed.stdout
     assert f"`dagwright unpark {name}`" in listed.stdout
     # The worker of the run has told of its tools.
-    assert again.document["message"].startswith(f"{name} is parked already: tool parked by ann at 20")
-    mine = [(each["by"], each["reason"]) for each in all_parked.document if each["tool"] == name]
+    assert again.document["message"].startswith(f"{name} is parked already: tool paused by ann at 20")
+    mine = [(each["by"], each["reason"]) for each in all_paused.document if each["tool"] == name]
     assert mine == [("ann", "it loses mail")]
     assert not (tmp_path / "sent").exists()
 
@@ -121,7 +121,7 @@ async def test_tool_stays_parked_after_worker_and_server_are_killed(write_plan: 
         await live.start()
         document = (await command_line("status", "parked-killed", "--json")).document
         assert (document["status"], document["nodes"]["send"]["status"]) == ("waiting", "waiting")
-        assert document["nodes"]["send"]["reason"].startswith("tool parked by ann at 20")
+        assert document["nodes"]["send"]["reason"].startswith("tool paused by ann at 20")
         watching = await command_line.start("watch", "parked-killed", "--json")
         other = await ended(await command_line.start("run", plan, "--id", "other", "--tools", tools, "--detach"))
         assert other.code == 0

@@ -15,7 +15,7 @@ from tests.fuzz.values import EDGES, chance, ids, json_values, odd_values, seldo
 DEADLINE = "4s"
 """Of every run, so that a delay or a time-out of hours ends with it."""
 
-_ACTS = ("cancel", "pause", "resume", "set_limits", "set_policy", "cancel_node", "retry_node", "append_nodes")
+_ACTS = ("cancel", "pause", "resume", "set_limits", "set_policy", "cancel_node", "retry_node", "add_nodes")
 _SIGNALS = (*_ACTS, "sub_plan_ended", "feedback", "submit_feedback", "nobody_knows", "x" * 1_000)
 _UPDATES = (*_ACTS, "submit_feedback", "nobody_knows")
 _QUERIES = ("status", "pending_feedback", "node", "graph", "nobody_knows", "__stack_trace")

@@ -90,14 +90,14 @@ def _start_model_call(
     holes: Sequence[Any] = (),
     retry: RetryPolicy,
 ) -> workflow.ActivityHandle[RawValue]:
-    """Start a model call; `holes` are paths of parts of the request in the payload store, as in `wire.HEADER_HOLES`."""
+    """Start a model call; `holes` are paths of stored parts of the request, as in `wire.HEADER_BINDINGS`."""
     encoded = pydantic_core.to_json(request_to_json(request))
     if len(encoded) > limits.ARGUMENTS_LIMIT_BYTES:
         raise RequestTooLarge(
             f"what is said to the model has {len(encoded):,} bytes; at most {limits.ARGUMENTS_LIMIT_BYTES:,} can stand "
             "in history: hand on large values by reference"
         )
-    headers = {wire.HEADER_HOLES: json_payload(pydantic_core.to_json(list(holes)))} if holes else {}
+    headers = {wire.HEADER_BINDINGS: json_payload(pydantic_core.to_json(list(holes)))} if holes else {}
     return workflow.start_activity(
         wire.ACTIVITY_CALL_MODEL,
         Call(json_payload(encoded), headers),

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 from temporalio.api.enums.v1 import TaskQueueType
 
-from dagwright.core.boundary.wire import PAUSED_AS_MISSING, PAUSED_AS_PARKED
+from dagwright.core.boundary.wire import PAUSED_FOR_MISSING_TOOL, PAUSED_FOR_TOOL
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.history.queues import OpenCall, Queue, WaitMarks, held_notes, notes_of, reason_of
@@ -71,15 +71,15 @@ def test_note_of_a_queue_of_a_file_names_the_file() -> None:
 
 
 def test_paused_calls_are_noted_with_the_way_to_resume_them() -> None:
-    words = f"{PAUSED_AS_PARKED} by ann at noon"
+    words = f"{PAUSED_FOR_TOOL} by ann at noon"
     parked = [replace(_call(task), held=words) for task in ("a", "b")]
-    missing = f"{PAUSED_AS_MISSING}: the worker w serves the queue 'q' and has no tool 'mark'"
+    missing = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no tool 'mark'"
     by_hand = replace(_call("c"), held="paused by eve")
     assert [reason_of(call) for call in (*parked, by_hand)] == [words, words, "paused by eve"]
-    resumed = "mark: tool parked by ann at noon; 2 calls wait; `dagwright unpark mark` lets them go"
+    resumed = "mark: tool paused by ann at noon; 2 calls wait; `dagwright unpark mark` lets them go"
     paused = "mark: paused by eve; its call waits; `temporal activity unpause` lets it go"
     assert held_notes([*parked, by_hand]) == [
-        {"code": "tool_parked", "node": None, "message": resumed},
+        {"code": "tool_paused", "node": None, "message": resumed},
         {"code": "call_paused", "node": "c", "message": paused},
     ]
     [note] = held_notes([replace(_call("d"), held=missing)])
@@ -88,7 +88,7 @@ def test_paused_calls_are_noted_with_the_way_to_resume_them() -> None:
         f"mark: {missing}; its call waits; add the tool to the file again, or name it in the tool that "
         "replaces it (`aliases=['mark']`), and start the worker again: the call continues by itself"
     )
-    why = f"{PAUSED_AS_MISSING}: the worker w serves the queue 'q' and has no agent 'desk'"
+    why = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no agent 'desk'"
     [note] = held_notes([replace(_call("d"), tool="agent.desk", held=why)])
     assert "its call waits; add the agent to the file again, and start the worker again" in str(note["message"])
 

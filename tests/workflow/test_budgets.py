@@ -194,7 +194,7 @@ async def test_a_message_that_tells_too_much_is_refused_with_a_note(scripted: Sc
             ({}, {"c": {"calls": 10**16}}),
             ({}, {"c": {"money": "1e999999"}}),
         ):
-            await handle.signal("budget_told", {"task": "a", "claims": claims, "settled": settled})
+            await handle.signal("budget_report", {"task": "a", "claims": claims, "settled": settled})
         view = await asked(runs, handle)
         assert sum(note["code"] == "refused" for note in view.document()["notes"]) == 4
         await handle.execute_update("set_limits", {"budget": {"money": None, "calls": 2}})

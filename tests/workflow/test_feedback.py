@@ -198,7 +198,7 @@ async def test_nodes_of_an_answer_run_and_say_who_gave_them(runs: Runs) -> None:
     for node in ("look", "sum"):
         [step] = document["nodes"][node]["lineage"]["by_hand"]
         assert {name: part for name, part in step.items() if name != "at"} == {
-            "what": "append_nodes",
+            "what": "add_nodes",
             "by": "ann",
             "through": "update",
             "reason": "as the map says",

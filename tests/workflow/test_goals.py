@@ -266,7 +266,7 @@ async def test_ids_and_results_of_the_run_itself_are_refused_from_outside(script
         await eventually(lambda: len(server.calls) == 1)
         for taken in ("read#9", "answer"):
             message = {"nodes": [call(taken, "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
-            assert "the run itself gives ids such as" in await refusal_of(handle, message, update=wire.APPEND_NODES)
+            assert "the run itself gives ids such as" in await refusal_of(handle, message, update=wire.ADD_NODES)
         given = {"node": "read", "result": {"valid": True}}
         assert "a node of the run itself" in await refusal_of(handle, given, update=wire.SET_RESULT)
         released.set()
@@ -284,9 +284,9 @@ async def test_plan_all_of_whose_ids_somebody_has_taken_for_other_nodes_goes_bac
         handle = await runs.start_compiled(goal(runs, "Add 2 and 3.", "plus", streams=streams))
         await eventually(lambda: len(server.calls) == 1)
         mine = {"nodes": [call("a", "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
-        await handle.execute_update(wire.APPEND_NODES, mine)
+        await handle.execute_update(wire.ADD_NODES, mine)
         # The same once more is refused, and says which ids are taken.
-        assert "the run has a node 'a' already" in await refusal_of(handle, mine, update=wire.APPEND_NODES)
+        assert "the run has a node 'a' already" in await refusal_of(handle, mine, update=wire.ADD_NODES)
         released.set()
         found = await ended(runs, handle)
     assert (found["status"], found["output"]) == ("completed", "5")
@@ -302,7 +302,7 @@ async def test_nodes_that_somebody_has_added_are_those_of_a_plan_that_does_the_s
         mine = {"nodes": [call("a", "plus", left=2, right=3)], "tools": _tools(runs, "plus")}
         # A message that is sent again under its id, as a client does that heard nothing, counts once.
         for _ in range(2):
-            await handle.execute_update(wire.APPEND_NODES, mine, id="once")
+            await handle.execute_update(wire.ADD_NODES, mine, id="once")
         released.set()
         found = await ended(runs, handle)
     assert (found["status"], found["output"], [*found["nodes"]]) == ("completed", "5", ["plan", "read", "a", "answer"])

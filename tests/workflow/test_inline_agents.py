@@ -96,7 +96,7 @@ async def test_the_policy_of_a_run_that_goes_on_holds_them_and_those_that_are_ad
         asking["rules"].append({"tool": "agent.inline", "then": "refuse"})
         await handle.execute_update(wire.SET_POLICY, {"policy": asking, "by": "ann"})
         added = {"nodes": [_inline("more", "Do more.", "hold")]}
-        refused = await refusal_of(handle, added, update=wire.APPEND_NODES)
+        refused = await refusal_of(handle, added, update=wire.ADD_NODES)
         assert refused.startswith(f"refused at /nodes/0/agent: {_WHY}")
         bench.open(unique)
         await asks(runs, handle, "asked")

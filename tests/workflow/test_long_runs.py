@@ -120,7 +120,7 @@ async def test_two_hundred_steps_over_many_executions(
     assert document["run_id"] == chain[-1].run_id
     memo = await (await handle.describe()).memo()
     began = (await cached_runs.client.get_workflow_handle(handle.id, run_id=chain[0].run_id).describe()).start_time
-    assert memo == {wire.MEMO_BEGAN: began.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+    assert memo == {wire.MEMO_STARTED_AT: began.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
     await cached_runs.check_ended()
 
 

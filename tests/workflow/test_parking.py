@@ -12,11 +12,11 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client
 
-from dagwright.activities import parked_calls
+from dagwright.activities import paused_calls
 from dagwright.core.boundary import wire
 from dagwright.history.run_reader import RunFeed, RunView
 from dagwright.server import tool_pauses
-from dagwright.server.tool_pauses import Released, park_tool, parked_tool, parked_tools, pause_call, unpark_tool
+from dagwright.server.tool_pauses import Released, pause_call, pause_tool, paused_tool, paused_tools, resume_tool
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
@@ -72,12 +72,12 @@ async def served(
 ) -> AsyncIterator[Runs]:
     """Runs of a worker that asks before every call."""
     monkeypatch.setattr(tool_pauses, "SETTLED_S", 0.0)
-    monkeypatch.setattr(parked_calls, "FRESH_S", 0.0)
+    monkeypatch.setattr(paused_calls, "FRESH_S", 0.0)
     async with serving_runs(client, service.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
         await runs.check_ended()
     for each in (service.send, service.get):
-        await unpark_tool(client, each, by=None)
+        await resume_tool(client, each, by=None)
 
 
 def _node(node_id: str, tool_name: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
@@ -102,15 +102,15 @@ async def _view(runs: Runs, handle: Handle) -> RunView:
 
 
 async def _words(runs: Runs, tool_name: str) -> str:
-    found = await parked_tool(runs.client, tool_name)
+    found = await paused_tool(runs.client, tool_name)
     assert found is not None
     return found.words
 
 
 async def test_calls_of_a_parked_tool_wait_and_the_rest_goes_on(served: Runs, service: Service) -> None:
-    assert await park_tool(served.client, service.send, by="ann", reason="they migrate") is None
+    assert await pause_tool(served.client, service.send, by="ann", reason="they migrate") is None
     words = await _words(served, service.send)
-    assert words.startswith("tool parked by ann at 20")
+    assert words.startswith("tool paused by ann at 20")
     assert words.endswith("Z: they migrate")
     nodes = [
         _node("one", service.send),
@@ -133,14 +133,14 @@ async def test_calls_of_a_parked_tool_wait_and_the_rest_goes_on(served: Runs, se
     }
     release = f"`dagwright unpark {service.send}` lets them go"
     assert document["notes"] == [
-        {"code": "tool_parked", "node": None, "message": f"{service.send}: {words}; 3 calls wait; {release}"}
+        {"code": "tool_paused", "node": None, "message": f"{service.send}: {words}; 3 calls wait; {release}"}
     ]
     assert service.calls == []
 
-    released = await unpark_tool(served.client, service.send, by="bob", spread_s=0.1)
+    released = await resume_tool(served.client, service.send, by="bob", spread_s=0.1)
     assert (released.parked is not None, released.calls, released.runs) == (True, 3, 1)
     document = await document_of(handle)
-    # A `write` has one attempt, and the one that found its tool parked has not counted.
+    # A `write` has one attempt, and the one that found its tool paused has not counted.
     assert bare(document)["nodes"] == {
         "one": done("one"),
         "each": done(["each", "each"]),
@@ -150,20 +150,20 @@ async def test_calls_of_a_parked_tool_wait_and_the_rest_goes_on(served: Runs, se
         "after": done("after"),
     }
     assert sorted(service.calls) == ["each", "each", "one"]
-    assert await parked_tool(served.client, service.send) is None
+    assert await paused_tool(served.client, service.send) is None
 
 
 async def test_call_that_runs_ends_and_the_next_does_not_begin(served: Runs, service: Service) -> None:
     service.going.clear()
     handle = await served.start({"nodes": [_node("first", service.send), _node("second", service.send, "first")]})
     await eventually(lambda: service.calls == ["first"])
-    await park_tool(served.client, service.send, by=None, reason=None)
+    await pause_tool(served.client, service.send, by=None, reason=None)
     service.going.set()
     await _holds(handle, 1)
     nodes = (await _view(served, handle)).document()["nodes"]
     assert {name: node["status"] for name, node in nodes.items()} == {"first": "completed", "second": "waiting"}
     assert service.calls == ["first"]
-    await unpark_tool(served.client, service.send, by=None, spread_s=0.1)
+    await resume_tool(served.client, service.send, by=None, spread_s=0.1)
     assert bare(await document_of(handle))["nodes"] == {"first": done("first"), "second": done("second")}
 
 
@@ -173,10 +173,10 @@ async def test_call_that_fails_is_held_at_its_next_attempt_and_has_all_its_attem
     service.is_down = True
     handle = await served.start({"nodes": [_node("a", service.get)]})
     await eventually(lambda: service.calls == ["a"])
-    await park_tool(served.client, service.get, by=None, reason=None)
+    await pause_tool(served.client, service.get, by=None, reason=None)
     await _holds(handle, 1)
     assert service.calls == ["a"]
-    await unpark_tool(served.client, service.get, by=None, spread_s=0.1)
+    await resume_tool(served.client, service.get, by=None, spread_s=0.1)
     await eventually(lambda: len(service.calls) > 1)
     service.is_down = False
     document = await document_of(handle)
@@ -184,10 +184,10 @@ async def test_call_that_fails_is_held_at_its_next_attempt_and_has_all_its_attem
 
 
 async def test_release_is_gradual(served: Runs, service: Service) -> None:
-    await park_tool(served.client, service.get, by=None, reason=None)
+    await pause_tool(served.client, service.get, by=None, reason=None)
     handle = await served.start({"nodes": [_node("a", service.get, for_each=[*range(8)])]})
     await _holds(handle, 8)
-    released = await unpark_tool(served.client, service.get, by=None, spread_s=600)
+    released = await resume_tool(served.client, service.get, by=None, spread_s=600)
     assert (released.calls, released.spread_s) == (8, 600)
     waits = [call.next_attempt_schedule_time.seconds for call in await _pending(handle)]
     assert max(waits) - min(waits) > 30
@@ -196,7 +196,7 @@ async def test_release_is_gradual(served: Runs, service: Service) -> None:
 
 
 async def test_run_with_held_calls_can_be_cancelled(served: Runs, service: Service) -> None:
-    await park_tool(served.client, service.send, by=None, reason=None)
+    await pause_tool(served.client, service.send, by=None, reason=None)
     handle = await served.start({"nodes": [_node("a", service.send), _node("b", service.send, "a")]})
     await _holds(handle, 1)
     await handle.signal(wire.CANCEL)
@@ -206,7 +206,7 @@ async def test_run_with_held_calls_can_be_cancelled(served: Runs, service: Servi
 
 
 async def test_sub_plan_waits_with_its_tool_and_the_run_above_says_so(served: Runs, service: Service) -> None:
-    await park_tool(served.client, service.send, by="ann", reason=None)
+    await pause_tool(served.client, service.send, by="ann", reason=None)
     words = await _words(served, service.send)
     below = {"nodes": [_node("deep", service.send)]}
     handle = await served.start({"nodes": [{"id": "sub", "plan": below}]})
@@ -217,26 +217,26 @@ async def test_sub_plan_waits_with_its_tool_and_the_run_above_says_so(served: Ru
     await eventually(is_waiting)
     document = (await _view(served, handle)).document()
     assert (document["nodes"]["sub"]["status"], document["nodes"]["sub"]["reason"]) == ("waiting", words)
-    assert [(note["code"], note["node"]) for note in document["notes"]] == [("tool_parked", "sub")]
-    await unpark_tool(served.client, service.send, by=None, spread_s=0.1)
+    assert [(note["code"], note["node"]) for note in document["notes"]] == [("tool_paused", "sub")]
+    await resume_tool(served.client, service.send, by=None, spread_s=0.1)
     assert (await document_of(handle))["status"] == "completed"
 
 
 async def test_parking_twice_says_who_did_it_and_unparking_twice_does_nothing(client: Client, service: Service) -> None:
-    assert await park_tool(client, service.send, by="ann", reason=None) is None
-    first = await park_tool(client, service.send, by="bob", reason=None)
+    assert await pause_tool(client, service.send, by="ann", reason=None) is None
+    first = await pause_tool(client, service.send, by="bob", reason=None)
     assert (first and first.by) == "ann"
-    assert await parked_tool(client, service.get) is None
+    assert await paused_tool(client, service.get) is None
 
     async def is_listed() -> bool:
-        return first in await parked_tools(client)
+        return first in await paused_tools(client)
 
     await eventually(is_listed)
-    released = await unpark_tool(client, service.send, by="bob")
+    released = await resume_tool(client, service.send, by="bob")
     assert released == Released(first, calls=0, runs=0, spread_s=tool_pauses.LEAST_SPREAD_S)
-    assert await unpark_tool(client, service.send, by="bob") == Released(None, 0, 0, tool_pauses.LEAST_SPREAD_S)
-    assert await park_tool(client, service.send, by="eve", reason=None) is None
-    await unpark_tool(client, service.send, by=None)
+    assert await resume_tool(client, service.send, by="bob") == Released(None, 0, 0, tool_pauses.LEAST_SPREAD_S)
+    assert await pause_tool(client, service.send, by="eve", reason=None) is None
+    await resume_tool(client, service.send, by=None)
 
 
 async def test_call_that_somebody_paused_by_hand_stays_so(served: Runs, service: Service) -> None:
@@ -248,7 +248,7 @@ async def test_call_that_somebody_paused_by_hand_stays_so(served: Runs, service:
     await _holds(handle, 1)
     node = (await _view(served, handle)).document()["nodes"]["a"]
     assert (node["status"], node["reason"]) == ("waiting", f"paused by {served.client.identity}: I look at it")
-    assert (await unpark_tool(served.client, service.get, by=None)).calls == 0
+    assert (await resume_tool(served.client, service.get, by=None)).calls == 0
     await _holds(handle, 1)
     await handle.signal(wire.CANCEL)
     await document_of(handle)

@@ -40,7 +40,7 @@ class Chain:
     @workflow.run
     async def run(self, order: dict[str, str]) -> None:
         if "began" in order:
-            memo = {wire.MEMO_BEGAN: order["began"]} if order["began"] else {}
+            memo = {wire.MEMO_STARTED_AT: order["began"]} if order["began"] else {}
             workflow.continue_as_new({}, memo=memo)
         if "child" in order:
             await workflow.start_child_workflow(
@@ -140,7 +140,7 @@ async def test_run_that_outlives_its_first_stops_the_clean_up(
 @pytest.mark.parametrize("began", ["yesterday", None])
 async def test_beginning_that_is_no_time_stops_the_clean_up(began: object, own_client: Client) -> None:
     await own_client.start_workflow(
-        wire.WORKFLOW_RUN_PLAN, {}, id="a", task_queue=f"nobody-{uuid4().hex}", memo={wire.MEMO_BEGAN: began}
+        wire.WORKFLOW_RUN_PLAN, {}, id="a", task_queue=f"nobody-{uuid4().hex}", memo={wire.MEMO_STARTED_AT: began}
     )
 
     async def is_told() -> bool:

@@ -165,15 +165,15 @@ async def test_nodes_are_added_and_wait_for_those_that_are_there(runs: Runs, ben
     await _is(runs, handle, "a", "completed")
     new = [_echo("c", "d"), _echo("d", "a", "on"), {"id": "e", "tool": "fail", "depends_on": ["a"]}]
     wrong = {"nodes": [_echo("x", "aa"), {"id": "y", "tool": "nothing"}]}
-    refused = await refusal_of(handle, wrong, update=wire.APPEND_NODES)
+    refused = await refusal_of(handle, wrong, update=wire.ADD_NODES)
     assert "did you mean 'a'" in refused
     assert "there is no tool 'nothing'" in refused
-    assert "'on'" in await refusal_of(handle, {"nodes": [{"id": "on", "tool": "echo"}]}, update=wire.APPEND_NODES)
+    assert "'on'" in await refusal_of(handle, {"nodes": [{"id": "on", "tool": "echo"}]}, update=wire.ADD_NODES)
     assert "CircularDependencyError" in await refusal_of(
-        handle, {"nodes": [{**_echo("x", "y")}, _echo("y", "x")]}, update=wire.APPEND_NODES
+        handle, {"nodes": [{**_echo("x", "y")}, _echo("y", "x")]}, update=wire.ADD_NODES
     )
     fail_tool = {"fail": {"effects": "read", "task_queue": runs.tools["fail"].task_queue, "max_attempts": 1}}
-    told = await _update(handle, wire.APPEND_NODES, nodes=new, tools=fail_tool)
+    told = await _update(handle, wire.ADD_NODES, nodes=new, tools=fail_tool)
     assert told == {"ok": True, "message": "3 nodes were added"}
     await _is(runs, handle, "e", "failed")
     bench.open(unique)
@@ -185,7 +185,7 @@ async def test_nodes_are_added_and_wait_for_those_that_are_there(runs: Runs, ben
         "d": done({"a": {"n": 1}, "on": unique}),
         "e": failed("tool_failed: no"),
     }
-    assert [step["what"] for step in document["nodes"]["c"]["lineage"]["by_hand"]] == ["append_nodes"]
+    assert [step["what"] for step in document["nodes"]["c"]["lineage"]["by_hand"]] == ["add_nodes"]
 
 
 async def test_added_nodes_have_the_run_read_parts_of_large_results(runs: Runs, bench: Bench, unique: str) -> None:
@@ -202,13 +202,13 @@ async def test_added_nodes_have_the_run_read_parts_of_large_results(runs: Runs, 
     names = ("row 5", "w")
     for name in names:
         bench.open(name)
-    refused = await refusal_of(handle, {"nodes": nodes("t")}, update=wire.APPEND_NODES)
+    refused = await refusal_of(handle, {"nodes": nodes("t")}, update=wire.ADD_NODES)
     assert [part.partition(",")[0] for part in refused.split("; ")] == [
         "too_large at /nodes/1: t.result.n is in the payload store",
         "too_large at /nodes/2: t.result.rows[3].name is in the payload store",
     ]
-    await _update(handle, wire.APPEND_NODES, nodes=[{**nodes("t")[0], "id": "first"}])
-    await _update(handle, wire.APPEND_NODES, nodes=nodes("late"))
+    await _update(handle, wire.ADD_NODES, nodes=[{**nodes("t")[0], "id": "first"}])
+    await _update(handle, wire.ADD_NODES, nodes=nodes("late"))
     bench.open(unique)
 
     async def asks() -> bool:
@@ -229,7 +229,7 @@ async def test_message_that_is_none_is_refused(runs: Runs, bench: Bench, unique:
     )
     assert "'node'" in await refusal_of(handle, {}, update=wire.CANCEL_NODE)
     assert "'arguments'" in await refusal_of(handle, {"node": "on", "arguments": 1}, update=wire.RETRY_NODE)
-    assert "'nodes'" in await refusal_of(handle, {"nodes": {}}, update=wire.APPEND_NODES)
+    assert "'nodes'" in await refusal_of(handle, {"nodes": {}}, update=wire.ADD_NODES)
     assert "at most" in await refusal_of(handle, {"node": "on", "result": "x" * 300_000}, update=wire.SET_RESULT)
     bench.open(unique)
     assert bare(await ended_document(runs, handle))["nodes"] == {"on": done(unique)}

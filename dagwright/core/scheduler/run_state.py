@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 WORK_OF_REBUILD = 10
 """Cost per node and edge when nodes are added or records change, in units of the compute budget."""
-ADDED = "append_nodes"
+ADDED = "add_nodes"
 """Name of the step in the override of a node that a person added."""
 
 

@@ -16,7 +16,7 @@ from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.requests import ParkRequest
 from dagwright.interfaces.cli.wording import local_date
 from dagwright.server import open_connection
-from dagwright.server.tool_pauses import SETTLED_S, Parked, Released, park_tool, parked_tools, unpark_tool
+from dagwright.server.tool_pauses import SETTLED_S, Released, ToolPause, pause_tool, paused_tools, resume_tool
 from dagwright.settings import Settings
 from dagwright.toolset.tool_directory import told_tools
 from dagwright.toolset.toolset import load_toolset
@@ -29,7 +29,7 @@ def park(request: ParkRequest, output: Output) -> int:
     async def work(_: Farewell) -> int:
         if request.tool is None:
             async with connected_to_read(settings, output) as connection:
-                _tell_all(await parked_tools(connection.client), output)
+                _tell_all(await paused_tools(connection.client), output)
             return ExitCode.COMPLETED
         await _refuse_what_cannot_be_parked(request.tool, settings, request.tools)
         async with open_connection(settings) as connection:
@@ -48,7 +48,7 @@ def unpark(request: ParkRequest, output: Output) -> int:
 
     async def work(_: Farewell) -> int:
         async with open_connection(settings) as connection:
-            released = await unpark_tool(connection.client, tool, by=_who(request), spread_s=spread_s)
+            released = await resume_tool(connection.client, tool, by=_who(request), spread_s=spread_s)
         is_done = released.parked is not None or released.calls > 0
         _tell(tool, _released_words(tool, released), output, ok=is_done)
         return ExitCode.COMPLETED if is_done else ExitCode.REFUSED
@@ -57,7 +57,7 @@ def unpark(request: ParkRequest, output: Output) -> int:
 
 
 async def _park(client: Client, tool: str, *, by: str | None, reason: str | None) -> str:
-    before = await park_tool(client, tool, by=by, reason=reason)
+    before = await pause_tool(client, tool, by=by, reason=reason)
     if before is not None:
         return f"{tool} is parked already: {before.words}"
     await asyncio.sleep(SETTLED_S)
@@ -120,17 +120,17 @@ def _tell(tool: str, message: str, output: Output, *, ok: bool = True) -> None:
         output.tell(message)
 
 
-def _tell_all(found: Sequence[Parked], output: Output) -> None:
+def _tell_all(found: Sequence[ToolPause], output: Output) -> None:
     if output.is_json:
         output.document([parked.to_json() for parked in found])
         return
     for parked in found:
         output.say(parked_line(parked))
     if not found:
-        output.say("no tool is parked")
+        output.say("no tool is paused")
 
 
-def parked_line(parked: Parked) -> str:
+def parked_line(parked: ToolPause) -> str:
     """Returns what people are told of a parked tool, with the command that takes it back."""
     by = f" by {one_line(parked.by, limit=80)}" if parked.by else ""
     reason = f": {one_line(parked.reason, limit=200)}" if parked.reason else ""

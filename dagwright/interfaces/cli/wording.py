@@ -132,7 +132,7 @@ def step_words(step: Mapping[str, Any]) -> str:
     return f"{str(step['what']).replace('_', ' ')}{by} at {local_date(seconds_of(step['at']))}{reason}"
 
 
-_BY_HAND = {"set_result": "its result was given", "append_nodes": "added to the plan"}
+_BY_HAND = {"set_result": "its result was given", "add_nodes": "added to the plan"}
 """What is done by hand -> how it is told beside the state of a node."""
 
 

@@ -11,7 +11,7 @@ from temporalio.api.common.v1 import Payload
 
 from dagwright.activities.call_model import model_activity
 from dagwright.activities.values import Values
-from dagwright.core.boundary.wire import HEADER_HOLES, HEADER_WANTED
+from dagwright.core.boundary.wire import HEADER_BINDINGS, HEADER_PROJECTIONS
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.llm import CallLabels, Endpoint, ModelCall, Usage, user
 from dagwright.llm.clients import ModelClients, ModelSetup
@@ -85,7 +85,7 @@ async def test_of_a_large_answer_the_run_is_told_what_it_decides_by() -> None:
         bench = Bench(server)
         wanted = [[["message", "role"], "value"]]
         offered = tuple(OfferedTool(call.name) for call in calls)
-        payload = await bench.payload(request(tools=offered, is_continued=True), **{HEADER_WANTED: wanted})
+        payload = await bench.payload(request(tools=offered, is_continued=True), **{HEADER_PROJECTIONS: wanted})
     answer = told_answer(read_result(payload, name="n1.result")[0])
     assert [(call.name, len(call.arguments)) for call in answer.tool_calls] == [(f"look{n}", 3_010) for n in range(5)]
     assert isinstance(answer.text, StoredValue)
@@ -154,7 +154,7 @@ async def test_a_wrong_request_is_final(arguments: tuple[Any, ...], words: str) 
 async def test_a_secret_is_never_told_to_a_model() -> None:
     holes = [[["messages", 0, "content"], [{"secret": "OTHER"}]]]
     async with ModelServer() as server:
-        failure = await Bench(server).failure(request(), **{HEADER_HOLES: holes})
+        failure = await Bench(server).failure(request(), **{HEADER_BINDINGS: holes})
     assert failure.message == "Invalid arguments: a secret must not be told to a model"
 
 
@@ -165,8 +165,8 @@ async def test_a_conversation_that_is_gone_is_lost_and_a_store_that_is_down_is_w
     for lacking, asked, ends in (
         (MemoryStore(), request(before=gone), "value_lost"),
         (store, request(before=odd), "value_lost"),
-        (down, request(before=gone), "store_away"),
-        (down, request(is_continued=True), "store_away"),
+        (down, request(before=gone), "store_retry"),
+        (down, request(is_continued=True), "store_retry"),
     ):
         async with ModelServer(*["Hi"] * ("before" not in asked)) as server:
             failure = await Bench(server, lacking).failure(asked)

@@ -15,7 +15,7 @@ from temporalio.testing import ActivityEnvironment
 from dagwright.activities.call_starts import MAX_OPEN_RECORDS, CallStarts, CallStopped
 from dagwright.activities.call_tool import CallGuards, tool_activities
 from dagwright.activities.heartbeats import Heartbeats
-from dagwright.activities.parked_calls import ParkedCalls
+from dagwright.activities.paused_calls import PausedCalls
 from dagwright.activities.result_cache import ResultCache
 from dagwright.activities.telling import HEARTBEATS_PER_S, SHORTEST_PAUSE_S, Pace
 from dagwright.activities.values import Values
@@ -27,7 +27,7 @@ from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planning.model_calls.partial_text import TEXT_PLACE, TextSoFar
 from dagwright.protocol.messages import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.outcomes import read_failure, take_failure
-from dagwright.server.tool_pauses import Parked
+from dagwright.server.tool_pauses import ToolPause
 from dagwright.settings import Settings
 from dagwright.store import open_store
 from dagwright.tools import NotStarted, ToolRegistry, tool
@@ -64,7 +64,7 @@ async def _call(
     fails: bool = False,
     stops: bool = False,
     allowed: int | None = None,
-    parked: ParkedCalls | None = None,
+    parked: PausedCalls | None = None,
     effects: str = "write",
 ) -> Any:
     @tool(effects=effects)
@@ -145,10 +145,10 @@ async def test_few_calls_that_start_together_are_recorded_and_not_yet_called() -
 
 
 class Parking:
-    """Stands in for `ParkedCalls` of a tool that is parked."""
+    """Stands in for `PausedCalls` of a tool that is parked."""
 
-    async def hold_back(self, tool: str) -> Parked:
-        return Parked(tool, 0.0)
+    async def hold_back(self, tool: str) -> ToolPause:
+        return ToolPause(tool, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ class Parking:
         pytest.param({"before": _STARTED, "attempt": 2}, ("outcome_unknown", True), [], id="start was recorded"),
         pytest.param({"fails": True}, ("not_started", False), ["recorded 1", "called", "cleared"], id="no change"),
         # It can be held back although it has one attempt.
-        pytest.param({"allowed": 1, "parked": Parking()}, ("tool_parked", False), [], id="parked"),
+        pytest.param({"allowed": 1, "parked": Parking()}, ("tool_paused", False), [], id="parked"),
     ],
 )
 async def test_write_that_fails_says_whether_it_may_be_made_again(

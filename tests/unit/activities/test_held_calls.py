@@ -10,29 +10,29 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
-from dagwright.activities import parked_calls, stored_agents, unknown_tools
-from dagwright.activities.errors import ToolParked, posture_of, text_of
-from dagwright.activities.parked_calls import ParkedCalls
+from dagwright.activities import paused_calls, stored_agents, unknown_tools
+from dagwright.activities.errors import ToolPaused, posture_of, text_of
+from dagwright.activities.paused_calls import PausedCalls
 from dagwright.activities.stored_agents import stored_agent_activity
 from dagwright.activities.unknown_tools import unknown_tool_activity
 from dagwright.core.model.tools import Effects
-from dagwright.server.tool_pauses import Parked
+from dagwright.server.tool_pauses import ToolPause
 
-_PARKED = Parked("send", 0.0, "ann", "down")
+_PAUSED = ToolPause("send", 0.0, "ann", "down")
 _LOST = RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
 
 
 class Server:
     """Answers from a list what it is asked about a tool, and keeps what it was told to pause."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Parked | RPCError | None) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: ToolPause | RPCError | None) -> None:
         self.answers = list(answers)
         self.done: list[str] = []
         self.refuses = False
-        for name in ("parked_tool", "pause_call", "go_on_with_call"):
-            monkeypatch.setattr(parked_calls, name, getattr(self, name))
+        for name in ("paused_tool", "pause_call", "go_on_with_call"):
+            monkeypatch.setattr(paused_calls, name, getattr(self, name))
 
-    async def parked_tool(self, client: Client, tool: str) -> Parked | None:
+    async def paused_tool(self, client: Client, tool: str) -> ToolPause | None:
         answer = self.answers.pop(0)
         if isinstance(answer, RPCError):
             raise answer
@@ -47,10 +47,10 @@ class Server:
         self.done.append(f"go on {activity_id}")
 
 
-async def _held(calls: int = 1) -> list[Parked | None]:
-    parked = ParkedCalls(cast(Client, None))
+async def _held(calls: int = 1) -> list[ToolPause | None]:
+    parked = PausedCalls(cast(Client, None))
 
-    async def hold() -> list[Parked | None]:
+    async def hold() -> list[ToolPause | None]:
         return [await parked.hold_back("send") for _ in range(calls)]
 
     return await ActivityEnvironment().run(hold)
@@ -63,21 +63,21 @@ async def test_server_is_asked_once_for_many_calls(monkeypatch: pytest.MonkeyPat
 
 
 async def test_call_of_a_parked_tool_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(monkeypatch, _PARKED, _PARKED, _PARKED)
-    assert await _held() == [_PARKED]
-    assert server.done == ["pause test: tool parked by ann at 1970-01-01T00:00:00.000Z: down"]
+    server = Server(monkeypatch, _PAUSED, _PAUSED, _PAUSED)
+    assert await _held() == [_PAUSED]
+    assert server.done == ["pause test: tool paused by ann at 1970-01-01T00:00:00.000Z: down"]
 
 
 async def test_what_is_known_for_a_while_is_looked_at_again_before_a_call_is_paused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    server = Server(monkeypatch, _PARKED, None)
+    server = Server(monkeypatch, _PAUSED, None)
     assert await _held() == [None]
     assert (server.answers, server.done) == ([], [])
 
 
 async def test_call_paused_too_late_for_the_release_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(monkeypatch, _PARKED, _PARKED, None)
+    server = Server(monkeypatch, _PAUSED, _PAUSED, None)
     assert await _held() == [None]
     assert [each.partition(":")[0] for each in server.done] == ["pause test", "go on test"]
 
@@ -88,17 +88,17 @@ async def test_server_that_does_not_tell_parks_nothing(monkeypatch: pytest.Monke
 
 
 async def test_call_is_not_made_where_the_server_cannot_pause_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(monkeypatch, _PARKED, _PARKED)
+    server = Server(monkeypatch, _PAUSED, _PAUSED)
     server.refuses = True
-    assert await _held() == [_PARKED]
+    assert await _held() == [_PAUSED]
 
 
 @pytest.mark.parametrize("effects", Effects)
 def test_attempt_that_found_its_tool_parked_may_be_made_again_whatever_the_effects(effects: Effects) -> None:
-    error = ToolParked(f"send: {_PARKED.words}")
+    error = ToolPaused(f"send: {_PAUSED.words}")
     posture = posture_of(error, effects)
-    assert (posture.code, posture.is_final, posture.delay is not None) == ("tool_parked", False, True)
-    assert text_of(error) == "send: tool parked by ann at 1970-01-01T00:00:00.000Z: down"
+    assert (posture.code, posture.is_final, posture.delay is not None) == ("tool_paused", False, True)
+    assert text_of(error) == "send: tool paused by ann at 1970-01-01T00:00:00.000Z: down"
 
 
 class _NoAgents:

@@ -17,7 +17,7 @@ from dagwright.activities.pure_results import PureResults
 from dagwright.activities.result_cache import KEPT_FOR_S, Asked, ResultCache
 from dagwright.activities.tool_runs import Outcome
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
-from dagwright.core.boundary.wire import HEADER_CACHE, HEADER_HOLES, HEADER_WANTED, METADATA_CACHED
+from dagwright.core.boundary.wire import HEADER_BINDINGS, HEADER_CACHE, HEADER_PROJECTIONS, METADATA_CACHED
 from dagwright.core.expressions.references import Secret
 from dagwright.core.expressions.stored_values import StoredValue, WorkerText
 from dagwright.core.expressions.value_refs import holes_of
@@ -430,7 +430,7 @@ async def test_large_result_of_an_equal_call_is_put_anew_for_the_run_that_uses_i
     for holds_memory in (False, True):
         bench = FunctionBench(counted, store=store)
         for _ in range(2 if holds_memory else 1):
-            again = await bench.payload({"size": 10_000}, **TTL, **{HEADER_WANTED: [[["call"], "value"]]})
+            again = await bench.payload({"size": 10_000}, **TTL, **{HEADER_PROJECTIONS: [[["call"], "value"]]})
         assert json.loads(again.data) == {**json.loads(first.data), "projections": [[["call"], {"value": 1}]]}
         assert (store.contents, METADATA_CACHED in again.metadata) == (kept, True)
     store.contents.clear()
@@ -440,7 +440,7 @@ async def test_large_result_of_an_equal_call_is_put_anew_for_the_run_that_uses_i
 
 @pytest.mark.usefixtures("counting")
 async def test_call_with_a_secret_is_always_made() -> None:
-    holes = {HEADER_HOLES: [[["text"], [{"secret": "TOKEN"}]]]}
+    holes = {HEADER_BINDINGS: [[["text"], [{"secret": "TOKEN"}]]]}
     store = MemoryStore()
     bench = FunctionBench(counted, store=store)
     calls = [(await bench.result({"text": "?"}, **TTL, **holes))["call"] for _ in range(2)]

@@ -15,7 +15,7 @@ from dagwright.activities.maps import map_activities
 from dagwright.activities.read_model_plan import read_plan_activity
 from dagwright.activities.store_waits import await_store_activity
 from dagwright.activities.values import Values
-from dagwright.core.boundary.wire import DETAIL_UNSTORED_BYTES, HEADER_HOLES
+from dagwright.core.boundary.wire import DETAIL_UNSTORED_BYTES, HEADER_BINDINGS
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.items import StoredList, stored_list_to_json
 from dagwright.store import StoreUnavailable
@@ -118,6 +118,6 @@ async def test_store_that_is_down_costs_the_reading_of_a_plan_no_attempt() -> No
     ref = await store.put(b'"text"')
     store.is_down = True
     bench = ActivityBench(read_plan_activity({}, Values(store, patience_s=())))
-    failure = await bench.failure({"text": ""}, **{HEADER_HOLES: [[["text"], [{"stored": ref}]]]})
-    assert (failure.type, failure.non_retryable) == ("store_away", True)
+    failure = await bench.failure({"text": ""}, **{HEADER_BINDINGS: [[["text"], [{"stored": ref}]]]})
+    assert (failure.type, failure.non_retryable) == ("store_retry", True)
     assert failure.details[0][DETAIL_UNSTORED_BYTES] == 0

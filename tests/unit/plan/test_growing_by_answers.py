@@ -70,7 +70,7 @@ def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
         "sum": "pending",
     }
     actor = {"by": "ann", "at": 1.0, "through": "signal", "reason": "it is missing"}
-    assert overrides_of(scheduler, "look") == [{"what": "append_nodes", **actor, "request": "ask"}]
+    assert overrides_of(scheduler, "look") == [{"what": "add_nodes", **actor, "request": "ask"}]
     assert scheduler.features.feedback.requests.closed["ask"].what == "answered"
 
 

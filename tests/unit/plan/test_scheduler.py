@@ -276,7 +276,7 @@ def test_calls_of_several_tools_leave_slots_to_one_more_and_share_what_they_give
     assert why(scheduler, "m1[80]", calls={}).reasons[0].detail == (
         "80 calls of t1 run, beside 419 of others: slots are kept free for calls of other tools"
     )
-    # None of these ends while its tool is parked, and what calls another one goes on.
+    # None of these ends while its tool is paused, and what calls another one goes on.
     scheduler.complete("first", 1, at=1.0)
     assert ids_of(started(scheduler)) == ["m3[3]", "late"]
     # What one gives back is there for all; each takes so much of it that the others find some.

@@ -198,7 +198,7 @@ def test_messages_that_are_refused_leave_one_note_each() -> None:
     ("name", "message"),
     [
         (wire.RETRY_NODE, {"node": "a"}),
-        (wire.APPEND_NODES, {"nodes": [{"id": "more", "tool": "no_op"}]}),
+        (wire.ADD_NODES, {"nodes": [{"id": "more", "tool": "no_op"}]}),
         (wire.SET_POLICY, {"policy": {"otherwise": "run"}}),
         (wire.CANCEL, None),
     ],

@@ -9,7 +9,7 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.exceptions import ActivityError, ApplicationError, RetryState
 
-from dagwright.core.boundary.wire import DETAIL_UNSTORED_BYTES, ERROR_STORE_AWAY, METADATA_USAGE
+from dagwright.core.boundary.wire import DETAIL_UNSTORED_BYTES, ERROR_STORE_RETRY, METADATA_USAGE
 from dagwright.core.model.lineage import lineage_of_locations
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
@@ -168,7 +168,7 @@ def _running(tool: str = "make") -> RunScheduler:
 def _away(size_bytes: int | None, **details: Any) -> ApplicationError:
     """Return the failure of a call: the store did not take a result of that size, or give a value if it is 0."""
     about = {"attempt": 1, **details} | ({} if size_bytes is None else {DETAIL_UNSTORED_BYTES: size_bytes})
-    return ApplicationError("the store is away", about, type=ERROR_STORE_AWAY, non_retryable=True)
+    return ApplicationError("the store is away", about, type=ERROR_STORE_RETRY, non_retryable=True)
 
 
 def test_repeated_call_waits_longer_each_time_and_fails_at_last() -> None:

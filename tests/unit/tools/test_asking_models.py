@@ -11,7 +11,7 @@ import pytest
 from temporalio.api.common.v1 import Payload
 
 from dagwright.core.boundary.usage import Usage, usage_from_json
-from dagwright.core.boundary.wire import HEADER_CACHE, HEADER_HOLES, HEADER_MODEL
+from dagwright.core.boundary.wire import HEADER_BINDINGS, HEADER_CACHE, HEADER_MODEL
 from dagwright.llm import Action, Endpoint, ModelClient, ModelConfig, ModelFailure, system, user
 from dagwright.testing import ModelServer, Refused, Tokens, busy, json_text, slow, step, text
 from dagwright.tools import GiveUp, ToolRegistry, context, tool
@@ -166,7 +166,7 @@ async def test_a_tool_may_go_on_without_an_answer() -> None:
 async def test_a_secret_is_not_told_to_a_model() -> None:
     holes = [[["words"], [{"text": "the key is "}, {"secret": "TOKEN"}]]]
     async with ModelServer(json_text({"n": 1})) as server:
-        await Bench(count, server).payload({"words": None}, **{HEADER_HOLES: holes})
+        await Bench(count, server).payload({"words": None}, **{HEADER_BINDINGS: holes})
     assert server.calls[0].messages == [{"role": "user", "content": "the key is ***"}]
 
 

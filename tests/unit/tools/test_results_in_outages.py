@@ -47,8 +47,8 @@ async def test_result_of_a_write_waits_for_the_store_and_the_write_is_not_repeat
     ("effects", "size", "expected"),
     [
         ("write", 1_100_000, ("store_unavailable", True)),
-        ("read", 100_000, ("store_away", True)),
-        ("idempotent", 100_000, ("store_away", True)),
+        ("read", 100_000, ("store_retry", True)),
+        ("idempotent", 100_000, ("store_retry", True)),
     ],
 )
 async def test_result_that_cannot_be_stored_in_time(effects: str, size: int, expected: tuple[str, bool]) -> None:

@@ -17,7 +17,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 
-from dagwright.core.boundary.wire import HEADER_HOLES, HEADER_IDEMPOTENCY_KEY
+from dagwright.core.boundary.wire import HEADER_BINDINGS, HEADER_IDEMPOTENCY_KEY
 from dagwright.logging import add_call
 from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, context, tool
 from tests.support.function_bench import SECRETS, FunctionBench, raising
@@ -78,7 +78,7 @@ async def test_secrets_are_filled_in_and_never_come_back() -> None:
 
     holes = [[["header"], [{"text": "Bearer "}, {"secret": "TOKEN"}]], [["nested", 0, "a"], [{"secret": "TOKEN"}]]]
     arguments = {"header": None, "nested": [{"a": None}]}
-    assert await FunctionBench(echo).result(arguments, **{HEADER_HOLES: holes}) == {
+    assert await FunctionBench(echo).result(arguments, **{HEADER_BINDINGS: holes}) == {
         "said": "got Bearer ***",
         "list": [True],
         "***": 1,
@@ -92,7 +92,7 @@ async def test_secrets_are_hidden_in_failures_in_every_form() -> None:
         raise RuntimeError(f"{token} {quoted} {json.dumps(token)} pin={pin}")
 
     holes = [[["token"], [{"secret": "TOKEN"}]], [["pin"], [{"secret": "PIN"}]]]
-    failure = await FunctionBench(leak).failure({}, **{HEADER_HOLES: holes})
+    failure = await FunctionBench(leak).failure({}, **{HEADER_BINDINGS: holes})
     assert failure.message == 'RuntimeError: *** t=*** "***" pin=***'
 
 
@@ -102,7 +102,7 @@ async def test_a_missing_secret_is_final_and_names_the_variable() -> None:
         return header
 
     holes = [[["header"], [{"secret": "NOPE"}]]]
-    failure = await FunctionBench(echo).failure({"header": None}, **{HEADER_HOLES: holes})
+    failure = await FunctionBench(echo).failure({"header": None}, **{HEADER_BINDINGS: holes})
     assert (failure.type, failure.non_retryable) == ("missing_secret", True)
     assert "DAGWRIGHT_SECRET_NOPE" in failure.message
 
@@ -129,10 +129,10 @@ async def test_a_secret_goes_only_to_tools_that_it_is_bound_to(
 
     holes = [[["token"], [{"secret": "TOKEN"}]]]
     if problem is None:
-        assert await FunctionBench(called).result({"token": None}, **{HEADER_HOLES: holes}) is None
+        assert await FunctionBench(called).result({"token": None}, **{HEADER_BINDINGS: holes}) is None
         assert calls == [SECRETS["TOKEN"]]
         return
-    failure = await FunctionBench(called).failure({"token": None}, **{HEADER_HOLES: holes})
+    failure = await FunctionBench(called).failure({"token": None}, **{HEADER_BINDINGS: holes})
     assert (failure.type, failure.non_retryable, calls) == ("secret_refused", True, [])
     assert problem in failure.message
 
