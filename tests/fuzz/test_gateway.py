@@ -29,7 +29,7 @@ from tests.e2e.conftest import calculation
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, gateway
 from tests.support.server import LiveServer
-from tests.unit.gateway.test_document import DOCUMENT, OPERATIONS
+from tests.unit.interfaces.http.test_document import DOCUMENT, OPERATIONS
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 

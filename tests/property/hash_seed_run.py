@@ -18,8 +18,8 @@ from dagwright.features.commands.steering import standing_notes
 from dagwright.protocol.documents import RunFacts, graph_document, result_document
 from dagwright.protocol.sessions import Session
 from dagwright.protocol.turns import TurnStart, end_of_turn
-from tests.unit.plan import building
-from tests.unit.plan.building import begun, check, node, plan_of
+from tests.support import plan_building as building
+from tests.support.plan_building import begun, check, node, plan_of
 
 _TOOLS: Mapping[str, ToolDeclaration] = {
     **building.TOOLS,

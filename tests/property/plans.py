@@ -13,7 +13,7 @@ from dagwright.core.model.tasks import Task
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
 from tests.property.naive import Model, Step, result_of
-from tests.unit.plan.building import TOOLS, compiled, plan_of
+from tests.support.plan_building import TOOLS, compiled, plan_of
 
 DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
 

@@ -17,7 +17,7 @@ from dagwright.protocol.documents import RunFacts, compact_document, result_docu
 from dagwright.protocol.messages import compiled_plan, plan_of_pages
 from tests.support.example_counts import examples
 from tests.support.json_places import places_of
-from tests.unit.plan.building import check, node, plan_of
+from tests.support.plan_building import check, node, plan_of
 
 _PLAN = plan_of(
     node("a", arguments={"x": [1, {"y": 2}], "name": "n"}),

@@ -8,7 +8,7 @@ from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.model.usage import NONE, Usage
 from dagwright.features.budgets.budget import Budget, BudgetReport
-from tests.unit.plan.building import begun, budget_of, compiled, plan_of, resumed
+from tests.support.plan_building import begun, budget_of, compiled, plan_of, resumed
 
 MODEL = ToolDeclaration("call_model", Effects.READ)
 SUB = {"plan": 1, "nodes": [{"id": "inner", "tool": "call_model"}]}

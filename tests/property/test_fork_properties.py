@@ -13,7 +13,7 @@ from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from tests.property.naive import Model, Step
 from tests.property.plans import Driver, steps
 from tests.support.example_counts import examples
-from tests.unit.plan.building import TOOLS, compiled, configured, plan_of, resumed
+from tests.support.plan_building import TOOLS, compiled, configured, plan_of, resumed
 
 KEYED = {name: replace(tool, effects=Effects.IDEMPOTENT) for name, tool in TOOLS.items()}
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dagwright.core.model.graph import critical_path, cycles_of, dependents_of, levels_of
 from tests.support.example_counts import examples
-from tests.unit.plan.building import check, node, plan_of, problems_of
+from tests.support.plan_building import check, node, plan_of, problems_of
 
 
 @st.composite

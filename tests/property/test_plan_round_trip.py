@@ -14,7 +14,7 @@ from dagwright.plans.plan import Plan
 from dagwright.plans.yaml_writer import write_yaml
 from tests.property.naive import Step
 from tests.property.plans import steps
-from tests.unit.plan.building import plan_of
+from tests.support.plan_building import plan_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(path for kind in ("*.json", "*.yaml") for path in EXAMPLES.rglob(kind))

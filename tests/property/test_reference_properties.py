@@ -26,7 +26,7 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_
 from dagwright.core.model.plan import RESERVED_IDS
 from tests.property.naive import as_text
 from tests.support.example_counts import examples
-from tests.unit.plan.building import node, scheduler_of, started
+from tests.support.plan_building import node, scheduler_of, started
 
 # Characters that mean something in a reference, in a path or in JSON, beside plain and foreign ones.
 ODD = "ab.{}[]\"'\\$ /()\n€é日\N{ROCKET}"

@@ -42,7 +42,7 @@ from tests.property.naive import Model, Step, result_of
 from tests.property.plans import steps
 from tests.support.example_counts import examples
 from tests.support.memory_store import MemoryStore
-from tests.unit.plan.building import compiled, plan_of
+from tests.support.plan_building import compiled, plan_of
 
 _DECLARED = (
     ToolDeclaration("any", Effects.READ),

@@ -16,7 +16,7 @@ from dagwright.features.commands.steering import Act, Cancel, Pause, Resume, Set
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import carry_of, restore, tasks_in_flight
 from tests.support.example_counts import examples
-from tests.unit.plan.building import begun, broken, check, has_new_limits, node, plan_of
+from tests.support.plan_building import begun, broken, check, has_new_limits, node, plan_of
 
 _JOINS = ("all", "any", "all_done", {"at_least": 2})
 

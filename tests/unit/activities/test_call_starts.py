@@ -34,7 +34,7 @@ from dagwright.tools import NotStarted, ToolRegistry, tool
 from dagwright.tools.context import Progress
 from dagwright.toolset.toolset import load_toolset
 from tests.support.activity_bench import ActivityBench
-from tests.unit.plan.building import compiled, node, plan_of, started
+from tests.support.plan_building import compiled, node, plan_of, started
 
 _STARTED = [None, None, {"started": 1}]
 

@@ -10,7 +10,7 @@ from dagwright.planner import Asked, prepare_goal
 from dagwright.planning.plan_and_execute.goals import tools_read
 from dagwright.planning.plan_and_execute.loop import GoalPursuit
 from dagwright.protocol.planned_nodes import Planned
-from tests.unit.plan.building import pursuing
+from tests.support.plan_building import pursuing
 
 MANY = {
     f"tool{number}": ToolDeclaration(f"tool{number}", Effects.READ, {"type": "object", "properties": {"a": {}}})

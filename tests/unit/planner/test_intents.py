@@ -35,7 +35,7 @@ from dagwright.toolset.toolset import load_toolset
 from dagwright_onboarding.onboarding import onboarding_tools
 from tests.support.intents import answer
 from tests.support.onboarding import intent
-from tests.unit.plan.building import pursuing
+from tests.support.plan_building import pursuing
 
 VERBS = ToolRegistry.of(*onboarding_tools("sqlite://")).declarations()
 CBU = {"cbu": {"id": "prt_1", "name": "Apex Capital Fund", "kind": "fund", "jurisdiction": "LU"}}

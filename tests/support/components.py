@@ -1,0 +1,46 @@
+"""A scheduler with some components and no others, for the tests of single components."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from dagwright.core.model.policy import ALL_RUN, Policy
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.scheduler.component import SchedulerComponent
+from dagwright.core.scheduler.run_options import RunOptions
+from dagwright.core.scheduler.run_state import RunState
+from dagwright.core.scheduler.scheduler import Scheduler
+from tests.support.plan_building import TOOLS, compiled, plan_of
+
+Component = TypeVar("Component", bound=SchedulerComponent)
+
+
+def state_of(
+    *nodes: Mapping[str, Any],
+    policy: Policy = ALL_RUN,
+    options: RunOptions | None = None,
+    tools: Mapping[str, ToolDeclaration] = TOOLS,
+    **fields: Any,
+) -> RunState:
+    """Return the state of a run that has not started."""
+    return RunState(compiled(plan_of(*nodes, **fields), tools=tools), {}, policy=policy, options=options)
+
+
+def alone(state: RunState, make: Callable[[Scheduler[Any]], Component]) -> tuple[Scheduler[Any], Component]:
+    """Return a scheduler with one component, and that component."""
+    scheduler: Scheduler[Any] = Scheduler(state)
+    component = make(scheduler)
+    scheduler.attach(None, [component])
+    return scheduler, component
+
+
+def started_ids(scheduler: Scheduler[Any], *, at: float = 0.0) -> list[str]:
+    """Start everything that may start now, and return the ids in order."""
+    found: list[str] = []
+    while (task := scheduler.next_task(at)) is not None:
+        found.append(task.id)
+    return found
+
+
+def statuses(scheduler: Scheduler[Any]) -> dict[str, str]:
+    """Return node id -> state."""
+    return {node.id: record.status.value for node, record in scheduler.state.shown()}

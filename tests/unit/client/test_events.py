@@ -1,0 +1,192 @@
+"""Events of the Python API from the states of a real scheduler, without a server."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagwright.client.event_mapping import EventMapper, EventMoment, Reported, reported_at
+from dagwright.client.events import CursorInvalid, EventCursor, NodeEvent, RunEvent
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import NodeStatus
+from dagwright.features.run_scheduler import RunScheduler
+from dagwright.history.executions import Offset
+from dagwright.history.moment_facts import facts_of
+from dagwright.history.queues import WaitMarks
+from dagwright.history.reader import states_of
+from dagwright.history.run_reader import HistorySnapshot, RunView
+from dagwright.history.run_subscriptions import Told
+from dagwright.history.text_stream import Mark
+from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
+
+MOST_STEPS = 12
+
+
+def words(event: RunEvent) -> str:
+    return f"{event.type} {event.node_id}" if isinstance(event, NodeEvent) else event.type
+
+
+def moment_of(view: RunView, *, hidden: Mapping[str, NodeStatus] | None = None) -> EventMoment:
+    assert view.scheduler is not None
+    states = states_of(view.scheduler)
+    facts = facts_of(view.scheduler, states, hidden=hidden or {})
+    status = view.scheduler.status().value
+    return EventMoment(replace(view, status=status, ended_at=START + 99), states, facts)
+
+
+def durable_of(mapper: EventMapper, view: RunView) -> list[str]:
+    assert view.scheduler is not None
+    found = mapper.events(moment_of(view), is_closed=view.scheduler.is_finished)
+    return [words(each) for each in found.durable]
+
+
+def mapper(reported: Reported | None = None) -> EventMapper:
+    return EventMapper("run-1", None, reported or Reported())
+
+
+class Walk:
+    """A run of five nodes that a test moves on, one task at a time."""
+
+    def __init__(self) -> None:
+        self.view = view_of(node("a"), node("b"), node("c", "a", "b"), node("d", "c"), node("e", "a"))
+        self.at = START
+
+    @property
+    def scheduler(self) -> RunScheduler:
+        assert self.view.scheduler is not None
+        return self.view.scheduler
+
+    def step(self, choice: int, *, fails: bool) -> None:
+        running = [task for task, state in states_of(self.scheduler).items() if state.status is NodeStatus.RUNNING]
+        if not running:
+            return
+        self.at += 1
+        task = running[choice % len(running)]
+        if fails:
+            self.scheduler.fail(task, NodeError("tool_failed", "no"), at=self.at)
+        else:
+            self.scheduler.complete(task, 1, at=self.at)
+        while self.scheduler.next_task(self.at) is not None:
+            pass
+
+    def snapshot(self, event: int) -> HistorySnapshot:
+        return HistorySnapshot(copy.deepcopy(self.scheduler), Offset(1, event), self.scheduler.is_finished)
+
+
+def test_end_of_a_node_comes_before_the_start_of_those_that_waited_for_it() -> None:
+    walk, live = Walk(), mapper()
+    assert durable_of(live, walk.view) == ["run.started", "node.started a", "node.started b"]
+    walk.step(0, fails=False)
+    walk.step(0, fails=True)
+    assert durable_of(live, walk.view) == [
+        "node.completed a",
+        "node.started e",
+        "node.failed b",
+        "node.blocked c",
+        "node.blocked d",
+    ]
+    walk.step(0, fails=False)
+    assert durable_of(live, walk.view) == ["node.completed e", "run.completed"]
+    assert durable_of(live, walk.view) == []
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=MOST_STEPS), stops=st.integers(0, MOST_STEPS)
+)
+def test_client_that_reads_on_from_the_history_gets_the_events_that_a_live_client_gets(
+    steps: list[tuple[int, bool]], stops: int
+) -> None:
+    walk, live = Walk(), mapper()
+    durable_of(live, walk.view)
+    later: EventMapper | None = None
+    for number, (choice, fails) in enumerate(steps):
+        if number == stops:
+            later = mapper(reported_at(walk.snapshot(number + 1)))
+        walk.step(choice, fails=fails)
+        found = durable_of(live, walk.view)
+        if later is not None:
+            assert durable_of(later, walk.view) == found
+
+
+def test_node_that_is_retried_starts_again() -> None:
+    walk, live = Walk(), mapper()
+    walk.step(0, fails=True)
+    durable_of(live, walk.view)
+    record = walk.scheduler.record_of("a")
+    assert record is not None
+    record.status = NodeStatus.READY
+    assert durable_of(live, walk.view) == []
+    record.status = NodeStatus.RUNNING
+    assert durable_of(live, walk.view) == ["node.started a"]
+
+
+def test_node_that_waits_for_a_worker_waits_and_resumes() -> None:
+    view = view_of(node("a"))
+    assert view.scheduler is not None
+    live, marks = mapper(), WaitMarks()
+    durable_of(live, view)
+    marks.put(view.scheduler, {"a": "no worker serves its queue"})
+    found = live.events(moment_of(view, hidden=marks.hidden), is_closed=False)
+    assert [words(each) for each in found.passing] == ["node.waiting a"]
+    assert found.durable == []
+    marks.clear()
+    found = live.events(moment_of(view), is_closed=False)
+    assert ([words(each) for each in found.passing], found.durable) == (["node.resumed a"], [])
+    start_ready(view.scheduler)
+
+
+def test_status_of_the_run_is_reported_when_it_changes() -> None:
+    view = view_of(node("a"))
+    live = mapper()
+    for status, expected in (
+        ("running", []),
+        ("waiting", ["run.waiting"]),
+        ("waiting", []),
+        ("running", ["run.running"]),
+    ):
+        found = live.events(moment_of(view)._replace(view=replace(view, status=status)), is_closed=False)
+        assert [each.type for each in found.passing] == expected
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        EventCursor(),
+        EventCursor(Told(Offset(2, 145), has_marks=True)),
+        EventCursor(Told(Offset(1, 40)), Told(Offset(1, 45)), 3),
+        EventCursor(Told(Offset(1, 40)), text=Mark("archive/check#2~.x", 120, 0x1F)),
+    ],
+)
+def test_cursor_is_written_and_parsed(cursor: EventCursor) -> None:
+    assert EventCursor.parse(str(cursor)) == cursor
+
+
+@pytest.mark.parametrize("text", ["", "x", "1", "1-2.3", "1-2.1-3.x", "1-2~1.zz.a", "1-2~1"])
+def test_text_that_is_not_a_cursor_is_refused(text: str) -> None:
+    with pytest.raises(CursorInvalid, match="is not a cursor"):
+        EventCursor.parse(text)
+
+
+def test_event_is_written_as_json() -> None:
+    error = NodeError("tool_failed", "no")
+    event = NodeEvent(
+        type="node.failed", run_id="run-1", cursor="1-9", node_id="a", status=NodeStatus.FAILED, attempts=2, error=error
+    )
+    told: dict[str, Any] = event.to_json()
+    assert told == {
+        "type": "node.failed",
+        "run_id": "run-1",
+        "cursor": "1-9",
+        "at": None,
+        "node_id": "a",
+        "status": "failed",
+        "attempts": 2,
+        "title": None,
+        "tool": None,
+        "reason": None,
+        "error": {"code": "tool_failed", "message": "no", "retryable": False},
+    }

@@ -1,0 +1,409 @@
+"""`People` without a server: how answers are sent, and in which run the request of a sub-plan is."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.client.answering import (
+    AnswerOutcome,
+    AnswerResult,
+    AnswerTarget,
+    AnswerUnclear,
+    NothingAsked,
+    choose_requests,
+    next_request,
+    requests_named,
+    send_answer,
+)
+from dagwright.client.feedback import (
+    Answer,
+    FeedbackRejected,
+    ItemNotNamed,
+    OpenRequest,
+    People,
+    Place,
+    by_run,
+    of_node,
+)
+from dagwright.core.boundary import wire
+from dagwright.core.boundary.limits import child_workflow_id, task_of_child
+from dagwright.core.model.requests import Feedback, Request, RequestBook
+from dagwright.core.model.states import NodeStatus
+from dagwright.history.run_reader import RunClosed, RunNotFound
+from dagwright.server import Connection, Server
+from tests.unit.interfaces.cli.questions import OPENED_AT
+
+_MESSAGE = {"request": "check", "answer": {"approved": True}, "by": "ann", "note": None}
+_ANSWER = Answer({"approved": True}, by="ann")
+_GONE = RPCError("gone", RPCStatusCode.NOT_FOUND, b"")
+
+
+class _Namespace:
+    """Runs by id, each with the requests that it has open; what is sent to them is kept.
+
+    Args:
+        runs: id -> ids of its open requests.
+        update: what an update answers or raises; `None` never answers.
+    """
+
+    def __init__(self, runs: dict[str, list[str]], *, update: Any = None) -> None:
+        self.runs = runs
+        self.closed: set[str] = set()
+        self.sent: list[tuple[str, str, Any]] = []
+        self.queries: list[str] = []
+        self.histories: list[str] = []
+        self.owners: dict[str, str] = {}
+        self._update = update
+        self.refusal: str | None = None
+        """Why an answer would not be taken, by the history of the run."""
+
+    def get_workflow_handle(self, workflow_id: str) -> Any:
+        async def execute_update(name: str, message: Any) -> Any:
+            self.sent.append((workflow_id, name, message))
+            if self._update is None:
+                await asyncio.Event().wait()
+            if isinstance(self._update, Exception):
+                raise self._update
+            return self._update
+
+        async def signal(name: str, message: Any) -> None:
+            self.sent.append((workflow_id, name, message))
+
+        async def describe() -> Any:
+            if workflow_id not in self.runs:
+                raise _GONE
+            return self._execution(workflow_id)
+
+        return SimpleNamespace(id=workflow_id, execute_update=execute_update, signal=signal, describe=describe)
+
+    async def list_workflows(self, query: str) -> AsyncIterator[Any]:
+        self.queries.append(query)
+        for workflow_id in self.runs:
+            yield self._execution(workflow_id)
+
+    def _execution(self, workflow_id: str) -> Any:
+        parent = workflow_id.rpartition("/")[0] or None
+
+        async def memo() -> dict[str, str]:
+            return {wire.MEMO_OWNER: self.owners[workflow_id]} if workflow_id in self.owners else {}
+
+        root = workflow_id.partition("/")[0]
+        waiting = SearchAttributePair(SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING), ["anyone"])
+        return SimpleNamespace(
+            id=workflow_id,
+            parent_id=parent,
+            raw_info=SimpleNamespace(memo=SimpleNamespace(fields={})),
+            root_id=root,
+            memo=memo,
+            typed_search_attributes=TypedSearchAttributes([waiting]),
+        )
+
+    def read(self, workflow_id: str) -> Any:
+        self.histories.append(workflow_id)
+        if workflow_id not in self.runs:
+            raise RunNotFound(f"there is no run {workflow_id!r}")
+        return SimpleNamespace(
+            workflow_id=workflow_id,
+            title=f"Plan of {workflow_id}",
+            is_closed=workflow_id in self.closed,
+            acts_to_come=list,
+            scheduler=_Plans(self.runs, workflow_id, refusal=self.refusal),
+        )
+
+
+class _Plans:
+    def __init__(self, runs: dict[str, list[str]], workflow_id: str, *, refusal: str | None) -> None:
+        self._refusal = refusal
+        self.state, self.features = self, SimpleNamespace(feedback=self)
+        self.overrides: dict[str, Any] = {}
+        self.requests = RequestBook()
+        for name in runs[workflow_id]:
+            opened_at = OPENED_AT + len(workflow_id)
+            self.requests.add(Request(name, name, "answer", "APPROVAL", "Publish?", opened_at=opened_at))
+        below = [run.removeprefix(f"{workflow_id}/") for run in runs if run.startswith(f"{workflow_id}/")]
+        self._sub_plans = [task_of_child("", f"/{name}") for name in below] + ["later"]
+        self._own = runs[workflow_id]
+
+    def record_of(self, task_id: str) -> Any:
+        return object() if task_id in self._sub_plans or task_id in self._own else None
+
+    def refusal_of(self, feedback: Feedback, at: float) -> str | None:
+        return self._refusal
+
+    def chunk_of(self, task_id: str) -> None:
+        return None
+
+    def shown(self) -> list[Any]:
+        record = SimpleNamespace(status=NodeStatus.RUNNING, items=[])
+        return [(SimpleNamespace(id=task_id, kind="plan"), record) for task_id in self._sub_plans]
+
+    def node_of(self, task_id: str) -> Any:
+        return SimpleNamespace(id=task_id, kind="plan" if task_id in self._sub_plans else "human", for_each=None)
+
+
+def _people(namespace: _Namespace, monkeypatch: pytest.MonkeyPatch, *, lacks: str = "") -> People:
+    class Feed:
+        def __init__(self, _: Any, workflow_id: str) -> None:
+            self._workflow_id = workflow_id
+
+        async def read(self) -> Any:
+            return namespace.read(self._workflow_id)
+
+    monkeypatch.setattr("dagwright.client.feedback.RunFeed", Feed)
+    connection = Connection(cast(Client, namespace), Server("nowhere", "default"), frozenset({lacks} - {""}))
+    return People(connection, patience_s=0.05)
+
+
+UPDATE, SIGNAL = ("run", "submit_feedback", _MESSAGE), ("run", "feedback", _MESSAGE)
+TOO_MANY = RPCError("too many", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
+
+
+async def test_answer_is_sent_by_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace = _Namespace({"run": ["check"]}, update={"ok": True, "message": "approved"})
+    assert await _people(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER) == "approved"
+    assert namespace.sent == [UPDATE]
+
+
+@pytest.mark.parametrize("update", [None, WorkflowUpdateFailedError(ApplicationError("'x' is not offered"))])
+async def test_refused_answer_is_not_sent_by_signal(monkeypatch: pytest.MonkeyPatch, update: Any) -> None:
+    namespace = _Namespace({"run": ["check"]}, update=update)
+    namespace.refusal = "'x' is not offered"
+    with pytest.raises(FeedbackRejected, match=r"^'x' is not offered$"):
+        await _people(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
+    assert namespace.sent == [UPDATE]
+
+
+@pytest.mark.parametrize("update", [None, TOO_MANY])
+async def test_answer_is_sent_by_signal_if_no_worker_answers(monkeypatch: pytest.MonkeyPatch, update: Any) -> None:
+    namespace = _Namespace({"run": ["check"]}, update=update)
+    told = await _people(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
+    assert told == (
+        "no worker answered within 0.05 s, so the answer was left by signal; "
+        "it counts as soon as a worker serves the run, as `dagwright watch run` does"
+    )
+    assert namespace.sent == [UPDATE, SIGNAL]
+
+
+async def test_ended_run_differs_from_an_unknown_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    people = _people(_Namespace({"run": []}, update=_GONE), monkeypatch)
+    with pytest.raises(RunClosed, match=r"^the run 'run' has ended$"):
+        await people.answer(Place("run", "check"), _ANSWER)
+    with pytest.raises(RunNotFound, match=r"^there is no run 'nowhere'$"):
+        await people.answer(Place("nowhere", "check"), _ANSWER)
+
+
+async def test_requests_of_sub_plans_have_the_path_from_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace = _Namespace({"run": ["check"], "run/a%2Fb": ["ask"], "run/a%2Fb/in%25": ["deep[1]"], "run/c": []})
+    people = _people(namespace, monkeypatch)
+    whole, part = await people.requests_of("run"), await people.requests_of("run/a%2Fb")
+    assert [(one.id, one.document["workflow_id"], one.place) for one in whole] == [
+        ("check", "run", Place("run", "check")),
+        ("a/b/ask", "run", Place("run/a%2Fb", "ask")),
+        ("a/b/in%/deep[1]", "run", Place("run/a%2Fb/in%25", "deep[1]")),
+    ]
+    below = [(one.id, one.document["workflow_id"]) for one in part]
+    assert below == [("ask", "run/a%2Fb"), ("in%/deep[1]", "run/a%2Fb")]
+    open_runs = f"{wire.IS_RUN} AND ExecutionStatus = 'Running' AND DagwrightAwaiting IS NOT NULL"
+    assert namespace.queries == [f"{open_runs} AND RootWorkflowId = 'run'"] * 2
+
+
+async def test_inbox_reads_all_open_runs_without_the_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace = _Namespace({"run": ["check"], "run/archive": ["ask"]})
+    found = await _people(namespace, monkeypatch, lacks="DagwrightAwaiting").inbox()
+    assert [(one.id, one.document["workflow_id"]) for one in found] == [("check", "run"), ("archive/ask", "run")]
+    assert [one.title for one in found] == ["Plan of run", "Plan of run/archive"]
+    assert namespace.queries == [f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"]
+
+
+async def test_inbox_of_an_owner_reads_no_run_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = {"run": ["check"], "run/archive": ["ask"], "run/archive/in": ["deep"]}
+    # The parent of gone/a has been deleted since the list was made.
+    namespace = _Namespace({**mine, "his": ["check"], "his/a": ["ask"], "none": ["x"], "gone/a": ["ask"]})
+    namespace.owners = {"run": "ann", "his": "bob"}
+    found = await _people(namespace, monkeypatch).inbox(owner="ann")
+    assert [one.id for one in found] == ["check", "archive/ask", "archive/in/deep"]
+    assert {name.partition("/")[0] for name in namespace.histories} == {"run"}
+
+
+@pytest.mark.parametrize(
+    ("request_id", "place"),
+    [
+        ("later", Place("run", "later")),
+        ("own/slash", Place("run", "own/slash")),
+        ("own/slash#2", Place("run", "own/slash#2")),
+        ("a/b/ask", Place("run/a%2Fb", "ask")),
+        ("a/b/in/deep[x/y]", Place("run/a%2Fb/in", "deep[x/y]")),
+        ("unknown/ask", Place("run", "unknown/ask")),
+    ],
+)
+async def test_path_finds_the_run_of_the_sub_plan(
+    monkeypatch: pytest.MonkeyPatch, request_id: str, place: Place
+) -> None:
+    namespace = _Namespace({"run": ["own/slash"], "run/a%2Fb": ["ask"], "run/a%2Fb/in": []})
+    assert await _people(namespace, monkeypatch).place_of("run", request_id) == place
+
+
+async def test_path_through_a_sub_plan_that_has_not_started_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    people = _people(_Namespace({"run": []}), monkeypatch)
+    with pytest.raises(FeedbackRejected, match="'later' of the run 'run' has not started; try again"):
+        await people.place_of("run", "later/ask")
+
+
+def asked(id: str, *, run: str = "run-1", node: str | None = None, path: str = "") -> OpenRequest:
+    return OpenRequest({"id": f"{path}{id}"}, Place(run, id), node or id, path)
+
+
+def test_node_means_the_requests_of_its_items_in_all_its_runs() -> None:
+    first, second = ({"path": "archive/", "run": f"run/archive[{number}]", "node": "sum"} for number in (1, 2))
+    requests = [
+        asked("sum[a]", node="sum", run="run"),
+        asked("sum[b]#2", node="sum", run="run"),
+        asked("sums[a]", node="sums", run="run"),
+        *(asked("sum[a]", **first), asked("sum[a]", **second), asked("sum[b]", **second)),
+    ]
+    assert [one.id for one in of_node(requests, "sum")] == ["sum[a]", "sum[b]#2"]
+    assert by_run(of_node(requests, "sum")) == [Place("run", "sum")]
+    below = [Place("run/archive[1]", "sum[a]"), Place("run/archive[2]", "sum")]
+    assert (by_run(of_node(requests, "archive/sum")), of_node(requests, "archive")) == (below, [])
+
+
+def test_workflow_id_of_a_sub_plan_encodes_its_task_unless_it_was_shortened() -> None:
+    for task_id in ("archive", "a/b", "50%", "%2F", "each[a/b]", "ü"):
+        assert task_of_child("run/x", child_workflow_id("run/x", task_id)) == task_id
+    assert task_of_child("run", child_workflow_id("run", "x" * 2_000)) is None
+
+
+@pytest.mark.parametrize("came", ["again", "nothing", None, "lost"])
+async def test_what_a_lookup_asks_next_is_waited_for_some_time(monkeypatch: pytest.MonkeyPatch, came: Any) -> None:
+    again = Request("lookup:a#2", "lookup:a", "raised", "CLARIFICATION", "Nobody. Who?", OPENED_AT)
+    looks: list[str] = []
+
+    class Feed:
+        def __init__(self, _client: Any, workflow_id: str) -> None:
+            self._workflow_id = workflow_id
+
+        async def read(self) -> Any:
+            looks.append(self._workflow_id)
+            if came == "lost" and len(looks) > 1:
+                raise _GONE
+            return None
+
+    def came_of(_view: Any, request: str) -> Any:
+        assert request == "lookup:a"
+        if len(looks) < 2:
+            return None
+        return again if came == "again" else came
+
+    people = _people(_Namespace({}), monkeypatch)
+    people._patience_s = 0.05 if came is None else 60.0
+    monkeypatch.setattr("dagwright.client.feedback.RunFeed", Feed)
+    monkeypatch.setattr("dagwright.client.feedback.came_of", came_of)
+    monkeypatch.setattr("dagwright.client.feedback._PAUSE_S", 0.0)
+    found = await people.asked_after(Place("run-1", "lookup:a"))
+    assert (found and found["id"]) == ("lookup:a#2" if came == "again" else None)
+    assert (len(looks) == 2) == (came is not None)
+
+
+async def test_large_answer_is_not_sent() -> None:
+    namespace = _Namespace({"run": ["check"]}, update={"message": "taken"})
+    people = People(Connection(cast(Client, namespace), Server("here", "default"), frozenset()))
+    with pytest.raises(FeedbackRejected, match=r"the answer has 3,000,0.* bytes as JSON; at most 262,144 are allowed"):
+        await people.answer(Place("run", "check"), Answer({"text": "x" * 3_000_000}))
+    assert namespace.sent == []
+
+
+class Answered:
+    """People that take answers, and refuse those of which they are told why."""
+
+    def __init__(self, **refusals: Exception) -> None:
+        self._refusals = refusals
+        self.taken: list[tuple[str, str, Any]] = []
+
+    async def place_of(self, workflow_id: str, request: str) -> Place:
+        if (wrong := self._refusals.get("place")) is not None:
+            raise wrong
+        return Place(workflow_id, request.rpartition("/")[2])
+
+    async def answer(self, place: Place, answer: Answer) -> str:
+        await asyncio.sleep(0)
+        if (wrong := self._refusals.get(place.workflow_id.replace("-", "_"))) is not None:
+            raise wrong
+        self.taken.append((place.workflow_id, place.request, answer.content))
+        return f"{place.request!r} is answered"
+
+    async def asked_after(self, place: Place) -> dict[str, Any] | None:
+        return {"id": f"{place.request}#2", "workflow_id": place.workflow_id} if "lookup" in place.request else None
+
+
+async def given(people: Answered, target: AnswerTarget, **more: Any) -> AnswerOutcome:
+    async def added(_: Place) -> Mapping[str, Any]:
+        return more
+
+    return await send_answer(cast(People, people), target, Answer({"approved": True}), extras=added)
+
+
+def test_name_means_one_request_or_all_of_its_node() -> None:
+    items = [asked(f"check[{key}]", node="check") for key in "ab"]
+    requests = [*items, asked("other")]
+    assert requests_named(requests, "check[a]", of_all=False) == items[:1]
+    assert requests_named(requests, "check[a]", of_all=True) == requests_named(requests, "check", of_all=False) == items
+    assert requests_named(requests, "none", of_all=True) == []
+    # Items of one run are answered in one message.
+    assert AnswerTarget.of("run-1", items) == AnswerTarget("run-1", "check", items)
+    assert AnswerTarget.of("run-1", items[:1]) == AnswerTarget("run-1", "check[a]", items[:1])
+    assert [by_run(each) for each in (items, items[:1])] == [[Place("run-1", "check")], [Place("run-1", "check[a]")]]
+
+
+async def test_answer_goes_to_each_run_and_may_be_refused_in_some() -> None:
+    people = Answered()
+    target = AnswerTarget.of("run-1", [asked("check", run=f"run-{n}", path=f"sub[{n}]/") for n in (1, 2)])
+    assert (await given(people, target, nodes=[1])).is_accepted
+    assert sorted(people.taken) == [(f"run-{number}", "check", {"approved": True, "nodes": [1]}) for number in (1, 2)]
+    people = Answered(run_2=FeedbackRejected("'check' was answered by ann"), run_3=RunClosed("it has ended"))
+    target = AnswerTarget.of("run-1", [asked("check", run=f"run-{number}", path="sub/") for number in (1, 2, 3)])
+    found = await given(people, target)
+    assert [each.is_accepted for each in found.results] == [True, False, False]
+    assert (found.is_accepted, found.is_refused) == (False, False)
+    words = "'sub/check' is answered; 'sub/check' was answered by ann; it has ended"
+    assert found.message == f"answered in 1 of 3 sub-plans: {words}"
+
+
+async def test_unread_request_is_found_by_its_name() -> None:
+    people = Answered()
+    outcome = await given(people, AnswerTarget("run-1", "sub/check"))
+    assert [*outcome.results] == [AnswerResult(True, "'sub/check' is answered")]
+    assert people.taken == [("run-1", "check", {"approved": True})]
+    outcome = await given(Answered(place=ItemNotNamed("name one")), AnswerTarget("run-1", "sub/check"))
+    assert [*outcome.results] == [AnswerResult(False, "name one", is_ambiguous=True)]
+
+
+async def test_next_request_has_the_path_from_the_run() -> None:
+    people, below = Answered(), AnswerTarget("run-1", "sub/lookup:person:J")
+    assert await next_request(cast(People, people), await given(people, below)) == {
+        "id": "sub/lookup:person:J#2",
+        "workflow_id": "run-1",
+    }
+    check = AnswerTarget("run-1", "check")
+    assert await next_request(cast(People, people), await given(people, check)) is None
+    refusing = Answered(run_1=FeedbackRejected("no"))
+    assert await next_request(cast(People, people), await given(refusing, below)) is None
+
+
+def test_answer_without_a_name_needs_a_single_request() -> None:
+    one, two, other = asked("each[0]", node="each"), asked("each[1]", node="each"), asked("check")
+    assert choose_requests([one], None, of_all=False) == [one]
+    assert choose_requests([one, two], None, of_all=True) == [one, two]
+    assert choose_requests([one, two, other], "each", of_all=False) == [one, two]
+    assert choose_requests([one], "early", of_all=False) == []
+    with pytest.raises(NothingAsked):
+        choose_requests([], None, of_all=False)
+    for requests, of_all in (([one, two], False), ([one, other], True)):
+        with pytest.raises(AnswerUnclear, match=", ".join([requests[0].id, requests[1].id]).replace("[", r"\[")):
+            choose_requests(requests, None, of_all=of_all)

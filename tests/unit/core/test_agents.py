@@ -1,0 +1,84 @@
+"""Agents in a plan: each is a tool, known by its card; what a plan says wrongly of one is told."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.agents import agent_cards, agent_declaration, tool_of_agent
+from dagwright.core.model.errors import Problem
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.plans.preparation import unknown_tools
+from tests.support.plan_building import TOOLS, check, node, plan_of, problems_of
+
+RESEARCHER = AgentCard(
+    name="web_researcher",
+    description="Searches the web",
+    objective_template="Research {topic}",
+    type="llm",
+    prompt="You search.",
+    tools=("any", "web_search"),
+)
+AGENTS: Mapping[str, ToolDeclaration] = {
+    **TOOLS,
+    "agent.web_researcher": agent_declaration(RESEARCHER),
+    "web_search": ToolDeclaration("web_search", Effects.READ),
+    "writer": ToolDeclaration("writer", Effects.READ),
+}
+
+
+def test_agent_is_a_tool_that_takes_an_objective_and_is_found_by_its_name() -> None:
+    made = agent_declaration(RESEARCHER)
+    assert (made.name, made.effects, made.timeout_s) == ("agent.web_researcher", Effects.WRITE, 300.0)
+    assert (made.version, made.is_pinned, made.agent) == (RESEARCHER.version, True, RESEARCHER)
+    assert list(agent_cards(AGENTS)) == [RESEARCHER]
+    assert tool_of_agent("web_researcher", AGENTS) is AGENTS["agent.web_researcher"]
+    assert tool_of_agent("writer", AGENTS) is AGENTS["writer"]
+    assert tool_of_agent("nobody", AGENTS) is None
+    raw = plan_of(node("a", agent="nobody", objective="x"), node("b", tool="none"), node("c", agent="writer"))
+    assert unknown_tools(raw, AGENTS, context=None) == ["none", "agent.nobody", "nobody"]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("web_reseacher", "did you mean 'web_researcher'?"),
+        ("accountant", "name the file that has it with --agents, or add it with `dagwright agents add FILE`"),
+    ],
+)
+def test_unknown_agent_is_reported_with_the_nearest_one(name: str, hint: str) -> None:
+    raw = plan_of(node("a", agent=name, objective="Find it"))
+    problem = Problem("unknown_agent", f"there is no agent {name!r}", "/nodes/0/agent", "a", hint)
+    assert list(problems_of(raw, tools=AGENTS)) == [problem]
+    assert [made.agent for made in check(raw, tools=AGENTS, any_tool=True).nodes] == [name]
+
+
+def test_agent_needs_an_objective_and_takes_no_arguments() -> None:
+    raw = plan_of(node("a", agent="web_researcher", arguments={"topic": "tea"}), node("b", agent="writer"))
+    name = "the agent 'web_researcher'"
+    missing, given = (
+        f"{name} needs an objective, such as: Research {{topic}}",
+        f"{name} takes an objective, not arguments",
+    )
+    assert list(problems_of(raw, tools=AGENTS)) == [
+        Problem("invalid_field", missing, "/nodes/0", "a"),
+        Problem("invalid_field", given, "/nodes/0/arguments", "a", "say it in the objective"),
+    ]
+
+
+def test_plan_that_uses_an_agent_without_its_tools_is_refused() -> None:
+    raw = plan_of(node("a", agent="web_researcher", objective="Find it"))
+    tools = {name: tool for name, tool in AGENTS.items() if name != "web_search"}
+    message = "the agent 'web_researcher' needs an unknown tool 'web_search'"
+    hint = "name the module that has it with --tools"
+    assert list(problems_of(raw, tools=tools)) == [Problem("unknown_tool", message, "/nodes/0/agent", "a", hint)]
+    assert check(raw, tools=tools, any_tool=True).nodes[0].agent == "web_researcher"
+
+
+def test_agent_named_as_a_tool_is_refused_with_what_to_write() -> None:
+    raw = plan_of(node("a", tool="web_researcher"), node("b", tool="agent.web_researcher"))
+    hint = "write agent: web_researcher"
+    assert list(problems_of(raw, tools=AGENTS)) == [
+        Problem("unknown_tool", "there is no tool 'web_researcher'", "/nodes/0/tool", "a", "it is an agent: " + hint),
+        Problem("invalid_field", "'agent.web_researcher' is an agent, not a tool", "/nodes/1/tool", "b", hint),
+    ]

@@ -1,0 +1,251 @@
+"""The compiled plan: what it keeps, what is refused for now, and its way through JSON and columns."""
+
+from typing import Any
+
+import pydantic_core
+import pytest
+
+from dagwright.core.compiler.compilation import compile_plan, compile_planned
+from dagwright.core.compiler.node_columns import nodes_from_columns, nodes_to_columns
+from dagwright.core.expressions.paths import with_parts
+from dagwright.core.expressions.references import Index, Item, ResultOf
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.compiled import CompiledNode, RetryRule, plan_from_json, plan_to_json
+from dagwright.core.model.errors import PlanInvalid, pointer
+from dagwright.core.model.times import parse_duration
+from dagwright.core.model.tools import Effects, ToolDeclaration, parameter_name
+from tests.support.plan_building import TOOLS, check, compiled, node, plan_of, problems_of
+
+_EACH = {
+    **{"for_each": "{{a.result.files[*]}}", "key": "{{item.name}}-{{index}}", "max_parallel": 2, "join": "any"},
+    "arguments": {"x": ["{{item}}", "{{secret.KEY}}", 1], "y": {"z": "n={{a.result}}"}, "0": None},
+    "when": "a.result.n > 1",
+    "retry": {"max_attempts": 5, "first_delay": "500ms", "factor": 3.5, "max_delay": "1m"},
+    "on_error": {"value": [None]},
+}
+EVERYTHING = plan_of(
+    node("a", title="First", timeout="90s", heartbeat="5s", priority=1),
+    node("b", "a", **_EACH),
+    node("c", for_each=[1, {"n": "{{a.result}}"}], on_error="skip", join={"at_least": 1}, depends_on=["b"]),
+    node("s", plan=plan_of(node("inner", arguments={"q": "{{PLACEHOLDER_q}}"})), arguments={"q": "{{b.result}}"}),
+    title="All of it",
+    metadata={"confidence": 0.9},
+    inputs={"n": {"type": "integer", "default": 4}},
+    on_failure="fail_fast",
+    deadline="2h",
+    output={"all": ["{{c.result}}", 1]},
+)
+
+
+def test_compiled_plan_survives_its_way_through_json_and_fields_of_a_newer_program() -> None:
+    made = compile_plan(check(EVERYTHING, workers=[0]))
+    # Schemas and descriptions stay behind: only the check needs them.
+    assert made.tools.keys() == {"any"}
+    assert compiled(EVERYTHING, workers=[0]) == plan_from_json(plan_to_json(made)) == made
+    plan = plan_from_json({"format": 1, "nodes": [{"id": "a", "colour": "red"}], "mood": "good"})
+    assert [made.id for made in plan.nodes] == ["a"]
+
+
+def test_node_is_compiled_with_numbers_holes_and_seconds() -> None:
+    plan = compiled(EVERYTHING, workers=[0])
+    assert plan.nodes[1] == CompiledNode(
+        id="b",
+        tool="any",
+        arguments={"x": [None, None, 1], "y": {"z": None}, "0": None},
+        holes=plan.nodes[1].holes,
+        dependencies=(0,),
+        join=("any", 0),
+        when="a.result.n > 1",
+        for_each=(ResultOf("a", "result", "$.files[*]"),),
+        key=(Item(("name",)), "-", Index()),
+        max_parallel=2,
+        on_error="value",
+        value=[None],
+        retry=RetryRule(max_attempts=5, first_delay_s=0.5, factor=3.5, max_delay_s=60.0),
+    )
+    assert [path for path, _ in plan.nodes[1].holes] == [("x", 0), ("x", 1), ("y", "z")]
+    assert (plan.nodes[0].timeout_s, plan.nodes[0].heartbeat_s, plan.nodes[0].is_worker) == (90.0, 5.0, True)
+    assert (plan.nodes[2].for_each, plan.nodes[2].item_holes) == (
+        [1, {"n": None}],
+        (((1, "n"), (ResultOf("a", "result"),)),),
+    )
+    assert (plan.deadline_s, plan.on_failure, plan.output) == (7200.0, "fail_fast", {"all": [None, 1]})
+    assert plan.nodes[3].kind == "plan"
+    assert plan.nodes[3].sub_plan is not None
+    assert list(plan.nodes[3].sub_plan.inputs) == ["q"]
+
+
+def test_cache_and_timeout_are_compiled_to_seconds() -> None:
+    plan = compiled(plan_of(node("a"), node("b", cache="off"), node("c", cache={"ttl": "1h"}), node("d", cache=None)))
+    assert [each.cache_s for each in plan.nodes] == [None, 0.0, 3600.0, None]
+    tools = {"t": ToolDeclaration("t", timeout_s=5.0)}
+    plan = compiled(plan_of(node("a", tool="t"), node("b", tool="t", timeout="7s")), tools=tools)
+    assert [made.timeout_s for made in plan.nodes] == [5.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("effects", "declared", "written", "attempts"),
+    [
+        (Effects.WRITE, None, None, 1),
+        (Effects.READ, None, None, 3),
+        (Effects.IDEMPOTENT, 7, None, 7),
+        (Effects.WRITE, None, {"max_attempts": 2}, 2),
+        (Effects.READ, 7, {"first_delay": "2s"}, 7),
+    ],
+)
+def test_write_is_tried_once_unless_the_plan_or_the_tool_says_otherwise(
+    effects: Effects, declared: int | None, written: dict[str, Any] | None, attempts: int
+) -> None:
+    tools = {"t": ToolDeclaration("t", effects, max_attempts=declared)}
+    plan = compiled(plan_of(node("a", tool="t", retry=written)), tools=tools)
+    assert plan.nodes[0].retry.max_attempts == attempts
+
+
+_PLANLESS = "on_error: replan: only runs of `dagwright ask` have a planner, their sub-plans have none"
+
+
+def test_what_needs_a_planner_is_refused_elsewhere_with_its_place() -> None:
+    inner = plan_of(node("h", human={"type": "APPROVAL", "prompt": "Go?"}), node("i", on_error="replan"))
+    raw = plan_of(
+        node("a", on_error="ask", approval="required"),
+        node("b", on_error="replan", approval={"type": "APPROVAL"}),
+        node("c", agent="writer", objective="Write", retry={"max_attempts": 2}),
+        node("d", plan=inner),
+    )
+    card = AgentCard(
+        name="writer", description="Writes", objective_template="Write {what}", type="llm", prompt="Write!"
+    )
+    tools = {**TOOLS, "agent.writer": agent_declaration(card)}
+    assert problems_of(raw, tools=tools) == ()
+    with pytest.raises(PlanInvalid) as caught:
+        compile_plan(check(raw, tools=tools))
+    assert [(problem.code, problem.pointer, problem.node, problem.message) for problem in caught.value.problems] == [
+        ("not_available", "/nodes/2/retry", "c", "retry of an agent of type llm: not available yet"),
+        ("not_available", "/nodes/1/on_error", "b", _PLANLESS),
+        ("not_available", "/nodes/3/plan/nodes/1/on_error", "i", _PLANLESS),
+    ]
+    again = plan_of(node("a", on_error="replan"))
+    assert [each.on_error for each in compile_planned(check(again)).nodes] == ["replan"]
+    with pytest.raises(PlanInvalid) as caught:
+        compile_planned(check(plan_of(node("d", plan=again))))
+    assert [(each.pointer, each.message) for each in caught.value.problems] == [
+        ("/nodes/0/plan/nodes/0/on_error", _PLANLESS)
+    ]
+
+
+def test_agent_runs_as_the_tool_of_its_name_with_objective_and_context() -> None:
+    tools = {**TOOLS, "writer": ToolDeclaration("writer", Effects.READ)}
+    plan = compiled(plan_of(node("a"), node("w", "a", agent="writer", objective="Sum up {{a.result.n}}")), tools=tools)
+    made = plan.nodes[1]
+    assert (made.kind, made.tool, made.arguments) == ("tool", "writer", {"objective": None, "context": {"a": None}})
+    assert made.holes == (
+        (("objective",), ("Sum up ", ResultOf("a", "result", ("n",)))),
+        (("context", "a"), (ResultOf("a", "result"),)),
+    )
+    assert plan.tools["writer"].effects is Effects.READ
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        {},
+        {"format": 2, "nodes": []},
+        {"format": 1},
+        {"format": 1, "nodes": [5]},
+        {"format": 1, "nodes": [{"id": "a", "holes": [[["x"], [{"nonsense": 1}]]]}]},
+        {"format": 1, "nodes": [], "tools": {"t": {"effects": "odd"}}},
+    ],
+)
+def test_json_that_is_no_compiled_plan_is_refused(encoded: Any) -> None:
+    with pytest.raises(ValueError, match=r"compiled plan|reference|effects|Effects"):
+        plan_from_json(encoded)
+
+
+def test_filling_parts_copies_only_what_lies_on_their_paths() -> None:
+    value = {"a": {"b": [1, {"c": 2}], "kept": {}}, "other": []}
+    filled = with_parts(value, [(("a", "b", 1, "c"), 3), (("a", "b", 0), 0)])
+    assert filled == {"a": {"b": [0, {"c": 3}], "kept": {}}, "other": []}
+    assert value == {"a": {"b": [1, {"c": 2}], "kept": {}}, "other": []}
+    assert filled["a"]["kept"] is value["a"]["kept"]  # type: ignore[index]  # a literal of mixed types
+    assert with_parts(value, []) is value
+    assert with_parts(value, [((), 5)]) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("500ms", 0.5), ("30s", 30), ("5m", 300), ("2h", 7200), ("7d", 604_800), ("1.5s", 1.5), (" 1s ", 1)],
+)
+def test_duration_is_a_number_and_a_unit(text: str, seconds: float) -> None:
+    assert parse_duration(text).total_seconds() == seconds
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "5 s", "-1s", "0s", "1w", "3651d", "1e3s", "٣s", "1h30m"])
+def test_text_that_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a duration|is out of range"):
+        parse_duration(text)
+
+
+def test_key_with_hyphens_is_the_parameter_with_underscores_and_pointers_are_escaped() -> None:
+    declared: dict[str, Any] = {"cbu_id": {}, "a-b": {}}
+    names = {"cbu-id": "cbu_id", "cbu_id": "cbu_id", "a-b": "a-b", "x-y": "x-y"}
+    assert {key: parameter_name(key, declared) for key in names} == names
+    assert pointer("nodes", 0, "a/b", "~", "") == "/nodes/0/a~1b/~0/"
+
+
+def test_schemas_travel_with_a_plan_where_people_may_be_asked_and_as_far_as_they_are_short() -> None:
+    def tool(name: str, size: int, effects: Effects = Effects.WRITE) -> ToolDeclaration:
+        return ToolDeclaration(name, effects, {"type": "object", "description": "x" * size})
+
+    tools = [tool("long", 17_000), tool("pure", 10, Effects.PURE), *(tool(f"t{number}", 15_000) for number in range(6))]
+    plan = plan_of(*(node(each.name, tool=each.name) for each in tools))
+    found = compiled(plan, tools={each.name: each for each in tools}).tools
+    with_schema = [name for name, each in found.items() if each.input_schema is not None]
+    assert with_schema == ["t0", "t1", "t2", "t3"]
+    assert [found["t0"], found["long"].input_schema] == [tool("t0", 15_000), None]
+
+
+_NODES = compiled(
+    plan_of(
+        node("a", timeout="5s", retry={"max_attempts": 2}, on_error={"value": True}),
+        node("b", "a", arguments={"x": ["{{a.result.rows[0]}} of {{PLACEHOLDER_p}}"]}, on_error={"value": 1}),
+        node("each", for_each="{{a.result}}", key="{{item.id}}", arguments={"x": "{{item}}"}),
+        node("list", for_each=[1, "{{b.error}}"], max_parallel=1, priority=5),
+        node("last", "a", "b", join={"at_least": 1}, when="a.result.n > 1", cache="off", on_error={"value": 0}),
+        {"id": "sub", "plan": plan_of(node("a"))},
+    )
+).nodes
+
+
+@pytest.mark.parametrize("nodes", [_NODES, _NODES[:1], _NODES[1:3], ()], ids=["all", "one", "two", "none"])
+def test_nodes_come_back_as_they_were(nodes: tuple[CompiledNode, ...]) -> None:
+    encoded = pydantic_core.from_json(pydantic_core.to_json(nodes_to_columns(nodes)))
+
+    decoded = nodes_from_columns(encoded)
+
+    assert [repr(each) for each in decoded] == [repr(each) for each in nodes]
+
+
+def test_what_nodes_share_is_reported_once_and_what_none_has_not_at_all() -> None:
+    nodes = [CompiledNode(id=name, tool="any", dependencies=needs) for name, needs in (("a", ()), ("b", (0,)))]
+
+    assert nodes_to_columns(nodes, {"kind": ["tool", "reported"]}) == {
+        "same": {"tool": "any"},
+        "each": {"id": ["a", "b"], "kind": ["tool", "reported"], "dependencies": [(), (0,)]},
+    }
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        *(None, [], {"same": {}, "each": {}}),
+        *({"same": {}, "each": each} for each in ({"id": "ab"}, {"id": [1]}, {"id": ["a"], "tool": []})),
+        *({"same": {}, "each": {"id": ["a"], **each}} for each in ({"tool": "t"}, {"dependencies": [None]})),
+        {"same": {"kind": "unknown"}, "each": {"id": ["a"]}},
+        {"same": {"kind": []}, "each": {"id": ["a"]}},
+        {"same": {"retry": {"unknown": 1}}, "each": {"id": ["a"]}},
+    ],
+)
+def test_what_is_no_page_of_nodes_is_refused(encoded: Any) -> None:
+    with pytest.raises(ValueError, match="not part of a compiled plan"):
+        nodes_from_columns(encoded)

@@ -1,0 +1,100 @@
+"""The scheduler without components, and how it calls those that are attached."""
+
+from collections.abc import Collection
+from typing import Any
+
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.core.model.tasks import Task, TaskRef
+from dagwright.core.scheduler.component import Hooks, SchedulerComponent, TaskResult
+from dagwright.core.scheduler.scheduler import Scheduler
+from tests.support.components import alone, started_ids, state_of, statuses
+from tests.support.plan_building import node
+
+
+class Recorder(SchedulerComponent):
+    """Records the hooks that are called."""
+
+    def __init__(self, calls: list[str], name: str) -> None:
+        self.calls, self.name = calls, name
+
+    def on_node_ready(self, ref: TaskRef, at: float) -> bool:
+        self.calls.append(f"{self.name} ready {ref.node}")
+        return False
+
+    def before_start(self, task: Task, at: float) -> bool:
+        self.calls.append(f"{self.name} start {task.id}")
+        return False
+
+    def on_node_ended(self, ref: TaskRef, at: float) -> None:
+        self.calls.append(f"{self.name} end {ref.node}")
+
+    def on_quiescent(self, at: float) -> None:
+        self.calls.append(f"{self.name} quiescent")
+
+
+class Needless(Recorder):
+    """Needs no hook."""
+
+    def needed_hooks(self) -> Collection[str]:
+        return ()
+
+
+def test_scheduler_without_components_runs_a_plan() -> None:
+    scheduler: Scheduler[Any] = Scheduler(state_of(node("a"), node("b", "a"), node("c", "a")))
+    scheduler.begin(0.0)
+    assert started_ids(scheduler) == ["a"]
+    scheduler.complete("a", 1, at=1.0)
+    assert started_ids(scheduler) == ["b", "c"]
+    scheduler.complete("b", 2, at=2.0)
+    scheduler.fail("c", NodeError("broken", "no"), at=3.0)
+    assert (scheduler.status(), scheduler.next_timer) == (RunStatus.COMPLETED_WITH_FAILURES, None)
+    assert scheduler.output() == ({"b": 2}, None)
+
+
+def test_hooks_are_called_in_the_order_in_which_components_were_attached() -> None:
+    calls: list[str] = []
+    scheduler: Scheduler[Any] = Scheduler(state_of(node("a")))
+    scheduler.attach(None, [Recorder(calls, "first"), Needless(calls, "never"), Recorder(calls, "second")])
+    scheduler.begin(0.0)
+    started_ids(scheduler)
+    scheduler.complete("a", 1, at=1.0)
+    events = ("ready 0", "quiescent", "start a", "end 0", "quiescent")
+    assert calls == [f"{name} {event}" for event in events for name in ("first", "second")]
+
+
+def test_component_is_called_only_for_the_hooks_that_it_overrides_and_needs() -> None:
+    hooks = Hooks()
+    used = Recorder([], "used")
+    hooks.components = [used, Needless([], "needless")]
+    hooks.update()
+    assert (hooks.on_node_ready, hooks.on_result, hooks.on_stop) == ((used,), (), ())
+
+
+def test_component_that_ends_a_ready_node_keeps_it_from_the_queue() -> None:
+    class Known(SchedulerComponent):
+        def __init__(self, scheduler: Scheduler[Any]) -> None:
+            self.scheduler = scheduler
+
+        def on_node_ready(self, ref: TaskRef, at: float) -> bool:
+            self.scheduler.records[ref.node].result = "known"
+            self.scheduler.propagation.end(ref, NodeStatus.COMPLETED, at)
+            return True
+
+    scheduler, _ = alone(state_of(node("a"), node("b", "a")), Known)
+    scheduler.begin(0.0)
+    assert (started_ids(scheduler), scheduler.output()) == ([], ({"b": "known"}, None))
+
+
+def test_component_that_reads_results_can_fail_a_node() -> None:
+    class Strict(SchedulerComponent):
+        def on_result(self, ref: TaskRef, value: Any) -> TaskResult | None:
+            return TaskResult(None, NodeError("bad", "odd")) if value % 2 else TaskResult(value // 2, message="halved")
+
+    scheduler, _ = alone(state_of(node("a"), node("b")), lambda _: Strict())
+    scheduler.begin(0.0)
+    started_ids(scheduler)
+    scheduler.complete("a", 1, at=1.0)
+    scheduler.complete("b", 2, at=1.0)
+    assert statuses(scheduler) == {"a": "failed", "b": "completed"}
+    assert (scheduler.records[1].result, scheduler.records[1].message) == (1, "halved")

@@ -1,0 +1,131 @@
+"""Extras that are not installed: one sentence wherever a feature of theirs is used, and no traceback."""
+
+import json
+import sqlite3
+import sys
+import tomllib
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dagwright.activities.errors import posture_of, text_of
+from dagwright.agents.finding import stored_cards
+from dagwright.core.extras import EXTRAS, MissingExtra, has_extra
+from dagwright.core.model.tools import Effects
+from dagwright.interfaces.cli.app import run_command_line
+from dagwright.interfaces.cli.model_needed import refuse_without_model
+from dagwright.llm import Endpoint, ModelClient, ModelFailure, user
+from dagwright.mcp_client import Variables, load_servers
+from dagwright.planning.model_calls.calls import ModelCall
+from dagwright.settings import load_settings
+from dagwright.store.bucket import BucketStore
+from dagwright.store.location import BucketLocation
+from dagwright.tools.builtin.texts import render_template
+from dagwright.toolset.toolset import load_toolset
+
+ROOT = Path(__file__).parents[3]
+Uninstall = Callable[[str], str]
+
+
+@pytest.fixture
+def uninstall(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Uninstall:
+    """Make the libraries of an extra impossible to import; returns the sentence that its features must raise."""
+    monkeypatch.chdir(tmp_path)
+
+    def block(extra: str) -> str:
+        for module in EXTRAS[extra]:
+            monkeypatch.setitem(sys.modules, module, None)
+        return f'this needs the extra "{extra}": pip install "dagwright[{extra}]"'
+
+    return block
+
+
+def test_table_has_the_extras_of_the_distribution() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {*EXTRAS, "all", "uvloop"} == project["optional-dependencies"].keys()
+    assert all(map(has_extra, EXTRAS))
+
+
+@pytest.mark.parametrize(
+    ("extra", "command"),
+    [
+        ("gateway", "serve"),
+        ("gateway", "up"),
+        ("gateway", "keys list"),
+        ("mcp", "mcp"),
+        ("mcp", "check plan.json --tools servers.json"),
+        ("database", "agents list"),
+    ],
+)
+def test_command_exits_with_the_sentence(
+    extra: str, command: str, uninstall: Uninstall, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentence = uninstall(extra)
+    Path("plan.json").write_text('{"plan": 1, "nodes": []}', encoding="utf-8")
+    Path("servers.json").write_text(json.dumps({"mcpServers": {"s": {"command": "true"}}}), encoding="utf-8")
+    assert run_command_line(command.split()) == 2
+    assert capsys.readouterr().err == f"{sentence}\n"
+
+
+def test_json_document_has_a_status_of_its_own(uninstall: Uninstall, capsys: pytest.CaptureFixture[str]) -> None:
+    message = uninstall("gateway")
+    assert run_command_line(["serve", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out) == {"status": "missing_extra", "message": message}
+
+
+async def test_model_call_fails_without_retries(uninstall: Uninstall) -> None:
+    sentence = uninstall("openai")
+    async with ModelClient(Endpoint("http://127.0.0.1:9", "key"), model="m") as client:
+        with pytest.raises(ModelFailure) as caught:
+            await client.complete(ModelCall(messages=(user("hello"),)))
+    assert sentence in str(caught.value)
+    assert caught.value.action == "give_up"
+
+
+def test_command_that_asks_a_model_does_not_start(uninstall: Uninstall) -> None:
+    sentence = uninstall("openai")
+    settings = load_settings()
+    with pytest.raises(MissingExtra) as caught:
+        refuse_without_model("m", settings, load_toolset(settings), is_detached=False)
+    assert str(caught.value) == sentence
+
+
+def test_mcp_servers_are_not_loaded(uninstall: Uninstall, tmp_path: Path) -> None:
+    sentence = uninstall("mcp")
+    file = tmp_path / "servers.json"
+    file.write_text(json.dumps({"mcpServers": {"s": {"command": "true"}}}), encoding="utf-8")
+    with pytest.raises(MissingExtra) as caught:
+        load_servers([file], Variables(lambda _: None, lambda _: None))
+    assert str(caught.value) == sentence
+
+
+def test_tool_call_is_not_tried_again() -> None:
+    error = MissingExtra("mcp")
+    assert posture_of(error, Effects.READ).is_final
+    assert text_of(error) == str(error)
+
+
+async def test_bucket_is_not_opened(uninstall: Uninstall) -> None:
+    sentence = uninstall("s3")
+    with pytest.raises(MissingExtra) as caught:
+        await BucketStore(BucketLocation("bucket", "prefix")).check()
+    assert str(caught.value) == sentence
+
+
+def test_agents_in_a_database_are_not_ignored(uninstall: Uninstall, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "agents.db")) as connection:
+        connection.executescript("CREATE TABLE agent_card (name TEXT); INSERT INTO agent_card VALUES ('a')")
+    for extra, url in (("database", f"sqlite:///{tmp_path}/agents.db"), ("postgres", "postgresql://host/agents")):
+        sentence = uninstall(extra)
+        with pytest.raises(MissingExtra) as caught:
+            stored_cards(url)
+        assert str(caught.value) == sentence
+
+
+def test_template_is_not_rendered(uninstall: Uninstall) -> None:
+    sentence = uninstall("jinja")
+    with pytest.raises(MissingExtra) as caught:
+        render_template("Dear ${name}", {"name": "Ada"})
+    assert str(caught.value) == sentence

@@ -1,0 +1,246 @@
+"""Errors that stand between two places of a plan: inputs that conditions read, and types from result to argument."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, BeforeValidator
+
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.features.commands.steering import standing_notes
+from dagwright.features.explain.why import why
+from dagwright.plans.preparation import check_plan
+from dagwright.tools import ToolRegistry, tool
+from dagwright.tools.builtin import builtin_tools
+from dagwright.tools.environment import ToolEnvironment
+from tests.support.plan_building import node, started_run
+
+
+class Person(BaseModel):
+    """A person."""
+
+    name: str
+    age: int | None = None
+
+
+@tool(effects="pure")
+def hello(name: str) -> str:
+    """Greets."""
+    return f"Hello {name}"
+
+
+@tool(effects="pure")
+def count(things: list[str]) -> int:
+    """Counts."""
+    return len(things)
+
+
+@tool(effects="pure")
+def person(name: str) -> Person:
+    """Makes a person."""
+    return Person(name=name)
+
+
+@tool(effects="pure")
+def anything(value: Any = None) -> Any:
+    """Return what it is given."""
+    return value
+
+
+@tool(effects="pure")
+def add(number: float, by: int = 1) -> float | None:
+    """Adds."""
+    return number + by
+
+
+@tool(effects="pure")
+def on(day: date) -> list[dict[str, int]]:
+    """Lists."""
+    return [{"day": day.day}]
+
+
+@tool(effects="pure")
+def loose(name: Annotated[str, BeforeValidator(str)], kind: Literal["1"] = "1", many: str | list[int] = "") -> None:
+    """Takes anything."""
+
+
+TOOLS = {
+    **builtin_tools(ToolEnvironment(Path())).declarations(),
+    **ToolRegistry.of(hello, count, person, anything, add, on, loose).declarations(),
+}
+
+
+def problems_of(*nodes: Mapping[str, Any], **fields: Any) -> Sequence[tuple[str, str, str, str | None]]:
+    try:
+        check_plan({"plan": 1, "nodes": list(nodes), **fields}, TOOLS)
+    except PlanInvalid as invalid:
+        return [(each.code, each.pointer, each.message, each.hint) for each in invalid.problems]
+    return []
+
+
+def uses(tool_name: str, **arguments: Any) -> dict[str, Any]:
+    return {"id": "b", "tool": tool_name, "arguments": arguments}
+
+
+_NUMBER = "{{a.result}} is integer or number, as the tool 'calculator' declares its result"
+A = {"id": "a", "tool": "calculator", "arguments": {"query": "1 + 1"}}
+NET = {"net": {"type": "number"}}
+HELLO = {"tool": "hello", "arguments": {"name": "x"}}
+
+
+def test_condition_that_needs_an_undeclared_input_is_refused_with_the_nearest() -> None:
+    wrong, message = {**A, "when": "inputs.nett > 1"}, "when: there is no input 'nett'; the plan declares net"
+    expected = ("invalid_field", "/nodes/0/when", message, "did you mean 'net'?")
+    assert problems_of(wrong, inputs=NET) == [expected]
+    below = {"id": "below", "plan": {"inputs": NET, "nodes": [wrong]}, "arguments": {"net": 1}}
+    assert [(code, at) for code, at, _, _ in problems_of(below)] == [("invalid_field", "/nodes/0/plan/nodes/0/when")]
+
+
+@pytest.mark.parametrize(
+    ("when", "fields"),
+    [
+        ("inputs.nett > 1", {}),
+        ("inputs.net > 1", {"inputs": NET}),
+        ("has(inputs.more) && inputs.more > 1", {"inputs": NET}),
+        ("inputs.other > 1", {"inputs": NET, "output": "{{PLACEHOLDER_other}}"}),
+    ],
+)
+def test_condition_may_read_any_input_of_a_plan_that_declares_none_and_what_is_optional(
+    when: str, fields: dict[str, Any]
+) -> None:
+    assert problems_of({**A, "when": when}, **fields) == []
+
+
+@pytest.mark.parametrize(
+    ("using", "at", "words"),
+    [
+        (uses("hello", name="{{a.result}}"), "arguments/name", f"{_NUMBER}, and 'name' of 'hello' takes string"),
+        (uses("count", things="{{a.result}}"), "arguments/things", f"{_NUMBER}, and 'things' of 'count' takes array"),
+        (
+            uses("count", things=["{{a.result}}"]),
+            "arguments/things/0",
+            f"{_NUMBER}, and 'things' of 'count' takes string",
+        ),
+        ({**uses("hello", name="x"), "for_each": "{{a.result}}"}, "for_each", f"{_NUMBER}, and for_each takes a list"),
+    ],
+)
+def test_result_of_a_type_that_an_argument_does_not_take_is_refused(using: Any, at: str, words: str) -> None:
+    ((code, place, message, _),) = problems_of(A, using)
+    assert (code in ("invalid_arguments", "invalid_field"), place, message) == (True, f"/nodes/1/{at}", words)
+
+
+def test_parts_of_results_are_followed_through_models() -> None:
+    made = {"id": "a", "tool": "person", "arguments": {"name": "x"}}
+    assert problems_of(made, uses("hello", name="{{a.result.name}}")) == []
+    assert problems_of(made, uses("hello", name="{{a.result}}"))[0][2].startswith("{{a.result}} is object, ")
+    assert problems_of(made, uses("hello", name="{{a.result.age}}"))[0][2].startswith(
+        "{{a.result.age}} is integer or null, "
+    )
+
+
+@pytest.mark.parametrize(
+    ("making", "using"),
+    [
+        (A, uses("hello", name="It is {{a.result}}")),
+        (A, uses("add", number="{{a.result}}", by="{{a.result}}")),
+        (A, uses("on", day="{{a.result}}")),
+        (A, uses("loose", name="{{a.result}}")),
+        (A, uses("loose", name="x", kind="{{a.result}}")),
+        (A, uses("anything", value="{{a.result}}")),
+        ({**A, "on_error": {"value": "none"}}, uses("hello", name="{{a.result}}")),
+        ({**A, "for_each": [1, 2]}, uses("count", things="{{a.result}}")),
+        ({**A, "for_each": [1, 2]}, uses("hello", name="{{a.result[0]}}")),
+        ({"id": "a", "tool": "hello", "arguments": {"name": "7"}}, uses("add", number="{{a.result}}")),
+        ({"id": "a", "tool": "anything"}, uses("hello", name="{{a.result}}")),
+        ({**A, "when": "false"}, {**uses("hello", name="{{a.result}}"), "join": "all_done"}),
+        ({"id": "a", "tool": "add", "arguments": {"number": 1}}, uses("add", number="{{a.result}}")),
+        (
+            {"id": "a", "tool": "on", "arguments": {"day": "2026-01-01"}},
+            {**uses("add", number="{{item.day}}"), "for_each": "{{a.result}}"},
+        ),
+        ({"id": "a", "tool": "on", "arguments": {"day": "2026-01-01"}}, uses("add", number="{{a.result[0].day}}")),
+        ({"id": "a", "tool": "hello", "arguments": {"name": "x"}}, uses("loose", name="x", many="{{a.result}}")),
+    ],
+)
+def test_what_may_fit_is_valid(making: Any, using: Any) -> None:
+    assert problems_of(making, using) == []
+
+
+def test_condition_that_needs_a_missing_part_of_a_result_is_noted_and_shown_by_why() -> None:
+    scheduler = started_run(
+        node("a"),
+        node("b", "a", when="a.result.valeu > 1"),
+        node("c", "a", when="a.result.n > 5"),
+        node("d", "a", when="has(a.result.x) && a.result.x > 1"),
+    )
+    scheduler.complete("a", {"value": 3, "n": 1}, at=1.0)
+    message = "skipped, because its condition reads missing values: a.result.valeu is missing"
+    assert standing_notes(scheduler) == [{"code": "missing_value", "node": "b", "message": message}]
+    assert [why(scheduler, name, calls={}).reasons[0].detail for name in "bc"] == [
+        "its condition is false: a.result.valeu > 1 (a.result.valeu is missing)",
+        "its condition is false: a.result.n > 5",
+    ]
+
+
+def test_declared_type_of_an_input_is_compared_with_its_use() -> None:
+    plan = {
+        "inputs": {"n": {"type": "integer"}, "things": {"type": "array"}, "any": {"type": ["array", "integer"]}},
+        "nodes": [
+            {**uses("hello", name="x"), "id": "wrong", "for_each": "{{PLACEHOLDER_n}}"},
+            {**uses("count", things="{{PLACEHOLDER_n}}"), "id": "argument"},
+            {**uses("hello", name="x"), "id": "right", "for_each": "{{PLACEHOLDER_things}}"},
+            {**uses("count", things="{{PLACEHOLDER_any}}"), "id": "maybe"},
+        ],
+    }
+    with pytest.raises(PlanInvalid) as caught:
+        check_plan(plan, TOOLS)
+    hint = "declare the input with another type, or do not use 'n' here"
+    integer = "{{PLACEHOLDER_n}} is declared as integer, and"
+    assert [(each.pointer, each.node, each.message, each.hint) for each in caught.value.problems] == [
+        ("/nodes/0/for_each", "wrong", f"{integer} for_each takes a list", hint),
+        ("/nodes/1/arguments/things", "argument", f"{integer} 'things' of 'count' takes array", hint),
+    ]
+
+
+def test_placeholder_near_a_declared_input_has_a_note() -> None:
+    arguments = {"name": "{{PLACEHOLDER_naem}} {{PLACEHOLDER_other}}"}
+    nodes = [{**uses("hello", **arguments), "id": "a"}]
+    checked = check_plan({"inputs": {"name": {"type": "string"}}, "nodes": nodes}, TOOLS)
+    message = "PLACEHOLDER_naem adds the input 'naem', which the plan does not declare; did you mean 'name'?"
+    assert [(each.code, each.message, each.node, each.pointer) for each in checked.notes] == [
+        ("undeclared_input", message, "a", "/nodes/0/arguments/name")
+    ]
+    assert [*check_plan({"nodes": nodes}, TOOLS).notes] == []
+
+
+def test_all_kinds_of_problems_are_reported_in_one_pass() -> None:
+    plan = {
+        "inputs": {"net": {"type": "number"}, "day": {"type": "dat"}},
+        "nodes": [
+            {"id": "typo", "tool": "calculatr", "arguments": {"expression": "1"}},
+            {**HELLO, "id": "key", "timeot": "1s"},
+            {**HELLO, "id": "when", "when": "inputs.nett > 1"},
+            {**HELLO, "id": "declared", "when": "inputs.day == 'x'"},
+            {**HELLO, "id": "each", "for_each": "{{PLACEHOLDER_net}}"},
+            {"id": "flow", "tool": "count", "arguments": {"things": "{{plain.result}}"}},
+            {**HELLO, "id": "plain", "depends_on": ["gone"]},
+            "no node",
+        ],
+    }
+    with pytest.raises(PlanInvalid) as caught:
+        check_plan(plan, TOOLS)
+    assert sorted(each.pointer for each in caught.value.problems) == [
+        *("/inputs/day/type", "/nodes/0/tool", "/nodes/1/timeot", "/nodes/2/when", "/nodes/4/for_each"),
+        *("/nodes/5/arguments/things", "/nodes/6/depends_on/0", "/nodes/7"),
+    ]
+
+
+@pytest.mark.parametrize("heartbeat", ["999ms", "1s"])
+def test_heartbeat_is_at_least_a_second(heartbeat: str) -> None:
+    inner = {"nodes": [{"id": "b", "tool": "hello", "arguments": {"name": "b"}, "heartbeat": heartbeat}]}
+    found = problems_of(node("a", tool="hello", arguments={"name": "a"}), {"id": "sub", "plan": inner})
+    message = "heartbeat: must be at least 1s: a busy worker cannot send heartbeats more often than that"
+    expected = [("invalid_field", "/nodes/1/plan/nodes/0/heartbeat", message)]
+    assert [each[:3] for each in found] == (expected if heartbeat == "999ms" else [])

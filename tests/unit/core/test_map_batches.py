@@ -1,0 +1,269 @@
+"""Large maps in the scheduler: chunks, their limits, their ends, and what is handed on in the middle of one."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import Chunk, NodeStatus
+from dagwright.core.model.tasks import Task, TaskRef
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.scheduler import item_book
+from dagwright.core.scheduler.map_batches import ChunkEnd, Width, chunks_of, counts_of_items, width_of
+from dagwright.core.scheduler.ready_queue import Gate, ReadyQueue, gates_of
+from dagwright.features.run_scheduler import RunScheduler
+from dagwright.protocol.map_batch_runs import chunk_end_from_json, chunk_end_to_json
+from dagwright.protocol.outcomes import next_call
+from tests.support.plan_building import (
+    begun,
+    compiled,
+    error_of,
+    node,
+    plan_of,
+    resumed,
+    scheduler_of,
+    started,
+    started_run,
+    states,
+)
+
+_MAP = node("m", for_each=list(range(1_200)), arguments={"x": "{{item}}"})
+_PLAN = compiled(plan_of(_MAP, node("z", "m")))
+
+
+def _begun(**options: Any) -> RunScheduler:
+    return begun(_PLAN, at=1.0, **options)
+
+
+def _map(name: str, count: int) -> dict[str, Any]:
+    return node(name, for_each=list(range(count)), arguments={"x": "{{item}}"})
+
+
+def _complete(scheduler: RunScheduler, task: Task, **end: Any) -> None:
+    assert task.chunk is not None
+    counts = {"completed": task.chunk.count}
+    told = {"values": [value * 2 for value in task.chunk.items], "counts": counts, **end}
+    scheduler.end_chunk(task.id, ChunkEnd(told.pop("status", NodeStatus.COMPLETED), **told), at=2.0)
+
+
+@pytest.mark.parametrize(
+    ("count", "at_once", "sizes"),
+    [
+        (501, 4, [126, 125, 125, 125]),
+        (2_000, 4, [500] * 4),
+        (2_001, 4, [251, *[250] * 7]),
+        (501, 1, [251, 250]),
+        (501, 3, [167] * 3),
+    ],
+)
+def test_chunks_are_about_equally_large_and_fill_every_turn(count: int, at_once: int, sizes: list[int]) -> None:
+    chunks = chunks_of(range(count), Width(at_once, 1))
+    assert [chunk.count for chunk in chunks] == sizes
+    assert [value for chunk in chunks for value in chunk.items] == list(range(count))
+    assert [chunk.first for chunk in chunks] == [sum(sizes[:place]) for place in range(len(sizes))]
+
+
+@pytest.mark.parametrize(
+    ("of_node", "of_tool", "of_run", "width"),
+    [
+        (None, None, 500, Width(4, 125)),
+        (20, None, 500, Width(4, 5)),
+        (20, 7, 500, Width(4, 1)),
+        (2, None, 500, Width(2, 1)),
+        (None, None, 1, Width(1, 1)),
+    ],
+)
+def test_chunks_share_the_narrowest_limit(of_node: int | None, of_tool: int | None, of_run: int, width: Width) -> None:
+    node, tool = CompiledNode(id="m", max_parallel=of_node), ToolDeclaration("t", max_parallel=of_tool)
+    assert width_of(node, tool, count=501, max_in_flight=of_run) == width
+
+
+def test_chunks_are_tasks_whose_results_are_one_list_or_joined_by_a_task() -> None:
+    scheduler = _begun()
+    tasks = started(scheduler)
+    assert [task.id for task in tasks] == ["m[0-299]", "m[300-599]", "m[600-899]", "m[900-1199]"]
+    assert {(task.is_run, str(task.path)) for task in tasks} == {(True, "[['node', 'm']]")}
+    for task in reversed(tasks):
+        _complete(scheduler, task)
+    assert scheduler.records[0].result == [number * 2 for number in range(1_200)]
+    assert [task.id for task in started(scheduler)] == ["z"]
+    scheduler = _begun()
+    tasks = started(scheduler)
+    for number, task in enumerate(tasks):
+        _complete(scheduler, task, values=None, pieces=[(f"sha256-{number}", 300)])
+    (join,) = started(scheduler)
+    assert (join.id, join.is_run, join.is_join) == ("m[all]", False, True)
+    scheduler.complete(join.id, "joined", at=3.0)
+    assert scheduler.records[0].result == "joined"
+    assert states(scheduler) == {"m": "completed", "z": "ready"}
+    scheduler = _begun()
+    tasks = started(scheduler)
+    scheduler.cancel(1.5)
+    for task in tasks:
+        _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
+    assert scheduler.is_finished
+    assert states(scheduler) == {"m": "cancelled", "z": "cancelled"}
+
+
+def test_failed_items_are_counted_over_all_chunks() -> None:
+    scheduler = _begun()
+    ends: list[dict[str, Any]] = [
+        {},
+        {"status": NodeStatus.FAILED, "counts": {"completed": 298, "failed": 2}, "failed_key": "400"},
+        {},
+        {"status": NodeStatus.FAILED, "counts": {"completed": 299, "failed": 1}, "failed_key": "1000"},
+    ]
+    for task, end in zip(started(scheduler), ends, strict=True):
+        error = NodeError("odd", "no luck") if end else None
+        _complete(scheduler, task, **end, error=error)
+    record = scheduler.records[0]
+    assert record.error == NodeError("odd", "3 of 1200 items failed; the first: m[400]: no luck")
+    assert counts_of_items(record) == {"completed": 1_197, "failed": 3}
+    assert states(scheduler) == {"m": "failed", "z": "blocked"}
+
+
+def test_chunk_reports_the_error_of_an_item_that_completed_with_the_value_of_on_error() -> None:
+    scheduler = scheduler_of(node("m", for_each=["x", "y"], on_error={"value": 0}))
+    (first, second) = started(scheduler)
+    scheduler.complete(first.id, 1, at=2.0)
+    scheduler.fail(second.id, NodeError("odd", "no luck"), at=2.0)
+    encoded = chunk_end_to_json(scheduler, [])["chunk"]
+    assert chunk_end_from_json(encoded, Chunk(0, 2)) == ChunkEnd(
+        NodeStatus.COMPLETED, {"completed": 2}, [1, 0], [], error=NodeError("odd", "no luck")
+    )
+
+
+@pytest.mark.parametrize("ended", range(6))
+def test_large_map_is_continued_at_any_moment(ended: int) -> None:
+    scheduler = _begun(max_in_flight=2)
+
+    def hand_on() -> RunScheduler:
+        following = resumed(scheduler, _PLAN, max_in_flight=2)
+        assert following.in_flight == scheduler.in_flight
+        return following
+
+    running = started(scheduler)
+    for number in range(5):
+        if number == ended:
+            scheduler = hand_on()
+        task = running.pop(0)
+        if task.is_join:
+            scheduler.complete(task.id, "joined", at=3.0)
+        else:
+            _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
+        running += started(scheduler)
+    if ended == 5:
+        scheduler = hand_on()
+    assert scheduler.records[0].result == "joined"
+    assert counts_of_items(scheduler.records[0]) == {"completed": 1_200}
+
+
+def test_small_map_is_a_run_of_its_own_where_the_run_has_many_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(item_book, "OWN_ITEMS", 500)
+    scheduler = begun(compiled(plan_of(*(_map(f"m{number}", 200) for number in range(4)))), max_in_flight=500)
+    tasks = started(scheduler)
+    assert [task.id for task in tasks if task.is_run] == ["m2[0-199]", "m3[0-199]"]
+    assert [task.id for task in tasks if not task.is_run] == [f"m{at}[{key}]" for at in (0, 1) for key in range(200)]
+    assert scheduler.state.width_of(2) == Width(1, 500)
+
+
+def test_run_of_too_many_items_fails_the_map_that_brings_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(item_book, "RUN_ITEMS", 1_500)
+    scheduler = scheduler_of(*(_map(f"m{number}", 600) for number in range(3)))
+    assert states(scheduler) == {"m0": "running", "m1": "running", "m2": "failed"}
+    assert error_of(scheduler, "m2") == (
+        "too_large",
+        "for_each has 600 items, and other nodes of the run have 1,200; at most 1,500 are allowed in total: "
+        "move some of them into sub-plans, which are separate runs",
+    )
+
+
+@pytest.mark.parametrize("continues", [False, True])
+def test_items_of_all_nodes_are_counted_in_all_executions(monkeypatch: pytest.MonkeyPatch, continues: bool) -> None:
+    monkeypatch.setattr(item_book, "RUN_ITEMS", 1_500)
+    nodes = (node("m", for_each=list(range(1_000))), node("a"), node("n", "a", for_each=list(range(600))))
+    scheduler = started_run(*nodes)
+    if continues:
+        scheduler = resumed(scheduler)
+    scheduler.complete("a", None, at=2.0)
+    assert states(scheduler) == {"m": "running", "a": "completed", "n": "failed"}
+
+
+def test_failing_items_of_many_maps_are_left_to_other_runs() -> None:
+    maps = [node(f"m{number}", for_each="{{a.result}}", arguments={"x": "{{item.gone}}"}) for number in range(20)]
+    scheduler = started_run(node("a"), *maps)
+    scheduler.complete("a", [{}] * 9_000, at=1.0)
+    tasks = started(scheduler)
+    assert [task.is_run for task in tasks] == [True] * 20 * 4
+    assert [len(record.items) for record in scheduler.records[1:]] == [20 + 1] * 20
+
+
+def test_keys_or_chunks_that_need_too_much_fail_their_node() -> None:
+    scheduler = started_run(node("a"), node("m", for_each="{{a.result}}", key="{{item.k}}"))
+    scheduler.complete("a", [{"k": 1}] * 120_000, at=1.0)
+    assert error_of(scheduler, "m")[0] == "too_large"
+    when = "a.result != '' && item < 400"
+    scheduler = started_run(node("a"), node("m", for_each=list(range(501)), when=when, arguments={"x": "{{item}}"}))
+    scheduler.complete("a", "x" * 1_600_000, at=1.0)
+    assert next_call(scheduler, 1.0) is None
+    code, message = error_of(scheduler, "m")
+    assert (code, states(scheduler)["m"]) == ("too_large", "failed")
+    assert "501 of 501 items failed; the first: m[0-125]: items m[0-125] and what they read" in message
+
+
+def test_wide_tasks_take_several_slots_of_a_shared_limit() -> None:
+    tool = Gate(5, spans_runs=True)
+    queue = ReadyQueue([[tool], [tool]], 500, bytes_of=[0, 0])
+    queue.widen(0, at_once=2, width=2)
+    entries = [(3, TaskRef(0, 0)), (3, TaskRef(0, 1)), (3, TaskRef(0, 2)), (4, TaskRef(1, 0)), (4, TaskRef(1, 1))]
+    for entry in entries:
+        queue.push(entry)
+    assert [queue.pop() for _ in range(4)] == [entries[0], entries[1], entries[3], None]
+    queue.release(0)
+    assert [queue.pop() for _ in range(3)] == [entries[2], None, None]
+    for number in (0, 0, 1):
+        queue.release(number)
+    assert [queue.pop(), queue.pop()] == [entries[4], None]
+
+
+def test_calls_that_wait_for_one_run_keep_no_slots_that_the_chunks_of_a_map_could_use() -> None:
+    tools = {"t": ToolDeclaration("t", max_parallel=450)}
+    plan = compiled(plan_of(node("each", tool="t"), node("wide", tool="t")), tools=tools)
+    queue = ReadyQueue(gates_of(plan), 500, bytes_of=[0, 0])
+    queue.widen(1, at_once=5, width=10)
+    for item in range(450):
+        queue.push((3, TaskRef(0, item)))
+    for item in range(5):
+        queue.push((4, TaskRef(1, item)))
+    started_of = [entry[1].node for entry in iter(queue.pop, None)]
+    assert started_of == [0] * 400 + [1] * 5
+
+
+@pytest.mark.parametrize(("of_run", "most"), [(10, 10), (3, 3), (1, 1), (500, 1_501)])
+def test_maps_share_what_the_one_who_started_the_run_allows_at_once(of_run: int, most: int) -> None:
+    maps = [_map(f"m{number}", 1_200) for number in range(3)]
+    scheduler = begun(compiled(plan_of(*maps, node("a"))), at=1.0, max_in_flight=of_run)
+    running, at_once = started(scheduler), []
+    while running:
+        at_once.append(sum(scheduler.state.width_of(task.ref.node).each if task.is_run else 1 for task in running))
+        task = running.pop(0)
+        if task.is_run:
+            _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
+        else:
+            scheduler.complete(task.id, "done", at=2.0)
+        running += started(scheduler)
+    assert max(at_once) == most
+    assert set(states(scheduler).values()) == {"completed"}
+
+
+def test_chunks_that_run_over_a_change_of_executions_keep_their_share() -> None:
+    plan = compiled(plan_of(*(_map(f"m{number}", 1_200) for number in range(2))))
+    scheduler = begun(plan, at=1.0, max_in_flight=10)
+    ids = [task.id for task in started(scheduler)]
+    assert ids == ["m0[0-299]", "m0[300-599]", "m0[600-899]", "m0[900-1199]", "m1[0-299]"]
+    following = resumed(scheduler, plan, max_in_flight=10)
+    assert started(following) == []
+    first = Task(ids[0], following.plan.nodes[0], TaskRef(0, 0), {}, [], chunk=following.state.chunk_of(ids[0]))
+    _complete(following, first)
+    assert [task.id for task in started(following)] == ["m1[300-599]"]

@@ -1,0 +1,89 @@
+"""The plans in `examples/` that need built-in tools only: each runs here with the real tools, without a server."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.tasks import Task
+from dagwright.dialects.reading import inline_files, read_plan_file
+from dagwright.features.run_scheduler import RunScheduler
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright.settings import Settings
+from dagwright.tools.testing import tool_context
+from dagwright.toolset.toolset import Toolset, load_toolset
+from tests.support.plan_building import begun, error_of, states
+
+FOLDER = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture
+def toolset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolset:
+    monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(FOLDER.parent))
+    return load_toolset(Settings())
+
+
+def run(plan: CompiledPlan, inputs: Mapping[str, Any], toolset: Toolset) -> RunScheduler:
+    scheduler = begun(plan, inputs)
+    while (task := scheduler.next_task(0.0)) is not None:
+        try:
+            value = call(task, toolset)
+        except Exception as error:
+            scheduler.fail(task.id, NodeError("tool_failed", str(error)), at=1.0)
+        else:
+            scheduler.complete(task.id, value, at=1.0)
+    assert scheduler.is_finished
+    return scheduler
+
+
+def call(task: Task, toolset: Toolset) -> Any:
+    if task.node.sub_plan is not None:
+        return run(task.node.sub_plan, task.arguments, toolset).output()[0]
+    spec = toolset.built_in[task.node.tool]
+    assert spec.function is not None
+    with tool_context(node=task.id):
+        value = spec.function(**spec.bind(task.arguments))
+        return asyncio.run(value) if spec.is_async else value
+
+
+def example(name: str, toolset: Toolset, inputs: Mapping[str, Any]) -> RunScheduler:
+    path = FOLDER / name
+    raw = inline_files(read_plan_file(path), base=path.parent)
+    checked = check_plan(raw, toolset.declarations())
+    prepare_plan(checked, inputs)
+    # Without regions: here every node is called by itself.
+    return run(compile_plan(checked), inputs, toolset)
+
+
+def test_failing_plan_keeps_what_did_not_need_the_failed_node(toolset: Toolset) -> None:
+    scheduler = example("failing-plan/plan.yaml", toolset, {})
+    completed = dict.fromkeys(("south", "south total", "report", "rate", "converted"), "completed")
+    assert states(scheduler) == {"north": "failed", "north total": "blocked", "both": "blocked", **completed}
+    assert scheduler.status() == "completed_with_failures"
+    reason = "There is no file 'examples/failing-plan/there-is-no-such-file.txt' in the files folder"
+    assert scheduler.output() == ({"report": f"North blocked: {reason}. South: 100.25.", "south in euro": 100.25}, None)
+
+
+def test_sub_plan_runs_once_for_each_order(toolset: Toolset) -> None:
+    scheduler = example("sub-plan/plan.yaml", toolset, {"vat": 10})
+    assert scheduler.output() == ("Order A-1: 59.97 net, 65.967 to pay.\nOrder A-2: 60 net, 66 to pay.\n", None)
+
+
+def test_file_fan_out_adds_up_every_file(toolset: Toolset) -> None:
+    scheduler = example("file-fan-out/plan.yaml", toolset, {})
+    assert scheduler.status() == "completed"
+    assert scheduler.output() == (
+        {
+            "files": ["east.txt", "north.txt", "south.txt", "west.txt"],
+            "totals": [650, 555.5, 100.25, 0],
+            "together": 1305.75,
+        },
+        None,
+    )
+    assert error_of(scheduler, "total[3]")[0] == "tool_failed"

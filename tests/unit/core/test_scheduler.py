@@ -1,0 +1,437 @@
+"""The scheduler: joins, failures, conditions, items, cancelling, and what the run says in the end."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from dagwright.core.model import items
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import Attempt
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.scheduler.ready_queue import max_calls_of_tool
+from dagwright.features.explain.why import why
+from dagwright.features.run_scheduler import RunScheduler
+from tests.support.plan_building import (
+    begun,
+    broken,
+    compiled,
+    error_of,
+    ids_of,
+    node,
+    plan_of,
+    scheduler_of,
+    started,
+    started_run,
+    states,
+)
+
+
+def finish(scheduler: RunScheduler, **results: Any) -> list[str]:
+    """Run everything there is, each task with the result given for its node or with its own id; returns the order."""
+    order: list[str] = []
+    while tasks := started(scheduler):
+        for task in tasks:
+            order.append(task.id)
+            value = results.get(task.node.id, task.id)
+            if isinstance(value, NodeError):
+                scheduler.fail(task.id, value, at=1.0)
+            else:
+                scheduler.complete(task.id, value, at=1.0)
+    return order
+
+
+DIAMOND = (node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))
+
+
+def test_failure_blocks_its_dependents_and_names_its_roots_in_plan_order() -> None:
+    scheduler = scheduler_of(*DIAMOND, node("e"))
+    finish(scheduler, b=broken())
+    assert states(scheduler) == {"a": "completed", "b": "failed", "c": "completed", "d": "blocked", "e": "completed"}
+    assert error_of(scheduler, "d") == ("dependency_failed", "Waiting for dependency: b failed")
+    assert scheduler.records[3].blocked_by == ("b",)
+    assert scheduler.status() == "completed_with_failures"
+    scheduler = scheduler_of(node("z", "y"), node("x"), node("y", "w", "x"), node("w"))
+    finish(scheduler, w=broken(), x=broken())
+    assert scheduler.records[0].blocked_by == ("x", "w")
+    assert error_of(scheduler, "z") == ("dependency_failed", "Waiting for dependency: x, w failed")
+
+
+@pytest.mark.parametrize(
+    ("on_error", "states_of_both", "run"),
+    [
+        ("block", ("failed", "blocked"), "failed"),
+        ("skip", ("failed", "skipped"), "failed"),
+        ({"value": 7}, ("completed", "completed"), "completed"),
+    ],
+)
+def test_on_error_decides_what_a_failure_means(on_error: Any, states_of_both: tuple[str, str], run: str) -> None:
+    scheduler = scheduler_of(node("a", on_error=on_error), node("b", arguments={"x": "{{a.result}}"}))
+    arguments = []
+    while tasks := started(scheduler):
+        arguments += [task.arguments for task in tasks]
+        for task in tasks:
+            scheduler.fail("a", broken("no"), at=1.0) if task.id == "a" else scheduler.complete("b", 1, at=1.0)
+    assert tuple(states(scheduler).values()) == states_of_both
+    assert scheduler.status() == run
+    assert error_of(scheduler, "a") == ("tool_failed", "no")
+    assert arguments[1:] == ([{"x": 7}] if run == "completed" else [])
+
+
+@pytest.mark.parametrize(
+    ("join", "states_after"),
+    [
+        ("all", {"CC": "pending", "CCC": "running", "CFC": "blocked", "CSC": "skipped", "FSC": "blocked"}),
+        ("any", {"FFC": "running", "FFS": "running", "FFF": "blocked", "C": "running"}),
+        ({"at_least": 2}, {"CFC": "running", "CFF": "blocked", "SSF": "running"}),
+        ("all_done", {"FFF": "running", "FSC": "running", "FS": "pending"}),
+    ],
+)
+def test_join_decides_by_how_the_dependencies_ended(join: Any, states_after: dict[str, str]) -> None:
+    """C completed, F failed, S skipped; a dependency without a letter has not ended."""
+    assert {ended: _state_behind(join, ended) for ended in states_after} == states_after
+
+
+def _state_behind(join: Any, ended: str) -> str:
+    ids = ["a", "b", "c"]
+    # Only a task can end, so a dependency is skipped by the condition of a node that comes at once.
+    first = [
+        node(name, when="false") if letter == "S" else node(name)
+        for name, letter in zip(ids, ended.ljust(3), strict=True)
+    ]
+    scheduler = started_run(*first, node("z", *ids, join=join))
+    for name, letter in zip(ids, ended, strict=False):
+        if letter == "F":
+            scheduler.fail(name, broken(), at=1.0)
+        elif letter == "C":
+            scheduler.complete(name, 1, at=1.0)
+    started(scheduler)
+    return states(scheduler)["z"]
+
+
+def test_dependency_that_failed_with_skip_is_not_done_for_any() -> None:
+    scheduler = scheduler_of(node("a", on_error="skip"), node("z", "a", join="any"))
+    finish(scheduler, a=broken())
+    assert states(scheduler) == {"a": "failed", "z": "skipped"}
+
+
+def test_result_of_what_did_not_complete_is_null_and_its_error_can_be_read() -> None:
+    arguments = {
+        "result": ("{{a.result.deep.path}}", None),
+        "status": ("{{a.status}}", "failed"),
+        "error": ("{{a.error.message}}", "no"),
+        "blocked": ("{{b.status}}: {{b.error.code}}", "blocked: dependency_failed"),
+        "skipped": ("{{s.result}}", None),
+        "none": ("{{s.error}}", None),
+    }
+    reads = {name: text for name, (text, _) in arguments.items()}
+    scheduler = started_run(
+        node("a"), node("b", "a"), node("s", when="false"), node("z", join="all_done", arguments=reads)
+    )
+    scheduler.fail("a", broken("no"), at=1.0)
+    (task,) = started(scheduler)
+    assert task.arguments == {name: value for name, (_, value) in arguments.items()}
+
+
+def test_missing_data_fails_the_node_or_the_output() -> None:
+    scheduler = scheduler_of(node("fetch"), node("b", arguments={"x": ["{{fetch.result.data[0].emial}}"]}))
+    finish(scheduler, fetch={"data": [{"name": "S", "email": "s@x.org"}]})
+    assert error_of(scheduler, "b") == (
+        "missing_data",
+        "Missing data: fetch.result.data[0].emial: 'emial' not found in fetch.result.data[0]; it has email, name",
+    )
+    scheduler = scheduler_of(node("a"), output="{{a.result.x}}")
+    finish(scheduler, a={"y": 1})
+    assert scheduler.output() == (
+        None,
+        NodeError("missing_data", "output: Missing data: a.result.x: 'x' not found in a.result; it has y"),
+    )
+
+
+def test_condition_that_is_false_skips_its_dependents_and_one_that_is_no_truth_fails() -> None:
+    scheduler = scheduler_of(node("a"), node("b", when="a.result > 3"), node("c", "b"), node("d", "b", join="any"))
+    assert finish(scheduler, a=2) == ["a", "d"]
+    assert states(scheduler) == {"a": "completed", "b": "skipped", "c": "skipped", "d": "completed"}
+    assert scheduler.status() == "completed"
+    scheduler = scheduler_of(node("a"), node("b", when="a.result + 1"))
+    finish(scheduler, a=2)
+    assert error_of(scheduler, "b") == ("invalid_condition", "when: 'a.result + 1' is neither true nor false but 3")
+
+
+def test_items_start_in_order_with_ids_keys_and_paths() -> None:
+    arguments = {"path": "{{item.path}}", "at": "{{index}}"}
+    scheduler = started_run(
+        node("list"),
+        node("sum", for_each="{{list.result.files}}", key="{{item.name}}", arguments=arguments),
+        node("z", arguments={"all": "{{sum.result}}"}),
+    )
+    scheduler.complete("list", {"files": [{"name": "n", "path": 1}, {"name": "s", "path": 2}]}, at=1.0)
+    assert [(task.id, task.arguments, task.path) for task in started(scheduler)] == [
+        ("sum[n]", {"path": 1, "at": 0}, [["node", "sum"], ["item", "n"]]),
+        ("sum[s]", {"path": 2, "at": 1}, [["node", "sum"], ["item", "s"]]),
+    ]
+    scheduler.complete("sum[s]", "second", at=2.0)
+    scheduler.complete("sum[n]", "first", at=3.0)
+    assert [task.arguments for task in started(scheduler)] == [{"all": ["first", "second"]}]
+
+
+@pytest.mark.parametrize(
+    ("value", "state", "code"),
+    [
+        ([], "completed", None),
+        (None, "skipped", None),
+        ("text", "failed", "invalid_for_each"),
+        ({"a": 1}, "failed", "invalid_for_each"),
+        (["a", "b", "a"], "failed", "duplicate_key"),
+        (["x"] * 1_001, "failed", "too_large"),
+    ],
+)
+def test_for_each_over_something_odd(value: Any, state: str, code: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(items, "MAX_ITEMS", 1_000)
+    key = {"key": "{{item}}"} if value == ["a", "b", "a"] else {}
+    scheduler = scheduler_of(node("a"), node("m", for_each="{{a.result}}", **key), node("z", "m", join="all_done"))
+    assert finish(scheduler, a=value) == ["a", "z"]
+    record = scheduler.records[1]
+    assert record.status.value == state
+    assert (record.error.code if record.error else None) == code
+    assert record.result == ([] if value == [] else None)
+
+
+def test_key_of_an_item_must_not_make_the_id_of_a_node() -> None:
+    scheduler = scheduler_of(node("m", for_each=["x"], key="{{item}}"), node("m[x]"))
+    assert finish(scheduler) == ["m[x]"]
+    assert error_of(scheduler, "m") == (
+        "duplicate_key",
+        "'m[x]' names two items or nodes; the keys of 'm' must be unique",
+    )
+
+
+def test_failed_items_fail_the_node_or_have_the_value_of_on_error() -> None:
+    scheduler = started_run(node("m", for_each=[1, 2, 3]), node("z", "m"))
+    scheduler.fail("m[1]", broken("one"), at=1.0)
+    scheduler.fail("m[2]", broken("two"), at=2.0)
+    assert states(scheduler) == {"m": "running", "z": "pending"}
+    scheduler.complete("m[0]", 1, at=3.0)
+    assert states(scheduler) == {"m": "failed", "z": "blocked"}
+    assert error_of(scheduler, "m") == ("tool_failed", "2 of 3 items failed; the first: m[1]: one")
+    scheduler = started_run(node("m", for_each=[1, 2], on_error={"value": None}))
+    scheduler.fail("m[0]", broken("one"), at=1.0)
+    scheduler.complete("m[1]", 2, at=1.0)
+    assert (scheduler.records[0].result, scheduler.status()) == ([None, 2], "completed")
+    assert error_of(scheduler, "m[0]") == ("tool_failed", "one")
+
+
+def test_condition_on_the_item_skips_single_items_and_others_skip_the_node() -> None:
+    scheduler = scheduler_of(node("m", for_each=[1, 5, 2], when="item > 1 && index < 2"))
+    assert finish(scheduler) == ["m[1]"]
+    assert scheduler.records[0].result == [None, "m[1]", None]
+    assert [item.record.status for item in scheduler.records[0].items] == ["skipped", "completed", "skipped"]
+    scheduler = scheduler_of(node("m", for_each=[1, 5], when="inputs.go"), inputs={"go": False})
+    assert (finish(scheduler), states(scheduler)) == ([], {"m": "skipped"})
+
+
+def test_max_parallel_bounds_the_items_and_the_tool_bounds_all_its_calls() -> None:
+    scheduler = scheduler_of(
+        node("m", for_each=[0, 1, 2, 3], max_parallel=2, tool="pair"), node("a", tool="pair"), node("b", tool="pair")
+    )
+    assert ids_of(started(scheduler)) == ["m[0]", "m[1]"]
+    scheduler.complete("m[0]", 1, at=1.0)
+    assert ids_of(started(scheduler)) == ["m[2]"]
+    scheduler.complete("m[2]", 1, at=1.0)
+    scheduler.complete("m[1]", 1, at=1.0)
+    assert ids_of(started(scheduler)) == ["m[3]", "a"]
+    scheduler.complete("a", 1, at=1.0)
+    assert ids_of(started(scheduler)) == ["b"]
+
+
+def test_calls_of_one_tool_leave_slots_to_others_and_chunks_of_a_large_map_take_none_of_them() -> None:
+    alone = max_calls_of_tool(0)
+    few = [node(f"m{number}", for_each=[*range(300)], arguments={"x": "{{item}}"}) for number in range(2)]
+    scheduler = scheduler_of(*few, node("other", tool="pair", priority=5))
+    assert len(ids_of(started(scheduler))) == alone + 1
+    scheduler.complete("other", 1, at=1.0)
+    assert (scheduler.in_flight, ids_of(started(scheduler))) == (alone, [])
+    scheduler.complete("m0[0]", 1, at=1.0)
+    assert ids_of(started(scheduler)) == ["m1[100]"]
+    (reason,) = why(scheduler, "m1[101]", calls={}).reasons
+    assert reason.detail == "400 calls of any run: slots are kept free for calls of other tools"
+
+    # What is never parked has no such bound.
+    pure = node("m", for_each=[*range(alone + 50)], tool="typed", arguments={"name": "ann"})
+    assert len(ids_of(started(scheduler_of(pure)))) == alone + 50
+
+    large = node("large", for_each=[*range(600)], arguments={"x": "{{item}}"}, priority=5)
+    full = scheduler_of(*few, large)
+    names = ids_of(started(full))
+    assert (len(names), [name for name in names if name.startswith("large")][:1]) == (404, ["large[0-149]"])
+
+
+def test_calls_of_several_tools_leave_slots_to_one_more_and_share_what_they_give_back() -> None:
+    maps = [node(f"m{number}", for_each=[*range(500)], tool=f"t{number}", arguments={"x": 1}) for number in range(4)]
+    late = node("late", "first", tool="pair")
+    tools = {name: ToolDeclaration(name) for name in ("t0", "t1", "t2", "t3", "pair", "first")}
+    scheduler = scheduler_of(*maps, node("first", tool="first", priority=1), late, tools=tools)
+    running = Counter(name.split("[")[0] for name in ids_of(started(scheduler)))
+    assert running == {"first": 1, "m0": 399, "m1": 80, "m2": 16, "m3": 3}
+    assert why(scheduler, "m1[80]", calls={}).reasons[0].detail == (
+        "80 calls of t1 run, beside 419 of others: slots are kept free for calls of other tools"
+    )
+    # None of these ends while its tool is paused, and what calls another one goes on.
+    scheduler.complete("first", 1, at=1.0)
+    assert ids_of(started(scheduler)) == ["m3[3]", "late"]
+    # What one gives back is there for all; each takes so much of it that the others find some.
+    for item in range(300):
+        scheduler.complete(f"m0[{item}]", 1, at=1.0)
+        running.update(task_id.split("[")[0] for task_id in ids_of(started(scheduler)))
+    in_flight = running - Counter(m0=300, first=1) + Counter(m3=1, late=1)
+    assert in_flight == {"m0": 120, "m1": 117, "m2": 116, "m3": 116, "late": 1}
+    assert scheduler.in_flight == in_flight.total() == 470
+
+
+def test_slot_that_a_failing_argument_gives_back_goes_to_the_next_in_line() -> None:
+    scheduler = scheduler_of(
+        node("facts"),
+        node("first", tool="single"),
+        node("wrong", tool="single", arguments={"x": "{{facts.result.none}}"}),
+        node("next", tool="single"),
+    )
+    assert ids_of(started(scheduler)) == ["facts", "first"]
+    scheduler.complete("facts", {}, at=1.0)
+    scheduler.complete("first", 1, at=1.0)
+    assert ids_of(started(scheduler)) == ["next"]
+    assert states(scheduler)["wrong"] == "failed"
+
+
+def test_fail_fast_cancels_what_has_not_started_and_fails_the_run() -> None:
+    scheduler = started_run(
+        node("a"), node("b", "a"), node("slow"), node("after", "slow"), on_failure="fail_fast", output="{{slow.result}}"
+    )
+    scheduler.fail("a", broken("no"), at=1.0)
+    assert states(scheduler) == {"a": "failed", "b": "blocked", "slow": "running", "after": "cancelled"}
+    assert scheduler.is_stopped
+    scheduler.complete("slow", 1, at=2.0)
+    assert (scheduler.is_finished, scheduler.status()) == (True, "failed")
+    assert scheduler.state.error == NodeError("fail_fast", "'a' failed: no")
+    scheduler = scheduler_of(
+        node("a", for_each="{{PLACEHOLDER_files}}"), node("b"), inputs={"files": 3}, on_failure="fail_fast"
+    )
+    assert started(scheduler) == []
+    assert states(scheduler) == {"a": "failed", "b": "cancelled"}
+    assert (scheduler.is_finished, scheduler.status()) == (True, "failed")
+
+
+def test_cancelled_tasks_keep_what_is_finished_and_block_their_dependents() -> None:
+    scheduler = started_run(*DIAMOND, node("m", for_each=[1, 2], max_parallel=1))
+    scheduler.complete("a", 5, at=1.0)
+    assert ids_of(started(scheduler)) == ["b", "c"]
+    scheduler.cancel(2.0, reason="enough")
+    assert states(scheduler) == {"a": "completed", "b": "running", "c": "running", "d": "cancelled", "m": "running"}
+    assert started(scheduler) == []
+    scheduler.task_cancelled("b", at=3.0)
+    scheduler.complete("c", 6, at=3.0)
+    scheduler.task_cancelled("m[0]", at=3.0)
+    ends = {"a": "completed", "b": "cancelled", "c": "completed", "d": "cancelled", "m": "cancelled"}
+    assert states(scheduler) == ends
+    assert [scheduler.records[number].reason for number in (1, 3)] == [None, "enough"]
+    assert (scheduler.is_finished, scheduler.status()) == (True, "cancelled")
+    scheduler = started_run(node("a"), node("b", "a"))
+    scheduler.task_cancelled("a", at=1.0, reason="not wanted")
+    assert states(scheduler) == {"a": "cancelled", "b": "blocked"}
+    assert error_of(scheduler, "b") == ("dependency_failed", "Waiting for dependency: a was cancelled")
+
+
+@pytest.mark.parametrize(("count", "began"), [(1, 8.0), (3, 5.0)])
+def test_record_keeps_attempts_times_and_version(count: int, began: float) -> None:
+    """The time spans all attempts; an only attempt began when its worker says so."""
+    scheduler = scheduler_of(node("a"))
+    started(scheduler, at=5.0)
+    scheduler.complete("a", 1, at=9.0, attempt=Attempt(count=count, started_at=8.0, tool_version="v2"))
+    record = scheduler.records[0]
+    assert (record.attempts, record.started_at, record.ended_at, record.tool_version) == (count, began, 9.0, "v2")
+
+
+@pytest.mark.parametrize(
+    ("fields", "failing", "run", "output"),
+    [
+        ({}, (), "completed", {"c": "c", "d": "d"}),
+        ({}, ("b",), "completed_with_failures", {"d": "d"}),
+        ({}, ("a",), "failed", {}),
+        ({"output": "{{a.result}}"}, ("b", "d"), "completed_with_failures", "a"),
+        ({"output": {"x": ["{{b.status}}", 1]}}, ("b", "d"), "failed", {"x": ["failed", 1]}),
+        ({"output": "only text"}, (), "completed", "only text"),
+    ],
+)
+def test_run_says_what_became_of_what_was_wanted(
+    fields: dict[str, Any], failing: tuple[str, ...], run: str, output: Any
+) -> None:
+    scheduler = scheduler_of(node("a"), node("b", "a"), node("c", "b"), node("d", "a"), **fields)
+    finish(scheduler, **{name: broken() for name in failing})
+    assert (scheduler.status(), scheduler.output()) == (run, (output, None))
+
+
+def test_default_of_an_input_stands_in_for_what_is_missing() -> None:
+    declared = {"n": {"type": "integer", "default": 4}, "m": {"type": "integer", "default": 5}}
+    only = node("a", arguments={"n": "{{PLACEHOLDER_n}}", "m": "{{PLACEHOLDER_m}}"})
+    scheduler = begun(compiled(plan_of(only, inputs=declared)), {"m": 6})
+    assert [task.arguments for task in started(scheduler)] == [{"n": 4, "m": 6}]
+
+
+def test_worker_that_reports_a_failure_fails_its_node() -> None:
+    scheduler = begun(compiled(plan_of(*map(node, ("ok", "part", "bad", "plain"))), workers=range(4)))
+    finish(
+        scheduler,
+        ok={"status": "success", "outputs": {"x": 1}},
+        part={"status": "partial", "outputs": {"x": 2}},
+        bad={"status": "failed", "error": "no data"},
+        plain={"x": 3},
+    )
+    assert [(record.status, record.result, record.partial) for record in scheduler.records] == [
+        ("completed", {"x": 1}, False),
+        ("completed", {"x": 2}, True),
+        ("failed", None, False),
+        ("completed", {"x": 3}, False),
+    ]
+    assert error_of(scheduler, "bad") == ("worker_failed", "no data")
+    # Metadata of a plan does not make a worker.
+    plain = scheduler_of(node("a", metadata={"worker": True}))
+    result = {"status": "failed", "outputs": {}, "error": "no data"}
+    finish(plain, a=result)
+    assert (plain.records[0].status, plain.records[0].result) == ("completed", result)
+
+
+def test_chain_of_many_nodes_does_not_end_in_the_stack() -> None:
+    nodes = [node("n0"), *(node(f"n{number}", f"n{number - 1}") for number in range(1, 5_000))]
+    scheduler = started_run(*nodes)
+    scheduler.fail("n0", broken(), at=1.0)
+    assert scheduler.is_finished
+    assert scheduler.records[-1].blocked_by == ("n0",)
+
+
+def test_first_end_of_a_run_stays_its_end() -> None:
+    scheduler = started_run(node("a"), node("b", "a"))
+    scheduler.cancel(1.0, reason="enough")
+    scheduler.abort(NodeError("deadline_exceeded", "too late"), 2.0)
+    scheduler.cancel(3.0, reason="again")
+    scheduler.task_cancelled("a", at=4.0)
+    assert (scheduler.status(), scheduler.state.error, scheduler.records[1].reason) == ("cancelled", None, "enough")
+    scheduler = started_run(node("a"), node("b", "a"))
+    scheduler.abort(NodeError("deadline_exceeded", "too late"), 1.0)
+    scheduler.abort(NodeError("too_large", "no room"), 2.0)
+    scheduler.cancel(3.0, reason="enough")
+    scheduler.task_cancelled("a", at=4.0)
+    assert (scheduler.status(), scheduler.state.error) == ("failed", NodeError("deadline_exceeded", "too late"))
+    assert (scheduler.state.cancelled, scheduler.records[1].reason) == (False, "too late")
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("é" * 101, "the key of item 1 has 202 bytes of UTF-8; at most 200 are allowed"),
+        ("\ud800", "the key of item 1 holds a lone surrogate, which is not a character"),
+    ],
+)
+def test_key_that_cannot_be_part_of_an_id_fails_the_node(key: str, message: str) -> None:
+    scheduler = scheduler_of(
+        node("m", for_each="{{PLACEHOLDER_items}}", key="{{item}}"), inputs={"items": ["é" * 100, key]}
+    )
+    assert (states(scheduler), error_of(scheduler, "m")) == ({"m": "failed"}, ("invalid_key", message))

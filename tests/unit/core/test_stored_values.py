@@ -1,0 +1,346 @@
+"""Stored values: what stands for them, which parts a plan names, how they travel, and how holes are filled."""
+
+from typing import Any
+
+import pydantic_core
+import pytest
+
+from dagwright.core.expressions import projection
+from dagwright.core.expressions.compute_budget import WorkBudget
+from dagwright.core.expressions.hydration import MisplacedHole, hydrate, secret_names, stored_refs, value_at_paths
+from dagwright.core.expressions.projection import (
+    FOREIGN_BYTES,
+    PARTS_BYTES,
+    PREVIEW_CHARACTERS,
+    TOGETHER_BYTES,
+    VALUE_BYTES,
+    WHOLE_BYTES,
+    describe,
+    largest_result_bytes,
+    preview_of,
+    shape_of,
+)
+from dagwright.core.expressions.references import Secret
+from dagwright.core.expressions.resolution import MissingData
+from dagwright.core.expressions.stored_values import (
+    Part,
+    Path,
+    Projection,
+    Shape,
+    StoredValue,
+    WorkerText,
+    find_value_refs,
+    is_whole,
+    stored_from_json,
+    stored_to_json,
+)
+from dagwright.core.expressions.value_refs import (
+    holes_of,
+    shown_in_arguments,
+    value_from_json,
+    value_to_json,
+    with_shown,
+)
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.items import StoredList
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from tests.support.plan_building import compiled, node, plan_of
+
+_LARGE = "x" * (VALUE_BYTES + 1)
+_LARGER = "y" * (PARTS_BYTES + 1)
+_IDS = '$["list"][*]["id"]'
+_VALUE = {"id": 7, "text": _LARGE, "list": [{"n": 1}, {"n": 2, "text": _LARGE}], "whole": [_LARGER]}
+
+
+def _told(*wanted: Projection) -> StoredValue:
+    return describe(_VALUE, "sha256-v", size_bytes=len(pydantic_core.to_json(_VALUE)), wanted=wanted, name="a.result")
+
+
+def test_large_value_reports_its_shape_and_what_is_wanted_of_it() -> None:
+    stored = _told((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
+    large = Shape("text", len(_LARGE) + 2, len(_LARGE), _LARGE[:PREVIEW_CHARACTERS])
+    whole = Shape("list", len(_LARGER) + 4, 1, f'["{_LARGER}'[:PREVIEW_CHARACTERS])
+    assert stored.parts == {
+        ("whole",): Part("whole", [_LARGER], whole),
+        ("id",): Part("small", 7),
+        ("text",): Part("large", shape=large),
+        ("no",): Part("missing", words="'no' not found in a.result; it has id, list, text, whole"),
+    }
+    assert stored.shape is not None
+    assert (stored.shape.type, stored.shape.length, stored.shape.preview[:9]) == ("object", 4, '{"id": 7,')
+
+
+def test_what_is_reported_of_a_large_value_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = [f"{number}{'x' * 8_000}" for number in range(10)]
+    stored = describe(value, "r", size_bytes=1, wanted=[((number,), "value") for number in range(10)], name="a.result")
+    assert list(stored.parts) == [(0,), (1,), (2,), (3,)]
+    assert isinstance(stored.at((7,))[0], StoredValue)
+    monkeypatch.setattr(projection, "worker_budget", lambda: WorkBudget(100))
+    objects = [{"a": number} for number in range(1_000)]
+    stored = describe(objects, "r", size_bytes=1, wanted=[("$..a", "value"), ((0, "a"), "value")], name="a.result")
+    assert stored.parts == {(0, "a"): Part("small", 0)}
+
+
+@pytest.mark.parametrize(
+    ("path", "found", "rest"),
+    [
+        (("id",), Part("small", 7), ()),
+        (("list", 0, "n"), Part("small", [{"n": 1}]), (0, "n")),
+        ((), StoredValue("r", name="a.result"), ()),
+        (("other", 1), StoredValue("r", name="a.result", paths=(("other", 1),)), ()),
+        ("$..id", StoredValue("r", name="a.result", paths=("$..id",)), ()),
+        (
+            ("big",),
+            StoredValue("r", name="a.result", paths=(("big",),), parts={(): Part("large"), ("id",): Part("small", 1)}),
+            (),
+        ),
+    ],
+    ids=str,
+)
+def test_path_finds_what_is_reported_or_leads_further_into_the_store(path: Path, found: Any, rest: Path) -> None:
+    parts: dict[Path, Part] = {
+        ("id",): Part("small", 7),
+        ("list",): Part("small", [{"n": 1}]),
+        ("big",): Part("large"),
+        ("big", "id"): Part("small", 1),
+    }
+    stored = StoredValue("r", name="a.result", parts=parts)
+    answer = stored.at(path)
+    assert answer == (StoredValue("r", name="a.result", parts=parts) if path == () else found, rest)
+
+
+def test_what_is_reported_of_each_item_of_a_list_is_reported_of_the_items() -> None:
+    rows = [{"id": f"r{number}", "some": {"n": number}, "text": "x" * 900} for number in range(400)]
+    wanted: list[Projection] = [
+        (("rows",), "whole"),
+        ('$["rows"][*]["id"]', "whole"),
+        ('$["rows"][*]["some"]["n"]', "whole"),
+        ('$["rows"][*]["text"]', "whole"),
+        ('$["rows"][*]["not there"]', "whole"),
+    ]
+    stored = describe({"rows": rows}, "r", size_bytes=400_000, wanted=wanted, name="a.result")
+    found, _ = stored.at(("rows",))
+    assert isinstance(found, StoredValue)
+    items = StoredList(found, 0, 400)
+    parts: dict[Path, Part] = {("id",): Part("small", "r7"), ("some", "n"): Part("small", 7)}
+    assert items[7] == StoredValue("r", name="a.result", paths=(("rows", 7),), parts=parts)
+    assert items[2:9].bare()[5] == StoredValue("r", name="a.result", paths=(("rows", 7),))
+
+
+def test_path_behind_a_query_is_another_path() -> None:
+    asked, _ = StoredValue("r", paths=(("list",),)).at("$[*]")
+    assert isinstance(asked, StoredValue)
+    first, _ = asked.at((0,))
+    assert isinstance(first, StoredValue)
+    deeper, _ = first.at(("id",))
+    assert isinstance(deeper, StoredValue)
+    assert deeper.paths == (("list",), "$[*]", (0, "id"))
+
+
+@pytest.mark.parametrize(
+    ("value", "shape"),
+    [
+        ("é", Shape("text", 9, 2, "é")),
+        ([1, 2], Shape("list", 9, 2, "[1, 2]")),
+        ({"a": 1}, Shape("object", 9, 1, '{"a": 1}')),
+        (10**400, None),
+        (None, None),
+    ],
+    ids=["text", "list", "object", "number", "null"],
+)
+def test_shape_of_a_value(value: Any, shape: Shape | None) -> None:
+    assert shape_of(value, size_bytes=9) == shape
+
+
+def test_preview_encodes_no_more_than_it_shows() -> None:
+    class Endless(list[int]):
+        def __iter__(self) -> Any:
+            yield from range(1_000)
+            raise AssertionError("the rest is not needed")
+
+    assert preview_of(Endless([1])) == str(list(range(1_000)))[:PREVIEW_CHARACTERS]
+
+
+@pytest.mark.parametrize(
+    ("node", "tool", "size"),
+    [
+        (CompiledNode("a"), ToolDeclaration("t", is_foreign=True), FOREIGN_BYTES),
+        (CompiledNode("a", kind="plan"), None, TOGETHER_BYTES),
+        (CompiledNode("a", kind="region"), None, TOGETHER_BYTES),
+        (CompiledNode("a"), ToolDeclaration("t", Effects.READ), VALUE_BYTES),
+        (CompiledNode("a", wanted=((("id",), "value"),)), None, VALUE_BYTES + PARTS_BYTES),
+        (CompiledNode("a", wanted=((("id",), "whole"),)), None, VALUE_BYTES + PARTS_BYTES + WHOLE_BYTES),
+    ],
+    ids=["foreign", "sub_plan", "region", "small", "parts", "whole"],
+)
+def test_largest_result_that_a_call_can_bring(node: CompiledNode, tool: ToolDeclaration | None, size: int) -> None:
+    assert largest_result_bytes(node, tool) == size
+
+
+_WRONG_PATHS: list[Any] = [[{}], 1, [[1.5]]]
+_WRONG_PROJECTIONS: list[Any] = [[["$", None]], [[["a"], {"missing": 1}]], [["$"]]]
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        *(None, [], {}, {"ref": 1}, {"ref": "r", "name": 1}),
+        *({"ref": "r", "paths": wrong} for wrong in _WRONG_PATHS),
+        {"ref": "r", "type": "number", "bytes": 1, "length": 1},
+        *({"ref": "r", "type": "list", **more} for more in ({"bytes": "many", "length": 1}, {})),
+        *({"ref": "r", "projections": wrong} for wrong in _WRONG_PROJECTIONS),
+    ],
+    ids=str,
+)
+def test_object_that_is_no_stored_value_is_refused(encoded: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        stored_from_json(encoded)
+
+
+def test_stored_values_travel_as_a_whole_or_in_two_halves() -> None:
+    stored = _told((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
+    sent = pydantic_core.from_json(pydantic_core.to_json(stored_to_json(stored)))
+    assert stored_from_json(sent) == stored
+    assert stored_from_json(sent, name="b.result").name == "b.result"
+    for value in (StoredValue("r"), WorkerText(["a"])):
+        with pytest.raises(pydantic_core.PydanticSerializationError):
+            pydantic_core.to_json({"x": value})
+    sent = value_to_json(_ARGUMENTS)
+    assert sent["value"] == {"plain": {"ref": "r"}, "held": [1, {"x": None}], "token": None, "both": None}
+    assert value_from_json(sent["value"], sent["stored"]) == _ARGUMENTS
+
+
+_TOKEN = WorkerText(["Bearer ", Secret("KEY")])
+_STORED = StoredValue("r", name="a.result", paths=(("text",),), shape=Shape("text", 9, 7))
+_BOTH = WorkerText(["<", [_STORED]])
+_ARGUMENTS = {"plain": {"ref": "r"}, "held": [1, {"x": _STORED}], "token": _TOKEN, "both": _BOTH}
+
+
+def test_places_of_what_is_not_here_are_in_document_order_and_shown_to_people() -> None:
+    assert [path for path, _ in find_value_refs(_ARGUMENTS)] == [("held", 1, "x"), ("token",), ("both",)]
+    assert (is_whole(_ARGUMENTS), is_whole({"ref": "r"}), is_whole(None)) == (False, True, True)
+    shown = {"ref": "r", "path": [["text"]], "bytes": 9}
+    assert with_shown(_ARGUMENTS, shown_in_arguments) == {
+        "plain": {"ref": "r"},
+        "held": [1, {"x": shown}],
+        "token": "Bearer {{secret.KEY}}",
+        "both": "<{{…}}",
+    }
+
+
+def test_holes_say_what_belongs_where_and_a_secret_is_a_text() -> None:
+    stored = {"stored": "r", "name": "a.result", "paths": [["text"]]}
+    assert holes_of(_ARGUMENTS) == [
+        (("held", 1, "x"), [stored]),
+        (("token",), [{"text": "Bearer "}, {"secret": "KEY"}]),
+        (("both",), [{"text": "<"}, {"value": [None], "holes": [((0,), [stored])]}]),
+    ]
+    assert holes_of({"plain": 1, "text": "{{a.result}}"}) == []
+    assert secret_names(holes_of(_ARGUMENTS)) == {"KEY"}
+    assert stored_refs(holes_of(_ARGUMENTS)) == ["r"]
+    arguments = {"key": None}
+    hydrate(arguments, holes_of({"key": WorkerText([Secret("KEY")])}), secrets={"KEY": "7"}, take=_nothing)
+    assert arguments == {"key": "7"}
+
+
+@pytest.mark.parametrize("path", [["gone", 0], ["list", 5], ["text", "x"], ["list", "x"]], ids=str)
+def test_hole_at_no_place_is_reported(path: list[str | int]) -> None:
+    with pytest.raises(MisplacedHole, match="the arguments have no path"):
+        hydrate({"list": [1], "text": "t"}, [(path, [{"text": "x"}])], secrets={}, take=_nothing)
+
+
+@pytest.mark.parametrize(
+    ("paths", "words"),
+    [
+        ((("no",),), "Missing data: a.result.no: 'no' not found in a.result; it has id, list, text, whole"),
+        ((("list",), (5,)), "Missing data: a.result.list[5]: [5] not found in a.result.list; it has 2 items"),
+    ],
+)
+def test_path_that_leads_nowhere_is_reported_by_the_one_who_walks_it(paths: tuple[Path, ...], words: str) -> None:
+    with pytest.raises(MissingData) as missing:
+        value_at_paths(_VALUE, paths, "a.result")
+    assert str(missing.value) == words
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [[["x", {"ref": "r"}]], [[["no", "x"], {"ref": "r"}]], [[["x"], None]], [[["x"], {}]], [1], [[["x"], {"ref": 1}]]],
+    ids=str,
+)
+def test_second_half_that_does_not_belong_to_the_first_is_refused(stored: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        value_from_json([], stored)
+
+
+def _nothing(ref: str, paths: Any, name: str) -> Any:
+    raise AssertionError(f"{ref} {paths} {name} is not to be taken")
+
+
+def _wanted(plan: CompiledPlan) -> dict[str, list[Projection]]:
+    """Return node id -> what is named of its result; of those of sub-plans under `id/inner id`."""
+    found = {node.id: list(node.wanted) for node in plan.nodes if node.wanted}
+    for outer in plan.nodes:
+        if outer.sub_plan is not None:
+            found |= {f"{outer.id}/{inner}": wants for inner, wants in _wanted(outer.sub_plan).items()}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({"arguments": {"x": "{{a.result.id}}", "y": ["{{a.result.id}}"]}}, [(("id",), "value")]),
+        (
+            {"arguments": {"x": "no {{a.result.list[0]}} and {{a.result.id}}"}},
+            [(("list", 0), "value"), (("id",), "value")],
+        ),
+        ({"arguments": {"x": "{{a.result..name}}"}}, [("$..name", "value")]),
+        ({"arguments": {"x": "{{a.result}}"}}, []),
+        ({"arguments": {"x": "{{a.status}}"}}, []),
+        ({"depends_on": ["a"]}, []),
+        ({"when": "a.result.score > 3"}, [(("score",), "whole")]),
+        ({"when": "size(a.result.list) > 3"}, [(("list",), "value")]),
+        ({"when": "has(a.result.b.c)"}, [(("b", "c"), "value"), (("b",), "value")]),
+        ({"for_each": "{{a.result.list}}"}, [(("list",), "whole")]),
+        ({"for_each": "{{a.result}}"}, [((), "whole")]),
+        ({"for_each": "{{a.result.list}}", "key": "{{item.id}}"}, [(("list",), "whole"), (_IDS, "whole")]),
+        ({"for_each": "{{a.result.list}}", "key": "{{item}} {{index}}"}, [(("list",), "whole")]),
+        ({"for_each": ["{{a.result.id}}"], "arguments": {"x": "{{item}}"}}, [(("id",), "value")]),
+    ],
+    ids=str,
+)
+def test_parts_that_one_node_names_of_another(fields: dict[str, Any], wanted: list[Projection]) -> None:
+    plan = compiled(plan_of(node("a"), node("b", **fields)))
+    assert _wanted(plan) == ({"a": wanted} if wanted else {})
+
+
+def test_parts_that_outputs_and_sub_plans_name() -> None:
+    plan = compiled(plan_of(node("a"), node("b"), output={"x": "{{a.result.id}}", "y": "{{b.result}}"}))
+    assert _wanted(plan) == {"a": [(("id",), "value")]}
+    below = plan_of(node("x"), node("y"), output={"first": "{{x.result.doc}}", "all": "{{y.result}}"})
+    reads = {"p": "{{s.result.first.id}}", "q": "{{s.result.all.name}}"}
+    plan = compiled(plan_of({"id": "s", "plan": below}, node("b", arguments=reads)))
+    assert _wanted(plan) == {"s/x": [(("doc",), "value"), (("doc", "id"), "value")], "s/y": [(("name",), "value")]}
+    # An output that was not written holds the results of the sinks.
+    unwritten = {"id": "s", "plan": plan_of(node("x"))}
+    plan = compiled(plan_of(unwritten, node("b", arguments={"p": "{{s.result.x.id}}"})))
+    assert _wanted(plan) == {"s/x": [(("id",), "value")]}
+    below = plan_of(
+        node("x", arguments={"v": "{{PLACEHOLDER_doc}}"}, when="inputs.doc.size > 3"),
+        inputs={"doc": {"type": "object"}},
+    )
+    plan = compiled(plan_of(node("a"), {"id": "s", "plan": below, "arguments": {"doc": "{{a.result.inner}}"}}))
+    assert _wanted(plan) == {"a": [(("inner",), "value"), (("inner", "size"), "whole")]}
+    plan = compiled(plan_of(node("a"), node("b", arguments={"x": "{{a.result.id}}"})), workers=[0])
+    own = [(name,) for name in ("status", "outputs", "error", "message")]
+    assert _wanted(plan) == {
+        "a": [(("id",), "value"), (("outputs", "id"), "value"), *((path, "value") for path in own)]
+    }
+
+
+@pytest.mark.parametrize(
+    ("reference", "wanted"),
+    [("{{a.result[0].id}}", [(("id",), "value")]), ("{{a.result[*].id}}", [(("id",), "value")]), ("{{a.result}}", [])],
+)
+def test_path_into_a_list_of_items_names_a_part_of_each(reference: str, wanted: list[Projection]) -> None:
+    plan = compiled(plan_of(node("a", for_each=[1, 2]), node("b", arguments={"x": reference})))
+    assert _wanted(plan) == ({"a": wanted} if wanted else {})

@@ -1,0 +1,420 @@
+"""What is wrong with a plan: code, pointer, node and hint of each problem, and all of them at once."""
+
+import gc
+import time
+from typing import Any
+
+import pytest
+
+from dagwright.core.model.document import Document
+from dagwright.core.model.errors import PlanInvalid, Problem
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.validation.validation import MAX_DEPTH, check_document
+from tests.support.plan_building import TOOLS, check, compiled, node, plan_of, problems_of
+
+
+def told(*nodes: Any, **fields: Any) -> list[tuple[str, str, str | None, str, str | None]]:
+    found = problems_of(plan_of(*nodes, **fields))
+    return [(problem.code, problem.pointer, problem.node, problem.message, problem.hint) for problem in found]
+
+
+def test_duplicate_ids_and_dependencies_on_the_node_itself_are_reported() -> None:
+    assert told(node("a"), node("b"), node("a")) == [
+        ("duplicate_id", "/nodes/2/id", "a", "duplicate node id 'a' (nodes 0 and 2)", None)
+    ]
+    assert [problem[0] for problem in told(node("caf\u00e9"), node("cafe\u0301"))] == ["duplicate_id"]
+    assert told(node("a", "a"), node("b", arguments={"x": "{{b.result}}"})) == [
+        ("self_dependency", "/nodes/0", "a", "'a' depends on itself", None),
+        ("self_dependency", "/nodes/1", "b", "'b' depends on itself", None),
+    ]
+    ((code, _, _, message, hint),) = told(node("fetch_mail", "fetch_mails"), node("a"))
+    assert (code, hint) == ("unknown_dependency", None)
+    assert message == "'fetch_mail' depends on unknown node 'fetch_mails'"
+    ((_, _, _, _, hint),) = told(node("fetch_mail", "fetch_mails"), node("fetch_mail_s"))
+    assert hint == "did you mean 'fetch_mail_s'?"
+
+
+def test_bad_references_have_a_hint_and_their_place() -> None:
+    message = "Invalid reference: {{fetch_mial.result.data}}: there is no node 'fetch_mial'"
+    assert told(node("fetch_mail"), node("b", arguments={"x": [{"y/z": "see {{fetch_mial.result.data}}"}]})) == [
+        ("invalid_reference", "/nodes/1/arguments/x/0/y~1z", "b", message, "did you mean 'fetch_mail'?")
+    ]
+    problems = told(node("a", arguments={"x": "{{b.result}} {{c.result}}"}), output="{{d.status}} {{e.error}}")
+    assert [(at, message.partition(";")[0]) for _, at, _, message, _ in problems] == [
+        ("/nodes/0/arguments/x", "Invalid reference: {{b.result}}: there is no node 'b'"),
+        ("/nodes/0/arguments/x", "Invalid reference: {{c.result}}: there is no node 'c'"),
+        ("/output", "Invalid reference: {{d.status}}: there is no node 'd'"),
+        ("/output", "Invalid reference: {{e.error}}: there is no node 'e'"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{{fetch}}", "'fetch' is a node and not a value (write {{fetch.result}}"),
+        ("{{fetch.result.x", "it is not closed by }}"),
+        ("{{ }}", "not a reference (write \\{{ where two braces are meant as text"),
+        ("{{fetch.result[}}", "'[' is not a path"),
+        ("{{item.x}}", "only allowed in a node with for_each"),
+        ("{{index}}", "only allowed in a node with for_each"),
+    ],
+)
+def test_braces_that_are_no_reference_are_refused(text: str, message: str) -> None:
+    (problem,) = problems_of(plan_of(node("fetch"), node("b", arguments={"x": text})))
+    assert (problem.code, problem.pointer) == ("invalid_reference", "/nodes/1/arguments/x")
+    assert problem.text.startswith(f"Invalid reference: {text}: {message}")
+
+
+def test_cycle_is_reported_once_with_all_its_nodes() -> None:
+    nodes = (node("c", "b"), node("a", "c"), node("b", arguments={"x": "{{a.result}}"}), node("d", "a"))
+    assert told(*nodes) == [
+        ("cycle", "/nodes/0", "c", "CircularDependencyError: c → b → a → c", "remove one of these dependencies")
+    ]
+    ((code, _, first, message, _),) = told(*(node(f"n{number}", f"n{(number + 1) % 260}") for number in range(260)))
+    assert (code, first) == ("cycle", "n0")
+    assert message == "CircularDependencyError: " + " → ".join([*(f"n{number}" for number in range(260)), "n0"])
+
+
+def test_edges_come_from_references_and_dependencies_in_any_order() -> None:
+    checked = check(plan_of(node("z", arguments={"x": "{{a.result}}"}), node("a"), node("b", "z", "a")))
+    assert checked.levels == [["a"], ["z"], ["b"]]
+    assert checked.critical_path == ["a", "z", "b"]
+    assert (checked.edges, list(checked.dependencies)) == (3, [[1], [], [0, 1]])
+    reads = {"x": "{{a.result}} {{a.status}}", "y": "{{a.error}}"}
+    checked = check(plan_of(node("a"), node("b", "a", "a", arguments=reads, when="a.result == 1")))
+    assert checked.edges == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "at", "message"),
+    [
+        ({"tool": None}, "", "a node has exactly one of tool, agent, human and plan; this one has none of them"),
+        ({"agent": "w"}, "", "a node has exactly one of tool, agent, human and plan; this one has tool and agent"),
+        ({"key": "{{a.result}}"}, "/key", "'key' needs 'for_each'"),
+        ({"max_parallel": 2}, "/max_parallel", "'max_parallel' needs 'for_each'"),
+        ({"objective": "do"}, "/objective", "'objective' needs 'agent'"),
+        ({"tool": ""}, "/tool", "tool must be a name of 1 to 200 bytes"),
+        ({"tool": "é" * 101}, "/tool", "tool must be a name of 1 to 200 bytes"),
+        ({"join": {"at_least": 2}}, "/join", "join: at_least 2 of 1 dependencies can never be done"),
+        ({"arguments": [1]}, "/arguments", "arguments: expected an object, not [1]"),
+        ({"priority": 9}, "/priority", "priority: expected at most 5, not 9"),
+        ({"priority": "1"}, "/priority", "priority: expected a whole number, not '1'"),
+        (
+            {"timeout": "soon"},
+            "/timeout",
+            "timeout: 'soon' is not a duration; write a number and a unit, such as 500ms",
+        ),
+        ({"timeout": "0s"}, "/timeout", "timeout: '0s' is out of range; a duration is over 0 and at most 3650d"),
+        ({"retry": {"max_attempts": 0}}, "/retry/max_attempts", "retry.max_attempts: expected at least 1, not 0"),
+        ({"when": "a.result >"}, "/when", "when: column 11: the condition ends too early"),
+        ({"when": "item > 1"}, "/when", "when: item is only allowed in a node with for_each"),
+        ({"for_each": "all of {{a.result}}"}, "/for_each", "for_each must be one reference to a list, or a list"),
+        ({"for_each": "x"}, "/for_each", "for_each must be one reference to a list, or a list"),
+    ],
+)
+def test_field_that_makes_no_sense_is_reported_with_its_place(fields: dict[str, Any], at: str, message: str) -> None:
+    raw = node("b", "a") | fields
+    problems = [problem for problem in told(node("a"), raw) if problem[0] == "invalid_field"]
+    assert [(problem[1], problem[2]) for problem in problems] == [(f"/nodes/1{at}", "b")]
+    assert problems[0][3].startswith(message)
+
+
+def test_inputs_are_reported_each_with_its_place_and_hide_nothing() -> None:
+    inputs = {
+        "odd name": {"type": "string"},
+        "u": 5,
+        "kinds": {"type": 7},
+        "asked": {"prompt": ["?"]},
+        "q": {"type": "strng"},
+        "n": {"type": "integer", "default": "many"},
+    }
+    problems = told(node("a", "b"), inputs=inputs)
+    assert [(at, message) for _, at, _, message, _ in problems] == [
+        ("/inputs/odd name", "inputs.odd name: the name of an input has letters, digits and _ only"),
+        ("/inputs/u", "inputs.u: expected an object, such as {type: string, prompt: …}, not 5"),
+        ("/inputs/kinds/type", "inputs.kinds.type: expected the name of a JSON type, or a list of them, not 7"),
+        ("/inputs/asked/prompt", "inputs.asked.prompt: expected a text, not ['?']"),
+        ("/nodes/0/depends_on/0", "'a' depends on unknown node 'b'"),
+        ("/inputs/q/type", "inputs.q.type: 'strng' is not a JSON type"),
+        ("/inputs/n/default", 'the default of the input \'n\', "many": "many" is not of type "integer"'),
+    ]
+
+
+@pytest.mark.parametrize("wrong", ["item", 5, "", "a\ud800"])
+def test_wrong_id_hides_nothing_else(wrong: Any) -> None:
+    """Neither what else is wrong with its node, nor with another node or an input; references to it are right."""
+    nodes = [{"id": wrong, "tool": "nobody"}, node("b", *([wrong] if isinstance(wrong, str) else []))]
+    problems = told(*nodes, inputs={"q": {"type": "strng"}})
+    assert [(code, at) for code, at, *_ in problems] == [
+        ("invalid_field", "/nodes/0/id"),
+        ("unknown_tool", "/nodes/0/tool"),
+        ("invalid_field", "/inputs/q/type"),
+    ]
+
+
+CACHE_TOOLS = {
+    **TOOLS,
+    "pure": ToolDeclaration("pure", Effects.PURE),
+    "keyed": ToolDeclaration("keyed", Effects.IDEMPOTENT),
+    "writing": ToolDeclaration("writing", Effects.WRITE),
+    "foreign": ToolDeclaration("foreign", Effects.READ, is_foreign=True),
+}
+_CHANGES = (
+    "results of '{}' are never reused, because its effects are '{}': each call has to make its change; "
+    "only 'pure' and 'read' tools can have a cache"
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"tool": "writing"}, _CHANGES.format("writing", "write")),
+        ({"agent": "keyed", "objective": "x"}, _CHANGES.format("keyed", "idempotent")),
+        ({"tool": "foreign"}, "'foreign' runs in a foreign worker, whose results are not cached"),
+        ({"human": {}}, "'cache' needs a tool whose results can be reused"),
+        ({"plan": plan_of(node("x"))}, "'cache' needs a tool whose results can be reused"),
+        ({"tool": "any"}, None),
+        ({"tool": "pure"}, None),
+    ],
+)
+def test_cache_is_refused_where_a_result_cannot_be_used_again(fields: dict[str, Any], message: str | None) -> None:
+    found = list(problems_of(plan_of(node("a", cache={"ttl": "500ms"}, **fields)), tools=CACHE_TOOLS))
+    refusal = Problem("invalid_field", message or "", "/nodes/0/cache", "a", "leave 'cache' out")
+    assert found == ([] if message is None else [refusal])
+    assert problems_of(plan_of(node("a", cache="off", **fields)), tools=CACHE_TOOLS) == ()
+
+
+def test_unknown_key_is_reported_with_the_nearest_known_one() -> None:
+    for name in ("needs", "after"):
+        ((_, _, _, message, hint),) = told(node("a", **{name: ["b"]}))
+        assert hint == "did you mean 'depends_on'?"
+        assert message.startswith(f"unknown field {name!r}; allowed are depends_on, ")
+        assert message.endswith(" and 15 more")
+    assert [each[:3] + each[4:] for each in told(node("a", dependson=["b"]), tittle="x")] == [
+        ("invalid_field", "/tittle", None, "did you mean 'title'?"),
+        ("invalid_field", "/nodes/0/dependson", "a", "did you mean 'depends_on'?"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "node_id", ["item", "index", "inputs", "secret", "~budget", "", " ", "x" * 201, "é" * 101, "\ud800", 5]
+)
+def test_id_that_cannot_be_used_is_refused(node_id: Any) -> None:
+    ((code, pointer, *_),) = told({"id": node_id, "tool": "any"})
+    assert (code, pointer) == ("invalid_field", "/nodes/0/id")
+
+
+@pytest.mark.parametrize("node_id", ["a.b c/d (e)", "x" * 200, "日" * 66, "a.result", "{{x}}", '"', "@result_1", "\n."])
+def test_any_other_text_is_an_id_and_can_be_referred_to(node_id: str) -> None:
+    checked = check(plan_of(node("z", arguments={"x": "{{" + node_id + ".result}}"}), node(node_id)))
+    assert checked.levels == [[node_id], ["z"]]
+
+
+def test_wrong_nodes_are_reported_and_their_ids_can_still_be_referred_to() -> None:
+    assert [(code, pointer, message) for code, pointer, _, message, _ in told("x", {"tool": "any"})] == [
+        ("invalid_field", "/nodes/0", "node 0 must be an object"),
+        ("invalid_field", "/nodes/1", "'id' is missing"),
+    ]
+    problems = told(node("a", priority=9, depends_on=["gone"]), node("b", arguments={"x": "{{a.result}}"}))
+    assert [(problem[0], problem[1]) for problem in problems] == [
+        ("invalid_field", "/nodes/0/priority"),
+        ("unknown_dependency", "/nodes/0/depends_on/0"),
+    ]
+
+
+def test_tool_whose_undo_is_no_known_tool_is_refused_and_a_known_one_travels_with_the_plan() -> None:
+    book = ToolDeclaration("book", Effects.IDEMPOTENT, undo="free")
+    raw = plan_of(node("a", tool="book"))
+    message = "'book' is compensated by an unknown tool 'free'"
+    hint = "name the module that has it with --tools"
+    (problem,) = problems_of(raw, tools={"book": book})
+    assert problem == Problem("unknown_tool", message, "/nodes/0/tool", "a", hint)
+    assert check(raw, tools={"book": book}, any_tool=True).edges == 0
+    free = ToolDeclaration("free", Effects.IDEMPOTENT, max_attempts=9)
+    plan = compiled(raw, tools={"book": book, "free": free, "other": free})
+    assert (list(plan.tools), plan.tools["book"].undo, plan.tools["free"].max_attempts) == (["book", "free"], "free", 9)
+
+
+@pytest.mark.parametrize(
+    ("tool", "hint"),
+    [
+        ("typd", "did you mean 'typed'?"),
+        ("typ", "did you mean 'typed'?"),
+        (
+            "github.create_issue",
+            "name the module that has it with --tools, or the servers.json in which the MCP server 'github' is",
+        ),
+    ],
+)
+def test_unknown_tool_is_reported_with_a_hint_and_accepted_if_allowed(tool: str, hint: str) -> None:
+    assert [problem[:2] + problem[4:] for problem in told(node("a", tool=tool))] == [
+        ("unknown_tool", "/nodes/0/tool", hint)
+    ]
+    assert check(plan_of(node("a", tool=tool)), any_tool=True).edges == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "at", "message", "hint"),
+    [
+        ({}, "", '"name" is a required property', None),
+        ({"name": 5}, "/name", '5 is not of type "string"', None),
+        ({"name": "Jo", "count": 0}, "/count", "0 is less than the minimum of 1", None),
+        ({"name": "Jo", "tags": ["x", 1]}, "/tags/1", '1 is not of type "string"', None),
+        ({"name": "Jo", "cuont": 1}, "/cuont", "unknown argument 'cuont'", "did you mean 'count'?"),
+        ({"name": "Jo", "mode": "fats"}, "/mode", '"fats" is not one of fast, slow', "did you mean 'fast'?"),
+        ({"name": "Jo", "cbu-id": 1}, "/cbu-id", '1 is not of type "string"', None),
+        ({"name": "{{f.result}}", "count": "x"}, "/count", '"x" is not of type "integer"', None),
+        ({"name": "Jo", "tags": ["{{f.result}}", 1]}, "/tags/1", '1 is not of type "string"', None),
+        # What a reference stands for is not judged.
+        ({"name": "{{f.result}}"}, "", None, None),
+        ({"name": "x {{f.result}}", "count": "{{f.result}}", "mode": "{{f.result}}"}, "", None, None),
+        ({"name": "Jo", "tags": "{{f.result}}"}, "", None, None),
+        ({"name": "Jo", "tags": ["{{f.result}}", "{{f.result}}"]}, "", None, None),
+        ({"name": "Jo", "cbu-id": "x"}, "", None, None),
+    ],
+)
+def test_wrong_argument_is_reported_with_its_place_as_written(
+    arguments: dict[str, Any], at: str, message: str | None, hint: str | None
+) -> None:
+    problem = ("invalid_arguments", f"/nodes/1/arguments{at}", "a", f"typed: {message}", hint)
+    found = told(node("f"), node("a", tool="typed", arguments=arguments))
+    assert found == ([] if message is None else [problem])
+
+
+@pytest.mark.parametrize("schema", [{"type": "objekt"}, {"$ref": "http://127.0.0.1:9/schema.json"}])
+def test_schema_of_a_tool_that_is_none_is_reported_without_the_network(schema: dict[str, Any]) -> None:
+    tools = {"t": ToolDeclaration("t", input_schema=schema)}
+    (problem,) = problems_of(plan_of(node("a", tool="t"), node("b", tool="t")), tools=tools)
+    assert (problem.code, problem.pointer) == ("unknown_tool", "/nodes/0/tool")
+
+
+def test_secret_is_taken_in_arguments_of_a_tool_only() -> None:
+    tools = {**TOOLS, "java": ToolDeclaration("java", is_foreign=True)}
+    tools |= {"file": ToolDeclaration("file", secrets=()), "sum": ToolDeclaration("sum", Effects.PURE)}
+    raw = plan_of(
+        node("a", arguments={"key": "Bearer {{secret.API_KEY}}"}),
+        node("b", for_each="{{secret.LIST}}"),
+        node("c", tool="java", arguments={"key": "{{secret.API_KEY}}"}),
+        node("d", tool="file", arguments={"key": "{{secret.API_KEY}}"}),
+        node("e", tool="sum", arguments={"key": "{{secret.API_KEY}}"}),
+        output="{{secret.API_KEY}}",
+    )
+    assert [(problem.code, problem.pointer) for problem in problems_of(raw, tools=tools)] == [
+        ("invalid_reference", "/nodes/1/for_each"),
+        ("invalid_arguments", "/nodes/2/arguments"),
+        ("invalid_arguments", "/nodes/3/arguments"),
+        ("invalid_arguments", "/nodes/4/arguments"),
+        ("invalid_reference", "/output"),
+    ]
+
+
+def test_inputs_are_declared_ones_then_placeholders_as_they_are_found() -> None:
+    year = {"type": "integer", "minimum": 2000, "prompt": "Which?", "default": 2024}
+    only = node("a", arguments={"x": "{{PLACEHOLDER_found}} {{PLACEHOLDER_year}}"})
+    checked = check(plan_of(only, inputs={"year": year}, output="{{PLACEHOLDER_last}}"))
+    assert dict(checked.inputs) == {"year": year, "found": {}, "last": {}}
+
+
+def test_sub_plans_are_checked_in_place_not_read_and_not_nested_too_deep() -> None:
+    inner = plan_of(node("x", "y"), node("y", arguments={"n": "{{PLACEHOLDER_n}}"}), node("z", "gone"))
+    assert told(node("a"), node("s", plan=inner, arguments={"m": "{{a.result}}"})) == [
+        ("unknown_dependency", "/nodes/1/plan/nodes/2/depends_on/0", "z", "'z' depends on unknown node 'gone'", None),
+        ("missing_input", "/nodes/1/arguments", "s", "the sub-plan needs the input 'n'", None),
+        ("invalid_arguments", "/nodes/1/arguments/m", "s", "the sub-plan has no input 'm'", None),
+    ]
+    [problem] = told(node("s", plan="other.yaml"))
+    assert problem[:2] == ("unreadable", "/nodes/0/plan")
+    assert "write the sub-plan itself into the node (plan: {nodes: […]})" in str(problem)
+    raw = plan_of(node("n"))
+    for _ in range(MAX_DEPTH):
+        raw = plan_of(node("n", plan=raw))
+    assert problems_of(raw) == ()
+    assert [problem.code for problem in problems_of(plan_of(node("n", plan=raw)))] == ["too_large"]
+
+
+def test_every_problem_is_reported_at_once() -> None:
+    problems = told(
+        node("a", "b"),
+        node("b", "a"),
+        node("a"),
+        node("c", "nowhere", tool="gone", retires=1),
+        node("d", tool="typed", when="1 +", arguments={"name": 5, "x": "{{nobody.result}}"}),
+        {"id": "item", "tool": "any"},
+        on_failure="explode",
+        output="{{zzz.result}}",
+    )
+    assert [problem[0] for problem in problems] == [
+        *("invalid_field", "invalid_field", "invalid_field", "duplicate_id", "unknown_tool", "invalid_reference"),
+        *("invalid_field", "invalid_arguments", "invalid_arguments", "invalid_reference"),
+        *("unknown_dependency", "cycle"),
+    ]
+
+
+def test_pointers_are_those_of_the_document_as_written() -> None:
+    pointers = {"/nodes/0": "/dag/0", "/nodes/0/tool": "/dag/0/verb"}
+    with pytest.raises(PlanInvalid) as caught:
+        check_document(Document(plan_of(node("a", tool="gone")), dialect="tasks", pointers=pointers), tools=TOOLS)
+    assert [problem.pointer for problem in caught.value.problems] == ["/dag/0/verb"]
+
+
+def big_plan(count: int, *, broken: bool = False) -> dict[str, Any]:
+    """Return a plan with references, dependencies and arguments against a schema; or one with faults in each node."""
+
+    def later(number: int) -> dict[str, Any]:
+        name = f"{{{{n{number - 1}.result}}}} + {{{{n{number // 2}.result}}}}"
+        needed = f"m{number}" if broken else f"n{max(0, number - 3)}"
+        return node(f"n{number}", needed, tool="typed", arguments={"name": name, "count": number})
+
+    return plan_of(node("n0", tool="typed", arguments={"name": "first"}), *map(later, range(1, count)))
+
+
+def cpu_seconds_to_check(raw: dict[str, Any]) -> float:
+    """Measured without the garbage collector: it walks whatever the tests before have left in memory."""
+    gc.collect()
+    gc.disable()
+    try:
+        started = time.process_time()
+        problems_of(raw)
+        return time.process_time() - started
+    finally:
+        gc.enable()
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("broken", [False, True])
+def test_check_takes_linear_time(broken: bool) -> None:
+    """Ten times the nodes would take a hundred times as long if it were quadratic, in each of ten pairs of checks.
+
+    A busy machine makes some pairs unequal, and never all of them so equally.
+    """
+    small, large = big_plan(600, broken=broken), big_plan(6_000, broken=broken)
+    assert any(cpu_seconds_to_check(large) < 30 * cpu_seconds_to_check(small) for _ in range(10))
+
+
+def test_ids_may_be_written_in_any_normal_form_wherever_a_node_is_named() -> None:
+    composed, decomposed = "\u00e9", "e\u0301"
+    checked = check(
+        plan_of(
+            node(decomposed),
+            node("b", decomposed),
+            node("c", composed),
+            node("d", when=f'nodes["{decomposed}"].result == 1'),
+            node("e", arguments={"x": "{{" + decomposed + ".result}}"}),
+            node("f", decomposed, composed, join={"at_least": 1}),
+        )
+    )
+    assert (checked.nodes[0].id, checked.dependencies) == (composed, [[], [0], [0], [0], [0], [0]])
+
+
+def test_agents_of_a_node_with_a_slash_and_of_a_node_of_a_sub_plan_are_two() -> None:
+    def inside(node_id: str, prompt: str) -> dict[str, Any]:
+        return {"id": node_id, "agent": {"prompt": prompt}, "objective": "Do it."}
+
+    below = {"id": "a", "plan": {"nodes": [inside("b", "You are below.")]}}
+    checked = check({"plan": 1, "nodes": [inside("a/b", "You are above."), below]})
+    [above], [lower] = checked.nodes[:1], checked.sub_plans[1].nodes
+    cards = [checked.tools[f"agent.{each.agent_name}"].agent for each in (above, lower)]
+    assert [(card.name, card.prompt) for card in cards if card is not None] == [
+        ("a/b (inline)", "You are above."),
+        ("a/b#2 (inline)", "You are below."),
+    ]

@@ -1,0 +1,345 @@
+"""Workers: their cards, sets of them, plans that call them, and what a run does with what they need and answer."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.compiler.regions import contract
+from dagwright.core.expressions.references import ResultOf
+from dagwright.core.expressions.stored_values import stored_from_json
+from dagwright.core.model.compiled import CompiledNode, Hole
+from dagwright.core.model.errors import NodeError, PlanInvalid
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.tasks import Task, TaskRef
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.model.worker_cards import WorkerCard, worker_card_from_json
+from dagwright.core.model.worker_results import (
+    MESSAGE_CHARACTERS,
+    WorkerResult,
+    sub_goal_id_of,
+    unwrap_worker_result,
+    worker_result_of,
+)
+from dagwright.core.validation.validation import check_document
+from dagwright.core.validation.workers import (
+    Worker,
+    WorkersRefused,
+    check_workers,
+    missing_slots,
+    prepared_call,
+    workers_among,
+)
+from dagwright.dialects import to_document
+from dagwright.features.run_scheduler import RunScheduler
+from tests.support.plan_building import begun, compiled, node, plan_of, problems_of, resumed, started, states
+
+
+def card(*outputs: str, requires: tuple[str, ...] = (), goal_type: Any = "support", **fields: Any) -> WorkerCard:
+    return WorkerCard(description="Does it.", requires=requires, outputs=outputs, goal_type=goal_type, **fields)
+
+
+def schema(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+_FIND = card("found", "count", takes_sub_goal=True)
+_SHOW = card("table", requires=("found",), goal_type="deliverable")
+WORKERS = {
+    "find": ToolDeclaration("find", Effects.READ, schema(text={"type": "string"}), worker=_FIND),
+    "show": ToolDeclaration("show", Effects.PURE, schema(found={}, width={"type": "integer"}), worker=_SHOW),
+}
+SHOWN = node("b", tool="show", arguments={"found": "{{a.result.found}}"})
+FOUND = node("a", tool="find", title="Look for it")
+
+
+def scheduler_of(*nodes: Any) -> RunScheduler:
+    return begun(compiled(plan_of(*nodes), tools=WORKERS))
+
+
+# Cards.
+
+
+def test_a_card_travels_as_json() -> None:
+    whole = card("a", "b", requires=("c",), preconditions=("The user wants it.",), takes_sub_goal=True)
+    assert worker_card_from_json(json.loads(json.dumps(whole.to_json()))) == whole
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"description": " "}, "the text is empty"),
+        ({"outputs": ()}, "at least one slot"),
+        ({"outputs": ("a", "a")}, "duplicate name 'a'"),
+        ({"outputs": ("a b",)}, "'a b' is not a slot name"),
+        ({"outputs": ("sub_goal",)}, "a slot cannot be called 'sub_goal'"),
+        ({"requires": ("",)}, "is not a slot name"),
+        ({"preconditions": ("",)}, "the text is empty"),
+        ({"same_as": {"b": "c"}}, "same_as: 'b' must be one of its slots"),
+        ({"outputs": ("a", "c"), "same_as": {"a": "c"}}, "'c' a slot of another worker"),
+        ({"goal_type": "other"}, "support"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_a_card_that_says_nothing_useful_is_none(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        worker_card_from_json({"description": "Does it.", "outputs": ("a",), "goal_type": "support", **fields})
+
+
+# Sets of workers.
+
+
+def test_a_set_of_workers_may_be_empty_and_put_a_slot_out_under_another_name() -> None:
+    check_workers({})
+    check_workers(workers_among(WORKERS))
+    same = card("a", same_as={"a": "wanted"})
+    check_workers(_set_of({"x": same, "y": card("b", requires=("wanted",), goal_type="deliverable")}))
+
+
+def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, Worker]:
+    return {name: Worker(ToolDeclaration(name, Effects.READ, worker=each), each) for name, each in cards.items()}
+
+
+@pytest.mark.parametrize(
+    ("workers", "said"),
+    [
+        (
+            {"x": card("a", goal_type="deliverable"), "y": card("b", "a")},
+            "the workers 'x' and 'y' both put out 'a'; a slot is put out by one worker",
+        ),
+        (
+            {"x-y": card("a", goal_type="deliverable"), "X_y": card("b")},
+            "the workers 'x-y' and 'X_y' have the same name except for case and '-' or '_'",
+        ),
+        ({"x": card("a"), "y": card("b")}, "none of the workers makes a deliverable ('x', 'y'), so no question"),
+        (
+            {"x": card("found", goal_type="deliverable"), "y": card("b", requires=("fuond",))},
+            "the worker 'y' requires 'fuond', which no worker puts out; did you mean 'found'?",
+        ),
+    ],
+)
+def test_a_set_that_no_planner_could_work_with_is_refused(workers: dict[str, WorkerCard], said: str) -> None:
+    with pytest.raises(WorkersRefused) as refused:
+        check_workers(_set_of(workers))
+    assert str(refused.value).startswith(said)
+
+
+def test_all_that_is_wrong_with_a_set_is_reported_at_once() -> None:
+    with pytest.raises(WorkersRefused) as refused:
+        check_workers(_set_of({"x": card("a"), "y": card("a", requires=("q",))}))
+    assert len(str(refused.value).split("; ")) == 4
+
+
+# Plans that call them.
+
+
+def told(*nodes: Any) -> list[tuple[str, str, str, str | None]]:
+    return [
+        (problem.code, problem.pointer, problem.message, problem.hint)
+        for problem in problems_of(plan_of(*nodes), tools=WORKERS)
+    ]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"found": None}])
+def test_a_required_slot_that_is_not_given_is_reported_with_who_puts_it_out(arguments: dict[str, Any]) -> None:
+    message = "'show' requires the slot 'found', which it is not given"
+    assert told(FOUND, node("b", tool="show", arguments=arguments)) == [
+        ("precondition_missing", "/nodes/1/arguments/found" if arguments else "/nodes/1", message, "'a' puts it out")
+    ]
+
+
+def test_a_sub_goal_is_held_against_its_worker_and_its_slots() -> None:
+    message = "Invalid reference: a.result.fond: 'find' does not put out 'fond'; it puts out found, count"
+    assert told(FOUND, node("b", tool="show", arguments={"found": "{{a.result.fond}}"})) == [
+        ("invalid_reference", "/nodes/1/arguments/found", message, "did you mean 'found'?")
+    ]
+    raw: Any = {
+        "sub_goals": [
+            {"id": 1, "worker": "find", "outputs": ["found", "more"], "goal_type": "deliverable"},
+            {"id": 2, "worker": "show", "params": {"width": 5}},
+        ]
+    }
+    with pytest.raises(PlanInvalid) as invalid:
+        check_document(to_document(raw), tools=WORKERS)
+    assert [(problem.code, problem.pointer) for problem in invalid.value.problems] == [
+        ("invalid_field", "/sub_goals/0/outputs"),
+        ("invalid_field", "/sub_goals/0/goal_type"),
+        ("precondition_missing", "/sub_goals/1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "at"), [("{{a.result.count}}", ""), (["{{a.result.found}}", "{{a.result.count}}"], "/1")]
+)
+def test_a_slot_that_stands_where_another_one_is_required_is_refused(written: Any, at: str) -> None:
+    message = "'show' requires 'found', and 'count' is another slot"
+    assert told(FOUND, node("b", tool="show", arguments={"found": written})) == [
+        ("invalid_reference", f"/nodes/1/arguments/found{at}", message, "'a' puts it out")
+    ]
+    # What is not required may be anything, and so may a part of a slot: nobody knows what is in it.
+    free = {"found": "{{a.result.found.first}}", "width": "{{a.result.count}}"}
+    assert told(FOUND, node("b", tool="show", arguments=free)) == []
+
+
+def test_a_node_whose_tool_is_a_worker_is_one_in_every_dialect() -> None:
+    plan = compiled(plan_of(FOUND, SHOWN), tools=WORKERS)
+    assert [each.is_worker for each in plan.nodes] == [True, True]
+    assert plan.tools["show"].worker == WORKERS["show"].worker
+    contracted = contract(compiled(plan_of(FOUND, SHOWN, SHOWN | {"id": "c"}), tools=WORKERS))
+    assert [each.kind for each in contracted.nodes] == ["tool", "tool", "tool"]
+    bare = {"any": ToolDeclaration("any", Effects.READ, worker=card("a", goal_type="deliverable"))}
+    assert compile_plan(check_document(to_document(plan_of(node("x"))), tools=bare)).nodes[0].is_worker
+
+
+# What a run does.
+
+
+def test_a_worker_gets_its_sub_goal_with_its_slots_and_its_outputs_are_the_result() -> None:
+    scheduler = scheduler_of(FOUND, SHOWN)
+    (task,) = started(scheduler)
+    goal = {"id": "a", "worker": "find", "description": "Look for it", "inputs": {}, "outputs": ["found", "count"]}
+    assert task.arguments == {"sub_goal": {**goal, "goal_type": "support"}}
+    scheduler.complete("a", {"status": "success", "outputs": {"found": [1], "count": 1}, "message": "as it is"}, at=1.0)
+    (task,) = started(scheduler, at=1.0)
+    assert (task.id, task.arguments) == ("b", {"found": [1]})
+    record = scheduler.records[0]
+    assert (record.result, record.partial, record.message) == ({"found": [1], "count": 1}, False, "as it is")
+    more = {"text": "{{a.result.found}}"}
+    scheduler = scheduler_of(FOUND, node("sg2", tool="find", arguments=more))
+    started(scheduler)
+    scheduler.complete("a", {"status": "success", "outputs": {"found": "x", "count": 1}}, at=1.0)
+    (task,) = started(scheduler, at=1.0)
+    assert task.arguments["sub_goal"]["inputs"] == {"text": {"from_sub_goal": "a", "slot": "found"}}
+    refs = [ResultOf("sg1", "result", ("found",)), ResultOf("sg4#2", "result", ("found",))]
+    whole, deep = ResultOf("a", "result", ()), ResultOf("a", "result", ("found", 0))
+    holes: list[Hole] = [
+        (("list", 0), (refs[0],)),
+        (("list", 1), (refs[1],)),
+        (("whole",), (whole,)),
+        (("deep",), (deep,)),
+        (("words",), ("about ", refs[0])),
+    ]
+    asked = CompiledNode("sg5", tool="find", holes=tuple(holes))
+    told = prepared_call(Task("sg5", asked, TaskRef(0), {}, []), WORKERS).arguments["sub_goal"]
+    assert told["inputs"] == {"list": [{"from_sub_goal": 1, "slot": "found"}, {"from_sub_goal": 4, "slot": "found"}]}
+
+
+def test_a_worker_that_lacks_a_slot_is_not_called_whatever_the_plan_says() -> None:
+    scheduler = scheduler_of(FOUND, SHOWN, node("c", tool="find", arguments={"text": "{{b.result.table}}"}))
+    started(scheduler)
+    scheduler.complete("a", {"status": "partial", "outputs": {"count": 0}, "message": "three names fit"}, at=1.0)
+    assert started(scheduler, at=1.0) == []
+    assert states(scheduler) == {"a": "completed", "b": "failed", "c": "blocked"}
+    message = "'show' was not called: it requires 'found' (a.result.found is null)"
+    assert scheduler.records[1].error == NodeError("precondition_missing", message)
+    found = resumed(scheduler).records[0]
+    assert (found.result, found.message, found.partial) == ({"found": None, "count": 0}, "three names fit", True)
+
+
+def test_a_list_of_slots_is_missing_if_one_of_them_is_null_and_not_for_its_items() -> None:
+    both = node("b", tool="show", arguments={"found": ["{{a.result.found}}", "{{c.result.found}}"]})
+    scheduler = scheduler_of(FOUND, FOUND | {"id": "c"}, both)
+    started(scheduler)
+    scheduler.complete("a", {"found": 1, "count": 1}, at=1.0)
+    scheduler.complete("c", {"found": None, "count": 0}, at=1.0)
+    assert started(scheduler, at=1.0) == []
+    assert scheduler.records[2].error is not None
+    assert "c.result.found is null" in scheduler.records[2].error.message
+    assert missing_slots(card("a", requires=("x_y",)), {"x-y": [None]}) == []
+    assert missing_slots(card("a", requires=("x_y",)), {"x-y": None, "other": 1}) == [("x_y", None)]
+
+
+# What workers answer.
+
+FIND = card("found", "count")
+
+
+@pytest.mark.parametrize(
+    ("outputs", "said"),
+    [
+        ({"found": 1}, "missing: 'count'"),
+        ({"found": 1, "count": 1, "more": 1}, "not declared: 'more'"),
+        ({"fuond": 1, "count": 1}, "missing: 'found'; not declared: 'fuond'"),
+    ],
+)
+def test_slots_that_are_not_exactly_those_of_the_card_are_a_failure(outputs: dict[str, Any], said: str) -> None:
+    for answer in ({"status": "success", "outputs": outputs}, outputs):
+        error = unwrap_worker_result(answer, FIND).error
+        assert error == NodeError("invalid_result", f"its slots are not those it declares: {said}")
+
+
+def test_a_partial_answer_may_leave_slots_out_and_one_that_is_no_object_fails() -> None:
+    found = unwrap_worker_result({"status": "partial", "outputs": {"count": 0}}, FIND)
+    assert (found.outputs, found.is_partial) == ({"found": None, "count": 0}, True)
+    assert unwrap_worker_result({"status": "partial", "outputs": {"more": 0}}, FIND).error is not None
+    assert unwrap_worker_result([1], FIND).error == NodeError(
+        "invalid_result", "a worker tool must return an object of its slots"
+    )
+    assert unwrap_worker_result([1]).outputs == [1]
+
+
+def test_words_of_a_failed_or_stored_answer_are_kept_and_cut() -> None:
+    said = unwrap_worker_result({"status": "failed", "error": "no luck", "message": {"of": [1]}}, FIND)
+    assert said.message == '{"of":[1]}'
+    found = unwrap_worker_result({"status": "failed", "error": "no luck", "message": "x" * 9_999}, FIND)
+    assert (found.error, found.message) == (NodeError("worker_failed", "no luck"), "x" * MESSAGE_CHARACTERS)
+    told_of_large = stored_from_json(
+        {
+            "ref": "r",
+            "name": "a.result",
+            "type": "object",
+            "bytes": 99_999,
+            "length": 3,
+            "projections": [
+                [["status"], {"value": "success"}],
+                [["outputs"], {"type": "object", "bytes": 99_000, "length": 1, "preview": ""}],
+                [["message"], {"value": "many"}],
+            ],
+        }
+    )
+    found = unwrap_worker_result(told_of_large, FIND)
+    assert (found.error, found.message) == (None, "many")
+
+
+@pytest.mark.parametrize(
+    ("node_id", "number"), [("sg3", 3), ("sg3#2", 3), ("sg", "sg"), ("sgx", "sgx"), ("a#2", "a#2"), ("sg١", "sg١")]
+)
+def test_the_id_of_a_sub_goal_follows_from_its_node(node_id: str, number: int | str) -> None:
+    assert sub_goal_id_of(node_id) == number
+
+
+def test_what_came_of_a_sub_goal_is_a_worker_result_with_all_five_fields() -> None:
+    done = Record(NodeStatus.COMPLETED, result={"found": 1}, partial=True, message="the rest is missing")
+    failed = Record(NodeStatus.FAILED, error=NodeError("tool_failed", "no luck"))
+    results = [worker_result_of("sg2", done), worker_result_of("sg3#2", failed), worker_result_of("sg4", Record())]
+    assert results == [
+        WorkerResult(2, "partial", {"found": 1}, message="the rest is missing"),
+        WorkerResult(3, "failed", error="tool_failed: no luck"),
+        None,
+    ]
+    assert list(WorkerResult().to_json()) == ["sub_goal_id", "status", "outputs", "error", "message"]
+    with pytest.raises(ValueError, match="done"):
+        WorkerResult(status="done")  # type: ignore[arg-type] # as an untyped caller would
+    with pytest.raises(ValueError, match=r"^the message of a WorkerResult is \{'of': 1\}, expected a text$"):
+        WorkerResult(message={"of": 1})  # type: ignore[arg-type] # as an untyped caller would
+
+
+def test_sub_goal_whose_place_another_took_ended_as_it_had_and_what_never_began_has_no_result() -> None:
+    replaced = Record(NodeStatus.SUPERSEDED, ended_at=2.0)
+    waited = NodeError("dependency_failed", "Waiting for dependency: sg1 failed")
+    results = [
+        worker_result_of("sg1", replace(replaced, result={"found": 1})),
+        worker_result_of("sg1", replace(replaced, error=NodeError("tool_failed", "no luck"))),
+        worker_result_of("sg1", replaced),
+        worker_result_of("sg1", replace(replaced, error=waited)),
+        worker_result_of("sg1", Record(NodeStatus.BLOCKED, error=waited)),
+        worker_result_of("sg1", Record(NodeStatus.SKIPPED, reason="the budget is used up")),
+    ]
+    done = WorkerResult(1, "success", {"found": 1})
+    failed, unpaid = (
+        WorkerResult(1, "failed", error=words) for words in ("tool_failed: no luck", "the budget is used up")
+    )
+    assert results == [done, failed, None, None, None, unpaid]

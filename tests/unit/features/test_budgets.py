@@ -1,0 +1,467 @@
+"""Budgets of a run: calls of models wait at the limit, somebody is asked once, and the run goes on or finishes."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from dagwright.core.model.actor import Actor
+from dagwright.core.model.budget_limits import Kind, Limit, limits_from_json
+from dagwright.core.model.requests import Feedback
+from dagwright.core.model.states import Attempt
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.model.usage import NONE, Usage
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
+from dagwright.features.budgets.budget import Budget, BudgetReport, Reservation, budget_from_json
+from dagwright.features.commands.node_commands import CancelNode
+from dagwright.features.commands.steering import Pause, Resume, take
+from dagwright.features.plan_edits.node_additions import add_early_nodes, add_nodes
+from dagwright.features.run_scheduler import RunScheduler
+from dagwright.protocol.outcomes import next_call
+from tests.support.plan_building import (
+    TOOLS,
+    begun,
+    budget_of,
+    compiled,
+    ids_of,
+    node,
+    plan_of,
+    record_of,
+    resumed,
+    started,
+    states,
+)
+
+MODEL = ToolDeclaration("call_model", Effects.READ)
+READER = ToolDeclaration("read_model_plan", Effects.READ)
+
+
+def call(node_id: str, *needs: str, max_tokens: int = 100, purpose: str = "agent", **fields: Any) -> dict[str, Any]:
+    """Return a node that asks a model; it is estimated at its `max_tokens` and some for what is said."""
+    arguments = {"config": {"max_tokens": max_tokens}, "labels": {"purpose": purpose}, "messages": []}
+    return node(node_id, *needs, tool="call_model", arguments=arguments, **fields)
+
+
+def run_of(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunScheduler:
+    plan = compiled(plan_of(*nodes, **fields), tools={**TOOLS, MODEL.name: MODEL, READER.name: READER})
+    return begun(plan, setup={"budget": budget})
+
+
+def spent(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> RunScheduler:
+    """Return a run in which everything started that could, and the first node has completed with 20 tokens."""
+    scheduler = run_of(*nodes, budget=budget, **fields)
+    first, *_ = started(scheduler)
+    scheduler.complete(first.id, 1, at=1.0, attempt=used(20))
+    return scheduler
+
+
+def used(tokens: int, *, money: str = "0") -> Attempt:
+    return Attempt(1, 0.5, usage=Usage(calls=1, prompt_tokens=tokens, money=Decimal(money)))
+
+
+def reason(scheduler: RunScheduler, node_id: str) -> str | None:
+    return record_of(scheduler, node_id).reason
+
+
+def answer(scheduler: RunScheduler, data: Any, request: str = "budget") -> str | None:
+    return scheduler.features.feedback.answer(Feedback(request, {"data": data}, "ann"), 9.0)
+
+
+def test_calls_over_the_limit_wait_until_one_gives_back_what_it_did_not_need() -> None:
+    scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"tokens": 300}))
+    assert ids_of(started(scheduler)) == ["a", "b"]
+    assert states(scheduler) == {"a": "running", "b": "running", "c": "waiting"}
+    assert reason(scheduler, "c") == "budget (tokens: 0 of 300 used)"
+    assert not scheduler.features.feedback.requests.open
+    scheduler.complete("a", 1, at=1.0, attempt=used(20))
+    assert ids_of(started(scheduler)) == ["c"]
+    assert reason(scheduler, "c") is None
+
+
+def test_one_request_asks_for_more_and_all_that_waited_continues() -> None:
+    scheduler = spent(call("a"), call("b"), call("c"), budget=Budget({"calls": 1}))
+    assert started(scheduler) == []
+    (request,) = scheduler.features.feedback.requests.open.values()
+    prompt = (
+        "The budget of the run is used up (calls: 1 of 1 used). How much more may it use, or is it to finish as it is?"
+    )
+    nothing = dict.fromkeys(("node", "schema", "options", "assignee", "opened_at", "deadline"))
+    assert request.to_json("w1") | {"schema": None, "opened_at": None} == nothing | {
+        "id": "budget",
+        "type": "INFORMATION",
+        "prompt": prompt,
+        "workflow_id": "w1",
+        "purpose": "budget",
+        "multiple": False,
+        "takes_text": False,
+    }
+    assert scheduler.status().value == "waiting"
+    assert answer(scheduler, {"calls": 2}) is None
+    assert ids_of(started(scheduler)) == ["b", "c"]
+    assert scheduler.features.feedback.requests.closed["budget"].what == "more"
+
+
+def test_finish_leaves_out_what_has_not_started_and_makes_an_answer_of_what_there_is() -> None:
+    end = call("end", "a", "b", purpose="answer", join="all_done")
+    nodes = (node("tool"), call("a"), call("b"), node("after", "b"), end)
+    scheduler = run_of(*nodes, budget=Budget({"calls": 1}), output="{{end.result}}")
+    assert ids_of(started(scheduler)) == ["tool", "a"]
+    scheduler.complete("a", 1, at=1.0, attempt=used(20))
+    assert answer(scheduler, {"finish": True}) is None
+    ends = {"tool": "running", "a": "completed", "b": "skipped", "after": "skipped", "end": "ready"}
+    assert states(scheduler) == ends
+    assert reason(scheduler, "after") == "left out: calls: 1 of 1 used"
+    assert ids_of(started(scheduler)) == ["end"]
+    scheduler.complete("end", "so far", at=2.0, attempt=used(20))
+    scheduler.complete("tool", 1, at=2.0)
+    assert (scheduler.status().value, scheduler.output()) == ("completed", ("so far", None))
+
+
+def test_run_that_asks_nobody_finishes_by_itself_and_reads_the_plan_that_it_has_paid_for() -> None:
+    budget: dict[Kind, Limit] = {"calls": 1}
+    scheduler = spent(call("a"), call("b"), call("m", for_each=[1, 2]), budget=Budget(budget, "finish"))
+    assert states(scheduler) == {"a": "completed", "b": "skipped", "m": "completed"}
+    assert (scheduler.is_finished, scheduler.features.feedback.requests.open) == (True, {})
+    nodes = (call("p"), node("read", "p", tool="read_model_plan"), call("b"))
+    scheduler = spent(*nodes, budget=Budget(budget, "finish"))
+    assert states(scheduler) == {"p": "completed", "read": "ready", "b": "skipped"}
+    assert ids_of(started(scheduler)) == ["read"]
+
+
+def test_first_call_of_unknown_price_runs_alone_and_unknown_cost_is_never_zero() -> None:
+    scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"money": Decimal("1.00")}))
+    assert ids_of(started(scheduler)) == ["a"]
+    scheduler.complete("a", 1, at=1.0, attempt=used(100, money="0.10"))
+    assert ids_of(started(scheduler)) == ["b", "c"]
+    scheduler = run_of(call("a"), call("b"), budget=Budget({"money": Decimal("1.00")}))
+    started(scheduler)
+    unpriced = Usage(calls=1, prompt_tokens=5, unpriced_calls=1)
+    scheduler.complete("a", 1, at=1.0, attempt=Attempt(1, 0.5, usage=unpriced))
+    assert started(scheduler) == []
+    assert "the cost of some calls is not known" in (reason(scheduler, "b") or "")
+    assert answer(scheduler, {"money": None}) is None
+    assert ids_of(started(scheduler)) == ["b"]
+
+
+def test_nodes_that_runs_below_have_added_leave_less_for_the_run() -> None:
+    budget = Budget({"nodes": 2})
+    scheduler = run_of(call("a"), call("b"), budget=budget)
+    budget.grown_by_child["sub"] = 3
+    assert started(scheduler) == []
+    assert reason(scheduler, "a") == "budget (nodes: 3 of 2 used)"
+
+
+def grown(scheduler: RunScheduler, *nodes: dict[str, Any]) -> None:
+    """Let a run grow, as by the plan of a model."""
+    added = compiled(plan_of(*nodes), tools={**TOOLS, MODEL.name: MODEL}).nodes
+    base = scheduler.plan.written_count
+    moved = [replace(each, dependencies=[base + needed for needed in each.dependencies]) for each in added]
+    add_early_nodes(scheduler, Extension(base, moved, {**TOOLS, MODEL.name: MODEL}), at=1.0)
+
+
+def test_nodes_over_the_limit_wait_for_more_or_are_left_out_at_the_finish() -> None:
+    scheduler = run_of(node("first"), node("second"), budget=Budget({"nodes": 2}))
+    assert ids_of(started(scheduler)) == ["first", "second"]
+    grown(scheduler, node("a"), call("b"), node("c"), call("d"), node("e", "a"))
+    assert ids_of(started(scheduler)) == ["a", "b"]
+    assert reason(scheduler, "c") == "budget (nodes: 5 of 2 used)"
+    assert list(scheduler.features.feedback.requests.open) == ["budget"]
+    assert answer(scheduler, {"nodes": 1}) is None
+    assert ids_of(started(scheduler)) == ["c"]
+    assert list(scheduler.features.feedback.requests.open) == ["budget#2"]
+    assert answer(scheduler, {"nodes": None}, "budget#2") is None
+    assert ids_of(started(scheduler)) == ["d"]
+    scheduler.complete("a", 1, at=9.0)
+    assert ids_of(started(scheduler)) == ["e"]
+    scheduler = run_of(node("first"), budget=Budget({"nodes": 1}, "finish"))
+    started(scheduler)
+    grown(scheduler, node("a"), node("b"), call("end", "a", "b", purpose="answer", join="all_done"))
+    assert ids_of(started(scheduler)) == ["a"]
+    assert states(scheduler) == {"first": "running", "a": "running", "b": "skipped", "end": "pending"}
+    scheduler.complete("a", 1, at=2.0)
+    assert ids_of(started(scheduler)) == ["end"]
+
+
+def test_time_that_is_used_up_stops_starts_until_there_is_more_or_finishes_the_run() -> None:
+    scheduler = run_of(node("a"), node("b", "a"), node("c", "b"), budget=Budget({"time": Decimal(10)}))
+    assert ids_of(started(scheduler)) == ["a"]
+    scheduler.complete("a", 1, at=9.0)
+    assert ids_of(started(scheduler, at=9.0)) == ["b"]
+    scheduler.complete("b", 1, at=11.0)
+    assert started(scheduler, at=11.0) == []
+    assert reason(scheduler, "c") == "budget (time: 11.0 s of 10.0 s used)"
+    assert (scheduler.status().value, list(scheduler.features.feedback.requests.open)) == ("waiting", ["budget"])
+    # Nobody answers for a week, which costs no time.
+    week = Feedback("budget", {"data": {"time": "5s"}}, "ann")
+    assert scheduler.features.feedback.answer(week, 600_000.0) is None
+    assert ids_of(started(scheduler, at=600_000.0)) == ["c"]
+    scheduler.complete("c", 1, at=600_001.0)
+    assert (budget_of(scheduler).busy.seconds, scheduler.status().value) == (12.0, "completed")
+    nodes = (node("a"), node("b", "a"), call("end", "b", purpose="answer", join="all_done"))
+    scheduler = run_of(*nodes, budget=Budget({"time": Decimal(10)}, "finish"))
+    started(scheduler)
+    scheduler.complete("a", 1, at=10.0)
+    assert ids_of(started(scheduler, at=10.0)) == ["end"]
+    assert states(scheduler) == {"a": "completed", "b": "skipped", "end": "running"}
+
+
+def test_time_counts_while_something_runs_beside_what_people_are_asked() -> None:
+    human = {"id": "ask", "human": {"type": "CLARIFICATION", "prompt": "Which?"}}
+    scheduler = run_of(human, node("a"), node("b", "ask"), budget=Budget({"time": Decimal(100)}, "finish"))
+    assert ids_of(started(scheduler)) == ["a"]
+    scheduler.complete("a", 1, at=90.0)
+    assert started(scheduler, at=90.0) == []
+    following = resumed(scheduler, max_in_flight=MAX_IN_FLIGHT)
+    assert following.features.feedback.answer(Feedback("ask", {"text": "this"}, "ann"), 1_000.0) is None
+    assert ids_of(started(following, at=1_000.0)) == ["b"]
+    following.complete("b", 1, at=1_020.0)
+    assert budget_of(following).busy.seconds == 110.0
+
+
+def test_lost_calls_count_as_estimated_and_unsent_calls_as_nothing() -> None:
+    scheduler = run_of(call("a", max_tokens=250), call("b", "a", join="all_done"), budget=Budget({"tokens": 390}))
+    started(scheduler)
+    scheduler.task_cancelled("a", at=1.0)
+    assert started(scheduler) == []
+    assert list(scheduler.features.feedback.requests.open) == ["budget"]
+    broken = call("a")
+    broken["arguments"]["messages"] = ["\ud800"]
+    scheduler = run_of(broken, call("b"), budget=Budget({"calls": 1}))
+    ready = next_call(scheduler, 1.0)
+    assert (ready and ready.task.id, states(scheduler)) == ("b", {"a": "failed", "b": "running"})
+
+
+def test_request_closes_when_nothing_waits_for_it_and_its_id_is_free() -> None:
+    scheduler = spent(call("a"), call("b"), budget=Budget({"calls": 1}))
+    assert take(CancelNode("b"), scheduler, at=2.0) is None
+    assert (scheduler.features.feedback.requests.open, scheduler.is_finished) == ({}, True)
+    names = ("budget", "budget#0", "budget#0#2")
+    scheduler = run_of(*(call(name) for name in names), budget=Budget({"tokens": 5}))
+    assert started(scheduler) == []
+    assert list(scheduler.features.feedback.requests.open) == ["budget#0#0"]
+    assert answer(scheduler, {"tokens": 1}, "budget#0#0") is None
+    assert list(scheduler.features.feedback.requests.open) == ["budget#0#0#2"]
+    scheduler = spent(call("a"), call("b"), budget=Budget({"calls": 1}))
+    asks = compiled(plan_of({"id": "budget", "human": {"type": "CLARIFICATION", "prompt": "Which?"}})).nodes
+    add_nodes(scheduler, Extension(2, asks), Actor("ann", None, "update"), at=2.0)
+    assert [(each.id, each.task) for each in scheduler.features.feedback.requests.open.values()] == [
+        ("budget", "~budget"),
+        ("budget#2", "budget"),
+    ]
+    assert answer(scheduler, {"calls": 5}) is None
+    assert ids_of(started(scheduler)) == ["b"]
+
+
+_AMOUNT = "over 0 and at most 1,000,000,000,000,000, such as 1.50, not 'much'"
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({}, "expected an object with some of tokens, money, calls, nodes, time"),
+        ({"time": 30}, "time must be a duration such as 30m, not 30"),
+        ({"time": "5m"}, "time is not limited in this run; tokens, calls can be given"),
+        ({"tokens": 0}, "tokens must be a whole number from 1 to 1,000,000,000,000,000, not 0"),
+        ({"token": 5}, "did you mean 'tokens'?"),
+        ({"money": "much"}, f"money must be an amount of money {_AMOUNT}"),
+        ({"finish": True, "tokens": 5}, "'finish' must be true and the only key"),
+        ({"finish": False}, "'finish' must be true and the only key"),
+    ],
+)
+def test_answer_that_gives_nothing_is_refused_with_its_reason(data: Any, problem: str) -> None:
+    scheduler = run_of(call("a"), budget=Budget({"tokens": 5, "calls": 9}))
+    started(scheduler)
+    assert problem in (answer(scheduler, data) or "")
+    assert list(scheduler.features.feedback.requests.open) == ["budget"]
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [None, [], {}, {"tokens": True}, {"tokens": 1.5}, {"money": "NaN"}, {"money": -1}, {"time": 5}, {"time": ""}],
+)
+def test_limits_that_are_none_are_refused(encoded: Any) -> None:
+    with pytest.raises(ValueError, match=r"expected|must be"):
+        limits_from_json(encoded)
+
+
+def test_call_that_makes_the_answer_waits_as_others_do_until_the_run_is_to_finish() -> None:
+    scheduler = spent(call("a"), call("end", "a", purpose="answer"), budget=Budget({"calls": 1}))
+    assert started(scheduler) == []
+    assert states(scheduler) == {"a": "completed", "end": "waiting"}
+    assert answer(scheduler, {"finish": True}) is None
+    assert ids_of(started(scheduler)) == ["end"]
+    assert scheduler.features.feedback.requests.open == {}
+
+
+def test_thousands_of_calls_that_wait_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = Counter[str]()
+
+    def counting(name: str) -> Callable[..., Any]:
+        method = getattr(Budget, name)
+
+        def counted(*args: Any, **fields: Any) -> Any:
+            looked[name] += 1
+            return method(*args, **fields)
+
+        return counted
+
+    for name in ("free", "reasons", "words"):
+        monkeypatch.setattr(Budget, name, counting(name))
+    scheduler = spent(*(call(f"n{number}") for number in range(1_000)), budget=Budget({"calls": 1}))
+    assert started(scheduler) == []
+    assert reason(scheduler, "n999") == "budget (calls: 1 of 1 used)"
+    assert max(looked.values()) < 10
+
+
+@pytest.mark.parametrize("is_child", [True, False])
+def test_call_that_ended_and_asks_again_in_one_message_waits_again(is_child: bool) -> None:
+    budget = Budget({} if is_child else {"calls": 1}, is_child=is_child)
+    budget.apply_report("sub", BudgetReport({}, {"a": Usage(calls=1)}), grown=0)
+    budget.next_report()
+    budget.apply_report("sub", BudgetReport({"a": 5}, {"a": NONE}), grown=0)
+    assert list(budget.waiting) == [("sub", "a")]
+    assert budget.next_report() == (BudgetReport({"3:sub/a": 5}, {"3:sub/a": NONE}) if is_child else None)
+
+
+def test_call_that_is_cancelled_before_it_starts_gives_back_what_was_held_for_it() -> None:
+    scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"calls": 1}))
+    started(scheduler)
+    assert take(Pause(), scheduler, at=1.0) is None
+    scheduler.complete("a", 1, at=1.0, attempt=used(20))
+    assert answer(scheduler, {"calls": 1}) is None
+    assert states(scheduler) == {"a": "completed", "b": "ready", "c": "waiting"}
+    assert take(CancelNode("b"), scheduler, at=2.0) is None
+    assert take(Resume(), scheduler, at=3.0) is None
+    assert ids_of(started(scheduler)) == ["c"]
+
+
+def test_what_a_run_below_a_run_below_has_used_counts_if_it_ends_without_a_word() -> None:
+    budget = Budget({"calls": 3})
+    deep, own = {"4:deep/turn1": Usage(calls=1), "4:deep/turn2": Usage(calls=1)}, {"turn1": Usage(calls=1)}
+    budget.apply_report("sub", BudgetReport({}, {**deep, **own}), grown=0)
+    budget.end_child("sub", Usage(calls=1))
+    assert budget.lacking(Reservation(1), used=Usage(calls=1), grown=0) == ["calls"]
+    budget.raise_by({"calls": 1})
+    assert budget.lacking(Reservation(1), used=Usage(calls=1), grown=0) == []
+
+
+def test_more_than_can_be_a_limit_is_as_much_as_can_be() -> None:
+    budget = Budget({"tokens": 10, "money": Decimal(1), "time": Decimal(315_360_000)})
+    budget.raise_by({"tokens": 10**15, "money": Decimal(10**15), "time": Decimal(5)})
+    assert budget_from_json(json.loads(json.dumps(budget.to_json()))) == budget
+    assert budget.limits == {"tokens": 10**15, "money": 10**15, "time": 315_360_000}
+
+
+def test_run_that_has_the_budget_itself_takes_none_from_above() -> None:
+    scheduler = run_of(call("a"), call("b"), budget=Budget({"calls": 1}))
+    started(scheduler)
+    scheduler.features.budget.take_grant(["b"], finishing=None, at=1.0)
+    scheduler.features.budget.take_grant([], finishing="somebody says so", at=1.0)
+    assert states(scheduler) == {"a": "running", "b": "waiting"}
+
+
+def test_call_that_continues_with_a_conversation_is_estimated_with_it() -> None:
+    said = {"config": {"max_tokens": 100}, "messages": [], "before": "sha256:0"}
+    nodes = (call("turn1"), node("turn1.1", "turn1"), node("turn2", "turn1.1", tool="call_model", arguments=said))
+    budget = Budget({"tokens": 5_000})
+    scheduler = run_of(*nodes, budget=budget)
+    started(scheduler)
+    # Two tries were paid; the conversation is that of the last.
+    answer_of_turn = {"usage": Usage(calls=1, prompt_tokens=900, completion_tokens=100).to_json()}
+    scheduler.complete("turn1", answer_of_turn, at=1.0, attempt=used(2_000))
+    started(scheduler)
+    scheduler.complete("turn1.1", 1, at=2.0)
+    assert ids_of(started(scheduler)) == ["turn2"]
+    assert 1_100 <= budget.held["", "turn2"].tokens < 1_200
+
+
+def test_run_below_asks_for_so_many_calls_at_a_time_and_continues_in_order() -> None:
+    budget = Budget(is_child=True)
+    names = [f"c{number}" for number in range(600)]
+    for name in names:
+        assert not budget.claim(("", name), Reservation(5), used=NONE, grown=0)
+    first = budget.next_report()
+    assert first is not None
+    assert list(first.claims) == names[:250]
+    assert budget.next_report() is None
+    budget.settle(("", "c3"), NONE)
+    budget = budget_from_json(json.loads(json.dumps(budget.to_json())))
+    budget.apply_grants(["c0", "c1"])
+    following = budget.next_report()
+    assert following is not None
+    assert list(following.claims) == ["c250", "c251", "c252"]
+
+
+def test_tool_that_asks_models_is_held_back_as_one_question_and_settled_by_what_it_used() -> None:
+    asking = ToolDeclaration("asking", Effects.READ, asks_models=True)
+    nodes = [node(name, tool="asking", arguments={"text": "x" * 300}) for name in ("a", "b")]
+    budget = Budget({"tokens": 2_000})
+    plan = compiled(plan_of(*nodes, node("c")), tools={**TOOLS, asking.name: asking})
+    scheduler = begun(plan, setup={"budget": budget})
+    assert ids_of(started(scheduler)) == ["a", "c"]
+    assert budget.held["", "a"].tokens == 1_103
+    scheduler.complete("a", 1, at=1.0, attempt=used(1_500))
+    assert started(scheduler) == []
+    assert reason(scheduler, "b") == "budget (tokens: 1,500 of 2,000 used)"
+
+
+def test_time_stands_still_while_all_that_runs_are_sub_plans_that_wait_for_people() -> None:
+    below = {"plan": 1, "nodes": [{"id": "q", "human": {"type": "CLARIFICATION", "prompt": "Which?"}}]}
+    subs = [{"id": name, "plan": below} for name in ("s", "t")]
+    budget = Budget({"time": Decimal(100)})
+    scheduler = run_of(*subs, node("a", "s"), budget=budget)
+    assert ids_of(started(scheduler)) == ["s", "t"]
+    scheduler.features.budget.take_report("s", BudgetReport(rests=True), grown=0, at=10.0)
+    assert started(scheduler, at=10.0) == []
+    assert "before_s" not in budget.busy.to_json()
+    scheduler.features.budget.take_report("t", BudgetReport(rests=True), grown=0, at=20.0)
+    assert started(scheduler, at=20.0) == []
+    assert (budget.busy.since, budget.busy.seconds) == (None, 20.0)
+    following = resumed(scheduler, max_in_flight=MAX_IN_FLIGHT)
+    following.features.budget.take_report("s", BudgetReport(rests=False), grown=0, at=5_000.0)
+    assert started(following, at=5_000.0) == []
+    following.complete("s", 1, at=5_010.0)
+    assert ids_of(started(following, at=5_010.0)) == ["a"]
+    assert budget_of(following).busy.seconds == 30.0
+
+
+def test_run_below_reports_when_it_rests_and_a_call_that_may_start_ends_that() -> None:
+    budget = Budget(is_child=True, is_timed=True)
+    scheduler = run_of(call("a"), budget=budget)
+    assert started(scheduler) == []
+    up = budget.next_report()
+    assert up is not None
+    assert (list(up.claims), up.rests) == (["a"], True)
+    above = Budget({"calls": 0, "time": Decimal(5)})
+    above.apply_report("sub", up, grown=0)
+    assert list(above.busy.resting) == ["sub"]
+    above.set_limits({"calls": 1})
+    above.free(used=NONE, grown=0)
+    assert list(above.busy.resting) == []
+    scheduler.features.budget.take_grant(above.next_grants()["sub"], finishing=None, at=1.0)
+    assert ids_of(started(scheduler)) == ["a"]
+    assert budget.next_report() is None
+
+
+def test_leave_for_a_withdrawn_call_does_not_start_the_same_call_asked_again() -> None:
+    below = Budget(is_child=True)
+
+    def ask() -> BudgetReport | None:
+        below.claim(("", "a"), Reservation(5), used=NONE, grown=0)
+        return below.next_report()
+
+    assert ask() == BudgetReport(claims={"a": 5})
+    below.settle(("", "a"), NONE)
+    assert ask() == BudgetReport(claims={"~1:a": 5}, settled={"a": NONE})
+    below = budget_from_json(json.loads(json.dumps(below.to_json())))
+    below.apply_grants(["a"])
+    assert not below.held
+    below.apply_grants(["~1:a"])
+    assert [*below.held] == [("", "a")]
+    below.settle(("", "a"), None)
+    assert below.next_report() == BudgetReport(settled={"~1:a": None})

@@ -1,0 +1,396 @@
+"""Runs that do all or nothing, without Temporal: what is taken back, in which order, and what is told of the rest."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES
+from dagwright.core.expressions.references import Lookup
+from dagwright.core.model.actor import Actor
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.lookups import with_lookups
+from dagwright.core.model.policy import Policy, Rule, Verdict
+from dagwright.core.model.states import Attempt, NodeStatus, Phase, RunStatus
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.run_end import counts_of
+from dagwright.features.commands.node_commands import AppendWritten, CancelNode, RetryNode, SetResult
+from dagwright.features.commands.steering import UNDOING, Act, Cancel, SetPolicy, Written, standing_notes, take
+from dagwright.features.compensation.compensation import notes_of_undoing, undo_counts
+from dagwright.features.deadline import Deadline
+from dagwright.features.run_scheduler import RunScheduler
+from dagwright.protocol.outcomes import next_call, take_loading_failure
+from dagwright_onboarding.entity_types import RESOLVER
+from tests.support.plan_building import (
+    begun,
+    broken,
+    compiled,
+    configured,
+    ids_of,
+    node,
+    plan_of,
+    resumed,
+    scheduler_of,
+    started,
+)
+
+TOOLS: Mapping[str, ToolDeclaration] = {
+    tool.name: tool
+    for tool in (
+        ToolDeclaration("make", Effects.IDEMPOTENT, undo="unmake"),
+        ToolDeclaration("unmake", Effects.IDEMPOTENT, timeout_s=7.0, max_attempts=9),
+        ToolDeclaration("send", Effects.WRITE),
+        ToolDeclaration("post", Effects.WRITE, undo="unmake"),
+        ToolDeclaration("look", Effects.READ),
+    )
+}
+ANN = Actor("ann")
+
+
+def _saga(*nodes: Mapping[str, Any], **fields: Any) -> RunScheduler:
+    return begun(compiled(plan_of(*nodes, **fields), tools=TOOLS), setup=_ALL_OR_NOTHING)
+
+
+def _key_of(scope: str | None, path: Sequence[Sequence[str]]) -> str:
+    return f"{scope or 'run'}:" + "/".join(name for _, name in path)
+
+
+_ALL_OR_NOTHING = {"compensate": True, "key_of": _key_of}
+
+
+def _make(node_id: str, *needs: str, **fields: Any) -> dict[str, Any]:
+    return node(node_id, *needs, tool="make", **fields)
+
+
+def _run(scheduler: RunScheduler, *, fails: Mapping[str, NodeError] | None = None, second: float = 1.0) -> list[Task]:
+    """Run everything, one task after the other at a time of its own, and returns the tasks in order."""
+    done: list[Task] = []
+    at = second + max((record.ended_at or 0.0 for record in scheduler.records), default=0.0)
+    while tasks := started(scheduler, at=at):
+        for task in tasks:
+            at += second
+            done.append(task)
+            if fails and task.id in fails:
+                scheduler.fail(task.id, fails[task.id], at=at)
+            else:
+                scheduler.complete(task.id, {"id": task.id}, at=at)
+    return done
+
+
+def _advanced(*nodes: Mapping[str, Any], rounds: int = 1) -> RunScheduler:
+    """Return a run in which everything that started in so many rounds has completed at second 1."""
+    scheduler = _saga(*nodes)
+    for _ in range(rounds):
+        for task in started(scheduler):
+            scheduler.complete(task.id, None, at=1.0)
+    return scheduler
+
+
+def _standing(scheduler: RunScheduler) -> dict[str, str]:
+    return {note["node"]: note["message"] for note in standing_notes(scheduler) if note["code"] == "stands"}
+
+
+def test_what_was_done_is_compensated_last_first_with_key_arguments_and_result() -> None:
+    scheduler = _saga(
+        _make("a", arguments={"name": "x"}),
+        _make("b", arguments={"of": "{{a.result.id}}"}),
+        node("c", "b", tool="look"),
+    )
+    done = _run(scheduler, fails={"c": broken("boom")})
+    assert ids_of(done) == ["a", "b", "c", "undo b", "undo a"]
+    undo_b, undo_a = done[3:]
+    assert undo_b.arguments == {"key": "run:b", "arguments": {"of": "a"}, "result": {"id": "b"}}
+    assert undo_a.arguments == {"key": "run:a", "arguments": {"name": "x"}, "result": {"id": "a"}}
+    assert (undo_a.node.tool, undo_a.node.timeout_s, undo_a.node.retry.max_attempts) == ("unmake", 7.0, 9)
+    assert scheduler.status() is RunStatus.FAILED
+    assert scheduler.state.error == NodeError("not_completed", "'c' failed: boom")
+    assert scheduler.output() == (None, None)
+    assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (2 in all)"]
+
+
+def test_run_that_completes_or_lacks_the_option_takes_nothing_back() -> None:
+    scheduler = _saga(_make("a"), _make("b", "a", when="false"))
+    assert ids_of(_run(scheduler)) == ["a"]
+    assert (scheduler.status(), standing_notes(scheduler)) == (RunStatus.COMPLETED, [])
+    scheduler = scheduler_of(_make("a"), node("b", "a", tool="look"), tools=TOOLS)
+    assert ids_of(_run(scheduler, fails={"b": broken()})) == ["a", "b"]
+    assert scheduler.status() is RunStatus.FAILED
+
+
+def test_calls_are_compensated_one_by_one_in_reverse_order_of_ends_and_edges() -> None:
+    scheduler = _saga(_make("a"), _make("b"), _make("c"), node("end", "a", "b", "c", tool="look"))
+    assert len(started(scheduler)) == 3
+    for at, name in enumerate(["b", "c", "a"], start=1):
+        scheduler.complete(name, None, at=float(at))
+    started(scheduler, at=4.0)
+    scheduler.fail("end", broken(), at=5.0)
+    (first,) = started(scheduler, at=6.0)
+    assert first.id == "undo a"
+    scheduler.complete("undo a", None, at=7.0)
+    assert ids_of(_run(scheduler)) == ["undo c", "undo b"]
+    scheduler = _saga(
+        _make("last", "left", "right"),
+        _make("left", "top"),
+        _make("right", "top"),
+        _make("top"),
+        node("z", "last", tool="look"),
+    )
+    order = ids_of(_run(scheduler, fails={"z": broken()}, second=0.0))
+    assert order[4:] == ["z", "undo last", "undo right", "undo left", "undo top"]
+
+
+@pytest.mark.parametrize(
+    ("error", "attempt", "is_undone"),
+    [
+        (NodeError("timeout", "late"), Attempt(3), True),
+        (NodeError("ValueError", "no"), Attempt(1), True),
+        (NodeError("not_started", "no"), Attempt(1), False),
+        (NodeError("not_started", "no"), Attempt(2), True),
+        (NodeError("invalid_arguments", "no"), Attempt(1), False),
+    ],
+)
+def test_call_that_failed_is_compensated_unless_it_cannot_have_begun(
+    error: NodeError, attempt: Attempt, is_undone: bool
+) -> None:
+    scheduler = _saga(_make("a"))
+    started(scheduler)
+    scheduler.fail("a", error, at=1.0, attempt=attempt)
+    tasks = started(scheduler, at=2.0)
+    assert ids_of(tasks) == (["undo a"] if is_undone else [])
+    assert all(task.arguments["result"] is None for task in tasks)
+    if not is_undone:
+        assert scheduler.is_finished
+        assert standing_notes(scheduler)[0]["message"] == "it had changed nothing"
+
+
+def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -> None:
+    scheduler = _saga(_make("a"), _make("b", "a"))
+    assert ids_of(_run(scheduler, fails={"b": broken("boom")})) == ["a", "b", "undo b", "undo a"]
+    assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.COMPLETED: 3, NodeStatus.FAILED: 1}
+    assert undo_counts(scheduler.state) == {NodeStatus.COMPLETED: 2}
+    assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (1 in all)"]
+    alone = _saga(_make("a"))
+    _run(alone, fails={"a": broken("boom")})
+    assert [note["message"] for note in standing_notes(alone)] == ["what it may have done was taken back"]
+    scheduler = _saga(_make("a"), _make("b"), _make("c"), _make("d", arguments={"name": "x" * ARGUMENTS_LIMIT_BYTES}))
+    for _ in range(3):
+        assert next_call(scheduler, 1.0) is not None
+    assert next_call(scheduler, 1.0) is None
+    scheduler.complete("a", None, at=2.0)
+    take_loading_failure(scheduler, "b", RuntimeError("no store"), at=3.0)
+    take_loading_failure(scheduler, "c", asyncio.CancelledError(), at=4.0)
+    assert ids_of(_run(scheduler)) == ["undo a"]
+    assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (1 in all)"]
+    scheduler = _saga(node("a", tool="post"), node("b", tool="send"))
+    started(scheduler)
+    scheduler.fail("a", NodeError("outcome_unknown", "its worker died"), at=1.0)
+    scheduler.fail("b", NodeError("outcome_unknown", "its worker died"), at=2.0)
+    assert ids_of(_run(scheduler)) == ["undo a"]
+    assert _standing(scheduler) == {"b": "'b' cannot be taken back: the tool 'send' has no undo"}
+
+
+def test_failed_undo_is_reported_and_the_others_still_run_also_where_the_plan_fails_fast() -> None:
+    scheduler = _saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"), on_failure="fail_fast")
+    done = _run(scheduler, fails={"c": broken("boom"), "undo b": broken("stuck")})
+    assert ids_of(done) == ["a", "b", "c", "undo b", "undo a"]
+    assert scheduler.status() is RunStatus.FAILED
+    assert _standing(scheduler) == {"b": "'b' was not taken back: 'undo b' failed: stuck"}
+    (told, _) = standing_notes(scheduler)
+    assert told["message"] == "taken back: 1; not taken back: 1 ('b')"
+
+
+def test_items_of_a_map_are_compensated_each_by_its_own_key() -> None:
+    scheduler = _saga(
+        _make("m", for_each=["x", "y", "z"], key="{{item}}", arguments={"name": "{{item}}", "at": "{{index}}"})
+    )
+    done = _run(scheduler, fails={"m[y]": NodeError("not_started", "no")})
+    assert ids_of(done) == ["m[x]", "m[y]", "m[z]", "undo m[z]", "undo m[x]"]
+    assert done[3].arguments == {"key": "run:m/z", "arguments": {"name": "z", "at": 2}, "result": {"id": "m[z]"}}
+
+
+def test_cancelled_run_compensates_what_it_did_and_what_was_stopped_in_the_middle() -> None:
+    scheduler = _saga(_make("a"), _make("b", "a"), _make("c", "b"))
+    (a,) = started(scheduler)
+    scheduler.complete(a.id, {"id": 1}, at=1.0)
+    started(scheduler, at=1.0)
+    assert take(Cancel(ANN), scheduler, at=2.0) is None
+    assert scheduler.is_stopped
+    scheduler.task_cancelled("b", at=3.0)
+    assert scheduler.state.phase is Phase.COMPENSATING
+    done = _run(scheduler)
+    assert [(task.id, task.arguments["result"]) for task in done] == [("undo b", None), ("undo a", {"id": 1})]
+    assert scheduler.status() is RunStatus.CANCELLED
+
+
+def test_cancel_starts_the_compensation_once_and_a_second_one_ends_it() -> None:
+    scheduler = _advanced(
+        _make("a"), node("ask", "a", human={"type": "APPROVAL", "prompt": "Go on?"}), _make("b", "ask")
+    )
+    take(Cancel(), scheduler, at=2.0)
+    assert ids_of(started(scheduler, at=2.0)) == ["undo a"]
+    assert not scheduler.features.feedback.requests.open
+    scheduler = _advanced(_make("a"), _make("b", "a"), node("c", "b", tool="look"), rounds=2)
+    take(Cancel(ANN), scheduler, at=2.0)
+    assert ids_of(started(scheduler, at=3.0)) == ["undo b"]
+    assert take(Cancel(ANN), scheduler, at=4.0) is None
+    scheduler.complete("undo b", None, at=5.0)
+    assert (scheduler.is_finished, scheduler.status()) == (True, RunStatus.CANCELLED)
+    assert list(_standing(scheduler)) == ["a"]
+    scheduler = _advanced(_make("a"), node("b", "a", tool="look"))
+    for task in started(scheduler):
+        scheduler.fail(task.id, broken("boom"), at=2.0)
+    assert take(Cancel(), scheduler, at=3.0) is None
+    assert ids_of(_run(scheduler)) == ["undo a"]
+    assert (scheduler.status(), scheduler.state.error) == (
+        RunStatus.FAILED,
+        NodeError("not_completed", "'b' failed: boom"),
+    )
+
+
+def test_deadline_ends_the_plan_and_not_what_takes_it_back() -> None:
+    scheduler = configured(_saga(_make("a"), node("b", "a", tool="look")), deadline=Deadline(0.0, 10.0))
+    for task in started(scheduler):
+        scheduler.complete(task.id, None, at=1.0)
+    started(scheduler, at=2.0)
+    scheduler.features.deadline.expire(10.0)
+    scheduler.task_cancelled("b", at=11.0)
+    assert (scheduler.features.deadline.deadline.at, scheduler.state.phase) == (None, Phase.COMPENSATING)
+    scheduler.features.deadline.expire(99.0)
+    assert ids_of(_run(scheduler)) == ["undo a"]
+    assert scheduler.state.error == NodeError("deadline_exceeded", "the run took over its deadline; still running: b")
+
+
+def test_run_that_continues_in_a_new_execution_continues_taking_back() -> None:
+    scheduler = _saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"))
+    (a,) = started(scheduler)
+    scheduler.complete(a.id, {"id": "a"}, at=1.0)
+    (b,) = started(scheduler, at=1.0)
+    scheduler.complete(b.id, {"id": "b"}, at=2.0)
+    started(scheduler, at=2.0)
+    scheduler.fail("c", broken("boom"), at=3.0)
+    (undo_b,) = started(scheduler, at=4.0)
+    scheduler.complete(undo_b.id, None, at=5.0)
+    plan = compiled(plan_of(_make("a"), _make("b", "a"), node("c", "b", tool="look")), tools=TOOLS)
+    following = resumed(scheduler, plan, setup=_ALL_OR_NOTHING)
+    (undo_a,) = started(following, at=6.0)
+    assert (undo_a.id, undo_a.arguments) == ("undo a", {"key": "run:a", "arguments": {}, "result": {"id": "a"}})
+    following.complete("undo a", None, at=7.0)
+    assert (following.status(), following.state.error) == (RunStatus.FAILED, scheduler.state.error)
+
+
+def test_people_change_nothing_of_the_plan_while_it_is_compensated_but_what_takes_it_back() -> None:
+    scheduler = _advanced(_make("a"), _make("b", "a"), node("c", "b", tool="look"), rounds=2)
+    for task in started(scheduler):
+        scheduler.fail(task.id, broken("boom"), at=2.0)
+    refused: list[Act | Written] = [
+        RetryNode("c"),
+        SetResult("c", 1),
+        CancelNode("c"),
+        AppendWritten([node("d", tool="look")], TOOLS),
+    ]
+    assert [take(act, scheduler, at=3.0) for act in refused] == [UNDOING] * 4
+    (undo_b,) = started(scheduler, at=3.0)
+    scheduler.fail(undo_b.id, broken("stuck"), at=4.0)
+    started(scheduler, at=5.0)
+    told = "'undo b' compensates 'b', whose call determines its arguments"
+    assert take(RetryNode("undo b", {"key": "other"}), scheduler, at=5.0) == told
+    assert take(RetryNode("undo b"), scheduler, at=5.0) is None
+    (again,) = started(scheduler, at=6.0)
+    assert (again.call_id, again.arguments["key"]) == ("undo b#2", "run:b")
+    scheduler.complete("undo b", None, at=7.0)
+    scheduler.fail("undo a", broken("stuck"), at=8.0)
+    assert list(_standing(scheduler)) == ["a"]
+
+
+def test_result_that_was_given_manually_stands_and_its_call_is_compensated_as_of_unknown_end() -> None:
+    scheduler = _saga(_make("a"), _make("b"), node("c", "a", "b", tool="look"))
+    started(scheduler)
+    scheduler.fail("a", broken("boom"), at=1.0)
+    assert take(SetResult("a", {"id": "by hand"}, ANN), scheduler, at=2.0) is None
+    scheduler.complete("b", None, at=3.0)
+    started(scheduler, at=3.0)
+    scheduler.fail("c", broken(), at=4.0)
+    done = _run(scheduler)
+    assert [(task.id, task.arguments["result"]) for task in done] == [("undo b", None), ("undo a", None)]
+    assert _standing(scheduler) == {"a": "'a' was given its result by hand: what was done by hand stands"}
+
+
+def test_node_of_the_plan_with_the_id_of_an_undo_keeps_it() -> None:
+    scheduler = _saga(_make("a"), node("undo a", "a", tool="look"), node("z", "undo a", tool="look"))
+    done = _run(scheduler, fails={"z": broken()})
+    assert ids_of(done) == ["a", "undo a", "z", "undo a#2"]
+
+
+@pytest.mark.parametrize("then", ["ask", "refuse"])
+def test_no_policy_keeps_a_run_from_taking_back_what_it_let_run(then: Verdict) -> None:
+    scheduler = _advanced(_make("a"), node("b", "a", tool="look"))
+    assert take(SetPolicy(Policy((Rule(then),))), scheduler, at=2.0) is None
+    take(Cancel(ANN), scheduler, at=3.0)
+    assert ids_of(_run(scheduler)) == ["undo a"]
+    assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (1 in all)"]
+
+
+def test_superseded_try_is_compensated_too() -> None:
+    scheduler = _saga(_make("a"), node("z", tool="look"))
+    started(scheduler)
+    scheduler.fail("a", NodeError("timeout", "late"), at=1.0)
+    assert take(RetryNode("a", {"name": "other"}, ANN), scheduler, at=2.0) is None
+    started(scheduler, at=2.0)
+    scheduler.complete("a#2", {"id": 2}, at=3.0)
+    scheduler.fail("z", broken(), at=4.0)
+    done = _run(scheduler)
+    assert [(task.id, task.arguments["key"], task.arguments["result"]) for task in done] == [
+        ("undo a#2", "run:a#2", {"id": 2}),
+        ("undo a", "run:a", None),
+    ]
+
+
+def test_what_cannot_be_compensated_is_reported_before_the_run() -> None:
+    below = plan_of(node("x", tool="send"), _make("y"))
+    plan = compiled(
+        plan_of(_make("a"), node("b", tool="post"), node("c", tool="send"), node("s", plan=below)), tools=TOOLS
+    )
+    words = "cannot be taken back: the tool 'send' has no undo"
+    assert [(note.code, note.node, note.message) for note in notes_of_undoing(plan)] == [
+        ("stands", "c", f"'c' {words}"),
+        ("stands", "s/x", f"'s/x' {words}"),
+    ]
+
+
+@pytest.mark.parametrize(("created", "undos"), [(True, ["undo a", "undo {bind}"]), (False, ["undo a"])])
+def test_parties_that_a_lookup_created_are_compensated_last(*, created: bool, undos: list[str]) -> None:
+    plan = with_lookups(
+        compiled(plan_of(_make("a"), node("b", "a", tool="look")), tools=TOOLS), [Lookup("X", "person")], RESOLVER
+    )
+    scheduler = begun(plan, setup=_ALL_OR_NOTHING)
+    done: list[str] = []
+    at = 0.0
+    while tasks := started(scheduler, at=at):
+        for task in tasks:
+            at += 1.0
+            done.append(task.id)
+            if task.id == "b":
+                scheduler.fail("b", broken(), at=at)
+            else:
+                party = {"id": "p", "name": "X", "kind": "person"}
+                found: Any = (
+                    [{"party": party, "reason": "", "created": created}] if len(done) == 2 else {"party": party}
+                )
+                scheduler.complete(task.id, found, at=at)
+    _, bind, *rest = done
+    assert rest == ["a", "b", *(name.format(bind=bind) for name in undos)]
+    assert not _standing(scheduler)
+
+
+def test_calls_that_were_made_in_another_run_or_never_are_left_alone() -> None:
+    scheduler = _saga(_make("a"), _make("b", "a"), node("c", tool="look"))
+    record = scheduler.records[0]
+    (first, _) = started(scheduler)
+    scheduler.complete(first.id, None, at=1.0)
+    record.reused = {"workflow_id": "other", "node": "a"}
+    scheduler.fail("c", broken(), at=2.0)
+    take(CancelNode("b", by=ANN), scheduler, at=3.0)
+    assert scheduler.records[1].status is NodeStatus.CANCELLED
+    assert (scheduler.is_finished, scheduler.status()) == (True, RunStatus.FAILED)

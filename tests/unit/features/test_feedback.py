@@ -1,0 +1,476 @@
+"""How a run asks people, without a server: who is asked when, and what an answer brings about."""
+
+import json
+from typing import Any
+
+import pytest
+
+from dagwright.core.expressions.compute_budget import MAX_WORK
+from dagwright.core.model import answers
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.policy import Policy, Rule
+from dagwright.core.model.requests import HINTS_PER_ACTIVATION, Feedback
+from dagwright.core.model.states import Attempt, NodeStatus, RunStatus
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler import run_state
+from dagwright.core.scheduler.extension import Extension
+from dagwright.features.commands.node_commands import AppendNodes, CancelNode, RetryNode, SetResult
+from dagwright.features.commands.steering import Act, take
+from dagwright.features.explain.reasons import reason_of
+from dagwright.features.feedback.request_opening import Raised
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.protocol.scheduler_snapshot import carry_of
+from tests.support.plan_building import (
+    TOOLS,
+    begun,
+    broken,
+    compiled,
+    ids_of,
+    node,
+    plan_of,
+    record_of,
+    resumed,
+    scheduler_of,
+    started,
+    started_run,
+    states,
+)
+
+ASKED = Raised("Which one?")
+
+
+def _unapproved() -> RunScheduler:
+    scheduler = create_scheduler(compiled(plan_of(node("a"), node("b", "a"), node("c"))), {})
+    scheduler.features.feedback.run.ask_for_approval(0.0)
+    return scheduler
+
+
+_LABELLED = [{"id": "p_1", "label": "Ann (LU)"}, {"id": "p_2", "label": "B" * 200}, {"id": "no", "label": "no"}]
+
+
+def test_run_begins_after_the_approval_with_what_has_not_ended_yet() -> None:
+    scheduler = _unapproved()
+    extension = Extension(3, (CompiledNode("x", tool="any"),))
+    acts: tuple[Act, ...] = (CancelNode("a"), RetryNode("a"), SetResult("a", 1), AppendNodes(extension))
+    refusals = {take(act, scheduler, at=1.0) for act in acts}
+    assert refusals == {"the run has not started: answer 'plan' first"}
+    assert (ids_of(started(scheduler)), states(scheduler)) == ([], {"a": "pending", "b": "pending", "c": "pending"})
+    assert scheduler.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0) is None
+    assert ids_of(started(scheduler)) == ["a", "c"]
+    assert take(CancelNode("b"), scheduler, at=3.0) is None
+    scheduler = create_scheduler(compiled(plan_of(node("a"), node("b"))), {})
+    take(CancelNode("a"), scheduler, at=0.0)
+    scheduler.begin(1.0)
+    assert (ids_of(started(scheduler)), states(scheduler)) == (["b"], {"a": "cancelled", "b": "running"})
+
+
+# What was told to stop.
+
+
+def test_stopped_calls_are_cancelled_without_a_request() -> None:
+    scheduler = started_run(node("a"), node("b"), on_failure="fail_fast")
+    scheduler.fail("b", broken(), at=1.0)
+    assert scheduler.features.feedback.ask("a", ASKED, at=2.0, attempt=Attempt()) is None
+    assert (states(scheduler), scheduler.features.feedback.requests.open) == ({"a": "cancelled", "b": "failed"}, {})
+    assert (scheduler.is_finished, scheduler.in_flight, scheduler.status()) == (True, 0, RunStatus.FAILED)
+    scheduler = started_run(node("a"), node("b", "a"), node("on"))
+    take(CancelNode("a"), scheduler, at=1.0)
+    assert scheduler.features.feedback.ask("a", ASKED, at=2.0, attempt=Attempt()) is None
+    assert (states(scheduler), scheduler.features.feedback.requests.open) == (
+        {"a": "cancelled", "b": "blocked", "on": "running"},
+        {},
+    )
+    assert (scheduler.state.cancelling, scheduler.in_flight) == ({}, 1)
+    scheduler = started_run(node("a", on_error="ask"), node("m", for_each=["x"], key="{{item}}", on_error="ask"))
+    for name in ("a", "m"):
+        take(CancelNode(name), scheduler, at=1.0)
+    for name in ("a", "m[x]"):
+        scheduler.fail(name, NodeError("tool_failed", "broken"), at=2.0)
+    assert (states(scheduler), scheduler.features.feedback.requests.open) == ({"a": "failed", "m": "failed"}, {})
+    assert (scheduler.state.cancelling, scheduler.is_finished) == ({}, True)
+
+
+# Policies.
+
+_TO_ALL = {"type": "object", "properties": {"to": {"const": "all"}}, "required": ["to"]}
+_POLICY = Policy((Rule("refuse", arguments=_TO_ALL), Rule("ask")))
+
+
+def _under_policy(*nodes: dict[str, Any], policy: Policy = _POLICY) -> RunScheduler:
+    return begun(compiled(plan_of(*nodes)), policy=policy)
+
+
+def test_approval_with_arguments_that_the_policy_refuses_is_refused_and_the_request_stays_open() -> None:
+    scheduler = _under_policy(node("a", arguments={"to": "ann"}))
+    before = carry_of(scheduler)
+    answer = {"approved": True, "arguments": {"to": "all"}}
+    refusal = "'a': the policy of the run does not let 'any' be called so"
+    assert scheduler.features.feedback.refusal_of(Feedback("a", answer), 1.0) == refusal
+    assert scheduler.features.feedback.answer(Feedback("a", answer), 1.0) == refusal
+    assert carry_of(scheduler) == before
+    assert (
+        scheduler.features.feedback.answer(Feedback("a", {"approved": True, "arguments": {"to": "bob"}}), 2.0) is None
+    )
+    assert [task.arguments for task in started(scheduler)] == [{"to": "bob"}]
+
+
+_FIELDS = {"to": {"type": "string"}, "amount": {"type": "integer"}}
+_SCHEMA = {"type": "object", "properties": _FIELDS, "required": ["to"], "additionalProperties": False}
+_PAY = ToolDeclaration("pay", Effects.WRITE, _SCHEMA)
+_MANY = {"to": "bob", "amount": "many"}
+_BAD_AMOUNT = """arguments/amount: "many" is not of type "integer\""""
+
+
+def _paying(**fields: Any) -> RunScheduler:
+    """Return a run that pays three times as soon as its first node has completed."""
+    pay = node("p", "first", tool="pay", for_each=["x", "y", "z"], arguments={"to": "{{item}}"}, **fields)
+    return scheduler_of(node("first"), pay, tools={**TOOLS, "pay": _PAY})
+
+
+def _paid(**fields: Any) -> RunScheduler:
+    scheduler = _paying(**fields)
+    started(scheduler)
+    scheduler.complete("first", None, at=1.0)
+    return scheduler
+
+
+def test_arguments_that_the_tool_refuses_leave_the_request_open() -> None:
+    scheduler = _paid(approval="required")
+    before = carry_of(scheduler)
+    for wrong, said in (
+        (_MANY, _BAD_AMOUNT),
+        ({"to": "bob", "amuont": 1}, "arguments/amuont: unknown argument 'amuont'; did you mean 'amount'?"),
+        ({}, 'arguments: "to" is a required property'),
+    ):
+        answer = {"approved": True, "arguments": wrong}
+        assert scheduler.features.feedback.answer(Feedback("p", answer), 2.0) == f"'p[0]': {said}"
+        assert scheduler.features.feedback.answer(Feedback("p[1]", answer), 2.0) == f"'p[1]': {said}"
+    assert carry_of(scheduler) == before
+    assert (
+        scheduler.features.feedback.answer(Feedback("p", {"approved": True, "arguments": {"to": "bob"}}), 3.0) is None
+    )
+    assert [task.arguments for task in started(scheduler)] == [{"to": "bob"}] * 3
+    scheduler = _paying(approval="required")
+    early = Feedback("p[0]", {"approved": True, "arguments": _MANY}, by="ann")
+    assert scheduler.features.feedback.answer(early, 0.5) is None
+    started(scheduler)
+    scheduler.complete("first", None, at=1.0)
+    assert [*scheduler.features.feedback.requests.open] == ["p[0]", "p[1]", "p[2]"]
+    assert scheduler.features.feedback.requests.take_refusals() == [
+        f"the early answer of ann to 'p[0]' does not fit: {_BAD_AMOUNT}"
+    ]
+    scheduler = _paid(on_error="ask")
+    started(scheduler)
+    scheduler.fail("p[0]", broken(), at=2.0)
+    retry = {"selected": ["retry"], "arguments": _MANY}
+    assert scheduler.features.feedback.answer(Feedback("p[0]", retry), 3.0) == f"'p[0]': {_BAD_AMOUNT}"
+    assert [*scheduler.features.feedback.requests.open] == ["p[0]"]
+
+
+def test_lineage_and_why_report_the_arguments_that_were_given_with_an_approval() -> None:
+    scheduler = _paid(approval="required")
+    given = {"to": "eve", "amount": 9}
+    assert scheduler.features.feedback.meant_by("p") == 3
+    scheduler.features.feedback.answer(Feedback("p[0]", {"approved": True, "arguments": given}, by="ann"), 2.0)
+    scheduler.features.feedback.answer(Feedback("p", {"approved": True, "arguments": {"to": "x" * 9_000}}), 2.0)
+    assert scheduler.features.feedback.meant_by("p") == 0
+    closed = scheduler.features.feedback.requests.closed
+    assert closed["p[0]"].to_json() == {
+        "how": "answered",
+        "what": "approved",
+        "by": "ann",
+        "at": "1970-01-01T00:00:02.000Z",
+        "through": "signal",
+        "note": None,
+        "arguments": given,
+    }
+    assert closed["p[1]"].to_json()["arguments"] == f'{{"to":"{"x" * 4_089}…'
+    for task in started(scheduler):
+        scheduler.complete(task.id, 1, at=3.0)
+    [answer] = reason_of(scheduler, "p[0]").to_json()["answers"]
+    assert (answer["what"], answer["by"], answer["arguments"]) == ("approved", "ann", given)
+
+
+def test_answer_to_what_can_never_ask_is_refused() -> None:
+    scheduler = scheduler_of(
+        node("first"),
+        node("pure", "first", tool="typed", arguments={"name": "ann"}),
+        node("below", "first", plan=plan_of(node("x"))),
+    )
+    yes = {"approved": True}
+    assert scheduler.features.feedback.answer(Feedback("pure", yes), 1.0) == "'pure' never asks: it calls a `pure` tool"
+    assert scheduler.features.feedback.answer(Feedback("below", yes), 1.0) == (
+        "'below' never asks: name what asks in its sub-plan, as below/check"
+    )
+    assert scheduler.features.feedback.requests.early == {}
+
+
+@pytest.mark.parametrize("retry", [RetryNode("a", {"to": "all"}), None])
+def test_call_that_the_policy_refuses_is_not_made_the_one_who_gave_its_arguments(retry: RetryNode | None) -> None:
+    scheduler = _under_policy(
+        node("a", arguments={"to": "ann"}, on_error="ask" if retry is None else "block"), node("on")
+    )
+    for name in ("a", "on"):
+        scheduler.features.feedback.answer(Feedback(name, {"approved": True}), 1.0)
+    started(scheduler)
+    scheduler.fail("a", broken(), at=2.0)
+    if retry is None:
+        answer = {"action": "retry", "arguments": {"to": "all"}}
+        assert scheduler.features.feedback.answer(Feedback("a#2", answer), 3.0) is None
+    else:
+        assert take(retry, scheduler, at=3.0) is None
+    assert ids_of(started(scheduler)) == []
+    assert record_of(scheduler, "a#2" if retry else "a#3").error == NodeError(
+        "refused", "the policy of the run does not let 'any' be called so"
+    )
+
+
+def test_node_that_is_tried_again_with_other_arguments_needs_no_approval() -> None:
+    scheduler = _under_policy(node("a", approval="required"), node("on"), policy=Policy((Rule("ask"),)))
+    for name in ("a", "on"):
+        scheduler.features.feedback.answer(Feedback(name, {"approved": True}), 1.0)
+    started(scheduler)
+    scheduler.fail("a", broken(), at=2.0)
+    assert take(RetryNode("a", {"to": "bob"}), scheduler, at=3.0) is None
+    assert (ids_of(started(scheduler)), scheduler.features.feedback.requests.open) == (["a#2"], {})
+
+
+# Many at once.
+
+
+def test_answer_to_a_whole_map_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    human = {"type": "CLARIFICATION", "prompt": "What of {{item}}?"}
+    scheduler = scheduler_of(node("m", for_each=[*range(50)], human=human))
+    sizes: list[Any] = []
+    real = answers.size_problem
+
+    def counted(answer: Any, most: int = answers.ANSWER_BYTES) -> str | None:
+        sizes.append(answer)
+        return real(answer, most)
+
+    for place in (
+        "dagwright.core.model.answers.size_problem",
+        "dagwright.features.feedback.answer_reading.size_problem",
+    ):
+        monkeypatch.setattr(place, counted)
+    assert scheduler.features.feedback.answer(Feedback("m", {"text": "so"}), 1.0) is None
+    assert (states(scheduler), scheduler.records[0].result) == ({"m": "completed"}, [{"text": "so"}] * 50)
+    assert len(sizes) == 1
+
+
+def test_items_that_are_offered_different_options_take_the_same_answer_each_by_its_own() -> None:
+    human = {"type": "SELECTION", "prompt": "Which?", "options": "{{item}}"}
+    scheduler = scheduler_of(node("m", for_each=[["x", "y"], ["x", "z"]], human=human))
+    assert scheduler.features.feedback.answer(Feedback("m", {"selected": ["y"]}), 1.0) == (
+        '\'m[1]\': "y" is not offered; the options are "x", "z"'
+    )
+    assert scheduler.features.feedback.answer(Feedback("m", {"selected": ["x"]}), 1.0) is None
+    assert scheduler.records[0].result == [{"selected": ["x"]}] * 2
+
+
+def test_hints_and_second_answers_of_one_moment_have_their_refusals() -> None:
+    human = {"type": "CLARIFICATION", "prompt": "What?"}
+    scheduler = scheduler_of(node("check", human=human))
+    garbage = Feedback("chek", {"text": "so"})
+    told = [scheduler.features.feedback.answer(garbage, 1.0) for _ in range(HINTS_PER_ACTIVATION + 2)]
+    alike = "there is no request 'chek'; did you mean 'check'?"
+    assert told == [alike] * HINTS_PER_ACTIVATION + ["there is no request 'chek'"] * 2
+    assert scheduler.features.feedback.answer(garbage, 2.0) == alike
+    scheduler = scheduler_of(node("check", human={"prompt": "?"}))
+    assert scheduler.features.feedback.answer(Feedback("check", {"approved": True}, by="ann"), 1.0) is None
+    second = scheduler.features.feedback.answer(Feedback("check", {"approved": False}, by="ben"), 1.0)
+    assert second == "'check' was answered by ann at 1970-01-01T00:00:01.000Z (approved, through signal)"
+
+
+def test_acts_that_make_records_again_are_refused_for_good_in_a_plan_too_large_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert MAX_WORK // run_state.WORK_OF_REBUILD == 150_000
+    monkeypatch.setattr(run_state, "MAX_WORK", 1_000 * run_state.WORK_OF_REBUILD)
+    scheduler = begun(CompiledPlan([CompiledNode(f"n{number}", tool="any") for number in range(1_001)]))
+    started(scheduler)
+    scheduler.fail("n0", broken(), at=1.0)
+    extension = Extension(1_001, (CompiledNode("x", tool="any"),))
+    acts: tuple[Act, ...] = (RetryNode("n0"), RetryNode("n0", {"a": 1}), SetResult("n0", 1), AppendNodes(extension))
+    assert {act.refusal_of(scheduler, at=2.0) for act in acts} == {
+        "the run has 1,001 nodes and 0 edges; retrying nodes, setting results and adding nodes requires at most "
+        "1,000 nodes and edges in total"
+    }
+    assert CancelNode("n7").refusal_of(scheduler, at=2.0) is None
+
+
+# Time.
+
+
+def test_default_of_a_deadline_and_a_manual_value_are_reported_as_such() -> None:
+    default = {"approved": False, "reason": "nobody said yes"}
+    human = {"type": "APPROVAL", "prompt": "Go?", "deadline": "1h", "on_timeout": {"default": default}}
+    scheduler = scheduler_of(node("check", human=human), node("gate", approval=human))
+    scheduler.advance(3600.0)
+    passed = "passed at 1970-01-01T01:00:00.000Z, and the default of the plan was used (rejected)"
+    for name in ("check", "gate"):
+        late = Feedback(name, {"approved": True}, "ann")
+        assert scheduler.features.feedback.answer(late, 3601.0) == f"the deadline of {name!r} {passed}"
+    record = record_of(scheduler, "gate")
+    message = "not answered in time, so the plan rejects it: nobody said yes"
+    assert (record.status, record.error) == (NodeStatus.FAILED, NodeError("rejected", message))
+    scheduler = started_run(node("a", on_error="ask"))
+    scheduler.fail("a", broken(), at=1.0)
+    scheduler.features.feedback.answer(Feedback("a", {"selected": ["value"], "value": 7}, "ann"), 2.0)
+    reason = reason_of(scheduler, "a")
+    assert (reason.message, reason.detail) == ("failed and was given a value manually", "broken")
+
+
+# Early answers that nobody asked for, and too many of all.
+
+
+def test_request_waits_for_arguments_that_only_the_worker_knows_and_not_for_wrong_ones() -> None:
+    call = node("pay", "first", tool="pay", approval="required", arguments={"to": "bob", "amount": "{{first.result}}"})
+    scheduler = started_run(node("first"), call, tools={**TOOLS, "pay": _PAY})
+    scheduler.complete("first", "many", at=1.0)
+    record = record_of(scheduler, "pay")
+    assert (record.status, record.error) == ("failed", NodeError("invalid_arguments", _BAD_AMOUNT))
+    assert (scheduler.features.feedback.requests.open, scheduler.features.feedback.requests.closed) == ({}, {})
+    call = node("pay", tool="pay", approval="required", arguments={"to": "bob", "amount": "{{secret.SUM}}"})
+    scheduler = scheduler_of(call, tools={**TOOLS, "pay": _PAY})
+    assert [*scheduler.features.feedback.requests.open] == ["pay"]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "problem"),
+    [
+        ({"type": "APPROVAL"}, 17, 'expected an object such as {"approved": true, "reason": "…"}, not 17'),
+        ({"type": "CLARIFICATION"}, {"data": {}}, 'unknown key \'data\'; expected {"text": "…"}'),
+        (
+            {"type": "SELECTION", "options": ["red", "blue"]},
+            {"approved": True},
+            'the request is a SELECTION, not an APPROVAL: give `--select red`, as JSON {"selected": ["x"]}',
+        ),
+        ({"type": "SELECTION", "options": ["x"]}, {"selected": ["y"]}, '"y" is not offered; the options are "x"'),
+        (
+            {"type": "SELECTION", "options": _LABELLED},
+            {"selected": ["2"]},
+            f'"2" is not offered; the options are "p_1" (Ann (LU)), "p_2" ({"B" * 159}…), "no"',
+        ),
+    ],
+)
+def test_early_answer_that_the_plan_shows_to_be_wrong_takes_no_place(
+    question: dict[str, Any], answer: Any, problem: str
+) -> None:
+    asking = node("ask", "first", human={"prompt": "Go on, {{first.result}}?", **question})
+    scheduler = scheduler_of(node("first"), asking)
+    told = scheduler.features.feedback.answer(Feedback("ask", answer, by="ann"), 0.5)
+    assert told == f"'ask' has not asked yet, and will not take this: {problem}"
+    assert scheduler.features.feedback.requests.early == {}
+
+
+def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> None:
+    scheduler = started_run(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("on"))
+    for name in ("a", "m[x]", "m[y]#2", "on"):
+        assert scheduler.features.feedback.answer(Feedback(name, {"text": "so"}, "ann"), 1.0) is None
+    scheduler = resumed(scheduler)
+    told = "{!r} was never requested: the early answer of ann is not needed"
+    scheduler.complete("m[x]", 1, at=2.0)
+    assert scheduler.features.feedback.requests.take_refusals() == [told.format("m[x]")]
+    scheduler.complete("a", 1, at=3.0)
+    assert scheduler.features.feedback.requests.take_refusals() == [told.format("a")]
+    scheduler.cancel(4.0)
+    for name in ("m[y]", "on"):
+        scheduler.task_cancelled(name, at=5.0)
+    assert scheduler.features.feedback.requests.take_refusals() == [told.format("m[y]#2"), told.format("on")]
+    assert (scheduler.features.feedback.requests.early, scheduler.features.feedback.requests.early_of) == ({}, {})
+    scheduler = scheduler_of(node("l"), node("m", "l", for_each="{{l.result}}", key="{{item}}"), node("on"))
+    assert scheduler.features.feedback.answer(Feedback("m[z]", {"text": "so"}), 1.0) is None
+    started(scheduler)
+    scheduler.complete("l", ["x"], at=2.0)
+    scheduler = resumed(scheduler)
+    assert ids_of(started(scheduler)) == ["m[x]"]
+    scheduler.complete("m[x]", 1, at=3.0)
+    told = "'m[z]' was never requested: the early answer of a user without a name is not needed"
+    assert scheduler.features.feedback.requests.take_refusals() == [told]
+
+
+def test_answers_of_a_run_have_a_limit_in_sum_and_short_ones_are_always_taken() -> None:
+    human = {"type": "CLARIFICATION", "prompt": "What?"}
+    scheduler = scheduler_of(
+        *(node(f"n{number}", human=human) for number in range(40)), node("m", for_each=[*range(99)], human=human)
+    )
+    long = {"text": "x" * 250_000}
+    taken = [scheduler.features.feedback.answer(Feedback(f"n{number}", long), 1.0) for number in range(33)]
+    assert taken == [None] * 33
+    before = carry_of(scheduler)
+    scheduler = resumed(scheduler)
+    assert json.dumps(carry_of(scheduler)) == json.dumps(before)
+    refusal = (
+        "an answer of 250,011 bytes is too much: people may send 8,388,608 bytes to a run in total, and 8,250,363 are "
+        "stored; answers of at most 1,024 are always accepted: answer with the name of a file"
+    )
+    assert scheduler.features.feedback.answer(Feedback("n33", long), 1.0) == refusal
+    refused = scheduler.features.feedback.refusal_of(Feedback("m", {"text": "x" * 2_000}), 1.0)
+    assert refused is not None
+    assert refused.startswith("an answer of 2,011 bytes to 99 requests is too much")
+    assert scheduler.features.feedback.answer(Feedback("m", {"text": "x" * 900}), 1.0) is None
+    assert scheduler.features.feedback.answer(Feedback("n33", {"text": "see x.txt"}), 1.0) is None
+
+
+# Inputs.
+
+
+def test_form_for_missing_inputs_offers_those_with_a_default() -> None:
+    declared = {
+        "count": {"type": "integer", "prompt": "How many?"},
+        "quarter": {"enum": ["Q1", "Q2"], "default": "Q1"},
+        "given": {"type": "string", "default": "x"},
+    }
+    scheduler = create_scheduler(compiled(plan_of(node("a"), inputs=declared)), {"given": "y"})
+    scheduler.features.feedback.run.begin(0.0)
+    [request] = scheduler.features.feedback.requests.open.values()
+    assert (request.prompt, request.schema) == (
+        "The plan needs count",
+        {
+            "type": "object",
+            "properties": {
+                "count": {"type": "integer", "description": "How many?"},
+                "quarter": {"type": "string", "enum": ["Q1", "Q2"], "default": "Q1"},
+            },
+            "required": ["count"],
+            "additionalProperties": False,
+        },
+    )
+    assert scheduler.features.feedback.answer(Feedback("inputs", {"data": {"count": 3, "quarter": "Q2"}}), 1.0) is None
+    assert scheduler.state.inputs == {"count": 3, "quarter": "Q2", "given": "y"}
+    declared = {"quarter": {"type": "string", "default": "Q1"}}
+    scheduler = create_scheduler(compiled(plan_of(node("a"), inputs=declared)), {})
+    scheduler.features.feedback.run.begin(0.0)
+    assert (scheduler.features.feedback.requests.open, ids_of(started(scheduler))) == ({}, ["a"])
+    assert scheduler.features.feedback.answer(Feedback("inputs", {"data": {}}), 1.0) == "there is no request 'inputs'"
+
+
+def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved_or_rejected() -> None:
+    def unapproved(plan: CompiledPlan, data: Any) -> RunScheduler:
+        scheduler = create_scheduler(plan, {})
+        scheduler.features.feedback.run.ask_for_approval(0.0)
+        answer = Feedback("inputs", {"data": data}, by="ann")
+        assert scheduler.features.feedback.answer(answer, 1.0) is None
+        assert scheduler.features.feedback.answer(answer, 1.0) == (
+            "'inputs' has not asked yet, and the answer of ann is kept for it already"
+        )
+        return scheduler
+
+    plan = compiled(plan_of(node("a", arguments={"n": "{{PLACEHOLDER_n}}"})))
+    approved = unapproved(plan, {"n": 3})
+    assert approved.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0) is None
+    [task] = started(approved)
+    requests = approved.features.feedback.requests
+    assert (task.arguments, requests.open, requests.early) == ({"n": 3}, {}, {})
+
+    rejected = unapproved(plan, {"n": 3})
+    rejected.features.feedback.answer(Feedback("plan", {"approved": False}), 2.0)
+    told = "'inputs' was never requested: the early answer of ann is not needed"
+    assert rejected.features.feedback.requests.take_refusals() == [told]
+
+    wrong = unapproved(compiled(plan_of(node("a"), inputs={"n": {"type": "integer"}})), {"n": "x"})
+    wrong.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0)
+    requests = wrong.features.feedback.requests
+    assert ([*requests.open], len(requests.take_refusals())) == (["inputs"], 1)

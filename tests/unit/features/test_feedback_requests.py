@@ -1,0 +1,248 @@
+"""Requests to people: escalation, who may answer and which way, and what a tool asks while it runs."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.client.feedback import Answer
+from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, Through
+from dagwright.core.model.states import Attempt
+from dagwright.features.explain.reasons import reason_of
+from dagwright.features.explain.why import Chain, sentence
+from dagwright.features.feedback.request_opening import ANSWERS_BYTES, Raised
+from dagwright.features.run_scheduler import RunScheduler
+from dagwright.interfaces.cli.wording import closing_words
+from dagwright.protocol.command_messages import feedback_from_json, feedback_to_json, may_await
+from dagwright.protocol.documents import node_document
+from dagwright.protocol.messages import MessageInvalid
+from dagwright.protocol.outcomes import next_call
+from tests.support.plan_building import node, plan_of, problems_of, resumed, scheduler_of, started_run, states
+
+_CHAIN = {"escalate": "boss", "then": {"escalate": "ceo", "then": {"default": {"approved": False, "reason": "late"}}}}
+
+
+def _asking(**fields: Any) -> dict[str, Any]:
+    human = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline": "10s", "on_timeout": _CHAIN}
+    return node("ask", human=human | fields)
+
+
+def _scheduler(**fields: Any) -> RunScheduler:
+    return started_run(_asking(**fields))
+
+
+def _answers(scheduler: RunScheduler) -> list[dict[str, Any]]:
+    number = scheduler.state.number_of("ask")
+    assert number is not None
+    plan_node, record = scheduler.plan.nodes[number], scheduler.records[number]
+    found: list[dict[str, Any]] = node_document(scheduler, "ask", node=plan_node, record=record)["lineage"]["answers"]
+    return found
+
+
+def test_chain_asks_one_after_the_other_and_ends_with_the_default() -> None:
+    scheduler = _scheduler()
+    asked = []
+    for at in (0.0, 10.0, 20.0):
+        scheduler.advance(at)
+        asked.append(scheduler.features.feedback.requests.open["ask"].assignee)
+    assert asked == ["ann", "boss", "ceo"]
+    assert scheduler.next_timer == 30.0
+    scheduler.advance(30.0)
+    assert states(scheduler) == {"ask": "completed"}
+    [answer] = _answers(scheduler)
+    assert answer == {
+        **{"request": "ask", "how": "answered", "what": "rejected", "by": None, "through": "deadline", "note": None},
+        "at": "1970-01-01T00:00:30.000Z",
+        "requested_from": "ann",
+        "requested_at": "1970-01-01T00:00:00.000Z",
+        "escalations": [
+            {"from": "ann", "to": "boss", "at": "1970-01-01T00:00:10.000Z"},
+            {"from": "boss", "to": "ceo", "at": "1970-01-01T00:00:20.000Z"},
+        ],
+    }
+
+
+def test_escalation_is_in_the_request_the_reason_and_the_words_of_the_answer() -> None:
+    scheduler = _scheduler()
+    scheduler.advance(10.0)
+    request = scheduler.features.feedback.requests.open["ask"].to_json("run-1")
+    assert request["escalations"] == [{"from": "ann", "to": "boss", "at": "1970-01-01T00:00:10.000Z"}]
+    reason = reason_of(scheduler, "ask")
+    assert (reason.message, reason.since) == ("waits for boss", 10.0)
+    assert sentence(Chain([reason]), reason, clock=lambda at: f"{at:g} s") == (
+        "ask waits for boss since 10 s until 20 s, requested from ann at 0 s, escalated to boss at 10 s (Publish?)"
+    )
+    # The next execution of the run knows it too.
+    moved = resumed(scheduler)
+    assert moved.features.feedback.answer(Feedback("ask", {"approved": True}, by="mallory"), 11.0) is None
+    [answer] = _answers(moved)
+    assert (answer["by"], answer["requested_from"], answer["escalations"]) == ("mallory", "ann", request["escalations"])
+    words = closing_words(answer)
+    assert "approved by mallory at " in words
+    assert "; requested from ann at " in words
+    assert ", escalated to boss at " in words
+
+
+def test_escalation_without_a_next_step_and_request_without_an_assignee() -> None:
+    scheduler = _scheduler(on_timeout={"escalate": "boss"})
+    scheduler.advance(10.0)
+    scheduler.advance(20.0)
+    assert states(scheduler) == {"ask": "failed"}
+    assert scheduler.plan.nodes[0].arguments["on_timeout"] == {"escalate": "boss"}
+    assert _answers(scheduler)[0]["how"] == "expired"
+    scheduler = _scheduler(assignee=None)
+    scheduler.features.feedback.answer(Feedback("ask", {"approved": True}, by="ann"), 1.0)
+    assert {*_answers(scheduler)[0]} == {"request", "how", "what", "by", "at", "through", "note"}
+
+
+@pytest.mark.parametrize(
+    ("on_timeout", "message"),
+    [
+        ({"escalate": "a", "then": {"default": {"text": "x"}}}, "the default does not fit the question"),
+        ({"escalate": "a", "then": {"escalate": " "}}, "expected the assignee to escalate to"),
+        (
+            {"escalate": "a", "then": "wait"},
+            "human.on_timeout: expected fail, {default: …} or {escalate: …, then: …}, not",
+        ),
+    ],
+)
+def test_wrong_step_of_a_chain_is_a_problem_of_the_plan(on_timeout: Any, message: str) -> None:
+    problem, *_ = problems_of(plan_of(_asking(on_timeout=on_timeout)))
+    assert message in problem.message
+    assert problem.pointer.startswith("/nodes/0/human/on_timeout")
+
+
+_YES = {"approved": True}
+
+
+def test_key_answers_what_is_assigned_to_its_owner_or_to_nobody_as_it_may() -> None:
+    scheduler = _scheduler()
+    mallory = Feedback("ask", _YES, by="mallory", may_answer="unassigned")
+    boss = Feedback("ask", _YES, by="boss", may_answer="unassigned")
+    refusal = scheduler.features.feedback.answer(mallory, 1.0)
+    assert refusal is not None
+    assert refusal.startswith("'ask' waits for ann: only a key of the owner 'ann'")
+    assert scheduler.features.feedback.refusal_of(boss, 1.0) is not None
+    # After the escalation it is the other way round.
+    assert (
+        scheduler.features.feedback.answer(Feedback("ask", _YES, by="ann", may_answer="unassigned"), 10.0) is not None
+    )
+    assert scheduler.features.feedback.answer(boss, 10.0) is None
+    assert states(scheduler) == {"ask": "completed"}
+    scheduler = _scheduler(assignee=None)
+    other = Feedback("ask", _YES, by="boss", may_answer="assigned")
+    assert scheduler.features.feedback.answer(other, 1.0) == "'ask' is not assigned to boss"
+    assert scheduler.features.feedback.answer(Feedback("ask", _YES, by="eve", may_answer="unassigned"), 1.0) is None
+
+
+def test_early_answer_is_checked_when_its_node_asks() -> None:
+    scheduler = started_run(node("first"), {**_asking(), "depends_on": ["first"]})
+    assert scheduler.features.feedback.answer(Feedback("ask", _YES, by="eve", may_answer="unassigned"), 0.5) is None
+    scheduler.complete("first", None, at=1.0)
+    assert [*scheduler.features.feedback.requests.open] == ["ask"]
+    [refusal] = scheduler.features.feedback.requests.take_refusals()
+    assert "'ask' waits for ann" in refusal
+    human = {"type": "SELECTION", "prompt": "Which?", "options": "{{first.result}}", "channel": "inbox"}
+    scheduler = started_run(node("first"), node("ask", human=human))
+    early = Feedback("ask", {"selected": ["a"]}, by="ann", through="tool_result")
+    assert scheduler.features.feedback.answer(early, 0.5) is None
+    scheduler.complete("first", ["a", "b"], at=1.0)
+    assert [*scheduler.features.feedback.requests.open] == ["ask"]
+    assert scheduler.features.feedback.requests.take_refusals() == [
+        f"the early answer of ann to 'ask' does not fit: {_REJECTED}"
+    ]
+
+
+def test_limit_of_an_author_travels_with_the_answer() -> None:
+    message = Answer("yes", "ann", may_answer="unassigned").to_json("below/ask")
+    feedback = feedback_from_json(message, through="update")
+    assert (feedback.may_answer, feedback_to_json(feedback, request="ask")["may_answer"]) == ("unassigned",) * 2
+    assert "may_answer" not in Answer("yes", "ann").to_json("ask")
+    assert [may_await(names, "boss") for names in (["ann"], ["ann", "boss"], ["x" * 100] * 12)] == [False, True, True]
+
+
+_ASKING = node("ask", human={"type": "CLARIFICATION", "prompt": "Which Acme?", "channel": "inbox"})
+_REJECTED = (
+    "'ask' must be answered in the inbox: the plan rejects answers that arrive as a tool result or through MCP. "
+    "Use `dagwright feedback`, the console, or POST /v1/runs/ID/feedback"
+)
+
+
+def _said(through: Through) -> Feedback:
+    return Feedback("ask", {"text": "Acme Ltd"}, through=through)
+
+
+@pytest.mark.parametrize("through", CLIENT_CHANNELS)
+def test_plan_that_requires_the_inbox_rejects_what_a_model_client_relays(through: Through) -> None:
+    scheduler = started_run(_ASKING)
+    assert scheduler.features.feedback.refusal_of(_said(through), 1.0) == _REJECTED
+    assert scheduler.features.feedback.answer(_said(through), 1.0) == _REJECTED
+    # The next execution of the run knows it too.
+    moved = resumed(scheduler)
+    assert moved.features.feedback.answer(_said(through), 1.0) == _REJECTED
+    assert moved.features.feedback.answer(_said("update"), 2.0) is None
+    assert states(moved) == {"ask": "completed"}
+    early = scheduler_of(node("first"), {**_ASKING, "depends_on": ["first"]})
+    assert early.features.feedback.answer(_said(through), 0.5) == _REJECTED
+    assert early.features.feedback.requests.early == {}
+
+
+def test_channel_is_in_the_lineage_and_in_the_request_if_it_is_restricted() -> None:
+    scheduler = started_run(node("ask", human={"type": "CLARIFICATION", "prompt": "Which?"}))
+    assert scheduler.features.feedback.answer(_said("tool_result"), 1.0) is None
+    assert scheduler.features.feedback.requests.closed["ask"].to_json()["through"] == "tool_result"
+    scheduler = started_run(_ASKING, node("free", human={"type": "CLARIFICATION", "prompt": "Which?"}))
+    told = [request.to_json("run-1").get("channel") for request in scheduler.features.feedback.requests.open.values()]
+    assert told == ["inbox", None]
+    problems = problems_of(plan_of(node("ask", human={"type": "APPROVAL", "prompt": "?", "channel": "phone"})))
+    message = "human.channel: expected 'any' or 'inbox', not 'phone'"
+    assert (problems[0].code, problems[0].message) == ("invalid_field", message)
+
+
+def test_message_declares_the_channel_and_keeps_it_on_the_way_to_a_sub_plan() -> None:
+    message = Answer("yes", "ann", through="tool_result").to_json("below/ask")
+    assert message["through"] == "tool_result"
+    feedback = feedback_from_json(message, through="update")
+    assert (feedback.through, feedback_to_json(feedback, request="ask")["through"]) == ("tool_result", "tool_result")
+    plain = feedback_from_json(Answer("yes", "ann").to_json("ask"), through="signal")
+    assert (plain.through, "through" in feedback_to_json(plain, request="ask")) == ("signal", False)
+    with pytest.raises(MessageInvalid, match="'through' must be tool_result or mcp"):
+        feedback_from_json({"request": "a", "answer": 1, "through": "deadline"}, through="signal")
+
+
+_ATTEMPT = Attempt(1)
+
+
+def _asked_and_answered(scheduler: RunScheduler, text: str, *, checkpoint: Any = None) -> str | None:
+    """Start the one node, which asks; answers it, and returns why it could not ask."""
+    task = scheduler.next_task(0.0)
+    assert task is not None
+    problem = scheduler.features.feedback.ask("n", Raised("Go on?", checkpoint), at=1.0, attempt=_ATTEMPT)
+    if problem is None:
+        [request] = scheduler.features.feedback.requests.open
+        assert scheduler.features.feedback.answer(Feedback(request, {"text": text}, by="ann"), 2.0) is None
+    return problem
+
+
+def test_call_gets_all_answers_up_to_a_limit_in_bytes() -> None:
+    scheduler = scheduler_of(node("n"))
+    for number in range(3):
+        assert _asked_and_answered(scheduler, f"answer {number}", checkpoint=number) is None
+    task = scheduler.next_task(3.0)
+    assert task is not None
+    assert list(task.answers) == [
+        {"request": "n", "answer": {"text": "answer 0"}},
+        {"request": "n#2", "answer": {"text": "answer 1"}},
+        {"request": "n#3", "answer": {"text": "answer 2"}, "checkpoint": 2},
+    ]
+    scheduler = scheduler_of(node("n"))
+    assert _asked_and_answered(scheduler, "x" * 10_000) is None
+    ready = next_call(scheduler, 3.0)
+    assert ready is not None
+    assert ready.size_bytes > 10_000
+    scheduler = scheduler_of(node("n"))
+    text = "x" * 200_000
+    assert [_asked_and_answered(scheduler, text) for _ in range(4)] == [
+        *[None] * 3,
+        f"its answers have over {ANSWERS_BYTES:,} bytes, and it asks again",
+    ]
+    assert states(scheduler) == {"n": "failed"}

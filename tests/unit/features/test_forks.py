@@ -1,0 +1,279 @@
+"""What a fork takes over: results whose content is the same, keys of what had not ended, and nothing unasked twice."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.map_batches import ChunkEnd
+from dagwright.features.compensation.compensation import without_undoing
+from dagwright.features.forks.planner import Change, Outlook, Source, Takeover, outlook, takeover
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from tests.support.plan_building import begun, broken, compiled, configured, node, plan_of, resumed, started, states
+
+TOOLS = {
+    "look": ToolDeclaration("look", Effects.READ, version="1"),
+    "send": ToolDeclaration("send", Effects.WRITE, version="1"),
+    "put": ToolDeclaration("put", Effects.IDEMPOTENT, version="1"),
+}
+
+
+def plan(*nodes: Mapping[str, Any], tools: Mapping[str, ToolDeclaration] = TOOLS, **fields: Any) -> CompiledPlan:
+    return compiled(plan_of(*nodes, **fields), tools=tools)
+
+
+def look(node_id: str, *needs: str, **arguments: Any) -> dict[str, Any]:
+    return node(node_id, *needs, tool="look", arguments=arguments)
+
+
+def send(node_id: str, *needs: str, tool: str = "send", **arguments: Any) -> dict[str, Any]:
+    return node(node_id, *needs, tool=tool, arguments=arguments)
+
+
+def ran(
+    made: CompiledPlan, results: Mapping[str, Any], *, setup: Mapping[str, Any] | None = None, **inputs: Any
+) -> RunScheduler:
+    """Return the scheduler of a run in which tasks ended with these results; an error is a failure."""
+    scheduler = begun(made, inputs, setup=setup, at=1.0)
+    while waiting := [task for task in started(scheduler, at=1.0) if task.id in results]:
+        for task in waiting:
+            result = results[task.id]
+            if isinstance(result, NodeError):
+                scheduler.fail(task.id, result, at=2.0)
+            else:
+                scheduler.complete(task.id, result, at=2.0, attempt=Attempt(1, 1.5, "1"))
+    return scheduler
+
+
+def forked(
+    old: RunScheduler, made: CompiledPlan, *, rerun: Sequence[str] = (), is_open: bool = False, **inputs: Any
+) -> tuple[RunScheduler, Takeover, Outlook]:
+    """Return the fork scheduler of a fork, as it is after its way through JSON, and what was said of it before."""
+    changed = {name for name in inputs if inputs[name] != old.state.inputs.get(name)}
+    change = Change(changed, rerun)
+    taken = takeover(old, made, source=Source("old", "old-scope", is_open=is_open), change=change)
+    seen = outlook(create_scheduler(made, inputs), old, taken, change=change)
+    following = resumed(configured(create_scheduler(made, inputs), reuse=taken.book), inputs=inputs)
+    following.reconcile(10.0)
+    return following, taken, seen
+
+
+def scopes(scheduler: RunScheduler) -> dict[str, str | None]:
+    return {task.id: task.scope for task in started(scheduler, at=11.0)}
+
+
+CHAIN = (look("a", x="{{PLACEHOLDER_x}}"), look("b", x="{{a.result}}"), send("c", to="{{b.result}}"))
+
+
+def test_nothing_changed_takes_everything_over() -> None:
+    made = plan(*CHAIN)
+    fork, _, seen = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=0)
+
+    assert scopes(fork) == {}
+    assert states(fork) == {"a": "completed", "b": "completed", "c": "completed"}
+    assert [record.result for record in fork.records] == [1, 2, 3]
+    assert [record.reused for record in fork.records] == [
+        {"workflow_id": "old", "node": name} for name in ("a", "b", "c")
+    ]
+    assert seen == Outlook(["a", "b", "c"], {}, [], [])
+
+
+def test_result_that_is_the_same_stops_a_change_and_another_one_runs_the_rest_with_new_keys() -> None:
+    made = plan(*CHAIN)
+    fork, _, seen = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
+    assert seen == Outlook([], {"a": "reads something that has changed"}, ["b", "c"], [])
+    assert scopes(fork) == {"a": None}
+    fork.complete("a", 1, at=12.0)
+    assert states(fork) == {"a": "completed", "b": "completed", "c": "completed"}
+    made = plan(*CHAIN)
+    fork, _, _ = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
+    scopes(fork)
+    fork.complete("a", 7, at=12.0)
+    assert scopes(fork) == {"b": None}
+    fork.complete("b", 8, at=13.0)
+    assert scopes(fork) == {"c": None}
+
+
+def test_what_had_not_ended_keeps_its_key_and_what_is_named_does_not() -> None:
+    made = plan(look("a"), send("c", tool="put", to="{{a.result}}"), send("d", tool="put", to="x"))
+    old = ran(made, {"a": 1, "c": broken(), "d": 4})
+    fork, _, seen = forked(old, made)
+    assert scopes(fork) == {"c": "old-scope"}
+    assert seen.runs == {"c": "had failed"}
+
+    again, _, seen = forked(old, made, rerun=["d", "c"])
+    assert scopes(again) == {"c": None, "d": None}
+    assert seen.runs == {"c": "is to be done again", "d": "is to be done again"}
+
+
+def test_fork_of_a_fork_keeps_the_first_key_and_the_first_maker() -> None:
+    made = plan(look("a"), send("c", tool="put", to="{{a.result}}"))
+    second, _, _ = forked(ran(made, {"a": 1, "c": broken()}), made)
+    started(second)
+    second.fail("c", broken(), at=20.0)
+    third = takeover(second, made, source=Source("second", "second-scope", is_open=False), change=Change()).book
+
+    assert third.tasks["c"].scope == "old-scope"
+    assert third.tasks["a"].made == {"workflow_id": "old", "node": "a"}
+
+
+def test_other_plan_or_tool_version_runs_what_changed() -> None:
+    made = plan(look("a"), send("c", to="x"))
+    newer = {name: ToolDeclaration(name, tool.effects, version="2") for name, tool in TOOLS.items()}
+    fork, _, seen = forked(ran(made, {"a": 1, "c": 3}), plan(look("a"), send("c", to="x"), tools=newer))
+    assert scopes(fork) == {"a": None}
+    assert (seen.reused, seen.runs) == (["c"], {"a": "has another version of its tool"})
+    old = ran(plan(look("a"), look("b", x="{{a.result}}"), look("gone")), {"a": 1, "b": 2, "gone": 3})
+    fork, _, seen = forked(old, plan(look("new"), look("b", x="{{a.result}}!"), look("a")))
+    assert scopes(fork) == {"new": None, "b": None}
+    assert seen == Outlook(["a"], {"new": "is new", "b": "is another one in the plan"}, [], [])
+
+
+def test_items_are_reused_by_their_keys_and_failed_ones_run_again() -> None:
+    each = {"for_each": "{{PLACEHOLDER_list}}", "key": "{{item.name}}", "on_error": "skip"}
+    made = plan({**look("sum", x="{{item.x}}"), **each}, look("all", x="{{sum.result}}"))
+    before = [{"name": "n", "x": 1}, {"name": "s", "x": 2}]
+    after = [{"name": "w", "x": 9}, {"name": "s", "x": 2}, {"name": "n", "x": 5}]
+    fork, _, seen = forked(ran(made, {"sum[n]": 10, "sum[s]": 20, "all": 30}, list=before), made, list=after)
+    assert (seen.reused, [*seen.runs], seen.undecided) == (["sum[s]"], ["sum[w]", "sum[n]"], ["all"])
+    assert [*scopes(fork)] == ["sum[w]", "sum[n]"]
+    fork.complete("sum[w]", 1, at=12.0)
+    fork.complete("sum[n]", 2, at=12.0)
+    assert fork.records[0].result == [1, 20, 2]
+    assert [*scopes(fork)] == ["all"]
+    made = plan({**send("each", tool="put", to="{{item}}"), "for_each": ["x", "y"], "key": "{{item}}"})
+    fork, _, seen = forked(ran(made, {"each[x]": 1, "each[y]": broken()}), made)
+    assert scopes(fork) == {"each[y]": "old-scope"}
+    assert (seen.reused, seen.runs) == (["each[x]"], {"each[y]": "had failed"})
+
+
+def test_what_only_waits_looks_again_and_changes_nothing_twice() -> None:
+    made = plan(look("a", x="{{PLACEHOLDER_x}}"), look("b", "a"), send("c", "a", to="x"))
+    fork, _, _ = forked(ran(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=1)
+    scopes(fork)
+    fork.complete("a", 9, at=12.0)
+    assert scopes(fork) == {"b": None}
+    assert states(fork)["c"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("result", "is_open", "expected"),
+    [
+        (None, True, "'c' is a write that is running in 'old': let it end, or add --rerun c to run it again"),
+        (NodeError("outcome_unknown", "?"), False, "it is unknown whether 'c' has had its effect: check it, and add"),
+    ],
+)
+def test_change_that_may_have_been_made_is_not_made_again_unasked(result: Any, is_open: bool, expected: str) -> None:
+    made = plan(send("c", to="x"))
+    old = ran(made, {} if result is None else {"c": result})
+    _, taken, _ = forked(old, made, is_open=is_open)
+    assert [problem[: len(expected)] for problem in taken.problems] == [expected]
+    _, taken, _ = forked(old, made, is_open=is_open, rerun=["c"])
+    assert taken.problems == []
+
+
+def test_of_a_run_that_continues_what_had_not_begun_keeps_its_key_as_long_as_nothing_reaches_it() -> None:
+    nodes = (look("a"), send("c", tool="put", to="{{a.result}}"), look("b", x="{{PLACEHOLDER_x}}"))
+    made = plan(*nodes, send("d", tool="put", to="{{b.result}}"))
+    fork, _, _ = forked(ran(made, {}, x=0), made, is_open=True, x=1)
+    scopes(fork)
+    fork.complete("a", 1, at=12.0)
+    fork.complete("b", 1, at=12.0)
+    assert scopes(fork) == {"c": "old-scope", "d": None}
+
+
+def ran_in_chunks(
+    made: CompiledPlan, *, size: int, failed: int | None = None, replaced: int | None = None, running: int | None = None
+) -> RunScheduler:
+    """Return the scheduler of a run with one large map.
+
+    Args:
+        size: characters of the result of each item.
+        failed, replaced, running: first item of the chunk that fails, has items with the value of `on_error`, or has
+            not ended; `None` if there is no such chunk.
+    """
+    scheduler = begun(made, at=1.0)
+    for task in started(scheduler, at=1.0):
+        assert task.chunk is not None
+        if task.chunk.first == running:
+            continue
+        if task.chunk.first == failed:
+            end = ChunkEnd(NodeStatus.FAILED, {"failed": task.chunk.count}, error=NodeError("odd", "no luck"))
+        elif task.chunk.first == replaced:
+            counts = {"completed": task.chunk.count}
+            end = ChunkEnd(NodeStatus.COMPLETED, counts, [None] * task.chunk.count, error=NodeError("odd", "no luck"))
+        else:
+            values = ["x" * size] * task.chunk.count if size < 100 else None
+            pieces = () if values is not None else [(f"sha256-{task.chunk.first}", size * task.chunk.count)]
+            end = ChunkEnd(NodeStatus.COMPLETED, {"completed": task.chunk.count}, values=values, pieces=pieces)
+        scheduler.end_chunk(task.id, end, at=2.0)
+    for task in started(scheduler, at=2.0):
+        scheduler.complete(task.id, "joined", at=3.0)
+    return scheduler
+
+
+@pytest.mark.parametrize("tool", ["look", "put", "send"])
+@pytest.mark.parametrize("size", [1, 1_000])
+def test_large_map_is_taken_over_whether_its_results_are_joined_in_the_run_or_by_a_task(tool: str, size: int) -> None:
+    made = plan({**send("m", tool=tool, to="{{item}}"), "for_each": list(range(1_200))})
+    fork, taken, seen = forked(ran_in_chunks(made, size=size), made)
+
+    assert (taken.problems, seen) == ([], Outlook(["m"], {}, [], []))
+    assert states(fork) == {"m": "completed"}
+    assert fork.records[0].result == (["x"] * 1_200 if size == 1 else "joined")
+
+
+@pytest.mark.parametrize(
+    ("is_open", "chunks", "advice"),
+    [
+        (True, {"running": 600}, "let them end first, or add --rerun m to run all items again"),
+        (True, {"failed": 300}, "add --rerun m to run all items again"),
+        (False, {"failed": 300}, "add --rerun m to run all items again"),
+        (False, {"replaced": 300}, "add --rerun m to run all items again"),
+    ],
+)
+def test_large_map_that_has_changed_a_part_of_the_world_has_to_be_named(
+    is_open: bool, chunks: dict[str, int], advice: str
+) -> None:
+    made = plan({**send("m", to="{{item}}"), "for_each": list(range(1_200))})
+    old = ran_in_chunks(made, size=1, **chunks)
+    _, taken, _ = forked(old, made, is_open=is_open)
+    words = "the items of 'm' run in child runs, and some may have had effects already"
+    assert taken.problems == [f"{words}: {advice}"]
+    _, taken, _ = forked(old, made, is_open=is_open, rerun=["m"])
+    assert taken.problems == []
+
+
+UNDOABLE = {
+    "look": TOOLS["look"],
+    "book": ToolDeclaration("book", Effects.IDEMPOTENT, version="1", undo="free"),
+    "free": ToolDeclaration("free", Effects.IDEMPOTENT, version="1"),
+}
+
+
+def undone(results: Mapping[str, Any]) -> RunScheduler:
+    """Return a run with compensation of two bookings and what fails behind them, compensated as far as is told."""
+    made = plan(look("r"), send("a", tool="book"), send("b", "a", tool="book"), look("end", "b"), tools=UNDOABLE)
+    return ran(made, results, setup={"compensate": True})
+
+
+def test_compensated_calls_are_made_again_with_a_new_key() -> None:
+    old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": None, "undo a": None})
+    made = without_undoing(old.plan)
+    assert [each.id for each in made.nodes] == ["r", "a", "b", "end"]
+    fork, taken, seen = forked(old, made)
+    assert (seen.reused, seen.runs, seen.later) == (["r"], {"a": "was taken back"}, ["b", "end"])
+    assert scopes(fork) == {"a": None}
+    assert not taken.problems
+    old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": broken()})
+    _, taken, _ = forked(old, without_undoing(old.plan), is_open=True)
+    assert (taken.undone, list(taken.book.tasks)) == (frozenset({"a"}), ["r", "b", "end"])
+    old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": NodeError("timeout", "late"), "undo a": None})
+    made = without_undoing(old.plan)
+    words = "it is unknown whether 'b' was compensated: check it, and add --rerun b to run it again"
+    assert forked(old, made)[1].problems == [words]
+    assert not forked(old, made, rerun=["b"])[1].problems

@@ -1,0 +1,579 @@
+"""Lookups as nodes: which nodes a plan gets, what waits for them, which kinds are searched, and where they stand."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dagwright.client.feedback import came_of
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.expressions.references import Lookup
+from dagwright.core.model.actor import UNKNOWN_ACTOR
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
+from dagwright.core.model.entity_arguments import KEYWORD
+from dagwright.core.model.errors import NodeError, PlanInvalid, Problem
+from dagwright.core.model.lookups import (
+    BIND_PARTIES,
+    FIND_PARTY,
+    KNOWN_BEFORE,
+    MOST_LOOKUPS,
+    KnownEntities,
+    bindings,
+    known_result,
+)
+from dagwright.core.model.policy import Policy, Rule
+from dagwright.core.model.requests import Feedback, Request
+from dagwright.core.model.states import Attempt, NodeStatus, RunStatus
+from dagwright.core.model.tasks import Task
+from dagwright.core.model.tools import ToolDeclaration
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.run_end import counts_of
+from dagwright.core.scheduler.run_options import RunOptions
+from dagwright.core.validation.validation import check_document
+from dagwright.dialects import to_document
+from dagwright.features.explain.reasons import reason_of
+from dagwright.features.explain.why import what_holds
+from dagwright.features.feedback.plan_text import plan_words
+from dagwright.features.feedback.request_opening import Raised
+from dagwright.features.lookups.entity_resolver import EntityResolver
+from dagwright.features.lookups.places import lookup_errors
+from dagwright.features.plan_edits.node_additions import add_nodes
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.history.run_reader import RunView
+from dagwright.plans.preparation import check_plan, prepare_plan
+from dagwright_onboarding.entity_types import RESOLVER
+from dagwright_onboarding.onboarding import onboarding_tools
+from tests.support.plan_building import begun, resumed
+
+
+def looking(text: str, kind: str = "person", **more: Any) -> dict[str, Any]:
+    return {"search_text": text, "entity_type": kind, **more}
+
+
+def intent(refs: dict[str, str] | None = None, **lookups: Any) -> dict[str, Any]:
+    return {"verb": "pay", "params": {}, "refs": refs or {}, "lookups": lookups}
+
+
+def plan_of(*intents: Any) -> CompiledPlan:
+    return prepare_plan(check_plan({"intents": list(intents)}, RESOLVER.tools(), any_tool=True), {})
+
+
+def hidden(plan: CompiledPlan) -> list[str]:
+    return [node.id for node in plan.nodes[plan.written_count :]]
+
+
+def started(plan: CompiledPlan, **changes: Any) -> tuple[RunScheduler, list[Task]]:
+    resolver = EntityResolver(RESOLVER, changes.pop("bound", None))
+    names = {"asks": "interactive"}
+    options = {names.get(name, name): value for name, value in changes.items()}
+    scheduler = create_scheduler(plan, {}, options=RunOptions(resolver=resolver, **options))
+    scheduler.begin(0.0)
+    return scheduler, tasks_of(scheduler)
+
+
+def tasks_of(scheduler: RunScheduler) -> list[Task]:
+    found = []
+    while (task := scheduler.next_task(0.0)) is not None:
+        found.append(task)
+    return found
+
+
+def test_each_distinct_lookup_is_one_node_behind_those_that_were_written() -> None:
+    plan = plan_of(
+        intent(a=looking("Ann"), b=looking("Bob")),
+        intent({"x": "@result_1"}, c=looking("Ann"), d=looking("Ann", "entity"), e=looking("Ann", jurisdiction="lu")),
+        intent(f=looking("  Ann ", "Natural Person")),
+    )
+    assert plan.written_count == 3
+    ids = ["lookup:person:Ann", "lookup:person:Bob", "lookup:entity:Ann", "lookup:person:Ann:LU"]
+    assert hidden(plan)[:-1] == [*ids, "lookup:natural-person:Ann"]
+    bind = plan.nodes[-1]
+    assert (bind.tool, bind.dependencies) == (BIND_PARTIES, (3, 4, 5, 6, 7))
+    assert [node.dependencies for node in plan.nodes[:3]] == [(8,), (0, 8), (8,)]
+    assert plan_from_json(plan_to_json(plan)) == plan
+
+
+PARTY_TOOL = ToolDeclaration(
+    "pay",
+    input_schema={
+        "type": "object",
+        "properties": {
+            "cbu_id": {"type": "string", KEYWORD: ["company", "fund"]},
+            "fund_id": {"type": "string", KEYWORD: ["fund"]},
+            "note": {"type": "string"},
+        },
+    },
+)
+
+
+def test_party_of_the_session_is_looked_at_with_the_lookups_and_not_searched_for() -> None:
+    refs = {"cbu-id": "@cbu", "fund_id": "@cbu", "note": "@cbu"}
+    raw = {"intents": [intent(refs), intent({"cbu_id": "@cbu"})]}
+    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
+    assert hidden(plan)[:-1] == ["lookup:@cbu:company-or-fund:fund_1", "lookup:@cbu:fund:fund_1"]
+    scheduler, [bind] = started(plan)
+    assert bind.arguments == {
+        "found": [
+            {"party": {"id": "fund_1"}, "reason": "@cbu", "known_as": "@cbu", "kinds": kinds}
+            for kinds in (["company", "fund"], ["fund"])
+        ]
+    }
+    scheduler.complete(bind.id, [{"party": {"id": "fund_1"}, "reason": "@cbu", "created": False}] * 2, at=1.0)
+    assert [task.arguments for task in tasks_of(scheduler)] == [
+        {"cbu-id": "fund_1", "fund_id": "fund_1", "note": "fund_1"},
+        {"cbu_id": "fund_1"},
+    ]
+    assert list(bindings(scheduler.plan, scheduler.records)) == []
+
+
+def test_party_whose_id_is_written_out_is_looked_at_as_that_of_the_session() -> None:
+    params = {"cbu-id": "fund_1", "fund_id": "fund_1", "note": "fund_2"}
+    raw = {
+        "intents": [
+            {"verb": "pay", "params": params},
+            {"verb": "pay", "params": {}, "refs": {"fund_id": "@cbu"}},
+            {"verb": "pay", "params": {}, "lookups": {"fund_id": looking("fund_1", "fund")}},
+        ]
+    }
+    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
+    assert hidden(plan)[:-1] == [
+        "lookup:id:company-or-fund:fund_1",
+        "lookup:id:fund:fund_1",
+        "lookup:@cbu:fund:fund_1",
+        "lookup:fund:fund_1",
+    ]
+    assert plan_words(plan).count('{"cbu-id":"fund_1","fund_id":"fund_1","note":"fund_2"}') == 1
+    scheduler, [find] = started(plan)
+    assert find.arguments == looking("fund_1", "fund")
+    scheduler.complete(find.id, {"party": {"id": "fund_1"}, "reason": ""}, at=1.0)
+    [bind] = tasks_of(scheduler)
+    assert bind.arguments["found"][:2] == [
+        {"party": {"id": "fund_1"}, "reason": "id", "known_as": "id", "kinds": kinds}
+        for kinds in (["company", "fund"], ["fund"])
+    ]
+    scheduler.complete(bind.id, [{"party": {"id": "fund_1"}, "reason": "", "created": False}] * 4, at=2.0)
+    assert [task.arguments for task in tasks_of(scheduler)] == [params, {"fund_id": "fund_1"}, {"fund_id": "fund_1"}]
+    assert [each["search_text"] for each in bindings(scheduler.plan, scheduler.records)] == ["fund_1"]
+
+
+def test_plan_is_shown_with_the_name_of_a_party_of_the_session_if_it_is_known() -> None:
+    raw = {"intents": [{"verb": "pay", "params": {"note": "n"}, "refs": {"cbu-id": "@cbu"}}]}
+    told = {"id": "fund_1", "name": "Apex Fund Zwei", "kind": "fund"}
+    plans = [
+        prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": value}), {})
+        for value in (told, "fund_1")
+    ]
+    assert [plan_words(plan).rpartition(" with ")[2] for plan in plans] == [
+        '{"note":"n","cbu-id":"@cbu (Apex Fund Zwei, fund_1)"}',
+        '{"note":"n","cbu-id":"@cbu (fund_1)"}',
+    ]
+    assert hidden(plans[0]) == hidden(plans[1])
+    [first, second] = [started(plan)[1][0] for plan in plans]
+    assert first.arguments == second.arguments
+
+
+def test_id_that_cannot_be_used_is_told_at_its_param() -> None:
+    raw = {"intents": [{"verb": "pay", "params": {"note": "n"}}, {"verb": "pay", "params": {"cbu-id": "nonsense"}}]}
+    scheduler, [bind] = started(prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}), {}))
+    problem = {"code": "invalid_arguments", "message": "No party has the id 'nonsense'.", "hint": "", "candidates": []}
+    scheduler.complete(bind.id, [{"problem": problem}], at=1.0)
+    assert tasks_of(scheduler) == []
+    [error] = lookup_errors(scheduler.plan, scheduler.records)
+    assert (error["code"], error["pointer"], error["argument"]) == (
+        "invalid_arguments",
+        "/intents/1/params/cbu-id",
+        "cbu-id",
+    )
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"intents": [{"verb": "pay", "params": {"cbu_id": "{{PLACEHOLDER_fund}}"}}]},
+        {"intents": [intent({"note": "@cbu"})]},
+        {"intents": [{"verb": "pay", "params": {}, "refs": {}, "lookups": None}]},
+        {"plan": 1, "nodes": [{"id": "a", "tool": "pay", "arguments": {"cbu_id": "fund_1"}}]},
+    ],
+    ids=["id_asked_for", "no_party", "no_lookup", "other_format"],
+)
+def test_plan_in_which_nothing_is_looked_up_gets_no_nodes(raw: dict[str, Any]) -> None:
+    checked = check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "{{x}}"})
+    assert hidden(prepare_plan(checked, {"fund": "fund_3"} if "PLACEHOLDER" in str(raw) else {})) == []
+
+
+def test_approval_of_a_call_names_its_parties() -> None:
+    tool = replace(PARTY_TOOL, returns="fund")
+    raw = {
+        "intents": [
+            {"verb": "pay", "params": {}, "refs": {"cbu-id": "@cbu"}, "lookups": {"fund_id": looking("Apex", "fund")}},
+            {"verb": "pay", "params": {"note": "n"}, "refs": {"cbu_id": "@result_1"}, "lookups": None},
+        ]
+    }
+    plan = prepare_plan(check_plan(raw, {"pay": tool, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
+    assert '{"cbu-id":"@cbu (fund_1)","fund_id":"Apex (fund)"}' in plan_words(plan)
+    scheduler = begun(plan, policy=Policy((Rule("ask", tool="pay"),)))
+    [find] = tasks_of(scheduler)
+    scheduler.complete(find.id, {"party": {"id": "fund_2"}, "reason": ""}, at=1.0)
+    [bind] = tasks_of(scheduler)
+    bound = [
+        {"party": {"id": party["party"]["id"], "name": "Apex", "kind": "fund"}, "reason": "", "created": False}
+        for party in bind.arguments["found"]
+    ]
+    scheduler.complete(bind.id, bound, at=2.0)
+    [asked] = scheduler.features.feedback.requests.open.values()
+    assert asked.to_json("run")["entities"] == {"fund_1": "Apex (fund)", "fund_2": "Apex (fund)"}
+
+
+def test_why_a_step_has_the_party_that_it_has() -> None:
+    raw = {
+        "intents": [
+            {"verb": "pay", "params": {}, "refs": {"cbu-id": "@cbu"}, "lookups": {"fund_id": looking("Apex", "fund")}},
+            {"verb": "pay", "params": {"note": "n"}, "refs": {}, "lookups": None},
+        ]
+    }
+    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
+    scheduler = begun(plan)
+    [find] = tasks_of(scheduler)
+    which = {"type": "SELECTION", "prompt": "Which?", "options": ["fund_2", "fund_3"]}
+    assert scheduler.features.feedback.ask(find.id, Raised(which), at=1.0, attempt=Attempt(1)) is None
+    assert scheduler.features.feedback.answer(Feedback(find.id, {"selected": ["fund_3"]}, by="ann"), 2.0) is None
+    [find] = tasks_of(scheduler)
+    scheduler.complete(find.id, {"party": {"id": "fund_3"}, "reason": "chosen by a person"}, at=3.0)
+    [bind] = tasks_of(scheduler)
+    parties = [
+        {"party": {"id": each["party"]["id"], "name": "A", "kind": "fund"}, "reason": each["reason"], "created": False}
+        for each in bind.arguments["found"]
+    ]
+    scheduler.complete(bind.id, parties, at=4.0)
+    first, second = tasks_of(scheduler)
+    for task in (first, second):
+        scheduler.complete(task.id, "ok", at=5.0)
+    told = {each["argument"]: each for each in reason_of(scheduler, first.id).facts["lookups"]}
+    assert (told["cbu-id"]["reason"], told["cbu-id"]["answers"]) == ("@cbu", [])
+    of_fund = told["fund_id"]
+    assert (of_fund["search_text"], of_fund["party"]["id"], of_fund["reason"]) == (
+        "Apex",
+        "fund_3",
+        "chosen by a person",
+    )
+    assert [(each["request"], each["by"]) for each in of_fund["answers"]] == [("lookup:fund:Apex", "ann")]
+    assert "lookups" not in reason_of(scheduler, second.id).facts
+
+
+def test_question_says_what_the_party_is_for() -> None:
+    role = {"verb": "pay", "params": {"role": "DIRECTOR", "days": 3}, "refs": {"cbu-id": "@result_1"}}
+    plan = plan_of(
+        {"verb": "make", "params": {"name": "Apex Fund", "jurisdiction": "LU"}, "refs": {}, "lookups": None},
+        {**role, "lookups": {"entity-id": looking("John")}},
+        {**role, "params": {}, "lookups": {"entity-id": looking("Ann"), "by": looking("John")}},
+        *(intent(who=looking("Bob")) for _ in range(4)),
+    )
+    scheduler, finds = started(plan)
+    for find in finds:
+        assert scheduler.features.feedback.ask(find.id, Raised("Which one?"), at=1.0, attempt=Attempt(1)) is None
+    asked = {each.id: each.prompt for each in scheduler.features.feedback.requests.open.values()}
+    assert asked["lookup:person:John"] == (
+        "Which one? It is for entity-id of @result_2 (pay, role DIRECTOR, days 3, cbu-id @result_1 'Apex Fund'); "
+        "by of @result_3 (pay, cbu-id @result_1 'Apex Fund', entity-id Ann (person))."
+    )
+    assert asked["lookup:person:Bob"] == (
+        "Which one? It is for who of @result_4 (pay); who of @result_5 (pay); who of @result_6 (pay). And for more."
+    )
+
+
+def test_question_of_a_node_that_is_no_lookup_stays_as_it_is() -> None:
+    scheduler, [task] = started(plan_of({"verb": "pay", "params": {}, "refs": {}, "lookups": None}))
+    assert scheduler.features.feedback.ask(task.id, Raised("How much?"), at=1.0, attempt=Attempt(1)) is None
+    [asked] = scheduler.features.feedback.requests.open.values()
+    assert asked.prompt == "How much?"
+
+
+def test_what_came_of_an_answer_is_known_as_soon_as_the_lookup_asks_again_or_has_ended() -> None:
+    scheduler, [find] = started(plan_of(intent(who=looking("John"))))
+    view = RunView("run", "r", "waiting", None, scheduler, {}, 0.0, None, is_closed=False)
+    assert came_of(view, find.id) == "nothing"
+    assert scheduler.features.feedback.ask(find.id, Raised("Which?"), at=1.0, attempt=Attempt(1)) is None
+    assert came_of(view, find.id) == "nothing"
+    assert scheduler.features.feedback.answer(Feedback(find.id, {"text": "Jon"}), 2.0) is None
+    assert came_of(view, find.id) is None
+    tasks_of(scheduler)
+    assert (
+        scheduler.features.feedback.ask(find.id, Raised("No party found. Which?"), at=3.0, attempt=Attempt(2)) is None
+    )
+    again = came_of(view, find.id)
+    assert isinstance(again, Request)
+    assert (again.id, again.prompt.startswith("No party found.")) == (f"{find.id}#2", True)
+    assert scheduler.features.feedback.answer(Feedback(again.id, {"text": "John Smith"}), 4.0) is None
+    assert came_of(view, find.id) == "nothing"
+    tasks_of(scheduler)
+    scheduler.complete(find.id, {"party": {"id": "person_1"}, "reason": ""}, at=5.0)
+    assert came_of(view, again.id) == "nothing"
+
+
+def test_id_of_a_long_text_is_short_and_its_own() -> None:
+    plan = plan_of(intent(a=looking("x" * 10_000), b=looking("x" * 10_001), c=looking("two\nlines\u202e")))
+    first, second, third, _ = hidden(plan)
+    assert first != second
+    assert {len(each.encode()) < 150 for each in hidden(plan)} == {True}
+    assert third == "lookup:person:two lines"
+
+
+def test_ids_keep_clear_of_those_of_the_plan() -> None:
+    raw = {
+        "nodes": [
+            {"id": "lookup:person:Ann", "tool": "pay"},
+            {"id": "b", "plan": {"intents": [intent(a=looking("Ann"))]}},
+        ]
+    }
+    plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), any_tool=True), {})
+    assert hidden(plan)[0] == "_lookup:person:Ann"
+
+
+def test_too_many_lookups_are_refused_with_the_plan() -> None:
+    raw = {"intents": [intent(a=looking(f"Ann {number}")) for number in range(MOST_LOOKUPS + 1)]}
+    with pytest.raises(PlanInvalid, match=r"the plan looks up 1,001 entities; a run can look up at most 1,000"):
+        check_plan(raw, RESOLVER.tools(), any_tool=True)
+
+
+@pytest.mark.parametrize("tool", [FIND_PARTY, BIND_PARTIES])
+def test_plan_cannot_name_the_tools_behind_lookups(tool: str) -> None:
+    with pytest.raises(PlanInvalid, match=f"there is no tool '{tool}'"):
+        check_plan({"nodes": [{"id": "a", "tool": tool}]}, RESOLVER.tools())
+
+
+def test_all_look_up_at_once_and_nothing_else_starts_before_all_is_bound() -> None:
+    scheduler, tasks = started(plan_of(intent(a=looking("Ann")), intent(b=looking("Bob")), intent()))
+    assert [task.id for task in tasks] == ["lookup:person:Ann", "lookup:person:Bob"]
+    assert tasks[0].arguments == {"search_text": "Ann", "entity_type": "person"}
+    scheduler.complete("lookup:person:Ann", {"party": {"id": "p1"}, "reason": "exact name"}, at=1.0)
+    assert tasks_of(scheduler) == []
+    scheduler.complete("lookup:person:Bob", {"create": {"kind": "person", "name": "Bob"}}, at=1.0)
+    [bind] = tasks_of(scheduler)
+    assert bind.arguments == {
+        "found": [{"party": {"id": "p1"}, "reason": "exact name"}, {"create": {"kind": "person", "name": "Bob"}}]
+    }
+    told = [
+        {"party": {"id": "p1"}, "reason": "x", "created": False},
+        {"party": {"id": "p2"}, "reason": "y", "created": True},
+    ]
+    scheduler.complete(bind.id, told, at=2.0)
+    assert [(task.id, task.arguments) for task in tasks_of(scheduler)] == [
+        ("@result_1", {"a": "p1"}),
+        ("@result_2", {"b": "p2"}),
+        ("@result_3", {}),
+    ]
+    assert [each["search_text"] for each in bindings(scheduler.plan, scheduler.records)] == ["Ann", "Bob"]
+    assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.RUNNING: 3}
+
+
+def test_run_that_asks_nobody_says_so_to_its_lookups() -> None:
+    _, [task] = started(plan_of(intent(a=looking("Ann"))), asks=False)
+    assert task.arguments == {"search_text": "Ann", "entity_type": "person", "asks": False}
+
+
+def test_what_cannot_be_bound_ends_the_run() -> None:
+    scheduler, [task] = started(plan_of(intent(a=looking("Ann")), intent()))
+    scheduler.complete(task.id, {"problem": {"code": "lookup_not_found", "message": "No Ann."}}, at=1.0)
+    [bind] = tasks_of(scheduler)
+    scheduler.complete(bind.id, [{"problem": {"code": "lookup_not_found", "message": "No Ann."}}], at=1.0)
+    assert scheduler.status() is RunStatus.FAILED
+    assert scheduler.state.error is not None
+    assert (scheduler.state.error.code, scheduler.state.error.message) == ("lookup_not_found", "No Ann.")
+    assert {record.status for _, record in scheduler.state.shown()} == {NodeStatus.CANCELLED}
+    # The error of the run tells it once.
+    assert {record.reason for _, record in scheduler.state.shown()} == {"not every lookup could be resolved"}
+    assert not what_holds(scheduler, calls={}).reasons
+
+
+def test_lookup_that_no_other_attempt_can_help_ends_the_run_with_its_own_words() -> None:
+    scheduler, [ann, _] = started(plan_of(intent(a=looking("Ann"), b=looking("Bob")), intent()))
+    error = NodeError("tool_failed", "the database refuses: file is not a database")
+    scheduler.fail(ann.id, error, at=1.0)
+    assert scheduler.is_stopped
+    assert scheduler.state.error == error
+
+
+def test_lookup_of_a_sub_plan_is_bound_above_and_handed_down() -> None:
+    inner = {"intents": [intent(a=looking("Ann"))]}
+    raw = {"nodes": [{"id": "first", "plan": {"nodes": [{"id": "second", "plan": inner}]}}]}
+    plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), any_tool=True), {})
+    scheduler, [task] = started(plan)
+    scheduler.complete(task.id, {"party": {"id": "p1"}, "reason": ""}, at=1.0)
+    [bind] = tasks_of(scheduler)
+    scheduler.complete(bind.id, [{"party": {"id": "p1"}, "reason": "", "created": False}], at=1.0)
+    [first] = tasks_of(scheduler)
+    for _ in range(2):
+        below = first.node.sub_plan
+        assert below is not None
+        assert hidden(below) == []
+        inside = create_scheduler(below, first.arguments)
+        inside.begin(0.0)
+        [first] = tasks_of(inside)
+    assert first.arguments == {"a": "p1"}
+
+
+ASKED = Raised({"type": "CLARIFICATION", "prompt": "Who?"}, checkpoint={"step": "name", "text": "Ann"})
+
+
+def test_what_a_lookup_asks_goes_along_into_a_new_execution() -> None:
+    plan = plan_of(intent(a=looking("Ann")))
+    before, [task] = started(plan)
+    before.features.feedback.ask(task.id, ASKED, at=1.0, attempt=Attempt())
+    assert before.status() is RunStatus.WAITING
+    after = resumed(before, plan)
+    assert [*after.features.feedback.requests.open] == ["lookup:person:Ann"]
+    assert after.features.feedback.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 2.0) is None
+    [again] = tasks_of(after)
+    assert (again.call_id, again.answers) == (
+        "lookup:person:Ann#2",
+        [{"request": "lookup:person:Ann", "answer": {"text": "Bob"}, "checkpoint": ASKED.checkpoint}],
+    )
+
+
+def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
+    scheduler, [task] = started(plan_of(intent(a=looking("Ann"))))
+    assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 1.0) is None
+    add_nodes(scheduler, Extension(1, (CompiledNode("more", tool="pay", dependencies=(0,)),)), UNKNOWN_ACTOR, at=1.0)
+    assert [node.id for node, _ in scheduler.state.shown()] == ["@result_1", "more"]
+    assert scheduler.plan.nodes[0].dependencies == (3,)
+    scheduler.features.feedback.ask(task.id, ASKED, at=2.0, attempt=Attempt())
+    [again] = tasks_of(scheduler)
+    assert (again.id, [each["answer"] for each in again.answers]) == (task.id, [{"text": "Bob"}])
+    assert scheduler.features.feedback.requests.early_of == {2: ["lookup:person:Ann"]}
+
+
+def test_what_a_lookup_asks_next_takes_no_answer_before_it_is_asked() -> None:
+    scheduler, [task] = started(plan_of(intent(a=looking("Ann"))))
+    told = "'lookup:person:Ann#{}' is not open: the questions of a lookup depend on earlier answers"
+    assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann#2", {"text": "Bob"}), 1.0) == told.format(2)
+    scheduler.features.feedback.ask(task.id, ASKED, at=2.0, attempt=Attempt())
+    open_one = "; 'lookup:person:Ann' is open"
+    assert (
+        scheduler.features.feedback.answer(Feedback("lookup:person:Ann#4", {"text": "Bob"}), 3.0)
+        == told.format(4) + open_one
+    )
+    assert [*scheduler.features.feedback.requests.open] == ["lookup:person:Ann"]
+    assert scheduler.features.feedback.requests.early == {}
+
+
+_ANN = {"search_text": "Ann", "entity_type": "person"}
+_BOB = {"search_text": "Bob", "entity_type": "person"}
+_PROBLEM = {"problem": {"code": "lookup_not_found", "message": "no"}}
+
+
+def _intent(**lookups: object) -> dict[str, object]:
+    return {"verb": "pay", "params": {}, "refs": {}, "lookups": lookups}
+
+
+def _plan(raw: object) -> CompiledPlan:
+    return prepare_plan(check_plan(raw, RESOLVER.tools(), any_tool=True), {})
+
+
+def _errors(plan: CompiledPlan, bound: list[Any]) -> list[dict[str, Any]]:
+    """Returns the errors of a run in which `bind_parties` came to this."""
+    scheduler = begun(plan)
+    while (task := scheduler.next_task(0.0)) is not None:
+        scheduler.complete(task.id, bound if task.id.startswith("lookups:") else {}, at=0.0)
+    return lookup_errors(plan, scheduler.records)
+
+
+def test_problems_of_lookups_name_the_first_place_of_each() -> None:
+    plan = _plan({"intents": [_intent(to=_ANN), _intent(**{"from": _BOB, "to": _ANN})]})
+    assert _errors(plan, [_PROBLEM, _PROBLEM]) == [
+        {**_PROBLEM["problem"], "pointer": "/intents/0/lookups/to", "node": "@result_1", "argument": "to"},
+        {**_PROBLEM["problem"], "pointer": "/intents/1/lookups/from", "node": "@result_2", "argument": "from"},
+    ]
+    assert _errors(plan, [{}, _PROBLEM])[0]["argument"] == "from"
+    assert _errors(plan, [{"party": {"id": "a"}}, {"party": {"id": "b"}}]) == []
+
+
+def test_place_in_a_sub_plan_is_told_by_the_nodes_that_lead_there() -> None:
+    inner = {"plan": 1, "nodes": [{"id": "second", "plan": {"intents": [_intent(to=_ANN)]}}]}
+    plan = _plan({"plan": 1, "nodes": [{"id": "first", "plan": inner}]})
+    assert _errors(plan, [_PROBLEM]) == [
+        {**_PROBLEM["problem"], "pointer": None, "node": "first/second/@result_1", "argument": "to"}
+    ]
+
+
+TOOLS = {spec.name: spec.declaration for spec in onboarding_tools("sqlite:///never-opened.db")}
+
+
+def anyone(text: str = "Meridian", entity_type: str = "entity") -> dict[str, str]:
+    return {"search_text": text, "entity_type": entity_type}
+
+
+def ensure(**lookups: dict[str, str]) -> dict[str, Any]:
+    named = {name.replace("_", "-"): lookup for name, lookup in lookups.items()}
+    return {"verb": "cbu.ensure", "params": {"name": "Apex", "jurisdiction": "LU"}, "lookups": named}
+
+
+def role(name: str, entity_type: str = "entity") -> dict[str, Any]:
+    lookups = {"entity-id": anyone(entity_type=entity_type)}
+    return {"verb": "cbu.assign-role", "params": {"role": name}, "refs": {"cbu-id": "@result_1"}, "lookups": lookups}
+
+
+def looked_up(*intents: dict[str, Any]) -> list[tuple[str, str]]:
+    checked = check_document(to_document({"intents": list(intents)}), tools=TOOLS)
+    return [(lookup.search_text, lookup.entity_type) for lookup in checked.lookups]
+
+
+def problems_of(*intents: dict[str, Any]) -> Sequence[Problem]:
+    try:
+        check_document(to_document({"intents": list(intents)}), tools=TOOLS)
+    except PlanInvalid as invalid:
+        return invalid.problems
+    return ()
+
+
+def test_entity_means_the_kinds_that_the_parameter_takes() -> None:
+    assert looked_up(ensure(manco_id=anyone("A"), related_to=anyone("B", "party"))) == [
+        ("A", "company"),
+        ("B", "company or fund"),
+    ]
+    assert looked_up(ensure(), role("DIRECTOR")) == [("Meridian", "entity")]
+    assert looked_up(ensure(), role("COMPLIANCE_OFFICER")) == [("Meridian", "person")]
+    assert looked_up(ensure(manco_id=anyone("A", "limited-company"))) == [("A", "limited-company")]
+
+
+def test_lookup_of_several_parameters_means_the_kinds_that_all_of_them_take() -> None:
+    intents = [ensure(related_to=anyone(), manco_id=anyone()), role("DIRECTOR")]
+    assert looked_up(*intents) == [("Meridian", "company")]
+    assert looked_up(ensure(related_to=anyone()), role("DIRECTOR")) == [("Meridian", "company or fund")]
+    # Whoever writes a type means that party, wherever else the text stands.
+    assert looked_up(ensure(manco_id=anyone()), role("COMPLIANCE_OFFICER", "person")) == [
+        ("Meridian", "company"),
+        ("Meridian", "person"),
+    ]
+
+
+def test_lookup_that_no_party_can_be_is_refused() -> None:
+    (problem,) = problems_of(ensure(manco_id=anyone()), role("DIRECTOR"), role("COMPLIANCE_OFFICER"))
+    assert (problem.code, problem.pointer, problem.message) == (
+        "invalid_arguments",
+        "/intents/2/lookups/entity-id/entity_type",
+        "cbu.assign-role: 'entity-id' takes a person where 'role' is COMPLIANCE_OFFICER, and 'Meridian' is looked up"
+        " for 'manco-id' of @result_1 too, which takes a company",
+    )
+    assert problem.hint == "write the entity_type of each lookup if two entities are meant"
+
+
+def test_lookup_where_no_party_is_taken_is_still_refused() -> None:
+    (problem,) = problems_of(ensure(manco_id=anyone(), client_type=anyone()))
+    assert problem.pointer == "/intents/0/lookups/client-type"
+
+
+def test_party_that_was_bound_before_is_meant_where_no_fewer_kinds_were_searched() -> None:
+    plan = compile_plan(check_document(to_document({"intents": [ensure(related_to=anyone())]}), tools=TOOLS))
+    (node,) = [node for node in plan.nodes if node.tool == "find_party"]
+    company = {"id": "company_1", "name": "Meridian", "kind": "company"}
+
+    def before(entity_type: str, kind: str = "company") -> dict[str, Any] | None:
+        known = {Lookup("Meridian", entity_type): {**company, "kind": kind}}
+        return known_result(node, KnownEntities(known, RESOLVER))
+
+    known = {"party": company, "reason": KNOWN_BEFORE}
+    assert (before("entity"), before("company or fund")) == (known, known)
+    assert before("entity", "person") is None
+    # A fund of that name was not searched for.
+    assert before("company") is None

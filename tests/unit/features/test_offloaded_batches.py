@@ -1,0 +1,36 @@
+"""What a slice of a large region is given."""
+
+from dataclasses import replace
+
+import pydantic_core
+
+from dagwright.core.compiler.offloaded_regions import offload_regions
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.features.regions.offloaded_batches import encode_inner_slice
+from dagwright.features.run_scheduler import create_scheduler
+from dagwright.plans.preparation import check_plan, prepare_plan
+from tests.support.plan_building import node, plan_of
+
+_READS = 2_000
+_TOOLS = {
+    "look": ToolDeclaration("look", Effects.READ, {"type": "object"}),
+    "work": ToolDeclaration("work", Effects.PURE, {"type": "object"}),
+}
+
+
+def test_nodes_outside_that_have_completed_and_are_not_read_are_not_told() -> None:
+    reads = [node(f"r{number}", tool="look") for number in range(_READS)]
+    join = node("join", *(f"r{number}" for number in range(_READS)), tool="work", arguments={"n": "{{r7.result}}"})
+    inside = [node(f"n{number}", "join", tool="work") for number in range(400)]
+    plan = offload_regions(prepare_plan(check_plan(plan_of(*reads, join, *inside), _TOOLS), {})).plan
+    region = next(number for number, each in enumerate(plan.nodes) if each.kind == "region")
+    nodes = list(plan.nodes)
+    nodes[region] = replace(nodes[region], inner="sha256-0")
+    scheduler = create_scheduler(replace(plan, nodes=tuple(nodes)), {})
+    scheduler.begin(0.0)
+    while (task := scheduler.next_task(1.0)) is not None and task.ref.node != region:
+        scheduler.complete(task.id, task.ref.node, at=2.0)
+    assert task is not None
+    given = pydantic_core.from_json(encode_inner_slice(scheduler, task))
+    outside = {"ended": [["r7", "completed", 7, 1.0, 2.0]], "inputs": {}}
+    assert given == {"inner": "sha256-0", "before": None, "outside": outside}

@@ -1,0 +1,232 @@
+"""Nodes for a plan that runs: what they may mean, and that judging them is bounded at each moment."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from dagwright.core.expressions.compute_budget import MAX_WORK, TOO_MUCH_AT_ONCE, WorkBudget
+from dagwright.core.expressions.stored_values import Part, Path, StoredValue
+from dagwright.core.model.agent_cards import AgentCard
+from dagwright.core.model.agents import agent_declaration
+from dagwright.core.model.compiled import agent_of
+from dagwright.core.model.errors import PlanInvalid
+from dagwright.core.model.requests import CHECK_BUDGET, Feedback
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler import run_state
+from dagwright.core.scheduler.extension import extended, extension_from_json
+from dagwright.core.validation.checked_plan import Checked
+from dagwright.core.validation.validation import check_document
+from dagwright.features.commands.node_commands import AppendWritten
+from dagwright.features.commands.steering import take
+from dagwright.features.plan_edits import edits as plan_edits
+from dagwright.features.plan_edits.edit_checks import growth_of, work_of_nodes
+from dagwright.features.plan_edits.edits import extension_of
+from dagwright.planning.agent_loop.nodes import with_agents
+from dagwright.protocol.scheduler_snapshot import carry_of
+from tests.support.plan_building import configured, node, scheduler_of, started_run, states
+
+_MANY = 1_200
+
+
+def test_declaration_and_ids_of_the_plan_come_before_those_that_are_sent() -> None:
+    scheduler = scheduler_of(node("a"))
+    told = ToolDeclaration("any", effects=Effects.READ, task_queue="elsewhere")
+    extension = extension_of([node("b", "a")], scheduler.state, tools={"any": told})
+    assert extension.tools["any"] == scheduler.plan.tools["any"]
+    scheduler = scheduler_of(*[node(f"n{number}") for number in range(_MANY)])
+    with pytest.raises(PlanInvalid, match="n7"):
+        extension_of([node("n7")], scheduler.state, tools={})
+
+
+@pytest.mark.parametrize("name", ["step 700", "a/b-700", "-700-", "700", "ä.700"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"depends_on": ["{name}"]},
+        {"arguments": {"x": "{{{{{name}.result}}}}"}},
+        {"arguments": {"x": ["of {{{{{name}.result.rows[0]}}}} and more"]}},
+    ],
+    ids=["dependency", "reference", "reference in a text"],
+)
+def test_node_of_a_large_plan_is_found_wherever_a_new_one_names_it(name: str, fields: dict[str, Any]) -> None:
+    others = [node(f"n{number}") for number in range(_MANY)]
+    scheduler = scheduler_of(*others, node(name))
+    new = {"id": "new", "tool": "any", **_named(fields, name)}
+    [added] = extension_of([new], scheduler.state, tools={}).nodes
+    assert added.dependencies == (_MANY,)
+
+
+def test_agents_that_a_model_does_are_sub_plans_of_what_is_added() -> None:
+    card = AgentCard(name="w", description="Writes", objective_template="Write", type="llm", prompt="Write!")
+    below = {"plan": 1, "nodes": [{"id": "in", "agent": "w", "objective": "Write"}]}
+    new = [{"id": "b", "agent": "w", "objective": "Write"}, {"id": "c", "plan": below}]
+    scheduler = configured(scheduler_of(node("a")), with_agents=with_agents)
+    extension = extension_of(new, scheduler.state, tools={"agent.w": agent_declaration(card)})
+    alone, beside = extension.nodes
+    assert beside.sub_plan is not None
+    assert [agent_of(each) for each in (alone, beside, *beside.sub_plan.nodes)] == ["w", None, "w"]
+    assert (alone.kind, extension.tools) == ("plan", {})
+    assert extension_from_json(extension.to_json()).to_json() == extension.to_json()
+
+
+def test_parts_of_large_results_are_reported_by_calls_to_come_and_refused_of_those_that_were_made() -> None:
+    scheduler = started_run(node("made"), node("later", "made"), node("each", "later", for_each=[1, 2]))
+    told: dict[Path, Part] = {("known",): Part("small", 1)}
+    scheduler.complete("made", StoredValue("ref", name="made.result", parts=told), at=1.0)
+    new = [
+        node("known", when="made.result.known == 1 && later.result.n > 5"),
+        node("items", for_each="{{each.result[0].rows}}"),
+        node("arguments", arguments={"x": "{{made.result.any[3]}}"}),
+    ]
+    extension = extension_of(new, scheduler.state, tools={})
+    wanted = {name: [*parts] for name, parts in extension_from_json(extension.to_json()).wanted.items()}
+    assert wanted == {
+        "made": [(("known",), "whole"), (("any", 3), "value")],
+        "later": [(("n",), "whole")],
+        "each": [((0, "rows"), "whole")],
+    }
+    plan = extended(scheduler.plan, extension)
+    assert [plan.nodes[number].wanted for number in (1, 2)] == [((("n",), "whole"),), ((("rows",), "whole"),)]
+
+    late = [node("x", when="made.result.n > 5"), node("y", "x", for_each="{{made.result.rows}}")]
+    with pytest.raises(PlanInvalid) as refused:
+        extension_of(late, scheduler.state, tools={})
+    problems = refused.value.problems
+    assert [(problem.code, problem.pointer, problem.message.partition(" ")[0]) for problem in problems] == [
+        ("too_large", "/nodes/0", "made.result.n"),
+        ("too_large", "/nodes/1", "made.result.rows"),
+    ]
+
+
+def _named(value: Any, name: str) -> Any:
+    if isinstance(value, str):
+        return value.format(name=name)
+    if isinstance(value, dict):
+        return {key: _named(part, name) for key, part in value.items()}
+    return [_named(part, name) for part in value]
+
+
+_NEW = [node(f"x{number}") for number in range(199)]
+_TAKEN_ID = "the run has a node or item 'm[a]' already"
+_GUIDANCE = {"type": "GUIDANCE", "prompt": "What else?"}
+
+
+@pytest.fixture
+def checks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the count of nodes of each plan that is checked."""
+    found: list[int] = []
+
+    def counted(document: Any, **more: Any) -> Checked:
+        found.append(len(document.plan["nodes"]))
+        return check_document(document, **more)
+
+    monkeypatch.setattr(plan_edits, "check_document", counted)
+    return found
+
+
+def _with_map() -> Any:
+    return started_run(node("m", for_each=["a"], key="{{item}}"), node("on", "m"))
+
+
+def test_refused_nodes_take_their_share_of_a_moment_and_then_are_not_read(checks: list[int]) -> None:
+    scheduler = _with_map()
+    before = carry_of(scheduler)
+    refused = AppendWritten([*_NEW, node("m[a]")])
+    told = [take(refused, scheduler, at=2.0) for _ in range(250)]
+    assert list(dict.fromkeys(told)) == [_TAKEN_ID, TOO_MUCH_AT_ONCE]
+    assert 5 < len(checks) == told.count(_TAKEN_ID) < 30
+    assert (take(refused, scheduler, at=3.0), carry_of(scheduler)) == (_TAKEN_ID, before)
+
+
+def test_a_flood_of_refused_nodes_leaves_the_work_of_the_run_itself() -> None:
+    scheduler = started_run(node("a"), node("b", when="a.result > 1"), node("m", for_each=["a"], key="{{item}}"))
+    for _ in range(250):
+        take(AppendWritten([*_NEW, node("m[a]")]), scheduler, at=2.0)
+    scheduler.complete("a", 2, at=2.0)
+    assert states(scheduler)["b"] == "ready"
+
+
+def test_many_small_extensions_are_accepted_at_one_moment_and_each_is_read_once(checks: list[int]) -> None:
+    scheduler = started_run(node("a"))
+    assert take(AppendWritten([node("b", "a")]), scheduler, at=2.0) is None
+    assert (checks, states(scheduler)) == ([2], {"a": "running", "b": "pending"})
+    assert {take(AppendWritten([node(f"x{number}")]), scheduler, at=2.0) for number in range(99)} == {None}
+    assert len(checks) == 100
+
+
+def test_nodes_with_something_wrong_pay_for_the_names_that_they_are_compared_with(checks: list[int]) -> None:
+    scheduler = started_run(node("north"))
+    wrong = AppendWritten([node("x", "nort")])
+    told = [take(wrong, scheduler, at=2.0) or "" for _ in range(250)]
+    message = "unknown_dependency at /nodes/0/depends_on/0: 'x' depends on unknown node 'nort' (did you mean 'north'?)"
+    assert list(dict.fromkeys(told)) == [message, TOO_MUCH_AT_ONCE]
+    assert len(checks) < 80
+
+
+def test_looking_at_nodes_is_bounded_by_itself_and_takes_nothing_from_taking_them(checks: list[int]) -> None:
+    scheduler = _with_map()
+    refused = AppendWritten([*_NEW, node("m[a]")])
+    told = [refused.refusal_of(scheduler, at=2.0) for _ in range(250)]
+    assert list(dict.fromkeys(told)) == [_TAKEN_ID, TOO_MUCH_AT_ONCE]
+    assert len(checks) == told.count(_TAKEN_ID) < 30
+    assert take(AppendWritten([node("b")]), scheduler, at=2.0) is None
+
+
+def test_nodes_for_a_run_that_is_too_large_are_not_read(checks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = scheduler_of(*(node(f"n{number}") for number in range(4)))
+    monkeypatch.setattr(run_state, "MAX_WORK", 3 * run_state.WORK_OF_REBUILD)
+    told = take(AppendWritten([node("b")]), scheduler, at=2.0)
+    assert (told or "").partition(";")[0] == "the run has 4 nodes and 0 edges"
+    assert checks == []
+
+
+def test_nodes_that_alone_take_too_long_are_reported_from_those_that_came_with_too_many(checks: list[int]) -> None:
+    scheduler = scheduler_of(node("a"))
+    long = [node(f"x{number}", when="(" * 3_900) for number in range(60)]
+    told = "checking these nodes would take too long: send fewer or smaller nodes at once"
+    assert [take(AppendWritten(long), scheduler, at=at) for at in (1.0, 2.0)] == [told, told]
+    assert checks == []
+
+
+@pytest.mark.parametrize("how", ["asked", "early"])
+def test_nodes_that_come_with_guidance_have_the_same_bounds(how: str, checks: list[int]) -> None:
+    first = [] if how == "asked" else ["m"]
+    scheduler = started_run(node("m", for_each=["a"], key="{{item}}"), node("ask", *first, human=_GUIDANCE))
+    answer = Feedback("ask", {"text": "more", "nodes": [*_NEW, node("m[a]")]}, by="ann")
+    looked = [scheduler.features.feedback.refusal_of(answer, 2.0) for _ in range(100)]
+    told = [scheduler.features.feedback.answer(answer, 2.0) for _ in range(100)]
+    expected = [f"'ask': {_TAKEN_ID}", TOO_MUCH_AT_ONCE]
+    assert (list(dict.fromkeys(looked)), list(dict.fromkeys(told))) == (expected, expected)
+    assert len(checks) == looked.count(expected[0]) + told.count(expected[0]) < 60
+    assert scheduler.features.feedback.answer(answer, 3.0) == expected[0]
+
+
+def test_guidance_with_nodes_is_read_once_when_it_is_taken(checks: list[int]) -> None:
+    scheduler = started_run(node("ask", human=_GUIDANCE), node("a"))
+    answer = Feedback("ask", {"text": "more", "nodes": [node("b", "ask")]}, by="ann")
+    assert scheduler.features.feedback.answer(answer, 2.0) is None
+    assert (checks, list(states(scheduler))) == ([3], ["ask", "a", "b"])
+
+
+def test_work_of_one_moment_has_a_bound_that_the_largest_message_fits() -> None:
+    scheduler = scheduler_of(node("a"))
+    nodes = [node(f"x{number}", arguments={"text": "x" * 1_200}) for number in range(200)]
+    extension = growth_of(nodes, scheduler.state, tools={}, budget=WorkBudget(CHECK_BUDGET))
+    assert not isinstance(extension, str)
+    # Half a microsecond each; Temporal gives up after 2 s.
+    assert (MAX_WORK + 2 * CHECK_BUDGET) / 2_000_000 <= 1.5
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count_there", "work"),
+    [
+        ([{"id": "x"}], 1, 600 + 100 + 2 * 12 + 50 + 5),
+        ([{"id": "x", "when": "a.b"}], 1, 600 + 100 + 2 * 25 + 50 + 5 + 15 * 3),
+        ([{"id": "x", "wen": "{{a}}{{"}], 1, 600 + 100 + 2 * 28 + 50 + 5 + 200 + 2 * 12),
+        ([{"id": "x", "plan": {"nodes": [{"id": "y"}, 3]}}], 0, 600 + 200 + 2 * 44),
+        ([{"id": "x"}], 2_000, 600 + 100 + 2 * 12 + 50 * 1_000 + 5 * 2_000),
+    ],
+)
+def test_work_of_nodes_follows_from_sizes(nodes: list[Mapping[str, Any]], count_there: int, work: int) -> None:
+    assert work_of_nodes(nodes, count_there=count_there) == work

@@ -1,0 +1,174 @@
+"""Plans that grow by themselves, and the turns of an agent."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dagwright.core.expressions.references import ResultOf
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.scheduler.extension import Extension
+from dagwright.core.scheduler.run_state import RunState
+from dagwright.features.plan_extension.extender import MOST_STEPS, GivenUp
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.planning.agent_loop.loop import AgentPursuit
+from dagwright.planning.agent_loop.spec import MOST_CALLS, AgentSpec, agent_plan
+from tests.support.plan_building import (
+    FreePursuit,
+    compiled,
+    ids_of,
+    node,
+    overrides_of,
+    plan_of,
+    pursuing,
+    resumed,
+    scheduler_of,
+    started,
+    states,
+)
+
+
+class Counting(FreePursuit):
+    """Adds a node behind the last one until there are so many, and has the output be its result."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    def follow(self, state: RunState) -> Extension | None:
+        count = len(state.plan.nodes)
+        if count >= self._most or not state.records[-1].status.is_final:
+            return None
+        new = CompiledNode(f"n{count}", tool="any", dependencies=(count - 1,))
+        return Extension(count, (new,), output=(None, (((), (ResultOf(new.id, "result"),)),)))
+
+
+class Doing(FreePursuit):
+    """Does what it is given, once the first node has ended."""
+
+    def __init__(self, follow: Callable[[RunState], Extension | None]) -> None:
+        self._follow = follow
+
+    def follow(self, state: RunState) -> Extension | None:
+        return self._follow(state) if state.records[0].status.is_final else None
+
+
+def test_a_plan_grows_as_soon_as_a_node_has_ended_and_gives_out_what_came_last() -> None:
+    scheduler = pursuing(scheduler_of(node("n0")), Counting(3))
+    for number in range(3):
+        assert ids_of(started(scheduler)) == [f"n{number}"]
+        assert not scheduler.is_finished
+        scheduler.complete(f"n{number}", number, at=1.0)
+    assert (scheduler.is_finished, scheduler.output()) == (True, (2, None))
+    assert overrides_of(scheduler, "n2") == []
+
+
+def test_plan_that_grew_is_carried_on_and_grows_no_more_when_it_is_stopped() -> None:
+    scheduler = pursuing(scheduler_of(node("n0")), Counting(3))
+    started(scheduler)
+    scheduler.complete("n0", 0, at=1.0)
+    following = resumed(scheduler, compiled(plan_of(node("n0"))), pursuit=Counting(3))
+    assert ids_of(started(following)) == ["n1"]
+    following.complete("n1", 1, at=2.0)
+    assert states(following) == {"n0": "completed", "n1": "completed", "n2": "ready"}
+    scheduler = pursuing(scheduler_of(node("n0")), Counting(3))
+    started(scheduler)
+    scheduler.cancel(1.0)
+    scheduler.task_cancelled("n0", at=1.0)
+    assert (scheduler.is_finished, states(scheduler)) == (True, {"n0": "cancelled"})
+
+
+def _bug(state: RunState) -> Extension | None:
+    raise KeyError("lost")
+
+
+def _give_up(state: RunState) -> Extension | None:
+    raise GivenUp(NodeError("rejected", "nobody wants it"))
+
+
+def _twice(state: RunState) -> Extension:
+    return Extension(len(state.plan.nodes), (CompiledNode("n0", tool="any"),))
+
+
+def _for_ever(state: RunState) -> Extension:
+    return Extension(len(state.plan.nodes), ())
+
+
+@pytest.mark.parametrize(
+    ("follow", "error"),
+    [
+        (_bug, NodeError("Bug", "the plan could not be extended: KeyError: 'lost'")),
+        (_give_up, NodeError("rejected", "nobody wants it")),
+        (_twice, NodeError("too_large", "the plan cannot be extended: the run has a node or item 'n0' already")),
+        (_for_ever, NodeError("Bug", f"the plan was extended {MOST_STEPS} times in a row without progress")),
+    ],
+)
+def test_a_pursuit_that_cannot_continue_ends_the_run_with_its_reason(
+    follow: Callable[[RunState], Extension | None], error: NodeError
+) -> None:
+    scheduler = pursuing(scheduler_of(node("n0"), node("other", "n0")), Doing(follow))
+    started(scheduler)
+    scheduler.complete("n0", 0, at=1.0)
+    assert (scheduler.state.error, scheduler.is_finished) == (error, True)
+    assert states(scheduler) == {"n0": "completed", "other": "cancelled"}
+
+
+TOOLS = {name: ToolDeclaration(name, Effects.READ) for name in ("look", "find")}
+TOO_MANY = "It was not called: one turn calls at most 64 tools."
+
+
+def agent_of(spec: AgentSpec) -> RunScheduler:
+    plan = agent_plan(spec, prompt="", results={})
+    scheduler = pursuing(create_scheduler(plan, {"objective": "Look."}), AgentPursuit(spec))
+    scheduler.begin(0.0)
+    assert ids_of(started(scheduler)) == ["turn1"]
+    return scheduler
+
+
+def calling(*tools: str) -> dict[str, Any]:
+    calls = [{"id": f"c{place}", "name": tool, "arguments": "{}"} for place, tool in enumerate(tools)]
+    return {
+        "message": {"role": "assistant", "content": None, "tool_calls": calls},
+        "finish_reason": "tool_calls",
+        "model": "small",
+        "usage": {"calls": 1, "prompt_tokens": 5, "completion_tokens": 5},
+    }
+
+
+def told(scheduler: RunScheduler) -> list[str]:
+    """Return what the turn that starts now is told of what was called."""
+    [turn] = started(scheduler)
+    return [message["content"] for message in turn.arguments["messages"] if message["role"] == "tool"]
+
+
+def test_so_many_calls_of_a_turn_are_made_and_the_others_answered_in_one_sentence() -> None:
+    scheduler = agent_of(AgentSpec("helper", tools=TOOLS))
+    scheduler.complete("turn1", calling(*["look"] * (MOST_CALLS + 100)), at=1.0)
+    made = ids_of(started(scheduler))
+    assert made == [f"turn1.{place}" for place in range(1, MOST_CALLS + 1)]
+    for name in made:
+        assert ids_of(started(scheduler)) == []
+        scheduler.complete(name, "seen", at=2.0)
+    assert told(scheduler) == ["seen"] * MOST_CALLS + [TOO_MANY] * 100
+
+
+def test_tools_are_named_once_to_a_model_that_calls_many_that_are_not_there() -> None:
+    scheduler = agent_of(AgentSpec("helper", tools=TOOLS))
+    scheduler.complete("turn1", calling("loot", "x" * 1_000, "fin"), at=1.0)
+    assert told(scheduler) == [
+        "There is no tool 'loot'; did you mean 'look'? There are: look, find.",
+        f"There is no tool '{'x' * 80}'.",
+        "There is no tool 'fin'.",
+    ]
+
+
+def test_the_tokens_of_all_turns_count() -> None:
+    scheduler = agent_of(AgentSpec("helper", tools=TOOLS, max_tokens=20))
+    for turn in ("turn1", "turn2"):
+        scheduler.complete(turn, calling("look"), at=1.0)
+        if turn == "turn1":
+            assert ids_of(started(scheduler)) == ["turn1.1"]
+            scheduler.complete("turn1.1", "seen", at=2.0)
+            assert told(scheduler) == ["seen"]
+    assert told(scheduler) == ["It was not called: this agent has used the 20 tokens that it may use."]

@@ -1,0 +1,48 @@
+"""Resolver nodes for a resolver of any application, whose tools, types and filters are not those of onboarding."""
+
+from typing import Any
+
+from dagwright.core.expressions.references import Lookup
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.lookups import KnownEntities, bindings, bound_from_json, known_result, with_lookups
+from dagwright.core.model.resolvers import Resolver
+from dagwright.features.lookups.entity_resolver import EntityResolver
+from tests.support.plan_building import begun
+
+RESOLVER = Resolver(
+    "seek", "settle", types={"client": "client", "account": "account"}, filters={"city": "", "land": ""}
+)
+
+
+def plan_with(*lookups: Lookup) -> CompiledPlan:
+    return with_lookups(CompiledPlan((CompiledNode("pay", tool="pay"),)), lookups, RESOLVER)
+
+
+def ann(**filters: str) -> Lookup:
+    return Lookup("Ann", "client", tuple(sorted(filters.items())))
+
+
+def test_filters_of_other_names_are_other_lookups() -> None:
+    found = [node for node in plan_with(ann(city="LU"), ann(land="LU"), ann(city="LU")).nodes if node.tool == "seek"]
+    asked: dict[str, Any] = {"search_text": "Ann", "entity_type": "client"}
+    assert [dict(node.arguments) for node in found] == [asked | {"city": "LU"}, asked | {"land": "LU"}]
+    assert found[0].id == "lookup:client:Ann:LU"
+    assert found[1].id.startswith("lookup:client:Ann:LU:")
+
+
+def test_text_that_the_bind_tool_adds_is_no_filter_of_the_next_run() -> None:
+    plan = plan_with(ann(city="LU"))
+    scheduler = begun(plan, setup={"resolver": EntityResolver(RESOLVER)})
+    entry: dict[str, Any] = {"party": {"id": "c1", "name": "Ann"}, "reason": "found"}
+    results: tuple[Any, ...] = (entry, [{**entry, "note": "by alias"}])
+    for result in results:
+        task = scheduler.next_task(0.0)
+        assert task is not None
+        scheduler.complete(task.id, result, at=0.0)
+    assert [*bound_from_json([*bindings(plan, scheduler.records)])] == [ann(city="LU")]
+
+
+def test_known_entity_of_a_type_that_the_resolver_has_no_more_is_looked_up() -> None:
+    (node,) = [node for node in plan_with(Lookup("Ann", "account")).nodes if node.tool == "seek"]
+    known = KnownEntities({Lookup("Ann", "person"): {"id": "p1", "kind": "person"}}, RESOLVER)
+    assert known_result(node, known) is None

@@ -1,0 +1,223 @@
+"""Why nodes are where they are: the exact thing that is missing, and what a run says at its deadline."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from dagwright.core.compiler.compilation import compiled_form
+from dagwright.core.model.actor import Actor
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.requests import Feedback
+from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.features.commands.node_commands import SetResult
+from dagwright.features.commands.steering import Pause, take
+from dagwright.features.deadline import Deadline
+from dagwright.features.explain.why import Chain, sentence, what_holds, why
+from dagwright.features.run_scheduler import RunScheduler
+from tests.support.plan_building import (
+    begun,
+    broken,
+    check,
+    configured,
+    node,
+    plan_of,
+    record_of,
+    scheduler_of,
+    started,
+    started_run,
+)
+
+HUMAN = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline": "1h"}
+
+
+@dataclass(frozen=True)
+class Backing:
+    """A call that waits for its third attempt."""
+
+    attempt: int = 3
+    state: str = "backing_off"
+    last_failure: str | None = "no answer"
+    next_attempt_at: float | None = 90.0
+
+
+def asking(*nodes: dict[str, Any], **inputs: Any) -> RunScheduler:
+    """Return a run, begun at time 0, of nodes of which some ask people."""
+    return begun(compiled_form(check(plan_of(*nodes))), inputs)
+
+
+def told(chain: Chain) -> dict[str, tuple[str, str, list[str]]]:
+    return {each.node: (each.kind, f"{each.message}|{each.detail}", [*each.because]) for each in chain.reasons}
+
+
+def words(chain: Chain) -> str:
+    return sentence(chain, chain.reasons[0], clock=lambda at: f"{at:g} s")
+
+
+def test_pending_node_is_reported_down_to_the_person_it_waits_for() -> None:
+    scheduler = asking(node("check", human=HUMAN), node("publish", "check"), node("other"))
+    started(scheduler, at=5.0)
+
+    chain = why(scheduler, "publish", calls={})
+
+    assert told(chain) == {
+        "publish": ("dependency", "waits for check|", ["check"]),
+        "check": ("person", "waits for ann|Publish?", []),
+    }
+    assert words(chain) == "publish waits for check, which waits for ann since 0 s until 3600 s (Publish?)"
+    assert told(what_holds(scheduler, calls={})) == {
+        "check": ("person", "waits for ann|Publish?", []),
+        "other": ("running", "runs|", []),
+    }
+
+
+def test_joins_say_how_many_they_wait_for() -> None:
+    scheduler = started_run(
+        node("a"),
+        node("b"),
+        node("c"),
+        node("any", "a", "b", join="any"),
+        node("two", "a", "b", "c", join={"at_least": 2}),
+    )
+    scheduler.fail("a", broken(), at=1.0)
+
+    assert told(why(scheduler, "any", calls={}))["any"][1] == "waits for b|"
+    assert told(why(scheduler, "two", calls={}))["two"][1] == ("waits for 2 of 3 nodes to be done, still for b and c|")
+
+
+def test_running_call_is_reported_with_its_next_attempt() -> None:
+    scheduler = scheduler_of(node("a"), node("b", "a"))
+    started(scheduler, at=2.0)
+
+    assert words(why(scheduler, "b", calls={"a": Backing()})) == (
+        "b waits for a, which waits for attempt 3 until 90 s (attempt 2 failed: no answer)"
+    )
+    assert words(why(scheduler, "a", calls={})) == "a runs since 2 s"
+    # Its worker died, and no other has taken it: since when it waits is not known.
+    lost = Backing(2, "scheduled", "it went away", None)
+    assert words(why(scheduler, "a", calls={"a": lost})) == (
+        "a waits for a worker to take attempt 2 (attempt 1 failed: it went away)"
+    )
+
+
+def test_ready_node_is_reported_with_the_limit_or_the_pause_that_keeps_it() -> None:
+    scheduler = started_run(node("a", tool="single"), node("b", tool="single"), node("late"))
+    assert told(why(scheduler, "b", calls={}))["b"] == (
+        "limit",
+        "waits for a free slot|1 calls of single run, and its `max_parallel` is 1",
+        [],
+    )
+    take(Pause(Actor("ann", "too early")), scheduler, at=7.0)
+    scheduler.complete("a", 1, at=8.0)
+    assert words(why(scheduler, "b", calls={})) == "b is ready, and the run is paused by ann since 7 s (too early)"
+
+
+def test_map_is_reported_by_the_items_that_are_open() -> None:
+    scheduler = scheduler_of(
+        node("each", for_each=["x", "y", "z"], key="{{item}}", arguments={"of": "{{item}}"}), node("sum", "each")
+    )
+    started(scheduler, at=1.0)
+    scheduler.complete("each[x]", 1, at=2.0)
+
+    assert words(why(scheduler, "sum", calls={})) == (
+        "sum waits for each, which waits for 2 of its items since 1 s, each[y] runs since 1 s"
+    )
+    assert [*told(what_holds(scheduler, calls={}))] == ["each[y]", "each[z]"]
+
+
+def test_ends_are_reported_with_the_node_and_the_reason_they_came_from() -> None:
+    scheduler = started_run(
+        node("bad"),
+        node("after", "bad"),
+        node("last", "after"),
+        node("off", when="1 > 2"),
+        node("gone", "off"),
+        node("sorry", on_error="skip"),
+        node("passed", "sorry"),
+    )
+    scheduler.fail("bad", broken("no such file"), at=3.0)
+    scheduler.fail("sorry", broken("no"), at=4.0)
+
+    assert words(why(scheduler, "last", calls={})) == (
+        "last is blocked by bad at 3 s, which failed at 3 s (tool_failed: no such file)"
+    )
+    assert words(why(scheduler, "gone", calls={})) == (
+        "gone was skipped because of off at 0 s, which was skipped at 0 s (its condition is false: 1 > 2)"
+    )
+    assert told(why(scheduler, "passed", calls={}))["passed"] == ("skipped", "was skipped because of sorry|", ["sorry"])
+    ended = what_holds(scheduler, calls={})
+    assert [(each.node, each.facts.get("blocks")) for each in ended.reasons] == [("bad", 2), ("sorry", None)]
+
+
+def test_result_is_reported_with_what_is_behind_it() -> None:
+    scheduler = asking(
+        node("ask", human={"type": "CLARIFICATION", "prompt": "Which?", "assignee": "ann"}),
+        node("use", arguments={"text": "{{ask.result.text}} of {{PLACEHOLDER_year}}"}),
+        year=2026,
+    )
+    scheduler.features.feedback.answer(Feedback("ask", {"text": "this"}, by="bob", note="sure"), 5.0)
+    started(scheduler, at=6.0)
+    scheduler.complete("use", {"ok": True}, at=7.0, attempt=Attempt(2, 6.5, "v1"))
+
+    chain = why(scheduler, "use", calls={})
+
+    use, ask = (each.to_json() for each in chain.reasons)
+    assert use == {
+        **{"node": "use", "status": "completed", "why": "completed", "message": "completed", "because": ["ask"]},
+        **{"since": "1970-01-01T00:00:07.000Z", "until": None, "started_at": "1970-01-01T00:00:06.000Z"},
+        **{"tool": "any", "tool_version": "v1", "effects": "read", "attempts": 2},
+        **{"inputs": {"year": 2026}, "result": {"ok": True}},
+    }
+    answer = {
+        **{"request": "ask", "how": "answered", "what": "answered", "by": "bob", "through": "signal", "note": "sure"},
+        **{"at": "1970-01-01T00:00:05.000Z", "requested_from": "ann", "requested_at": "1970-01-01T00:00:00.000Z"},
+        "escalations": [],
+    }
+    assert (ask["node"], ask["result"], ask["answers"]) == ("ask", {"text": "this"}, [answer])
+
+
+def test_manual_result_and_repeated_error_codes_are_reported_once() -> None:
+    scheduler = asking(node("a"), node("b", "a"))
+    started(scheduler, at=1.0)
+    assert take(SetResult("b", 7, Actor("ann")), scheduler, at=2.0) is None
+    assert words(why(scheduler, "b", calls={})) == "b was given its result manually at 2 s"
+    scheduler = started_run(node("a"))
+    scheduler.fail("a", NodeError("outcome_unknown", "outcome unknown: its worker died"), at=1.0)
+    assert why(scheduler, "a", calls={}).reasons[0].detail == "outcome unknown: its worker died"
+
+
+def test_wide_chains_are_bounded() -> None:
+    wide = [node(f"n{number}") for number in range(300)]
+    scheduler = started_run(*wide, node("all", *(each["id"] for each in wide)))
+
+    chain = why(scheduler, "all", calls={})
+    assert (len(chain.reasons), chain.left_out) == (200, 101)
+    assert chain.reasons[0].message == "waits for n0, n1, n2, n3, n4 and 295 more"
+
+
+def _at_its_deadline(scheduler: RunScheduler) -> NodeError | None:
+    configured(scheduler, deadline=Deadline(0.0, 60.0)).features.deadline.expire(60.0)
+    return scheduler.state.error
+
+
+def test_run_at_its_deadline_says_what_ran_and_what_waited() -> None:
+    human = {"type": "CLARIFICATION", "prompt": "Which\ntown?", "assignee": "ann"}
+    scheduler = started_run(
+        node("slow"), node("ask", human=human), node("m", for_each=[1, 2, 3]), node("after", "slow")
+    )
+
+    told = (
+        "the run took over its deadline; still running: slow, m[0], m[1], 1 more; "
+        "waiting: ask (waits for ann: Which town?)"
+    )
+    assert _at_its_deadline(scheduler) == NodeError("deadline_exceeded", told)
+    after = record_of(scheduler, "after")
+    assert (after.status, after.reason) == (NodeStatus.CANCELLED, "the run took over its deadline")
+
+
+def test_run_at_its_deadline_says_that_it_was_paused_or_no_more() -> None:
+    scheduler = scheduler_of(node("a"))
+    assert _at_its_deadline(scheduler) == NodeError("deadline_exceeded", "the run took over its deadline")
+    scheduler = scheduler_of(node("a"))
+    take(Pause(Actor("ann")), scheduler, at=1.0)
+    assert _at_its_deadline(scheduler) == NodeError(
+        "deadline_exceeded", "the run took over its deadline; it was paused"
+    )

@@ -1,0 +1,414 @@
+"""The text of a running answer: who looks at it, how often, and what of a description is text."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from temporalio.api.common.v1 import Payload
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.core.expressions.references import ResultOf
+from dagwright.core.expressions.stored_values import StoredValue
+from dagwright.core.model.compiled import CompiledPlan
+from dagwright.features.run_scheduler import RunScheduler
+from dagwright.history import token_streams
+from dagwright.history.run_reader import RunNotFound, RunView
+from dagwright.history.run_subscriptions import RunFeeds
+from dagwright.history.text_stream import Mark, Piece, ToldText, Writing, Written, check_of
+from dagwright.history.token_streams import (
+    LOOKS_PER_S,
+    NEXT_PAUSE_S,
+    PIECES_PER_S,
+    AnswerTexts,
+    answering_node,
+    is_given_up,
+    text_call,
+)
+from dagwright.planning.model_calls.calls import Message, ModelAnswer, answer_to_json
+from dagwright.planning.model_calls.partial_text import WINDOW_CHARACTERS, TextSoFar, end_of, text_from_json
+from dagwright.protocol.conversion import data_converter
+from tests.support.eventually import eventually
+from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
+
+
+def _call(activity_id: str, *details: Any, kind: str = "call_model", at_s: int = 1) -> PendingActivityInfo:
+    call = PendingActivityInfo(activity_id=activity_id)
+    call.activity_type.name = kind
+    call.scheduled_time.seconds = at_s
+    payloads = [Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(detail).encode()) for detail in details]
+    call.heartbeat_details.payloads.extend(payloads)
+    return call
+
+
+def _telling(activity_id: str, text: str, *, attempt: int = 1, at_s: int = 1) -> PendingActivityInfo:
+    return _call(activity_id, None, None, None, end_of(text, attempt=attempt).to_json(), at_s=at_s)
+
+
+class _Server:
+    """A run whose description a test writes, and whose feed ends when the test says so."""
+
+    data_converter = data_converter
+
+    def __init__(self, *, is_known: bool = True) -> None:
+        self.described = DescribeWorkflowExecutionResponse()
+        self.looks = self.readers = 0
+        self.ended = asyncio.Event()
+        self._is_known, self._is_lost = is_known, False
+        self.view: RunView | None = None
+
+    def lose(self) -> None:
+        self._is_lost = True
+        self.ended.set()
+
+    def get_workflow_handle(self, _: str) -> "_Server":
+        return self
+
+    async def describe(self) -> Any:
+        self.looks += 1
+        return SimpleNamespace(raw_description=self.described)
+
+    async def subscribe(self, workflow_id: str) -> AsyncGenerator[Any, None]:
+        if not self._is_known:
+            raise RunNotFound(f"there is no run {workflow_id!r}")
+        self.readers += 1
+        yield SimpleNamespace(view=self.view, changed=("answer",))
+        await self.ended.wait()
+        if self._is_lost:
+            raise RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
+
+    def tell(self, text: str) -> None:
+        self.described = DescribeWorkflowExecutionResponse(pending_activities=[_telling("answer", text)])
+
+    def texts(self) -> AnswerTexts:
+        return AnswerTexts(cast("Client", self), cast("RunFeeds", self))
+
+
+async def _read(texts: AnswerTexts, pieces: list[Piece]) -> None:
+    async for piece in texts.pieces("run", ToldText()):
+        pieces.append(piece)
+
+
+async def test_readers_of_one_answer_share_one_look() -> None:
+    server = _Server()
+    texts = server.texts()
+    told: list[list[Piece]] = [[] for _ in range(50)]
+    reading = [asyncio.create_task(_read(texts, pieces)) for pieces in told]
+    server.tell("Oslo")
+    await eventually(lambda: all(told))
+    server.tell("Oslo has")
+    await eventually(lambda: all(len(pieces) == 2 for pieces in told))
+    looks = server.looks
+    server.ended.set()
+    await asyncio.gather(*reading)
+    assert told == [[Piece("answer", 1, 0, "Oslo"), Piece("answer", 1, 4, " has")]] * 50
+    assert server.readers == 1
+    # One look for each moment and not for each reader, however slow the machine.
+    assert looks < 50
+
+
+def _answer(text: str, **more: Any) -> Any:
+    return answer_to_json(ModelAnswer(Message(role="assistant", content=text), **more))
+
+
+FORM = {"answer": "Oslo has.", "missing": []}
+
+
+@pytest.mark.parametrize(
+    ("answer", "first", "pieces"),
+    [
+        (_answer("Let me look."), "Let me", ["Let me", " look."]),
+        (_answer("Let me [[FEEDBACK x: y?]]"), "Let me", ["Let me", " "]),
+        (_answer("{}"), "Let me", ["Let me"]),
+        (_answer(json.dumps(FORM), output=FORM), "", ["Oslo has."]),
+    ],
+)
+async def test_rest_of_an_ended_call_is_read_from_its_result(answer: Any, first: str, pieces: list[str]) -> None:
+    server = _Server()
+    server.view = view_of(node("answer"), step=lambda scheduler: scheduler.complete("answer", answer, at=START))
+    server.tell(first)
+    told: list[Piece] = []
+    reading = asyncio.create_task(_read(server.texts(), told))
+    await eventually(lambda: server.looks > 1 and len(told) == bool(first))
+    server.described = DescribeWorkflowExecutionResponse()
+    looks = server.looks
+    await eventually(lambda: server.looks > looks + 1)
+    server.ended.set()
+    await reading
+    assert [piece.text for piece in told] == pieces
+
+
+async def test_look_goes_with_the_last_reader() -> None:
+    server = _Server()
+    texts = server.texts()
+    server.tell("Oslo")
+    before = asyncio.all_tasks()
+    async with aclosing(texts.pieces("run", ToldText())) as coming:
+        assert (await anext(coming)).text == "Oslo"
+    await eventually(lambda: asyncio.all_tasks() == before)
+    async with aclosing(texts.pieces("run", ToldText())) as coming:
+        assert (await anext(coming)).text == "Oslo"
+    assert server.readers == 2
+
+
+async def test_reader_of_an_unknown_run_gets_an_error() -> None:
+    with pytest.raises(RunNotFound):
+        await _read(_Server(is_known=False).texts(), [])
+
+
+async def test_new_reader_after_a_lost_server_looks_again() -> None:
+    server = _Server()
+    texts = server.texts()
+    server.tell("Oslo")
+    async with aclosing(texts.pieces("run", ToldText())) as slow:
+        await anext(slow)
+        server.lose()
+        with pytest.raises(RPCError):
+            await _read(texts, [])
+        server.ended.clear()
+        async with aclosing(texts.pieces("run", ToldText())) as again:
+            assert (await anext(again)).text == "Oslo"
+        with pytest.raises(RPCError):
+            await anext(slow)
+
+
+@pytest.mark.parametrize(("runs", "pause_s"), [(1, NEXT_PAUSE_S), (20, NEXT_PAUSE_S), (200, 1.0)])
+def test_runs_share_a_rate_of_looks(runs: int, pause_s: float) -> None:
+    texts = _Server().texts()
+    held = [texts.pausing(NEXT_PAUSE_S) for _ in range(runs)]
+    pauses_s = [each.__enter__() for each in held]
+    assert pauses_s[-1] == pytest.approx(pause_s)
+    assert runs / pauses_s[-1] <= LOOKS_PER_S + 1e-6
+    for each in held:
+        each.__exit__(None, None, None)
+    with texts.pausing(NEXT_PAUSE_S) as pause:
+        assert pause == pytest.approx(NEXT_PAUSE_S)
+
+
+async def test_many_readers_of_one_run_get_larger_pieces() -> None:
+    server = _Server()
+    texts, count = server.texts(), int(PIECES_PER_S * NEXT_PAUSE_S * 2)
+    reading = [asyncio.create_task(_read(texts, [])) for _ in range(count)]
+    await eventually(lambda: server.looks > 0)
+    with texts.pausing(NEXT_PAUSE_S) as pause_s:
+        assert pause_s == pytest.approx(2 * NEXT_PAUSE_S)
+    server.ended.set()
+    await asyncio.gather(*reading)
+
+
+def test_call_with_a_text_is_found_among_others() -> None:
+    text = {"text": "x", "from": 0, "attempt": 1}
+    others = [_call("plan", None, None, {"usage": {}}), _call("tool", *[text] * 4, kind="echo")]
+    assert text_call(others) is None
+    newest = ("answer#2", TextSoFar(1, 0, ""))
+    assert text_call([*others, _telling("answer", "Os"), _telling("answer#2", "", at_s=2)]) == newest
+    call = _telling("answer", "Os")
+    call.heartbeat_details.payloads[3].data = b"{"
+    assert text_call([call]) is None
+
+
+WHOLE = ResultOf("a", "result")
+
+
+@pytest.mark.parametrize(
+    ("holes", "answering"),
+    [
+        ((((), (WHOLE,)),), "a"),
+        ((((), (ResultOf("a", "result", ("answer",)),)),), None),
+        ((((), ("It says: ", WHOLE)),), None),
+        (((("said",), (WHOLE,)),), None),
+        ((((), (ResultOf("a", "status"),)),), None),
+        ((), None),
+    ],
+)
+def test_answering_node_is_the_one_whose_result_is_the_output(holes: Any, answering: str | None) -> None:
+    assert answering_node(CompiledPlan(nodes=(), tools={}, output_holes=holes)) == answering
+
+
+def _told(text: str) -> Mark:
+    return Mark("it/turn1", len(text), check_of(text))
+
+
+def _ended(*results: Any) -> RunView:
+    """Returns the run of an agent whose turns have come to something."""
+    names = [f"turn{number}" for number in range(1, len(results) + 1)]
+
+    def end(scheduler: RunScheduler) -> None:
+        for name, result in zip(names, results, strict=True):
+            start_ready(scheduler)
+            scheduler.complete(name, result, at=START)
+
+    return view_of(*(node(name, *names[:at]) for at, name in enumerate(names)), step=end)
+
+
+def test_turn_with_another_result_than_its_text_is_abandoned() -> None:
+    view = _ended(_answer("Let me see."), _answer("Four."))
+    assert not is_given_up(view, "turn1", _told("Let me"))
+    assert is_given_up(view, "turn1", _told("I will"))
+    # Nothing is known of it yet.
+    assert not is_given_up(view_of(node("turn1")), "turn1", _told("I will"))
+    # A later call of it is the one that counts.
+    assert is_given_up(view, "turn1#2", _told("Let me"))
+    assert is_given_up(view, "turn2", _told("Fi"))
+    # A result in the payload store is compared only if it is the answer.
+    stored = StoredValue("v1/ref")
+    assert is_given_up(_ended(stored), "turn1", _told("I will"))
+    assert not is_given_up(_ended(stored, stored), "turn1", _told("I will"))
+    assert is_given_up(_ended(stored, stored), "turn2", _told("I will"))
+
+
+@pytest.mark.parametrize(
+    ("path", "is_other"), [("turn1", True), ("sub/turn1", False), ("answer", False), ("it/answer", False)]
+)
+async def test_abandoned_text_is_found_in_its_run(monkeypatch: pytest.MonkeyPatch, path: str, is_other: bool) -> None:
+    read: list[str] = []
+
+    class Feed:
+        def __init__(self, _: Any, run: str) -> None:
+            self._run = run
+
+        async def read(self) -> RunView:
+            read.append(self._run)
+            said = _answer("Four.")
+            return _ended(said)
+
+    monkeypatch.setattr(token_streams, "RunFeed", Feed)
+    mark = replace(_told("Fi"), node=path)
+    assert await _Server().texts().was_given_up("run-1", mark) is is_other
+    assert not await _Server().texts().was_given_up("run-1", replace(mark, length=0))
+    assert read == (["run-1"] if "turn" in path else [])
+
+
+def _pieces(told: ToldText, *seen: Written) -> list[Piece]:
+    return [piece for written in seen if (piece := told.piece_of(written)) is not None]
+
+
+def _written(attempt: int, *texts: str) -> list[Written]:
+    return [Written("answer", attempt, text) for text in texts]
+
+
+OSLO, OSLO_HAS = Piece("answer", 1, 0, "Oslo has"), _written(1, "Oslo has")
+FOUR = Piece("", 0, 0, "Four.", begins_again=True)
+
+
+@pytest.mark.parametrize(
+    ("seen", "pieces", "rests"),
+    [
+        (
+            _written(1, "", "Os", "Os", "Oslo ", "Oslo has"),
+            [Piece("answer", 1, 0, "Os"), Piece("answer", 1, 2, "lo "), Piece("answer", 1, 5, "has")],
+            [("Oslo has rain.", Piece("", 0, 8, " rain.")), ("Oslo has rain.", None)],
+        ),
+        (OSLO_HAS, [OSLO], []),
+        # The next attempt writes the same, then continues.
+        ([*OSLO_HAS, *_written(2, "", "Oslo", "Oslo has rain")], [OSLO, Piece("answer", 2, 8, " rain")], []),
+        # The next attempt writes something else.
+        (
+            [*OSLO_HAS, *_written(2, "Os", "Osaka")],
+            [OSLO, Piece("answer", 2, 0, "Osaka", begins_again=True)],
+            [("Osaka has", Piece("", 0, 5, " has"))],
+        ),
+        # The answer is another text in the end.
+        (_written(1, "Let me see"), [Piece("answer", 1, 0, "Let me see")], [("Four.", FOUR)]),
+    ],
+)
+def test_pieces_of_looks(seen: list[Written], pieces: list[Piece], rests: list[tuple[str, Piece | None]]) -> None:
+    told = ToldText()
+    assert _pieces(told, *seen) == pieces
+    assert [told.rest_of(answer) for answer, _ in rests] == [rest for _, rest in rests]
+
+
+LOOKS = st.lists(st.integers(0, 60))
+
+
+def _looks(answer: str, first: list[int], second: list[int]) -> list[Written]:
+    seen = _written(1, *(f"{answer}!"[:end] for end in sorted(first)))
+    return [*seen, *_written(2, *(answer[:end] for end in sorted(second)))]
+
+
+def _read_on(text: str, told: ToldText, looks: list[Written], answer: str) -> str:
+    """Return the text of a reader that gets all pieces and the rest."""
+    found = _pieces(told, *looks)
+    rest = told.rest_of(answer)
+    for piece in [*found, *([rest] if rest is not None else [])]:
+        text = "" if piece.begins_again else text
+        assert (piece.offset, piece.text != "") == (len(text), True)
+        text += piece.text
+    return text
+
+
+@given(st.text(min_size=1), LOOKS, LOOKS)
+def test_reader_of_two_attempts_ends_with_the_answer(answer: str, first: list[int], second: list[int]) -> None:
+    assert _read_on("", ToldText(), _looks(answer, first, second), answer) == answer
+
+
+@given(st.text(min_size=1), LOOKS, LOOKS, st.integers(0, 100), st.booleans())
+def test_reader_that_resumes_elsewhere_gets_the_same_text(
+    answer: str, first: list[int], second: list[int], at: int, is_known: bool
+) -> None:
+    looks = _looks(answer, first, second)
+    told, text = ToldText(), ""
+    for written in looks[:at]:
+        piece = told.piece_of(written)
+        text = text if piece is None else piece.text if piece.begins_again else text + piece.text
+    mark = told.mark if is_known else replace(told.mark, node="", check=told.mark.check & 0x7FF, bits=11)
+    other = ToldText(mark)
+    # It sees the same looks, or later ones.
+    text = _read_on(text, other, looks[max(at - 1, 0) :], answer)
+    assert (text, other.mark.length, other.mark.check) == (answer, len(answer), check_of(answer))
+
+
+def test_what_was_told_elsewhere_is_waited_for_and_known_again() -> None:
+    told = ToldText(Mark("answer#2", 7, check_of("Oslo ha")))
+    # Another attempt of the same call may come to the same; another call does not.
+    assert told.piece_of(Written("answer#3", 1, "Oslo")) is None
+    assert told.piece_of(Written("answer#3", 1, "Oslo has")) == Piece("answer#3", 1, 7, "s")
+    other = ToldText(Mark("turn1", 7, check_of("Oslo ha")))
+    assert other.piece_of(Written("turn2", 1, "Oslo")) == Piece("turn2", 1, 0, "Oslo", begins_again=True)
+    assert ToldText(Mark("answer", 4, check_of("Oslo"))).rest_of("Osaka") == Piece("", 0, 0, "Osaka", begins_again=True)
+
+
+def test_windows_of_a_long_text_are_put_together() -> None:
+    writing, text = Writing(), "".join(f"{number} " for number in range(20_000))
+    for end in range(0, len(text), WINDOW_CHARACTERS // 2):
+        writing.take("answer", end_of(text[:end], attempt=1))
+    writing.take("answer", end_of(text, attempt=1))
+    assert writing.newest == Written("answer", 1, text)
+
+
+def test_only_new_text_without_gaps_is_taken() -> None:
+    writing = Writing()
+    assert not writing.take("answer", TextSoFar(1, 9, "9"))
+    assert not writing.take("answer", TextSoFar(1, 0, ""))
+    assert writing.take("answer", TextSoFar(1, 0, "Oslo"))
+    for late in (TextSoFar(1, 9, "9"), TextSoFar(1, 0, "Os")):
+        assert not writing.take("answer", late)
+        assert writing.newest == Written("answer", 1, "Oslo")
+
+
+def test_heartbeat_carries_the_end_of_a_long_text() -> None:
+    told = end_of("x" * WINDOW_CHARACTERS + "end", attempt=3)
+    assert (told.start, len(told.text), told.text[-3:]) == (3, WINDOW_CHARACTERS, "end")
+    assert text_from_json(told.to_json()) == told
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        *(None, "text", {}, {"text": "a", "from": 0}),
+        {"text": 1, "from": 0, "attempt": 1},
+        {"text": "a", "from": -1, "attempt": 1},
+        {"text": "a", "from": True, "attempt": 1},
+    ],
+)
+def test_foreign_heartbeat_details_are_not_text(encoded: object) -> None:
+    assert text_from_json(encoded) is None

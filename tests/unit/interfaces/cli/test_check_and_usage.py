@@ -1,0 +1,412 @@
+"""`check`, which needs no server, and bad usage: one sentence, no traceback, the right exit code."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagwright.interfaces.cli.app import run_command_line
+
+_VALID = {
+    "plan": 1,
+    "title": "Small",
+    "inputs": {"n": {"type": "integer", "prompt": "How many?"}},
+    "nodes": [
+        {"id": "a", "tool": "calculator", "arguments": {"expression": "{{PLACEHOLDER_n}} + 1"}},
+        {"id": "b", "tool": "calculator", "arguments": {"expression": "{{a.result}} + 1"}},
+        {"id": "c", "tool": "calculator", "arguments": {"expression": "{{a.result}} + {{b.result}}"}},
+    ],
+}
+_ROOT = str(Path(__file__).parents[4])
+_UNKNOWN_TOOL = {"plan": 1, "nodes": [{"id": "x", "tool": "calculate", "arguments": {}}]}
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run a command in an empty folder; return its exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = run_command_line([*arguments])
+        written = capsys.readouterr()
+        return code, written.out, written.err
+
+    return run
+
+
+def _write(name: str, *values: Any) -> str:
+    Path(name).write_text("\n".join(json.dumps(value) for value in values), encoding="utf-8")
+    return name
+
+
+def _calls(*names: str, **fields: Any) -> dict[str, Any]:
+    return {"plan": 1, "nodes": [{"id": name, "tool": "calculate"} for name in names], **fields}
+
+
+def test_document_of_a_valid_plan_is_one_line(command: Command) -> None:
+    code, out, err = command("check", _write("small.json", _VALID), "--json")
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    assert json.loads(out) == {
+        **{"file": "small.json", "line": None, "status": "valid", "title": "Small", "dialect": "plan", "nodes": 3},
+        **{"edges": 3, "levels": [["a"], ["b"], ["c"]], "critical_path": ["a", "b", "c"], "expected_events": 11},
+        **{"inputs": [{"name": "n", "type": "integer", "prompt": "How many?"}], "notes": []},
+    }
+
+
+def test_output_of_tools_goes_to_stderr(command: Command) -> None:
+    Path("tools.py").write_text("from dagwright.tools import tool\nprint('loaded')\n@tool\ndef send() -> None: ...\n")
+    code, out, err = command("check", _write("small.json", _VALID), "--tools", "tools.py", "--json")
+    assert (code, json.loads(out)["status"], err) == (0, "valid", "loaded\n")
+
+
+def test_steps_without_undo_are_noted_with_all_or_nothing(command: Command) -> None:
+    Path("tools.py").write_text(
+        "from dagwright.tools import tool\n"
+        "@tool(effects='idempotent', undo='free')\ndef book() -> None: ...\n"
+        "@tool(effects='idempotent')\ndef free(key: str, arguments: dict, result: object) -> None: ...\n"
+        "@tool\ndef send() -> None: ...\n"
+    )
+    nodes = [{"id": "a", "tool": "book"}, {"id": "b", "tool": "send"}]
+    arguments = ["check", _write("plan.json", {"plan": 1, "nodes": nodes}), "--tools", "tools.py", "--json"]
+    note = {"code": "stands", "node": "b", "message": "'b' cannot be taken back: the tool 'send' has no undo"}
+    for more, notes in ((["--all-or-nothing"], [note]), ([], [])):
+        code, out, _ = command(*arguments, *more)
+        assert (code, json.loads(out)["notes"]) == (0, notes)
+
+
+def test_each_line_of_a_jsonl_file_and_each_file_gets_a_line(command: Command) -> None:
+    files = [_write("many.jsonl", _VALID, _UNKNOWN_TOOL), _write("one.json", _VALID), "none.json"]
+    code, out, _ = command("check", *files, "--json")
+    documents = [json.loads(line) for line in out.splitlines()]
+    assert code == 2
+    assert [(item["file"], item["line"], item["status"]) for item in documents] == [
+        ("many.jsonl", 1, "valid"),
+        ("many.jsonl", 2, "invalid"),
+        ("one.json", None, "valid"),
+        ("none.json", None, "invalid"),
+    ]
+    hint, message = "did you mean 'calculator'?", "there is no tool 'calculate'"
+    problem = {"code": "unknown_tool", "pointer": "/nodes/0/tool", "node": "x", "message": message, "hint": hint}
+    assert documents[1]["errors"] == [problem]
+
+
+def test_table_names_levels_and_critical_path(command: Command) -> None:
+    code, out, _ = command("check", _write("small.json", _VALID))
+    assert (code, [" ".join(line.split()) for line in out.splitlines()]) == (
+        0,
+        [
+            "small.json: valid",
+            "title Small",
+            "dialect plan",
+            "nodes 3 with 3 edges in 3 levels",
+            "level 0 a",
+            "level 1 b",
+            "level 2 c",
+            "critical path a → b → c",
+            "events about 11 in the run's history",
+            "input n (integer): How many?",
+        ],
+    )
+    name = "/".join(["a" * 200, "b" * 200, "plan.json"])
+    Path(name).parent.mkdir(parents=True)
+    code, out, _ = command("check", _write(name, _VALID))
+    assert (code, out.splitlines()[0]) == (0, f"{name}: valid")
+
+
+def test_problems_are_cut_and_counted_in_singular_and_plural(command: Command) -> None:
+    for count, rest in ((27, "7 more problems"), (21, "1 more problem")):
+        file = _write("wrong.json", _calls(*(f"n{number}" for number in range(count))))
+        code, _, err = command("check", file)
+        assert (code, len(err.splitlines())) == (2, 21)
+        assert err.splitlines()[-1] == f"wrong.json: and {rest}; --json tells all of them"
+    one = {"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}
+    code, out, _ = command("check", _write("one.json", one))
+    assert (code, re.search(r"1 with 0 edges in 1 level *\n", out) is not None) == (0, True)
+
+
+def _errors(text: str) -> list[tuple[str, str]]:
+    return [(error["code"], error["pointer"]) for error in json.loads(text)["errors"]]
+
+
+def test_unreadable_file_hides_no_other_problem(command: Command) -> None:
+    Path("odd.json").write_text('{"nodes": [{"id": "x", "tool": "nobody", "tool": "none"}]}', encoding="utf-8")
+    nodes: list[Any] = [
+        {"id": "gone", "plan": "none.json"},
+        {"id": "odd", "plan": "odd.json"},
+        {"id": "inline", "plan": {}, "arguments": {"x": 1}},
+        {"id": "x", "tool": "calculate"},
+    ]
+    code, out, _ = command("check", _write("plan.json", {"nodes": nodes}), "--json")
+    assert (code, _errors(out)) == (
+        2,
+        [
+            ("unreadable", "/nodes/0/plan"),
+            ("invalid_field", "/nodes/1/plan/nodes/0/tool"),
+            ("empty_plan", "/nodes/2/plan"),
+            ("unknown_tool", "/nodes/3/tool"),
+        ],
+    )
+
+
+@pytest.mark.parametrize("name", ["check", "run"])
+def test_lone_surrogate_hides_no_other_problem(name: str, command: Command) -> None:
+    nodes = [{"id": "a\ud800", "tool": "nobody"}, {"id": "b", "tool": "calculate", "depends_on": ["a\ud800", "c"]}]
+    code, out, _ = command(name, _write("plan.json", {"nodes": nodes}), "--json")
+    assert (code, _errors(out)) == (
+        2,
+        [
+            ("invalid_syntax", "/nodes/0/id"),
+            ("invalid_syntax", "/nodes/1/depends_on/0"),
+            ("unknown_tool", "/nodes/0/tool"),
+            ("unknown_tool", "/nodes/1/tool"),
+            ("unknown_dependency", "/nodes/1/depends_on/1"),
+        ],
+    )
+
+
+def test_all_invalid_inputs_of_a_run_are_reported(command: Command) -> None:
+    texts = {name: {"expression": f"{{{{PLACEHOLDER_{name}}}}}"} for name in "abcd"}
+    nodes = [{"id": name, "tool": "calculator", "arguments": text} for name, text in texts.items()]
+    plan = _write("plan.json", {"plan": 1, "inputs": {name: {"type": "integer"} for name in texts}, "nodes": nodes})
+    given = [text for each in ("strange=1", "a=x", "b=1") for text in ("--input", each)]
+    code, out, _ = command("run", plan, *given, "--inputs", _write("values.json", {"c": "y"}), "--json")
+    assert (code, _errors(out)) == (
+        2,
+        [
+            ("invalid_field", "/inputs/strange"),
+            ("invalid_field", "/inputs/a"),
+            ("missing_input", "/inputs/d"),
+            ("invalid_field", "/inputs/c"),
+        ],
+    )
+
+
+_INTENTS = {"intents": [{"verb": "cbu.add-product", "params": {"product": "CUSTODY"}, "refs": {"cbu-id": "@cbu"}}]}
+
+
+def test_session_names_are_given_by_context(command: Command) -> None:
+    file = _write("intents.json", _INTENTS)
+    code, out, _ = command("check", file, "--json")
+    assert (code, _errors(out)[0][0]) == (2, "missing_context")
+    for given in ("cbu=fund_1", "@cbu=fund_1"):
+        code, out, _ = command("check", file, "--context", given, "--json")
+        assert (code, json.loads(out)["notes"]) == (0, [])
+    # Refused for another reason, so that no server is started.
+    code, _, err = command("run", file, "--context", "cbu=fund_1", "--context", "cbuu=x", "--input", "strange=1")
+    note, refused = err.splitlines()
+    assert (code, note) == (2, "note: the plan does not use @cbuu, which --context gives; did you mean 'cbu'?")
+    assert "the plan has no input 'strange'" in refused
+
+
+def test_unused_session_name_is_noted(command: Command) -> None:
+    more = ["--context", "cbuu=x", "--context", "@manco=y", "--json"]
+    for plan in (_INTENTS, {"plan": 1, "nodes": [{"id": "a", "plan": _INTENTS}]}):
+        code, out, _ = command("check", _write("intents.json", plan), "--context", "cbu=fund_1", *more)
+        assert (code, [(note["code"], note["message"]) for note in json.loads(out)["notes"]]) == (
+            0,
+            [
+                ("unused_context", "the plan does not use @cbuu, which --context gives; did you mean 'cbu'?"),
+                ("unused_context", "the plan does not use @manco, which --context gives; it uses @cbu"),
+            ],
+        )
+    code, out, _ = command("check", _write("small.json", _VALID), *more)
+    assert (code, json.loads(out)["notes"][0]["message"].rpartition("; ")[2]) == (0, "it uses no name of a session")
+
+
+def test_any_tool_accepts_unknown_tools(command: Command) -> None:
+    assert command("check", _write("plan.json", _UNKNOWN_TOOL), "--any-tool")[0] == 0
+
+
+@pytest.mark.waits
+def test_package_is_the_same_program_and_its_check_imports_no_temporal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-X", "importtime", "-m", "dagwright", "check", _write("small.json", _VALID)]
+    ended = subprocess.run(command, env={"PYTHONPATH": _ROOT, "PATH": ""}, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.splitlines()[0]) == (0, "small.json: valid")
+    modules = [line.rpartition("|")[2].strip() for line in ended.stderr.splitlines() if line.startswith("import time:")]
+    assert len(modules) == len(ended.stderr.splitlines())
+    assert ("dagwright.interfaces.cli" in modules, "temporalio" in modules) == (True, False)
+
+
+def test_unknown_input_is_refused_with_the_nearest(command: Command) -> None:
+    node = {"id": "a", "when": "inputs.flag == 'x'", "tool": "wait", "arguments": {"duration": "{{PLACEHOLDER_d}}"}}
+    inputs = {"net": {"type": "number", "default": 1}, "flag": {"type": "string"}}
+    file = _write("plan.json", {"plan": 1, "inputs": inputs, "nodes": [node]})
+    words = "plan.json: invalid_field at /inputs/nett: the plan has no input 'nett' (did you mean 'net'?)\n"
+    assert command("run", file, "--input", "nett=4", "--input", "flag=x", "--input", "d=1s") == (2, "", words)
+
+
+def test_unknown_input_of_a_file_and_unknown_session_name_are_noted(command: Command) -> None:
+    node = {"id": "a", "tool": "wait", "arguments": {"duration": "{{PLACEHOLDER_d}}"}}
+    file, values = _write("plan.json", {"plan": 1, "nodes": [node]}), _write("values.json", {"other": 1})
+    code, _, err = command("run", file, "--inputs", values, "--context", "cbuu=x")
+    assert (code, err.splitlines()) == (
+        2,
+        [
+            "note: the plan does not use @cbuu, which --context gives; it uses no name of a session",
+            "--inputs: values.json: the plan has no input 'other', so it is not used; it has d",
+            "plan.json: missing_input at /inputs/d: the input 'd' is missing (give it with --input d=VALUE)",
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run"], "Missing argument 'PLAN'; see `dagwright run --help`"),
+        (["wach", "x"], "No such command 'wach'. Did you mean 'watch'?; see `dagwright --help`"),
+        (["list", "--limit", "0"], "Invalid value for '--limit': it must be at least 1; see "),
+        (["list", "--limit", "1001"], "Invalid value for '--limit': it must be at most 1000; see "),
+        (["list", "--limit", "x"], "Invalid value for '--limit': it must be a whole number; see "),
+        (["run", "none.json"], "none.json: unreadable: there is no file none.json"),
+        (["run", "."], ".: unreadable: . is a folder, not a file"),
+        (["run", "broken.json"], "broken.json: invalid_syntax: broken.json is no valid JSON: "),
+        (["run", "small.json", "--input", "n"], "--input takes KEY=VALUE, not 'n'"),
+        (["run", "small.json", "--input", "n=x"], "invalid_field at /inputs/n: the input 'n': 'x' is no integer"),
+        (["run", "small.json"], "small.json: missing_input at /inputs/n: the input 'n' is missing: How many?"),
+        (["run", "small.json", "--timeout", "soon"], "--timeout: 'soon' is not a duration; write a number and a unit"),
+        (["run", "small.json", "--inputs", "none.yaml"], "--inputs: there is no file none.yaml"),
+        (["run", "small.json", "--tools", "none.py"], "There is no file none.py of tools"),
+        (["run", "small.json", "--dialect", "poem"], "small.json: invalid_field: there is no dialect 'poem'"),
+        (["run", "unknown.json"], "unknown.json: unknown_tool at /nodes/0/tool: there is no tool 'calculate'"),
+        (["entities", "load", "none.csv"], "none.csv"),
+        (["run", "small.json", "--agents", "agents.yaml"], "the agents: there is no file "),
+        (["run", "small.json", "--agents", "small.json"], "small.json: /plan: unknown key; the agents stand under"),
+        (["run", "small.json", "--policy", "policy.yaml"], "the policy: there is no file policy.yaml"),
+        (["run", "small.json", "--policy", "small.json"], "the policy small.json: unknown key 'plan'"),
+        (["check", "small.json", "--agents", "agents.yaml"], "the agents: there is no file "),
+        (["cancel", "run-1", "--branch"], "--branch needs --node"),
+        (["retry", "run-1", "--node", "a", "--arguments", "5"], "--arguments must be a JSON object"),
+        (["set-result", "run-1", "five", "--node", "a"], "set-result takes JSON, and 'five' is none: "),
+        (["graph", "x", "--format", "png"], "Invalid value for '--format': 'png' is not one of 'mermaid'"),
+    ],
+)
+def test_bad_usage_is_one_sentence(arguments: list[str], sentence: str, command: Command) -> None:
+    _write("small.json", _VALID)
+    _write("unknown.json", _UNKNOWN_TOOL)
+    Path("broken.json").write_text('{"plan": 1,\n "nodes": [}', encoding="utf-8")
+    code, out, err = command(*arguments)
+    assert (code, out, sentence in err, err.count("\n")) == (2, "", True, 1), err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "small.json", "--input", "q=\udcff"],
+        ["run", "small.json", "--input", "\udcff=1"],
+        ["run", "small.json", "--id", "a\udcff"],
+        ["check", "small.json", "--context", "cbu=\udcff"],
+        ["status", "\udcff"],
+        ["cancel", "run-1", "--reason", "\udcff"],
+    ],
+)
+def test_argument_that_is_not_utf_8_is_refused(arguments: list[str], command: Command) -> None:
+    _write("small.json", _VALID)
+    code, out, err = command(*arguments, "--json")
+    assert (code, json.loads(out)["status"], err.count("\n")) == (2, "invalid_field", 1)
+    assert ("\\udcff" in err, err.endswith("is no UTF-8\n")) == (True, True)
+
+
+@pytest.mark.parametrize("name", ["run", "check"])
+def test_missing_files_and_syntax_errors_are_reported(name: str, command: Command) -> None:
+    code, _, err = command(name, "\udcff.json")
+    assert (code, "unreadable" in err) == (2, True)
+    code, out, _ = command(name, "none.txt", "--mend", "--json")
+    assert (code, _errors(out)) == (2, [("unreadable", "")])
+    Path("broken.json").write_text('{"plan": 1,\n "nodes": [}', encoding="utf-8")
+    code, _, err = command(name, "broken.json")
+    assert (code, "line 2, column 12" in err) == (2, True)
+
+
+def test_bad_usage_is_a_document_with_json(command: Command) -> None:
+    code, out, err = command("status", "--json")
+    assert (code, json.loads(out)) == (2, {"status": "bad_usage", "message": err.strip()})
+    code, out, err = command("graph", "x", "--format", "svg", "--json")
+    sentence = "--json writes the graph as JSON, and --format svg does not: leave one of them out"
+    assert (code, json.loads(out), err) == (2, {"status": "bad_usage", "message": sentence}, f"{sentence}\n")
+
+
+def test_invalid_setting_is_reported(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGWRIGHT_LOG_LEVEL", "shouting")
+    code, _, err = command("check", _write("small.json", _VALID))
+    assert (code, err.partition(": ")[0]) == (2, "DAGWRIGHT_LOG_LEVEL can not be used")
+
+
+def test_parties_are_loaded_and_refused_rows_are_listed(command: Command) -> None:
+    Path("parties.csv").write_text("name,kind,jurisdiction\nAnn Lee,person,GB\n,person,GB\n", encoding="utf-8")
+    code, out, _ = command("entities", "load", "parties.csv", "--json")
+    report = json.loads(out)
+    assert (code, report["added"], report["updated"], report["unchanged"]) == (1, 1, 0, 0)
+    assert [row["line"] for row in report["refused"]] == [3]
+
+
+def test_help_describes_each_value_and_not_its_type(command: Command) -> None:
+    names = re.findall(r"^  ([a-z]+)  ", command("--help")[1].partition("Commands:")[2], re.MULTILINE)
+    commands = [[name] for name in names if name not in ("entities", "store")]
+    commands += [["entities", "load"], ["store", "show"], ["store", "clean"]]
+    assert len(commands) > 10
+    for each in commands:
+        code, out, _ = command(*each, "--help")
+        entries = [line for line in out.splitlines() if re.match(r"  (-|[A-Z]+ )", line)]
+        wrong = [line for line in entries if re.search("<[a-z]", line) or not re.search(r"\S  +\S", line)]
+        assert (code, wrong) == (0, []), each
+
+
+def test_answer_of_a_model_is_repaired_with_mend_alone(command: Command) -> None:
+    nodes = "{'id': 'a', 'tool': 'Calculator', 'arguments': {'expression': '1'}}"
+    Path("answer.txt").write_text(f"Sure:\n```json\n{{'plan': 1, 'nodes': [{nodes}]}}\n```\n", encoding="utf-8")
+    assert command("check", "answer.txt", "--json")[0] == 2
+    code, out, _ = command("check", "answer.txt", "--mend", "--json")
+    document = json.loads(out)
+    assert (code, document["status"], document["levels"]) == (0, "valid", [["a"]])
+    codes = [mend["code"] for mend in document["mends"]]
+    assert codes == ["fenced", "prose", *["single_quotes"] * 9, "tool"]
+    assert [note["code"] for note in document["notes"]] == ["fenced", "prose", "single_quotes", "tool"]
+    assert document["notes"][2]["message"] == "mended: the text 'plan' stands in single quotes; 8 more like it"
+    message = "the tool 'Calculator' was read as 'calculator'"
+    assert document["mends"][-1] == {"code": "tool", "pointer": "/nodes/0/tool", "offset": None, "message": message}
+
+
+def test_plan_that_was_cut_off_does_not_run(command: Command) -> None:
+    first = {"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}
+    Path("cut.txt").write_text(json.dumps({"plan": 1, "nodes": [first, first]})[:-20], encoding="utf-8")
+    code, out, _ = command("run", "cut.txt", "--mend", "--json")
+    hint = "have the rest written, or close the plan by hand if this is all of it"
+    assert (code, [(error["code"], error["hint"]) for error in json.loads(out)["errors"]]) == (2, [("cut_off", hint)])
+    plan = {"plan": 1, "output": "{{b.result}}", "nodes": [first, {**first, "id": "b"}]}
+    Path("cut.txt").write_text(json.dumps(plan)[:-20], encoding="utf-8")
+    code, out, _ = command("check", "cut.txt", "--mend", "--json")
+    assert (code, [error[0] for error in _errors(out)]) == (2, ["cut_off", "invalid_reference"])
+
+
+async def test_interrupt_while_the_program_is_still_loading_ends_it_quietly(tmp_path: Path) -> None:
+    # Found instead of the library, which takes its time.
+    (tmp_path / "typer.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(600)\n", encoding="utf-8")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        f"{_ROOT}/starter.py",
+        "check",
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        # A shell makes the programs that it starts in the background ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"loading\n"
+    process.send_signal(signal.SIGINT)
+    _, told = await process.communicate()
+    assert (process.returncode, told) == (130, b"")

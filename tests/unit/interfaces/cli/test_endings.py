@@ -1,0 +1,154 @@
+"""What is shown of a run that has ended: counts of nodes, failures, the answer."""
+
+import io
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.features.explain.why import what_holds
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.history.explaining import Explanation
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.endings import bound_lines, failure_lines, summary_line, tell_answer, tell_end
+from dagwright.interfaces.cli.looking import _result_text
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.running import Followed
+from tests.support.plan_building import broken, compiled, node, plan_of
+
+_TOOLS = {
+    "make": ToolDeclaration("make", Effects.IDEMPOTENT, undo="unmake"),
+    "unmake": ToolDeclaration("unmake", Effects.IDEMPOTENT),
+}
+
+
+def _ended(scheduler: RunScheduler) -> RunView:
+    status, is_closed = scheduler.status().value, scheduler.is_finished
+    return RunView("run-1", "r", status, None, scheduler, {}, 0.0, 2.0, is_closed=is_closed)
+
+
+def _begun(*nodes: dict[str, Any], **fields: Any) -> RunScheduler:
+    """A run whose first node is running."""
+    scheduler = create_scheduler(compiled(plan_of(*nodes, **fields)), {})
+    scheduler.begin(0.0)
+    scheduler.next_task(1.0)
+    return scheduler
+
+
+def test_compensation_is_counted_apart() -> None:
+    scheduler = create_scheduler(
+        compiled(plan_of(node("a", tool="make"), node("b", "a", tool="make")), tools=_TOOLS), {}
+    )
+    options = replace(scheduler.state.options, compensate=True, key_of=lambda scope, path: f"{scope}:{path}")
+    scheduler.set_options(options)
+    scheduler.begin(0.0)
+    while (task := scheduler.next_task(1.0)) is not None:
+        if task.id == "b":
+            scheduler.fail("b", broken("boom"), at=1.0)
+        else:
+            scheduler.complete(task.id, {}, at=1.0)
+    view = _ended(scheduler)
+    sure = "(1 of them to be sure: what failed may have done something)"
+    counts = f"nodes: 1 completed, 1 failed; taking back: 2 completed {sure}"
+    assert summary_line(view, view.unfilled_document()) == f"run-1: failed in 2.0 s; {counts}"
+
+
+def test_failed_run_has_the_same_error_in_its_document_and_in_why() -> None:
+    scheduler = _begun(node("a"))
+    scheduler.fail("a", broken("boom"), at=1.0)
+    view = _ended(scheduler)
+    error = {"code": "node_failed", "message": "'a' failed: boom", "node": "a"}
+    document = view.document()
+    assert (document["status"], document["error"]) == ("failed", error)
+    explanation = Explanation(view, "", what_holds(scheduler, calls={}))
+    assert (explanation.to_json()["error"], explanation.ended_by()) == (error, None)
+    # A person reads it once, with the node.
+    assert [*failure_lines(document)] == ["failed: a: boom"]
+
+
+@pytest.mark.parametrize(
+    ("is_running", "words"),
+    [
+        (True, "run-1: cancelled in 2.0 s; nodes: 1 cancelled"),
+        (False, "run-1: cancelled in 2.0 s, when all of it was done already; nodes: 1 completed"),
+    ],
+)
+def test_cancel_that_stopped_nothing_says_so(is_running: bool, words: str) -> None:
+    scheduler = _begun(node("a"))
+    scheduler.cancel(2.0)
+    if is_running:
+        scheduler.task_cancelled("a", at=3.0)
+    else:
+        scheduler.complete("a", "# The answer\n\nIt is **3**.", at=3.0)
+    view = _ended(scheduler)
+    assert summary_line(view, view.unfilled_document()) == words
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("kind", "is_drawn"), [(_Terminal, True), (io.StringIO, False)])
+def test_answer_is_rendered_on_a_terminal(monkeypatch: pytest.MonkeyPatch, kind: Any, is_drawn: bool) -> None:
+    scheduler = _begun(node("a"), output="{{a.result}}")
+    scheduler.complete("a", "It is **3**, see [here](https://example.org).\n\n| a | b |\n|---|---|\n| 1 | 2 |", at=2.0)
+    written = kind()
+    monkeypatch.setattr(sys, "stdout", written)
+    view = _ended(scheduler)
+    tell_answer(view, view.unfilled_document(), Output(has_color=False))
+    told = written.getvalue()
+    assert ("**3**" in told, "|---|" in told) == (not is_drawn, not is_drawn)
+    assert "https://example.org" in told
+
+
+def test_multiline_text_of_a_result_is_kept() -> None:
+    slots = {"formatted_results": "| a |\n|---|\n| 1 |", "hit_count": 3}
+    assert _result_text(slots) == "formatted_results:\n| a |\n|---|\n| 1 |\nhit_count: 3"
+    assert _result_text({"a": "b"}) == '{\n  "a": "b"\n}'
+
+
+def test_low_confidence_names_the_command_that_shows_the_intents() -> None:
+    error = {"code": "low_confidence", "message": "not sure enough"}
+    plain = {"status": "completed", "error": None, "result": None}
+    nodes = dict.fromkeys(("plan", "read", "plan#2", "read#2"), plain)
+    assert [*failure_lines({"workflow_id": "run-1", "error": error, "nodes": nodes})] == [
+        "error: low_confidence: not sure enough",
+        "the intents: dagwright node run-1 read#2",
+    ]
+
+
+_JOHN = {"search_text": "John Smith", "entity_type": "person", "reason": "exact name", "created": False}
+_JOHN["party"] = {"id": "person_1", "name": "John Smith", "kind": "person", "jurisdiction": "GB"}
+
+
+def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureFixture[str]) -> None:
+    scheduler = _begun(node("@result_1"), node("@result_2", "@result_1"))
+    scheduler.complete("@result_1", {"id": "fund_1"}, at=1.0)
+    scheduler.next_task(1.0)
+    scheduler.complete("@result_2", {"id": "role_1"}, at=1.0)
+    view = _ended(scheduler)
+    tell_end(view, {**view.unfilled_document(), "lookups": [_JOHN]}, Output())
+    first, bound, made, *output = capsys.readouterr().out.splitlines()
+    assert first.startswith("run-1: completed")
+    assert bound == "'John Smith' is John Smith (person, GB, person_1): exact name"
+    assert made == '@result_1 any: {"id": "fund_1"}'
+    assert ["role_1" in "".join(output), "fund_1" in "".join(output)] == [True, False]
+    lines = [*bound_lines([_JOHN] * 43)]
+    assert (len(lines), lines[-1]) == (41, "and 3 more that were looked up")
+
+
+@pytest.mark.parametrize(
+    ("followed", "while_open", "when_closed"),
+    [
+        # A worker in the background may be faster than the first look.
+        (Followed("r", is_new=True), "run r", "run r"),
+        (Followed("r", " in the session s", is_new=True), "run r in the session s", "run r in the session s"),
+        (Followed("r", " is there already"), "run r is there already", "run r has ended already"),
+        (Followed("r"), "run r", "run r has ended already"),
+    ],
+)
+def test_greeting_of_a_followed_run(followed: Followed, while_open: str, when_closed: str) -> None:
+    assert (followed.greeting(has_ended=False), followed.greeting(has_ended=True)) == (while_open, when_closed)

@@ -1,0 +1,157 @@
+"""The form that a person fills in at a terminal."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dagwright.interfaces.cli.asking import ask_inputs
+from dagwright.interfaces.cli.exits import CommandRefused
+from dagwright.interfaces.cli.forms import ask_answer
+from tests.unit.interfaces.cli.questions import asked
+
+Typing = Callable[..., list[str]]
+
+
+@pytest.fixture
+def typing(monkeypatch: pytest.MonkeyPatch) -> Typing:
+    """Type these lines, then Ctrl-D; return the questions as they are asked."""
+
+    def prepare(*lines: str) -> list[str]:
+        left, questions = list(lines), list[str]()
+
+        def read(question: str) -> str:
+            questions.append(question)
+            if not left:
+                raise EOFError
+            return left.pop(0)
+
+        monkeypatch.setattr("builtins.input", read)
+        return questions
+
+    return prepare
+
+
+def test_approval_is_yes_or_no(typing: Typing, capsys: pytest.CaptureFixture[str]) -> None:
+    questions = typing("maybe", "Yes")
+    request = asked(tool="cbu.get", arguments={"cbu-id": "fund_1"}, entities={"fund_1": "Apex (fund)"})
+    assert ask_answer(request) == {"approved": True}
+    assert questions == ["Approve? (yes or no): "] * 2
+    call = 'cbu.get with {\n  "cbu-id": "fund_1"\n}\nfund_1 is Apex (fund)'
+    assert capsys.readouterr().out == f"check, for ann\nPublish?\n{call}\nanswer yes or no\n"
+    for why, reason in (("too dear", {"reason": "too dear"}), ("", {})):
+        typing("no", why)
+        assert ask_answer(asked()) == {"approved": False, **reason}
+
+
+@pytest.mark.parametrize(
+    ("options", "multiple", "lines", "selected"),
+    [
+        (["north", "south"], False, ["2"], ["south"]),
+        (["north", "south"], False, ["east", "", "north"], ["north"]),
+        ([3, 1, 2], False, ["1"], [1]),
+        (["north", "south", "east"], True, ["1, 4", "1, east,"], ["north", "east"]),
+        (["north", "south"], True, ["1,north", "1,south"], ["north", "south"]),
+        ([{"name": "a"}, {"name": "b"}], False, ["2"], [{"name": "b"}]),
+    ],
+)
+def test_options_are_chosen(
+    typing: Typing, options: list[Any], multiple: bool, lines: list[str], selected: list[Any]
+) -> None:
+    typing(*lines)
+    request = asked(type="SELECTION", options=options, multiple=multiple)
+    assert ask_answer(request) == {"selected": selected}
+
+
+def test_unknown_option_number_is_asked_again(typing: Typing, capsys: pytest.CaptureFixture[str]) -> None:
+    request = asked(type="SELECTION", options=["north", "south"], takes_text=True)
+    typing("9", "0", "Smith 9")
+    assert ask_answer(request) == {"text": "Smith 9"}
+    assert capsys.readouterr().out.splitlines()[-2:] == ["'9' is none of the 2 options", "'0' is none of the 2 options"]
+    typing("12345678")
+    assert ask_answer(request) == {"text": "12345678"}
+
+
+def test_value_for_a_failed_node_is_asked_for(typing: Typing) -> None:
+    typing("value", '{"total": 5}')
+    request = asked(type="SELECTION", options=["retry", "value", "skip", "stop"], purpose="error")
+    assert ask_answer(request) == {"selected": ["value"], "value": {"total": 5}}
+
+
+@pytest.mark.parametrize("kind", ["GUIDANCE", "CLARIFICATION"])
+def test_text_has_many_lines(typing: Typing, kind: str) -> None:
+    for end in ([], ["."]):
+        typing("First.", "", "Second.", *end)
+        assert ask_answer(asked(type=kind)) == {"text": "First.\n\nSecond."}
+
+
+def test_fields_are_typed_checked_and_asked_again(typing: Typing, capsys: pytest.CaptureFixture[str]) -> None:
+    properties = {
+        "amount": {"type": "integer", "minimum": 1, "prompt": "How much?"},
+        "currency": {"enum": ["EUR", "USD"], "default": "EUR"},
+        "remark": {"type": "string"},
+    }
+    schema = {"type": "object", "properties": properties, "required": ["amount"]}
+    questions = typing("many", "0", "", "12", "", "")
+    answer = ask_answer(asked(type="INFORMATION", prompt="", schema=schema))
+    assert answer == {"data": {"amount": 12, "currency": "EUR"}}
+    others = ["currency [EUR | USD] (empty: EUR): ", "remark (may be empty): "]
+    assert questions == [*["How much? (a whole number): "] * 4, *others]
+    assert capsys.readouterr().out.splitlines() == [
+        "check, for ann",
+        "type a whole number, not 'many'",
+        "0 is less than the minimum of 1",
+        "type a whole number, not ''",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "lines", "value", "told"),
+    [
+        ({"type": "boolean"}, ["perhaps", "Y"], True, ["answer yes or no"]),
+        ({"type": "boolean"}, ["no"], False, []),
+        ({"type": "array", "items": {"type": "integer"}}, ["1, b", "1, 2"], [1, 2], ["type a whole number, not 'b'"]),
+        ({"type": "array"}, ['["a, b", 1]'], ["a, b", 1], []),
+        ({"type": "array"}, ["north, south"], ["north", "south"], []),
+        ({"type": "object"}, ["a: 1", '{"a": 1}'], {"a": 1}, ["type an object, as JSON, not 'a: 1'"]),
+        ({"type": "number"}, ["x", "2.5"], 2.5, ["type a number, not 'x'"]),
+        ({"enum": ["EU", 7]}, ["us", "eu"], "EU", ["choose one of EU, 7"]),
+        ({"enum": ["EU", 7]}, ["7"], 7, []),
+    ],
+)
+def test_field_is_typed_as_people_write_it(
+    typing: Typing, capsys: pytest.CaptureFixture[str], schema: Any, lines: list[str], value: Any, told: list[str]
+) -> None:
+    typing(*lines)
+    form = {"type": "object", "properties": {"x": schema}, "required": ["x"]}
+    assert ask_answer(asked(type="INFORMATION", prompt="", schema=form)) == {"data": {"x": value}}
+    assert capsys.readouterr().out.splitlines()[1:] == told
+
+
+def test_missing_inputs_are_asked_with_those_that_have_a_default(typing: Typing) -> None:
+    declared: dict[str, dict[str, Any]] = {
+        "count": {"type": "integer"},
+        "quarter": {"enum": ["Q1", "Q2"], "default": "Q1", "prompt": "Which quarter?"},
+        "zone": {"default": "EU"},
+    }
+    questions = typing("3", "", "US")
+    assert ask_inputs(declared, {}) == {"count": 3, "quarter": "Q1", "zone": "US"}
+    assert questions == ["count (a whole number): ", "Which quarter? [Q1 | Q2] (empty: Q1): ", "zone (empty: EU): "]
+    assert ask_inputs(declared, {"count": 3}) == {"count": 3}
+
+
+def test_form_that_does_not_fit_its_schema_is_asked_again(typing: Typing) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "minProperties": 1}
+    typing("", "", "1", "")
+    assert ask_answer(asked(type="INFORMATION", schema=schema)) == {"data": {"a": 1}}
+    typing("[]", '{"any": true}')
+    assert ask_answer(asked(type="INFORMATION")) == {"data": {"any": True}}
+
+
+@pytest.mark.parametrize("kind", ["APPROVAL", "SELECTION", "GUIDANCE", "INFORMATION"])
+def test_end_of_the_input_answers_nothing(typing: Typing, kind: str) -> None:
+    typing()
+    with pytest.raises(CommandRefused) as refused:
+        ask_answer(asked(type=kind, options=["a"] if kind == "SELECTION" else None))
+    words = "nothing was answered; the request stays open"
+    assert (str(refused.value), refused.value.status) == (words, "not_answered")

@@ -1,0 +1,123 @@
+"""The nodes that `status` lists, and the lines of `why`."""
+
+from dataclasses import replace
+from typing import Any
+
+from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.features.explain.reasons import Reason
+from dagwright.features.explain.why import Chain, what_holds
+from dagwright.features.feedback.request_opening import Raised
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.history.explaining import Explanation
+from dagwright.interfaces.cli.explaining import lines_of
+from dagwright.interfaces.cli.looking import without_early_alarm
+from dagwright.interfaces.cli.status_rows import status_rows
+from dagwright.plans.preparation import check_plan, prepare_plan
+from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
+
+
+def _nodes(count: int) -> dict[str, Any]:
+    states = {3: "failed", 7: "running", 8: "blocked"}
+    items = {f"order[{number}]": {"status": states.get(number, "completed")} for number in range(count)}
+    return {"order": {"status": "running"}, **items, "sum": {"status": "pending"}}
+
+
+def _node_of(name: str) -> str:
+    return name.partition("[")[0]
+
+
+def test_large_map_shows_counts_and_open_or_failed_items() -> None:
+    rows = status_rows(_nodes(300), _node_of, is_all=False)
+    assert rows.counts == ["order: 300 items: 1 blocked, 1 failed, 1 running, 297 completed"]
+    assert (rows.names, rows.left_out) == (["order", "order[3]", "order[7]", "order[8]", "sum"], 297)
+    for nodes, is_all in ((_nodes(20), False), (_nodes(300), True)):
+        rows = status_rows(nodes, _node_of, is_all=is_all)
+        assert (rows.counts, rows.names, rows.left_out) == ([], [*nodes], 0)
+
+
+def test_starting_worker_is_not_reported_as_missing() -> None:
+    nodes = {"a": ("waiting", "no worker for mail"), "b": ("pending", None)}
+    document = {
+        "nodes": {name: {"status": status, "reason": reason} for name, (status, reason) in nodes.items()},
+        "notes": [
+            {"code": "no_worker", "node": None, "message": "no worker serves the queue"},
+            {"code": "other", "node": None, "message": "kept"},
+        ],
+    }
+    told = without_early_alarm(document)
+    words = "the worker in the background is starting"
+    assert [node["reason"] for node in told["nodes"].values()] == [words, None]
+    notes = [(note["code"], note["message"]) for note in told["notes"]]
+    assert notes == [("other", "kept"), ("worker_starting", words)]
+
+
+_ANSWER = {"how": "answered", "by": "ann", "at": "2026-03-04T17:02:11Z", "through": "update", "note": None}
+
+
+def _party(id: str, name: str, kind: str, jurisdiction: str | None) -> dict[str, Any]:
+    return {"id": id, "name": name, "kind": kind, "jurisdiction": jurisdiction}
+
+
+def _bound(argument: str, text: str, kind: str, **more: Any) -> dict[str, Any]:
+    return {"argument": argument, "search_text": text, "entity_type": kind, "answers": [], **more}
+
+
+def test_party_is_shown_with_its_text_and_who_chose_it() -> None:
+    john, apex = _party("person_1", "John Smith", "person", "GB"), _party("fund_1", "Apex", "fund", None)
+    asked = {"request": "lookup:person:J", "what": "selected", **_ANSWER}
+    bound = [
+        _bound("entity-id", "J", "person", party=john, reason="chosen by a person", answers=[asked]),
+        _bound("cbu-id", "fund_1", "fund", party=apex, reason="@cbu"),
+    ]
+    reason = Reason("a", NodeStatus.COMPLETED, "completed", "completed", facts={"lookups": bound})
+    lines = [*lines_of(Explanation(view_of(node("a")), "a", Chain([reason])))]
+    assert [line.partition(" at ")[0] for line in lines[1:]] == [
+        "  entity-id: 'J' (person) is John Smith (person, GB, person_1): chosen by a person",
+        "    lookup:person:J: selected by ann",
+        "  cbu-id: @cbu is Apex (fund, fund_1)",
+    ]
+
+
+def looking(text: str) -> dict[str, Any]:
+    return {"verb": "pay", "params": {}, "refs": {}, "lookups": {"who": {"search_text": text, "entity_type": "person"}}}
+
+
+def _run_of(*texts: str) -> RunScheduler:
+    plan = prepare_plan(check_plan({"intents": [*map(looking, texts)]}, {}, any_tool=True), {})
+    scheduler = create_scheduler(plan, {})
+    scheduler.begin(START)
+    return scheduler
+
+
+def _why(scheduler: RunScheduler) -> list[str]:
+    view = replace(view_of(node("a")), scheduler=scheduler)
+    return [*lines_of(Explanation(view, "", what_holds(scheduler, calls={})))]
+
+
+def test_each_request_of_a_lookup_has_its_options_and_command() -> None:
+    scheduler = _run_of("Ann", "Bob")
+    start_ready(scheduler)
+    options = [{"id": "p1", "label": "Ann Lee (person, GB)"}, {"id": "p2", "label": "Ann Lee (person, IE)"}]
+    which = {"type": "SELECTION", "prompt": "Which Ann?", "options": options}
+    for name, raised in (("Ann", Raised(which)), ("Bob", Raised("Which Bob?"))):
+        assert scheduler.features.feedback.ask(f"lookup:person:{name}", raised, at=START, attempt=Attempt(1)) is None
+    assert [line.partition(" It is for")[0] for line in _why(scheduler)] == [
+        "run-1 is running",
+        "lookup:person:Ann waits for anyone: Which Ann?",
+        "  p1: Ann Lee (person, GB)",
+        "  p2: Ann Lee (person, IE)",
+        "  dagwright feedback run-1 lookup:person:Ann --select p1  (or another id)",
+        "lookup:person:Bob waits for anyone: Which Bob?",
+        "  dagwright feedback run-1 lookup:person:Bob --text 'TEXT'",
+    ]
+
+
+def test_why_of_a_run_lists_its_bindings() -> None:
+    scheduler = _run_of("Ann")
+    ann = {"party": _party("p1", "Ann Lee", "person", "GB"), "reason": "exact name"}
+    for result in (ann, [ann]):
+        task = scheduler.next_task(START)
+        assert task is not None
+        scheduler.complete(task.id, result, at=START)
+    start_ready(scheduler)
+    assert _why(scheduler)[-1] == "'Ann' is Ann Lee (person, GB, p1): exact name"

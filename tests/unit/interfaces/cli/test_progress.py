@@ -1,0 +1,311 @@
+"""What is shown of a run: the tree, the rows that fit, lines of changes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.requests import Feedback
+from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.model.times import format_elapsed, format_time
+from dagwright.core.scheduler.map_batches import ChunkEnd
+from dagwright.features.run_scheduler import RunScheduler
+from dagwright.history.pending_activities import PendingCall
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.lines import LineWriter
+from dagwright.interfaces.cli.progress import LOST, LOST_FOR_GOOD, RunProgress, progress_of, tree_of
+from dagwright.interfaces.cli.rendering import LivePicture, Picture
+from dagwright.protocol.messages import RunInput
+from tests.unit.interfaces.cli.questions import asked
+from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
+
+Step = Callable[[RunScheduler], None]
+
+
+def _progress(view: RunView, *, room: int = 40, after_s: float = 2.0) -> RunProgress:
+    assert view.scheduler is not None
+    return progress_of(view, tree_of(view.scheduler.plan), now=START + after_s, room=room)
+
+
+def _complete(*names: str) -> Step:
+    def step(scheduler: RunScheduler) -> None:
+        for name in names:
+            scheduler.complete(name, None, at=START + 1)
+
+    return step
+
+
+def _fail(name: str, message: str = "broke", *, done: Sequence[str] = (), attempt: int = 1) -> Step:
+    """Complete some tasks, then fail one."""
+
+    def step(scheduler: RunScheduler) -> None:
+        _complete(*done)(scheduler)
+        scheduler.fail(name, NodeError("failed", message), at=START + 1, attempt=Attempt(attempt))
+
+    return step
+
+
+def _drawn(view: RunView, *requests: Any, width: int = 100, height: int = 40, **more: Any) -> list[str]:
+    console = Console(width=width, record=True, file=StringIO(), no_color=True, force_terminal=False)
+    console.print(Picture().draw(view, requests, now=START + 2, height=height, width=width, **more))
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+class Lines(list[str]):
+    """Lines of a writer, without their times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writer = LineWriter(lambda line: self.append(line[10:]))
+
+
+def test_each_node_stands_under_its_deepest_dependency() -> None:
+    view = view_of(node("a"), node("b", "a"), node("late"), node("c", "a", "b"), node("d", "late"))
+    rows = _progress(view).rows
+    assert [(row.indent, row.name) for row in rows] == [(0, "a"), (1, "b"), (2, "c"), (0, "late"), (1, "d")]
+
+
+def test_rows_that_do_not_fit_are_counted_by_state() -> None:
+    step = _fail("n95", done=[f"n{number}" for number in range(90)])
+    progress = _progress(view_of(*(node(f"n{number}") for number in range(100)), step=step), room=12)
+    assert [row.name for row in progress.rows] == ["n90", "n91", "n92", "n93", "n94", "n95", "n96"]
+    assert [(row.name, row.detail) for row in progress.groups] == [("3 more", "running"), ("90 more", "completed")]
+    assert (progress.done, progress.total) == (91, 100)
+    assert progress.eta_s == pytest.approx(2.0 / 91 * 9)
+
+
+def test_items_are_a_bar_with_time_to_go_and_failures_are_named() -> None:
+    step = _fail("fan[19]", done=[f"fan[{number}]" for number in range(19)])
+    first, *items = _progress(view_of(node("fan", for_each=list(range(40))), step=step), room=4).rows
+    assert (first.name, first.done, first.total) == ("fan", 20, 40)
+    assert first.eta_s == pytest.approx(2.0)
+    assert [(row.name, row.detail) for row in items] == [("fan[19]", "broke"), ("fan[20]", ""), ("fan[21]", "")]
+
+
+def test_items_of_a_large_map_are_counted_by_batches() -> None:
+    end = ChunkEnd(NodeStatus.FAILED, {"completed": 100, "skipped": 20, "failed": 6}, error=NodeError("odd", "no"))
+    view = view_of(
+        node("fan", for_each=list(range(501))),
+        step=lambda scheduler: scheduler.end_chunk("fan[0-125]", end, at=START + 1),
+    )
+    assert [(row.name, row.done, row.total) for row in _progress(view).rows] == [("fan", 126, 501)]
+
+
+LOST_WORDS = "was running when its worker died; it is tried again at the latest in 28.0 s"
+
+
+@pytest.mark.parametrize(
+    ("call", "detail"),
+    [
+        (PendingCall(1, "started"), ""),
+        (PendingCall(1, "scheduled"), ""),
+        (PendingCall(3, "backing_off", "no route", START + 6), "again in 4.0 s: no route"),
+        (PendingCall(1, "cancelling"), "stopping"),
+        (PendingCall(2, "started", "activity Heartbeat timeout"), "its worker died or hung"),
+        (PendingCall(1, LOST, next_attempt_at=START + 30), LOST_WORDS),
+    ],
+)
+def test_row_of_a_running_node_shows_its_pending_call(call: PendingCall, detail: str) -> None:
+    row = _progress(view_of(node("a"), pending={"a": call})).rows[0]
+    assert (row.attempts, row.detail, row.elapsed_s) == (call.attempt, detail, 2.0)
+
+
+def test_durations_have_at_most_two_units() -> None:
+    texts = {0.32: "320 ms", 3.21: "3.2 s", 245: "4 min 5 s", 7_500: "2 h 5 min"}
+    assert {seconds: format_elapsed(seconds) for seconds in texts} == texts
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"), [(None, "starting"), (RunInput(), "starting"), (RunInput(plan={}), "reading the plan")]
+)
+def test_picture_without_a_plan_shows_the_state(sent: RunInput | None, words: str) -> None:
+    assert _drawn(replace(view_of(node("a")), scheduler=None, run_input=sent))[-1].strip() == words
+
+
+def test_picture_shows_signs_and_words_of_any_state() -> None:
+    view = view_of(node("a"), node("b", "a"), node("c"), step=_fail("a", "[bold]broke\x1b[2J", attempt=3))
+    assert [" ".join(line.split()) for line in _drawn(view)] == [
+        "run-1 running 2.0 s",
+        "✗ a t 1.0 s attempt 3 [bold]broke\\u001b[2J",
+        "⊘ b t Waiting for dependency: a failed",
+        "● c t 2.0 s",
+        "2 of 3 nodes 1 running 1 failed 1 blocked",
+    ]
+
+
+def test_picture_ends_with_the_last_lines_of_a_running_answer() -> None:
+    live = LivePicture(Console(width=40, height=12, no_color=True, force_terminal=False))
+    live.write("".join(f"line {number}\n" for number in range(50)) + f"{'long ' * 8}and the \x1b[2Jend")
+    written = live._last_lines()
+    expected = ["line 48", "line 49", "long long long long long long long long", "and the \\u001b[2Jend"]
+    assert [line.plain.rstrip() for line in written] == expected
+    assert _drawn(view_of(node("a")), width=40, written=written)[-4:] == expected
+    ended = _drawn(view_of(node("a"), step=_complete("a")), width=40, written=written)
+    assert not any("line" in line for line in ended)
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_long_texts_are_cut_and_leave_sign_name_and_time_whole(width: int) -> None:
+    title = "What the node is for " * 5
+    nodes = [node(name, title=title) for name in ("a", "with a name of forty letters and digits 1")]
+    view = replace(view_of(*nodes, step=_fail("a", "broke " * 60)), title=title)
+    header, *rows, _ = _drawn(view, width=width)
+    assert (len(header) <= width, header.split()[-3:]) == (True, ["running", "2.0", "s"])
+    assert [(row[:3], len(row) <= width) for row in rows] == [("✗ a", True), ("● w", True)]
+    assert ["1.0 s" in rows[0], "2.0 s" in rows[1], "broke" in rows[0]] == [True, True, True]
+
+
+def test_line_writer_writes_each_change_once() -> None:
+    lines = Lines()
+    first = node("a", title="What for")
+    view = view_of(first, node("b", "a"), pending={"a": PendingCall(1, "started")})
+    lines.writer.show(view)
+    lines.writer.show(view)
+    assert lines == ["running    a  t · What for"]
+    lines.writer.show(view_of(first, node("b", "a"), pending={"a": PendingCall(2, "started", "no route")}))
+    assert lines[1:] == ["running    a (attempt 2: no route)"]
+
+    def finish(scheduler: RunScheduler) -> None:
+        scheduler.complete("a", 1, at=START + 1, attempt=Attempt(2))
+        start_ready(scheduler)
+        scheduler.fail("b", NodeError("failed", "broke"), at=START + 3)
+
+    lines.writer.show(view_of(first, node("b", "a"), step=finish))
+    assert lines[2:] == ["completed  a  1.0 s, attempt 2", "failed     b  t  3.0 s  broke"]
+
+
+def test_line_writer_reports_a_lost_worker_once() -> None:
+    lines, both = Lines(), (node("a"), node("b"))
+    view = view_of(*both, pending={"a": PendingCall(1, LOST), "b": PendingCall(1, LOST_FOR_GOOD)})
+    lines.writer.show(view)
+    lines.writer.show(view)
+    lines.writer.show(view_of(*both, pending={"a": PendingCall(2, "started", "activity Heartbeat timeout")}))
+    assert lines == [
+        "running    a  t",
+        "running    b  t",
+        "waiting    a was running when its worker died; it is tried again when the server notices",
+        "waiting    b was running when its worker died; it fails when the server notices",
+        "running    a (attempt 2: its worker died or hung)",
+    ]
+
+
+def test_line_writer_reports_escalations_and_who_answered() -> None:
+    question = {"type": "APPROVAL", "prompt": "Go?", "assignee": "ann", "deadline": "10s"}
+    asking = node("q", tool=None, human={**question, "on_timeout": {"escalate": "boss"}})
+    lines = Lines()
+
+    def escalate(scheduler: RunScheduler) -> None:
+        scheduler.advance(START + 10)
+
+    def answer(scheduler: RunScheduler) -> None:
+        escalate(scheduler)
+        scheduler.features.feedback.answer(Feedback("q", {"approved": True}, by="eve"), START + 11)
+
+    for step in (escalate, escalate, answer):
+        view = view_of(asking, step=step)
+        assert view.scheduler is not None
+        lines.writer.show(
+            view, [each.to_json("run-1") for each in view.scheduler.features.feedback.requests.open.values()]
+        )
+    escalated, answered = [line for line in lines if line.startswith(("escalated", "answered"))]
+    assert escalated == "escalated  q from ann to boss"
+    assert answered.startswith("answered   q: approved by eve at ")
+    assert ["; requested from ann at " in answered, ", escalated to boss at " in answered] == [True, True]
+
+
+def test_line_writer_writes_the_oldest_first() -> None:
+    def finish(scheduler: RunScheduler) -> None:
+        scheduler.complete("b", 1, at=START + 1)
+        scheduler.complete("a", 1, at=START + 2)
+
+    lines = Lines()
+    early = {**asked("q", prompt="Go on?"), "opened_at": format_time(START + 1.5)}
+    lines.writer.show(view_of(node("a"), node("b"), node("c", "b"), step=finish), [early])
+    words = [line.split()[:2] for line in lines]
+    assert words == [["completed", "b"], ["asked", "q"], ["answer", "dagwright"], ["completed", "a"]]
+
+
+def test_node_that_continued_with_a_given_value_says_so() -> None:
+    view, lines = view_of(node("a", on_error={"value": 7}), step=_fail("a")), Lines()
+    lines.writer.show(view)
+    assert lines == ["completed  a  t  1.0 s  failed, went on with the given value: broke"]
+    assert _progress(view).rows[0].detail == "failed, went on with the given value: broke"
+
+
+def test_cancelled_items_and_nodes_are_not_counted_as_done() -> None:
+    def cancel(scheduler: RunScheduler) -> None:
+        scheduler.complete("fan[0]", None, at=START + 1)
+        scheduler.cancel(START + 1)
+        for number in range(1, 10):
+            scheduler.task_cancelled(f"fan[{number}]", at=START + 1)
+
+    progress = _progress(view_of(node("fan", for_each=list(range(10))), node("b", "fan"), step=cancel))
+    assert (progress.rows[0].done, progress.rows[0].total) == (1, 10)
+    assert (progress.done, progress.total) == (0, 2)
+
+
+def test_request_is_a_line_with_the_command_that_answers_it() -> None:
+    lines, view = Lines(), view_of(node("a"))
+    choice = asked("choose", type="SELECTION", options=["x"], assignee=None)
+    for requests in ([], [asked()], [asked(), choice], [asked(), choice, _which("Ann", 2)]):
+        lines.writer.show(view, requests)
+    assert lines == [
+        "running    a  t",
+        "asked      check waits for ann: Publish?",
+        "answer     dagwright feedback run-1 check --approve  (or --reject)",
+        "asked      choose waits for anyone: Publish?",
+        "answer     dagwright feedback run-1 choose --select x",
+        "asked      Ann waits for ann: Which?",
+        "option     p_0: Ann (person, no. 0)",
+        "option     p_1: Ann (person, no. 1)",
+        "answer     dagwright feedback run-1 Ann --select p_0  (or another id; or --text TEXT)",
+    ]
+
+
+def test_picture_shows_the_oldest_requests_with_their_commands() -> None:
+    requests = [asked("check", prompt="Is this so? " * 19), *(asked(f"n{number}") for number in range(9))]
+    assert _drawn(view_of(node("a")), *requests, height=24, width=72)[3:] == [
+        "check waits for ann: Is this so? Is this so? Is this so? Is this so? Is",
+        "this so? Is this so? Is this so? Is this so? Is this so? Is this so? Is…",
+        "  dagwright feedback run-1 check --approve  (or --reject)",
+        "n0 waits for ann: Publish?",
+        "  dagwright feedback run-1 n0 --approve  (or --reject)",
+        "n1 waits for ann: Publish?",
+        "  dagwright feedback run-1 n1 --approve  (or --reject)",
+        "and 7 more requests: dagwright inbox",
+    ]
+
+
+def _which(name: str, count: int) -> dict[str, Any]:
+    options = [{"id": f"p_{number}", "label": f"{name} (person, no. {number})"} for number in range(count)]
+    return asked(name, prompt="Which?", type="SELECTION", options=options, takes_text=True)
+
+
+def test_picture_shows_options_one_a_line() -> None:
+    assert _drawn(view_of(node("a")), _which("Ann", 2), _which("Bob", 9), height=20, width=72)[3:] == [
+        "Ann waits for ann: Which?",
+        "  p_0: Ann (person, no. 0)",
+        "  p_1: Ann (person, no. 1)",
+        "  dagwright feedback run-1 Ann --select p_0  (or another id; or --text",
+        "TEXT)",
+        "Bob waits for ann: Which?",
+        "  p_0: Bob (person, no. 0)",
+        "  and 8 more: dagwright inbox",
+        "  dagwright feedback run-1 Bob --select p_0  (or another id; or --text",
+        "TEXT)",
+    ]
+
+
+def test_picture_wraps_a_long_question_and_long_options() -> None:
+    near = "; ".join(f"Maria Garcia{number} (person, ES, born 1972-06-21, person_{number})" for number in range(4))
+    unclear = asked("n", prompt=f"No party found for person 'Mia Gracia'; near: {near}. Write another name.")
+    label = "DIRECTOR of Apex Fund, " * 3
+    options = [{"id": f"p_{n}", "label": f"Ann Lee (person, GB, {label}LEI {n})"} for n in (1, 2)]
+    which = asked("w", prompt="Which Ann?", type="SELECTION", options=options)
+    for request, told in ((unclear, "person_2"), (which, "LEI 2")):
+        drawn = _drawn(view_of(node("a")), request, height=24, width=80)
+        assert (told in "\n".join(drawn), len(drawn) <= 24) == (True, True)

@@ -1,0 +1,196 @@
+"""What a person is told of a request, and the command that answers it."""
+
+import re
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueResponse
+
+from dagwright.interfaces.cli import inbox
+from dagwright.interfaces.cli.inbox import chosen, inbox_lines
+from dagwright.interfaces.cli.request_words import (
+    answer_words,
+    asking_line,
+    field_lines,
+    lines_behind,
+    listed,
+    option_lines,
+    question_lines,
+)
+from dagwright.interfaces.cli.requests import InboxRequest
+from dagwright.server import Connection
+from dagwright.settings import Settings
+from tests.unit.interfaces.cli.questions import OPENED_AT, asked
+
+_START = "dagwright feedback run-1 check"
+_FIELDS = {
+    "amount": {"type": "integer"},
+    "sure": {"type": "boolean"},
+    "tags": {"type": "array"},
+    "zone": {"enum": ["EU", "US"]},
+    "quarter": {"type": "string", "default": "Q1"},
+    "name": {"type": "string"},
+    "more": {"type": "string"},
+}
+_FORM = {"type": "object", "properties": _FIELDS, "required": ["amount", "sure", "tags", "zone", "quarter", "name"]}
+_FAILED = {"type": "SELECTION", "options": ["retry", "value", "skip", "stop"], "purpose": "error"}
+_FILLED = '{"amount": 1, "sure": true, "tags": [], "zone": "EU", "quarter": "Q1", "name": "TEXT"}'
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, f"{_START} --approve  (or --reject)"),
+        ({"id": "sum[a b]"}, "dagwright feedback run-1 'sum[a b]' --approve  (or --reject)"),
+        ({"type": "SELECTION", "options": ["a b"]}, f"{_START} --select 'a b'"),
+        ({"type": "SELECTION", "options": [1, "x"]}, f"{_START} --select 1  (or x)"),
+        (
+            {"type": "SELECTION", "options": ["a", "b"], "multiple": True},
+            f"{_START} --select a  (or b; several may be given)",
+        ),
+        ({"type": "SELECTION", "options": []}, _START),
+        ({"type": "GUIDANCE"}, f"{_START} --text 'TEXT'"),
+        ({"type": "CLARIFICATION"}, f"{_START} --text 'TEXT'"),
+        ({"type": "INFORMATION"}, f"{_START} --data '{{}}'"),
+        ({"type": "INFORMATION", "schema": _FORM}, f"{_START} --data '{_FILLED}'"),
+        (_FAILED, f"{_START} --select retry  (or value --data JSON, skip, stop)"),
+    ],
+)
+def test_command_answers_the_request_as_it_stands(fields: dict[str, Any], words: str) -> None:
+    assert answer_words(asked(**fields)) == words
+
+
+def test_fields_of_a_form_are_told_where_nobody_can_be_asked_for_them() -> None:
+    properties: dict[str, Any] = {**_FIELDS, "more": {"type": "string", "prompt": "What\nelse?"}}
+    request = asked(type="INFORMATION", prompt="Data?", schema={**_FORM, "properties": properties})
+    lines = [
+        "amount (integer)",
+        "sure (boolean)",
+        "tags (array)",
+        "zone (EU or US)",
+        "quarter (string, default Q1)",
+        "name (string)",
+        "more (string, may be left out): What else?",
+    ]
+    assert field_lines(request) == lines_behind(request) == lines
+    assert question_lines(request) == ["Data?", *lines]
+    many = {"type": "object", "properties": {f"f{number}": {} for number in range(25)}, "required": ["f0"]}
+    shown = field_lines(asked(type="INFORMATION", schema=many))
+    assert (len(shown), shown[0], shown[1], shown[-1]) == (21, "f0", "f1 (may be left out)", "and 5 more fields")
+    assert field_lines(asked(type="INFORMATION", schema=None)) == []
+    assert field_lines(asked(type="CLARIFICATION", schema=_FORM)) == []
+
+
+def test_options_with_labels_have_lines_and_the_command_is_short() -> None:
+    options = [{"id": "p_1", "label": "Ann (person, LU)"}, {"id": "p_2", "label": "Ann (person, ES)"}]
+    options += [{"id": "p_3", "label": "Ann (person, PT)"}, *({"id": word, "label": word} for word in ("none", "new"))]
+    request = asked(type="SELECTION", options=options, takes_text=True)
+    assert answer_words(request) == f"{_START} --select p_1  (or another id, none, new; or --text TEXT)"
+    lines = ["p_1: Ann (person, LU)", "p_2: Ann (person, ES)", "p_3: Ann (person, PT)"]
+    assert option_lines(request) == field_lines(request) == lines
+    assert option_lines(asked(type="SELECTION", options=["a"])) == option_lines(asked()) == []
+
+
+def test_long_lists_are_cut_and_prompts_are_one_safe_line() -> None:
+    words = answer_words(asked(type="SELECTION", options=list(range(30))))
+    assert words == f"{_START} --select 0  (or {', '.join(map(str, range(1, 20)))}, …)"
+    assert listed([asked(f"n{number}") for number in range(5)], most=3) == "n0, n1, n2 and 2 more"
+    line = asking_line(asked(prompt="Total\n\x1b[31m5", assignee=None))
+    assert line == "check waits for anyone: Total \\u001b[31m5"
+    assert asking_line(asked(prompt="", type="SELECTION")) == "check waits for ann: Selection?"
+
+
+def test_call_that_is_to_be_approved_is_told_in_one_short_line() -> None:
+    request = asked(prompt="Approve 'pay'?", tool="pay", arguments={"to": "bob\nben", "amount": 3})
+    call = 'pay with {"to": "bob\\nben", "amount": 3}'
+    assert asking_line(request) == f"check waits for ann: Approve 'pay'? {call}"
+    assert question_lines(request) == ["Approve 'pay'?", call]
+    long = question_lines(asked(tool="pay", arguments={"to": "x" * 1_000}))[1]
+    assert (len(long), long[:20], long[-1]) == (300, 'pay with {"to": "xxx', "…")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ids"),
+    [
+        (InboxRequest(), ["check", "choose", "old"]),
+        (InboxRequest(assignee="ann"), ["check", "old"]),
+        (InboxRequest(assignee="anyone"), ["choose"]),
+        (InboxRequest(type="SELECTION"), ["choose"]),
+        (InboxRequest(older_than="1h"), ["old"]),
+    ],
+)
+def test_inbox_is_filtered_by_assignee_type_and_age(wanted: InboxRequest, ids: list[str]) -> None:
+    requests = [
+        asked("check"),
+        asked("choose", type="SELECTION", assignee=None),
+        asked("old", opened_at="2023-11-14T20:00:00.000Z"),
+    ]
+    older_than_s = 3_600.0 if wanted.older_than else 0.0
+    found = chosen(requests, wanted, older_than_s=older_than_s, now=OPENED_AT + 60)
+    assert [request["id"] for request in found] == ids
+
+
+def test_inbox_tells_age_deadline_prompt_and_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dagwright.interfaces.cli.request_words.local_date", lambda _: "2023-11-16 23:13:20")
+    requests = [
+        asked(deadline="2023-11-16T22:13:20.000Z"),
+        asked("archive/ask", type="INFORMATION", prompt="Who?", assignee=None, workflow_id="run 2"),
+    ]
+    assert inbox_lines(requests, now=OPENED_AT + 65) == [
+        "run-1  check  APPROVAL for ann, open for 1 min 5 s, until 2023-11-16 23:13:20 (in 1 d 23 h)",
+        "  Publish?",
+        "  dagwright feedback run-1 check --approve  (or --reject)",
+        "run 2  archive/ask  INFORMATION for anyone, open for 1 min 5 s",
+        "  Who?",
+        "  dagwright feedback 'run 2' archive/ask --data '{}'",
+    ]
+
+
+def test_plan_to_approve_is_shown_by_its_steps() -> None:
+    plan = asked("plan", purpose="plan", prompt="The plan has 2 nodes.\n- a: \x1b[1mx\n  - b: y\nMay it run?")
+    assert asking_line(plan) == "plan waits for ann: The plan has 2 nodes."
+    assert question_lines(plan)[2:] == ["  - b: y", "May it run?"]
+    assert "\x1b" not in "".join(question_lines(plan))
+    assert question_lines(asked(prompt="Total\n5")) == ["Total 5"]
+    call = {"tool": "read_model_plan", "arguments": {"plan": {}, "tools": [{"name": "much.to.read"}]}}
+    plan = asked("approve", purpose="approval", prompt="May this plan run?\n- a: calculator", **call)
+    assert asking_line(plan) == "approve waits for ann: May this plan run?"
+    assert question_lines(plan) == ["May this plan run?", *lines_behind(plan)]
+    assert lines_behind(plan) == ["- a: calculator"]
+
+
+class _Client:
+    """A server that knows the pollers of a queue and how many runs are open."""
+
+    namespace, identity = "default", "1@here"
+
+    def __init__(self, pollers: list[str], running: int) -> None:
+        self._pollers, self._running, self.workflow_service = pollers, running, self
+
+    async def describe_task_queue(self, *_: Any, **__: Any) -> DescribeTaskQueueResponse:
+        response = DescribeTaskQueueResponse()
+        for identity in self._pollers:
+            response.pollers.add(identity=identity).last_access_time.FromDatetime(datetime.now(UTC))
+        return response
+
+    async def count_workflows(self, _: str) -> SimpleNamespace:
+        return SimpleNamespace(count=self._running)
+
+
+@pytest.mark.parametrize(
+    ("pollers", "running", "is_starting", "words"),
+    [
+        (["7@elsewhere"], 1, False, ""),
+        ([], 0, False, ""),
+        ([], 2, False, "no worker serves 2 running runs"),
+        ([], 2, True, "the worker in the background is starting"),
+    ],
+)
+async def test_note_names_a_missing_or_starting_worker(
+    monkeypatch: pytest.MonkeyPatch, pollers: list[str], running: int, is_starting: bool, words: str
+) -> None:
+    monkeypatch.setattr(inbox, "is_worker_starting", lambda _: is_starting)
+    connection = cast("Connection", SimpleNamespace(client=_Client(pollers, running)))
+    assert re.split("[:;] ", await inbox.worker_note(connection, Settings()) or "")[0] == words

@@ -1,0 +1,280 @@
+"""What commands show of a question in rounds: order, attempts, drawing."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dagwright.client.graph_folding import is_folded, picture_of
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import NodeStatus, Record
+from dagwright.core.model.worker_results import error_words
+from dagwright.features.explain.why import what_holds, why
+from dagwright.history.explaining import Explanation
+from dagwright.history.pending_activities import PendingCall
+from dagwright.history.run_reader import RunView
+from dagwright.interfaces.cli.drawing import mermaid
+from dagwright.interfaces.cli.endings import failure_lines
+from dagwright.interfaces.cli.explaining import lines_of
+from dagwright.interfaces.cli.lines import LineWriter
+from dagwright.interfaces.cli.looking import _tell_node, _tell_status
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.round_words import calls_of, round_lines, rounds_of
+from dagwright.interfaces.cli.round_words import lines_of as lines_of_rounds
+from dagwright.planner import RoundsAsked
+from dagwright.planning.rounds.rounds import MAX_ROUNDS_LIMIT, RoundsLimits
+from dagwright.protocol.documents import graph_document
+from tests.support.rounds import done, goes_on, ref, sub_goal
+from tests.unit.planner.test_rounds_extender import Question
+
+PICK, OTHER = sub_goal(1, "pick", "Numbers of Maersk", name="Maersk"), sub_goal(2, "pick", name="Evergreen")
+NOW = 100.0
+
+
+def _view(question: Question, **changes: Any) -> RunView:
+    scheduler = question.scheduler
+    status, is_closed = scheduler.status().value, scheduler.is_finished
+    view = RunView("q", "r", status, None, scheduler, {}, 0.0, None, is_closed=is_closed)
+    return replace(view, **changes)
+
+
+def _lines(question: Question) -> list[list[str]]:
+    """Kind and name of each line, all at once, as of a run that is followed from its middle on."""
+    lines: list[str] = []
+    LineWriter(lines.append).show(_view(question))
+    return [line[10:].split()[:2] for line in lines]
+
+
+def _status(question: Question, capsys: pytest.CaptureFixture[str], **changes: Any) -> list[str]:
+    view = _view(question, **changes)
+    _tell_status(view, view.document(), Output(), url=None)
+    return capsys.readouterr().out.splitlines()
+
+
+def _told(question: Question) -> Any:
+    told = rounds_of(_view(question))
+    assert told is not None
+    return told
+
+
+def _begun(*, workers: Mapping[str, Any] | None = None) -> Question:
+    question = Question(goes_on(PICK, OTHER, reasoning="Both."), done(a=ref(1, "numbers")), workers=workers)
+    question.step()
+    question.step()
+    question.begin()
+    return question
+
+
+def test_reason_of_a_round_precedes_its_nodes() -> None:
+    assert _lines(_begun()) == [
+        ["completed", "intention"],
+        ["meant", "intention"],
+        ["completed", "plan"],
+        ["round", "1"],
+        ["running", "sg1"],
+        ["running", "sg2"],
+    ]
+
+
+def test_what_was_replaced_is_told_when_that_is_seen() -> None:
+    lines: list[str] = []
+    writer, question = LineWriter(lines.append), _begun()
+    question.scheduler.fail("sg1", NodeError("odd", "no"), at=NOW)
+    writer.show(_view(question))
+    question.scheduler.records[2].status = NodeStatus.SUPERSEDED
+    writer.show(_view(question))
+    assert [line[10:].split()[:2] for line in lines[-2:]] == [["failed", "sg1"], ["superseded", "sg1"]]
+    assert lines[-1][:8] != lines[-2][:8]
+
+
+def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str]) -> None:
+    both = sub_goal(3, "add_up", numbers=ref(1, "numbers")), sub_goal(9, "clarify", question="Which?")
+    question = Question(
+        goes_on(PICK, *both), done(all=ref(9, "clarification")), workers={"sg1": NodeError("tool_failed", "gone")}
+    )
+    question.run()
+    sg1 = _view(question).document()["nodes"]["sg1"]
+    assert sg1["status"] == "superseded"
+    told = _status(question, capsys)
+    _tell_node("sg1", sg1, [], Output())
+    node = capsys.readouterr().out.splitlines()
+    drawn = mermaid(picture_of(question.scheduler)).splitlines()
+    words = [each for each in _lines(question) if each[1] in ("sg1", "sg3")]
+    assert words == [["failed", "sg1"], ["superseded", "sg3"]]
+    # The one that never began, as it waited for the first, did not fail.
+    rows = [line.split() for line in told]
+    assert [row[1] for row in rows if row[2:3] in (["sg1"], ["sg3"])] == ["failed", "superseded"]
+    assert "nodes: 4 completed, 1 superseded, 1 failed" in told[0]
+    assert (node[0], "because: the run continues without it" in node) == ("sg1 (Numbers of Maersk): failed", True)
+    assert next(line for line in drawn if "sg1<br/>" in line).endswith('<br/>failed"]:::failed')
+    (reason,) = why(question.scheduler, "sg1", calls={}).reasons[:1]
+    assert (reason.message, reason.detail) == ("failed, and the run continues without it", "tool_failed: gone")
+
+
+def test_reason_of_a_round_without_a_plan_survives_a_failed_repair() -> None:
+    question = Question("No.", "Still no.", NodeError("model_refused_request", "answered 400"))
+    question.run()
+    (line,) = (line for line in round_lines(_view(question).document()) if line.startswith("Round 1"))
+    assert (line[:19], "no reason given" in line) == ("Round 1 (no plan): ", False)
+
+
+def test_restarted_sub_goal_is_open_in_its_new_round_alone() -> None:
+    question = Question(
+        goes_on(PICK), goes_on(PICK), done(a=ref(1, "numbers")), workers={"sg1": NodeError("tool_failed", "gone")}
+    )
+    for _ in range(4):
+        question.step()
+    question.begin()
+    rounds = [(line.name, line.status) for line in lines_of_rounds(_told(question))][1:]
+    assert rounds == [("Round 1", ""), ("sg1 pick", "failed"), ("Round 2", ""), ("sg1 pick", "running")]
+
+
+def test_calls_are_listed_with_attempt_and_reason() -> None:
+    pending = {
+        "sg1#2": PendingCall(3, "backing_off", "no server runs", NOW + 4),
+        "plan#3": PendingCall(2, "started", "no route"),
+        "sg2": PendingCall(1, "started"),
+    }
+    assert calls_of(_view(_begun(), pending=pending), now=NOW) == {
+        "sg1": "attempt 3, again in 4.0 s: no server runs",
+        "plan": "attempt 2, no route",
+    }
+
+
+def test_status_shows_rounds_phase_and_attempts(capsys: pytest.CaptureFixture[str]) -> None:
+    pending = {"sg1": PendingCall(7, "backing_off", "no server runs")}
+    told = _status(_begun(), capsys, pending=pending)
+    assert {"round 1 of 10, executing: workers are at work", "Round 1 (continue): Both."} <= {*told}
+    (row,) = [line.split() for line in told if " sg1 " in line]
+    assert ("7" in row, row[-3:]) == (True, ["no", "server", "runs"])
+    question = Question(goes_on(sub_goal(1, "clarify", question="Which?")), done(a=ref(1, "clarification")))
+    question.run()
+    assert "round 2 of 10, done" in _status(question, capsys)
+
+
+def test_graph_names_workers_and_shows_what_is_partial() -> None:
+    question = _begun()
+    question.scheduler.complete("sg1", {"status": "partial", "outputs": {"numbers": [1]}}, at=NOW)
+    picture = picture_of(question.scheduler)
+    drawn = mermaid(picture)
+    assert "sg1<br/>pick · Numbers of Maersk<br/>" in drawn
+    assert next(line for line in drawn.splitlines() if "sg1<br/>" in line).endswith('<br/>partial"]:::partial')
+    assert "classDef partial " in drawn
+    assert "running" in next(line for line in drawn.splitlines() if "sg2<br/>" in line)
+    assert not is_folded(picture)
+
+
+def test_graph_has_a_group_for_each_round() -> None:
+    sums = [sub_goal(number + 2, "add_up", numbers=ref(number, "numbers")) for number in (1, 2)]
+    both = sub_goal(5, "compare", total=[ref(3, "total"), ref(4, "total")])
+    question = Question(
+        goes_on(PICK, OTHER),
+        goes_on(*sums),
+        goes_on(both),
+        done(a=ref(5, "comparison")),
+        workers={"sg5": {"comparison": "7 and 11"}},
+        asked=RoundsAsked(limits=RoundsLimits(synthesis="model")),
+    )
+    question.run()
+    picture = picture_of(question.scheduler)
+    assert {node["id"]: node.get("group") for node in picture["nodes"]} == {
+        "intention": None,
+        "plan": "round 1",
+        "sg1": "round 1",
+        "sg2": "round 1",
+        "plan#2": "round 2",
+        "sg3": "round 2",
+        "sg4": "round 2",
+        "plan#3": "round 3",
+        "sg5": "round 3",
+        "plan#4": "round 4",
+        "answer": None,
+    }
+    assert picture["edges"] == [
+        ["intention", "plan"],
+        ["plan", "plan#2"],
+        ["sg1", "sg3"],
+        ["sg2", "sg4"],
+        ["plan#2", "plan#3"],
+        ["sg3", "sg5"],
+        ["sg4", "sg5"],
+        ["plan#3", "plan#4"],
+        ["sg5", "answer"],
+        ["plan#4", "answer"],
+    ]
+    # Programs are told all edges, and the same groups.
+    told = graph_document(question.scheduler)
+    assert [node.get("group") for node in told["nodes"]] == [node.get("group") for node in picture["nodes"]]
+    assert ["sg1", "plan#2"] in told["edges"]
+
+
+def test_sub_goal_is_drawn_in_the_round_in_which_it_could_begin() -> None:
+    waits = sub_goal(3, "add_up", numbers=ref(1, "numbers"))
+    workers: dict[str, Any] = {"sg1": NodeError("tool_failed", "gone")}
+    question = Question(goes_on(PICK, waits), goes_on(PICK), done(a=ref(3, "total")), workers=workers)
+    for _ in range(6):
+        question.step()
+    groups = {node["id"]: node.get("group") for node in picture_of(question.scheduler)["nodes"]}
+    assert (groups["sg1"], groups["sg1#2"], groups["sg3"]) == ("round 1", "round 2", "round 2")
+
+
+def test_round_without_a_plan_names_the_problem() -> None:
+    question = Question(*[goes_on(sub_goal(1, "nobody"), reasoning="Again.")] * 4)
+    question.run()
+    (line,) = [line for line in lines_of_rounds(_told(question)) if line.key == "round 1"]
+    assert (line.words.startswith("Again. — "), "nobody" in line.words) == (True, True)
+    assert "refused" not in _told(_begun())["rounds"][0]
+
+
+def test_problem_of_a_plan_is_shown_during_its_repair() -> None:
+    lines: list[str] = []
+    writer = LineWriter(lines.append)
+    question = Question(goes_on(sub_goal(1, "nobody"), reasoning="Again."), goes_on(PICK, reasoning="Better."), done())
+    question.step()
+    question.step()
+    mending = question.begin()
+    for _ in range(2):
+        writer.show(_view(question))
+    (told,) = [line for line in lines if "round 1" in line and "not taken" in line]
+    assert "nobody" in told
+    assert told.startswith(next(line for line in lines if " plan " in line)[:8])
+    question.end(mending)
+    writer.show(_view(question))
+    assert "Better." in lines[-1]
+
+
+def test_why_tells_by_what_a_run_ended_besides_what_failed_in_it() -> None:
+    question = _begun()
+    question.scheduler.fail("sg1", NodeError("odd", "no numbers"), at=NOW)
+    chain = what_holds(question.scheduler, calls={})
+    error = {"code": "planner_repeats", "message": "the planner wants the same again"}
+    ended = Explanation(_view(question, is_closed=True, status="failed", error=error), "", chain)
+    assert [*lines_of(ended)][:2] == ["q is failed", "planner_repeats: the planner wants the same again"]
+    assert "the run ended by planner_repeats: " in ended.words(str)
+    same = {"code": "odd", "message": "no numbers"}
+    chain = replace(chain, reasons=[replace(each, detail="odd: no numbers") for each in chain.reasons])
+    assert Explanation(_view(question, is_closed=True, error=same), "", chain).ended_by() is None
+
+
+def test_why_of_a_round_that_goes_on_tells_what_the_planner_said_last() -> None:
+    question = _begun()
+    told = Explanation(_view(question), "", what_holds(question.scheduler, calls={}))
+    assert [*lines_of(told)][:2] == ["q is running", "Round 1 (continue): Both."]
+
+
+def test_sub_goal_that_was_cancelled_says_so() -> None:
+    assert error_words(Record(NodeStatus.CANCELLED)) == "it was cancelled"
+    assert error_words(Record(NodeStatus.SKIPPED)) == "it was left out"
+
+
+@pytest.mark.parametrize(("most", "advice"), [(2, ["more rounds: --rounds N, at most 50"]), (MAX_ROUNDS_LIMIT, [])])
+def test_question_that_used_its_rounds_says_how_to_have_more_where_there_are_more(most: int, advice: list[str]) -> None:
+    names = [sub_goal(number, "pick", name=f"Carrier {number}") for number in range(1, most + 1)]
+    question = Question(*map(goes_on, names), max_rounds=most)
+    question.run()
+    document = _view(question).unfilled_document()
+    told = "used, and the planner has not said that it is done; to say so is a round too"
+    # Nobody else than a command has that option.
+    assert document["error"]["message"] == f"all {most} rounds are {told}"
+    assert [*failure_lines(document)] == [f"error: max_rounds: all {most} rounds are {told}", *advice]

@@ -1,0 +1,142 @@
+"""What holds for every operation of the API: names, ids of requests, errors of failed runs, metadata."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import openai
+import pytest
+
+from dagwright.client.run_lists import RunFilter
+from dagwright.core.boundary import wire
+from dagwright.interfaces.http.bodies import metadata_of, wishes_of
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.protocol.failures import run_error_of
+from tests.unit.interfaces.http.conftest import Apart
+from tests.unit.interfaces.http.test_document import DOCUMENT, OPERATIONS
+
+
+def test_operations_have_names_that_a_generated_client_can_use() -> None:
+    names = [operation["operationId"] for operation in OPERATIONS.values()]
+    assert [name for name in names if not re.fullmatch(r"[a-z]+([A-Z][a-z]+)+", name)] == []
+    assert len({*names}) == len(names)
+
+
+def test_events_and_nodes_have_schemas() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    (content,) = OPERATIONS["GET /v1/runs/{run_id}/events"]["responses"]["200"]["content"].values()
+    found = {}
+    for event in content["itemSchema"]["oneOf"]:
+        reference = event["properties"]["data"]["contentSchema"]["$ref"]
+        found[event["properties"]["event"]["const"]] = reference.rpartition("/")[2]
+    assert found == {"nodes": "NodesEvent", "run": "RunEvent", "end": "EndEvent", "error": "ErrorEvent"}
+    assert {*found.values(), "ChangedNode", "CompletionChunk", "ResponseEvent"} <= {*schemas}
+    nodes = schemas["RunDocument"]["properties"]["nodes"]
+    assert nodes["additionalProperties"] == {"$ref": "#/components/schemas/NodeFacts"}
+    assert {"status", "attempts", "result", "error", "lineage"} <= {*schemas["NodeFacts"]["properties"]}
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/runs", "/v1/nothing", "/console/"])
+async def test_answer_has_the_id_of_its_request(away: Apart, path: str) -> None:
+    http, _, _ = away
+    own = (await http.get(path, headers={"X-Request-Id": "order-4711:1"})).headers["x-request-id"]
+    others = [(await http.get(path)).headers["x-request-id"] for _ in range(2)]
+    odd = (await http.get(path, headers={"X-Request-Id": "a b" * 100})).headers["x-request-id"]
+    assert own == "order-4711:1"
+    assert all(re.fullmatch("req_[0-9a-f]{32}", each) for each in (*others, odd))
+    assert len({*others, odd}) == 3
+
+
+def _node(status: str, message: str | None = None) -> dict[str, Any]:
+    return {"status": status, "error": None if message is None else {"code": "tool_failed", "message": message}}
+
+
+def _failed(nodes: Any, error: Any = None, **more: Any) -> dict[str, Any]:
+    return {"status": "failed", "error": error, "nodes": nodes, **more}
+
+
+def _error(code: str, message: str, node: str | None = None) -> dict[str, Any]:
+    return {"code": code, "message": message, "node": node}
+
+
+ONE_FAILED = {"a": _node("failed", "no")}
+TWO_FAILED = {name: _node("failed", name * 2) for name in "ab"}
+REGIONS = {"nodes_ref": {"ref": "regions", "counts": {"failed": 2}}}
+HISTORY = {"nodes_ref": {"ref": "history", "counts": {"failed": 3}}}
+
+
+@pytest.mark.parametrize(
+    ("document", "error"),
+    [
+        ({"status": "completed", "error": None, "nodes": {"a": _node("completed")}}, None),
+        (_failed({}, {"code": "deadline", "message": "20m are over"}), _error("deadline", "20m are over")),
+        (_failed({"a": _node("completed"), "b": _node("failed", "no")}), _error("node_failed", "'b' failed: no", "b")),
+        (_failed(TWO_FAILED), _error("node_failed", "'a' failed: aa; 1 more failed", "a")),
+        (
+            _failed(ONE_FAILED, _error("node_failed", "3 nodes failed"), **REGIONS),
+            _error("node_failed", "'a' failed: no; 2 more failed", "a"),
+        ),
+        (_failed({}, **HISTORY), _error("node_failed", "3 nodes failed")),
+        (_failed({"a": _node("skipped")}), _error("nothing_completed", "no node that the plan is for was completed")),
+    ],
+)
+def test_error_of_a_failed_run_has_code_message_and_node(
+    document: dict[str, Any], error: dict[str, Any] | None
+) -> None:
+    assert run_error_of(document) == error
+
+
+def test_list_is_filtered_by_all_metadata_that_is_given() -> None:
+    memo = {wire.MEMO_TAGS: {"order": "4711", "team": "blue"}}
+    found = [RunFilter(tags=tags).takes("run-1", memo) for tags in ({}, {"order": "4711"}, memo[wire.MEMO_TAGS])]
+    none = [RunFilter(tags=tags).takes("run-1", memo) for tags in ({"order": "1"}, {"order": "4711", "x": "y"})]
+    assert (found, none) == ([True] * 3, [False] * 2)
+
+
+def test_metadata_of_a_run_has_no_fields_of_the_gateway() -> None:
+    wishes = wishes_of({"metadata": {"session_id": "main", "order": "4711"}}, {})
+    assert (wishes.session, wishes.metadata) == ("main", {"order": "4711"})
+
+
+@pytest.mark.parametrize("metadata", [{"a b": "1"}, {"a": 1}, {"a": "x" * 300}, {str(n): "" for n in range(21)}])
+def test_metadata_that_a_run_cannot_have_is_refused(metadata: dict[str, Any]) -> None:
+    with pytest.raises(ApiError, match=r"^metadata: ") as refused:
+        metadata_of(metadata)
+    assert (refused.value.status, refused.value.param) == (400, "metadata")
+    assert "tag" not in str(refused.value)
+
+
+@asynccontextmanager
+async def _breaking(keys: list[str | None]) -> AsyncIterator[str]:
+    """Serves requests by closing their connections, and notes the `Idempotency-Key` of each; yields the address."""
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        headers = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if line)
+        keys.append(headers.get("idempotency-key"))
+        writer.close()
+
+    async with await asyncio.start_server(take, "127.0.0.1", 0) as listening:
+        host, port = listening.sockets[0].getsockname()
+        yield f"http://{host}:{port}/v1"
+
+
+@pytest.mark.parametrize(
+    ("headers", "sent"), [({}, [None, None]), ({"Idempotency-Key": "order-4711"}, ["order-4711", "order-4711"])]
+)
+async def test_client_sends_again_what_was_lost_with_the_key_that_was_named_and_with_none_else(
+    headers: Mapping[str, str], sent: list[str | None]
+) -> None:
+    keys: list[str | None] = []
+    async with (
+        _breaking(keys) as address,
+        openai.AsyncOpenAI(base_url=address, api_key="none", max_retries=1) as client,
+    ):
+        with pytest.raises(openai.APIConnectionError):
+            await client.chat.completions.create(
+                model="plan/publish", messages=[{"role": "user", "content": "{}"}], extra_headers=headers
+            )
+    assert keys == sent
+    assert openai.DEFAULT_MAX_RETRIES == 2

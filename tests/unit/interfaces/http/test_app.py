@@ -1,0 +1,311 @@
+"""The application without a server: requests that are refused before Temporal is called, and Temporal unreachable."""
+
+import asyncio
+import json
+import socket
+import time
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from dagwright.client.feedback import FeedbackRejected
+from dagwright.client.runs import Started
+from dagwright.client.starts import StartRequest
+from dagwright.history.run_reader import RunClosed
+from dagwright.interfaces.http import app, examples
+from dagwright.interfaces.http.jobs import id_of_key
+from dagwright.interfaces.http.patience import Patience
+from dagwright.process.health import Readiness
+from dagwright.process.listening import address_of, listening, opened_socket
+from tests.unit.interfaces.http.conftest import Apart, client_of, error_of
+
+
+def chat(model: str, **more: Any) -> bytes:
+    return json.dumps({"model": model, "messages": [{"role": "user", "content": "Hi."}], **more}).encode()
+
+
+PLAN: dict[str, Any] = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/runs", {"plan": PLAN}),
+        ("GET", "/v1/runs/run-1/events?after=1-5", None),
+        ("GET", "/v1/inbox", None),
+        ("POST", "/v1/orchestration/main/cancel", None),
+    ],
+)
+async def test_unreachable_temporal_is_reported_as_unavailable(away: Apart, method: str, path: str, body: Any) -> None:
+    http, client, _ = away
+    answer = await http.request(method, path, json=body)
+    assert (error_of(answer), int(answer.headers["retry-after"]) >= 1) == ((503, "unavailable"), True), answer.text
+    assert client.asked
+
+
+async def test_slow_request_reports_the_missing_server(away: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, client, desk = away
+
+    async def page_of_runs(**_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(desk.runs, "page_of_runs", page_of_runs)
+    monkeypatch.setattr(app, "Patience", partial(Patience, patience_s=0.01))
+    async with client_of(desk) as http:
+        assert error_of(await http.get("/v1/runs")) == (503, "unavailable")
+    assert client.asked == ["check_health"]
+
+
+async def test_empty_idempotency_key_counts_as_no_key(away: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+    http, _, desk = away
+    asked: list[str] = []
+
+    async def start(request: StartRequest) -> Started:
+        asked.append(str(request.workflow_id))
+        return Started(asked[-1], "first", is_new=True)
+
+    monkeypatch.setattr(desk.runs, "start", start)
+    for key in ("", "", "one", "one"):
+        await http.post("/v1/runs", json={"plan": PLAN}, headers={"Idempotency-Key": key})
+    assert (len({*asked}), asked[2:]) == (3, [id_of_key("one")] * 2)
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "code"),
+    [
+        ("/v1/runs", b"[]", "invalid_json"),
+        ("/v1/runs", b"{}", "invalid_value"),
+        ("/v1/runs", b'{"template": "a", "plan": {}}', "invalid_value"),
+        ("/v1/runs", b'{"plan": {"plan": 1, "nodes": []}, "inputs": {"a": "\\ud800"}}', "invalid_json"),
+        ("/v1/runs", b'{"plan": {}, "deadline": 1}', "invalid_value"),
+        ("/v1/runs", b'{"template": "double", "deadline": "soon"}', "invalid_value"),
+        ("/v1/runs/run-1/nodes", b'{"nodes": []}', "invalid_value"),
+        ("/v1/runs/run-1/nodes/sum/result", b"{}", "invalid_value"),
+        ("/v1/runs/run-1/feedback", b'{"answer": 1, "reqest": "check"}', "invalid_value"),
+        ("/v1/runs/%00/cancel", b"{}", "invalid_run_id"),
+        ("/v1/chat/completions", chat("plan/double", session_id="\0"), "invalid_session_id"),
+        ("/v1/chat/completions", chat("small", max_rounds=3), "invalid_value"),
+        ("/v1/chat/completions", chat("plan/double", worker_timeout="2m"), "invalid_value"),
+        ("/v1/chat/completions", chat("plan/double", session_id="a/b"), "invalid_session_id"),
+        ("/v1/chat/completions", chat("plan/double", n=2), "unsupported_parameter"),
+        ("/v1/responses", b'{"model": "small", "input": "Hi.", "max_rounds": 3}', "invalid_value"),
+    ],
+)
+async def test_invalid_request_is_refused_before_temporal_is_called(
+    untouched: httpx.AsyncClient, path: str, content: bytes, code: str
+) -> None:
+    answer = await untouched.post(path, content=content, headers={"Content-Type": "application/json"})
+    assert error_of(answer) == (400, code), answer.text
+
+
+@pytest.mark.parametrize("id", ["run-2/1-3", "/1-3", "run-2/1-9e"])
+async def test_cursor_of_another_run_is_refused(untouched: httpx.AsyncClient, id: str) -> None:
+    path = "/v1/runs/run-1/events"
+    for more in ({"headers": {"Last-Event-ID": id}}, {"params": {"after": id}}):
+        answer = await untouched.get(path, **more)  # type: ignore[arg-type] # headers or parameters
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "after"), answer.text
+
+
+async def test_unknown_status_form_data_and_invalid_metadata_are_refused(untouched: httpx.AsyncClient) -> None:
+    refused = await untouched.get("/v1/runs?status=runing")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "status")
+    assert "'running', 'waiting'" in refused.json()["error"]["message"]
+    assert error_of(await untouched.post("/v1/runs", data={"plan": "x"})) == (400, "invalid_json")
+    for metadata in ("a=\x1f", "a\0=b", "a=" + "x" * 300):
+        refused = await untouched.get("/v1/runs", params={"metadata": metadata})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "metadata"), metadata
+
+
+async def test_plan_is_checked_without_a_server(untouched: httpx.AsyncClient) -> None:
+    written = "plan: 1\nnodes: [{id: a, tool: calculater}]"
+    good, text = [(await untouched.post("/v1/plans/check", json={"plan": plan})).json() for plan in (PLAN, written)]
+    assert (good["status"], good["nodes"], good["errors"]) == ("valid", 1, [])
+    (error,) = text["errors"]
+    assert (text["status"], error["code"], error["line"]) == ("invalid", "unknown_tool", 2)
+
+
+async def test_published_plan_is_returned_as_its_example(untouched: httpx.AsyncClient) -> None:
+    assert (await untouched.get("/v1/plans/double")).json() == examples.PUBLISHED
+    unknown = await untouched.get("/v1/plans/dubble")
+    assert (error_of(unknown), "'double'" in unknown.json()["error"]["message"]) == ((404, "not_found"), True)
+    assert 1_700_000_000 < (await untouched.get("/v1/models/plan/double")).json()["created"] < time.time()
+
+
+async def test_problems_of_a_plan_have_pointers_and_lines(http: httpx.AsyncClient) -> None:
+    told = (await http.post("/v1/runs", json={"plan": {"plan": 1, "nodes": [{"id": "a", "tool": "?"}]}})).json()
+    (problem,) = told["error"]["errors"]
+    assert (told["error"]["code"], told["error"]["param"]) == ("unknown_tool", None)
+    assert (problem["code"], problem["pointer"]) == ("unknown_tool", "/nodes/0/tool")
+    text = "plan: 1\nnodes:\n  - id: a\n    tool: '?'\n"
+    written = (await http.post("/v1/runs", json={"plan": text})).json()
+    assert [(each["pointer"], each["line"]) for each in written["error"]["errors"]] == [("/nodes/0/tool", 4)]
+
+
+async def test_refusal_of_a_run_is_returned(away: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+    http, _, desk = away
+
+    async def refuse(*_: Any, **__: Any) -> str:
+        raise FeedbackRejected("the run is paused already")
+
+    monkeypatch.setattr(type(desk.steering), "send", refuse)
+    told = await http.post("/v1/runs/run-1/pause")
+    error = told.json()["error"]
+    assert (*error_of(told), error["param"], error["message"]) == (400, "refused", None, "the run is paused already")
+
+
+async def test_invalid_inputs_name_their_field(untouched: httpx.AsyncClient) -> None:
+    for param, said, more in (
+        ("inputs", "Go.", {"inputs": {"number": "many"}}),
+        ("messages", '{"number": "many"}', {}),
+    ):
+        body = {"model": "plan/double", "messages": [{"role": "user", "content": said}], **more}
+        told = (await untouched.post("/v1/chat/completions", json=body)).json()
+        assert told["error"]["param"] == param
+
+
+async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(away: Apart) -> None:
+    http, client, _ = away
+    each = {"tool": "calculator", "arguments": {"expression": "{{item}} * 2"}, "for_each": "{{PLACEHOLDER_some}}"}
+    nodes = [*PLAN["nodes"], {"id": "each", "when": "sum.result > 2 && inputs.go", **each}]
+    plan = {"plan": 1, "inputs": {"go": {"type": "boolean"}, "some": {"type": "array"}}, "nodes": nodes}
+    checked = (await http.post("/v1/plans/check", json={"plan": plan})).json()
+    started = await http.post("/v1/runs", json={"plan": plan, "inputs": {"go": True, "some": [1]}})
+    assert (checked["status"], started.status_code, client.asked != []) == ("valid", 503, True), checked["errors"]
+
+
+@pytest.mark.parametrize("depth", [120, 9_000])
+@pytest.mark.parametrize(
+    ("method", "path", "before", "after"),
+    [
+        ("GET", "/v1/runs", "", ""),
+        ("POST", "/v1/runs/run-1/resume", "", ""),
+        ("POST", "/v1/plans/check", '{"plan": {"plan": 1, "nodes": [{"id": "a", "arguments": {"x": ', "}}]}}"),
+        ("POST", "/v1/runs", '{"plan": {"plan": 1, "nodes": []}, "inputs": {"a": ', "}}"),
+        ("POST", "/v1/chat/completions", '{"messages": [{"role": "user", "content": [{"a": ', "}]}]}"),
+    ],
+)
+async def test_body_that_nests_too_deep_is_refused(
+    untouched: httpx.AsyncClient, method: str, path: str, before: str, after: str, depth: int
+) -> None:
+    content = f"{before}{'[' * depth}{']' * depth}{after}"
+    answer = await untouched.request(method, path, content=content, headers={"Content-Type": "application/json"})
+    assert error_of(answer) in ((400, "too_large"), (400, "invalid_json")), answer.text
+    assert "deep" in answer.json()["error"]["message"]
+
+
+async def test_pages_of_other_sites_and_ports_are_refused(away: Apart) -> None:
+    http, client, desk = away
+    cancel = "/v1/runs/run-1/cancel"
+    refused = [error_of(await http.get("/v1/runs", headers={"Host": "evil.example.com"}))]
+    refused += [
+        error_of(await http.post(cancel, headers={"Origin": each})) for each in ("https://x.example.com", "null")
+    ]
+    assert refused == [(403, "foreign_host"), *[(403, "foreign_origin")] * 2]
+    async with client_of(desk, host="127.0.0.1", url="http://127.0.0.1:8484") as other:
+        answer = await other.post(cancel, headers={"Origin": "http://127.0.0.1:3000"})
+        assert (error_of(answer), client.asked) == ((403, "foreign_origin"), [])
+        assert (await other.post(cancel, headers={"Origin": "http://127.0.0.1:8484"})).status_code == 503
+    client.asked.clear()
+    # The console is a page of the gateway itself.
+    own = await http.post(cancel, headers={"Origin": "http://localhost"})
+    assert (own.status_code, client.asked != []) == (503, True)
+
+
+async def test_allowed_origin_can_read_a_defect_too(away: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = "https://a.example.com"
+    settings = away[2].settings.model_copy(update={"api_origins": page})
+
+    def broken(_: object) -> None:
+        raise AssertionError("no")
+
+    monkeypatch.setattr(Readiness, "problems", broken)
+    async with client_of(replace(away[2], settings=settings)) as http:
+        found = await http.get("/readyz", headers={"Origin": page})
+        other = await http.get("/readyz", headers={"Origin": "https://b.example.com"})
+    assert (found.status_code, found.headers["access-control-allow-origin"]) == (500, page)
+    assert {"X-Run-Id", "Location"} <= {*found.headers["access-control-expose-headers"].split(", ")}
+    assert "access-control-allow-origin" not in other.headers
+
+
+@pytest.mark.parametrize(
+    ("status", "is_stopped", "message"),
+    [
+        ("running", True, "the run is being stopped already"),
+        ("cancelled", True, "the run is cancelled already"),
+        ("completed", False, None),
+    ],
+)
+async def test_second_cancel_reports_the_state_of_the_run(
+    away: Apart, monkeypatch: pytest.MonkeyPatch, status: str, is_stopped: bool, message: str | None
+) -> None:
+    http, _, desk = away
+
+    async def refuse(*_: Any, **__: Any) -> str:
+        if status == "running":
+            raise FeedbackRejected("the run is being stopped already")
+        raise RunClosed("the run 'run-1' has ended")
+
+    async def read() -> Any:
+        scheduler = SimpleNamespace(is_stopped=is_stopped)
+        return SimpleNamespace(is_closed=status != "running", status=status, scheduler=scheduler)
+
+    monkeypatch.setattr(desk.steering, "cancel", refuse)
+    monkeypatch.setattr(desk.runs, "feed", lambda _: SimpleNamespace(read=read))
+    answer = await http.post("/v1/runs/run-1/cancel")
+    if message is None:
+        assert (answer.status_code, answer.json()["error"]["message"]) == (409, "the run 'run-1' has ended")
+    else:
+        told = {"run_id": "run-1", "ok": True, "message": message, "status": status}
+        assert (answer.status_code, answer.json()) == (200, told)
+
+
+async def test_draining_gateway_is_not_ready(away: Apart, untouched: httpx.AsyncClient) -> None:
+    away[2].leaving.set()
+    assert [error_of(await untouched.get(path)) for path in ("/readyz", "/v1/runs")] == [(503, "draining")] * 2
+    assert (await untouched.get("/livez")).status_code == 200
+
+
+async def test_large_policy_is_refused(untouched: httpx.AsyncClient) -> None:
+    rule = {"tool": "x", "then": "ask", "arguments": {"description": "x" * 300_000}}
+    for path, body in (("/v1/runs", {"template": "double"}), ("/v1/runs/run-1/policy", {})):
+        refused = await untouched.post(path, json={**body, "policy": {"rules": [rule]}})
+        assert (refused.status_code, "at most 262,144" in refused.json()["error"]["message"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("proxies", "counted"), [(None, "127.0.0.1"), ("10.0.0.1", "127.0.0.1"), ("127.0.0.0/8", "9.9.9.9")]
+)
+async def test_client_address_is_taken_from_trusted_proxies_only(proxies: str | None, counted: str) -> None:
+    seen: list[str] = []
+
+    async def told(scope: Any, _: Any, send: Any) -> None:
+        seen.append(scope["client"][0])
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    listener = opened_socket("127.0.0.1", 0)
+    async with listening(told, listener, proxies=proxies), httpx.AsyncClient() as http:
+        await http.get(address_of(listener), headers={"X-Forwarded-For": "9.9.9.9"})
+    assert seen == [counted]
+
+
+async def test_parts_of_a_stream_are_sent_at_once() -> None:
+    sent_at_once: list[bool] = []
+
+    async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted = writer.get_extra_info("socket")
+        sent_at_once.append(bool(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
+        writer.close()
+
+    listener = opened_socket("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    async with await asyncio.start_server(accept, sock=listener):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+    assert sent_at_once == [True]

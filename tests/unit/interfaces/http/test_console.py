@@ -1,0 +1,90 @@
+"""The files of the console: public, cached by ETag, free of foreign addresses, with the locked libraries."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+
+import dagwright
+from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.keys import KeyFile
+from tests.unit.interfaces.http.conftest import Apart
+
+FILES = Path(dagwright.__file__).parent / "interfaces" / "console"
+ROOT = FILES.parents[2]
+VENDOR = FILES / "vendor"
+
+
+OWN_FILES = [path for path in FILES.rglob("*") if path.is_file() and not path.is_relative_to(VENDOR)]
+
+
+async def test_root_redirects_to_the_page(untouched: httpx.AsyncClient) -> None:
+    for path in ("/", "/console"):
+        moved = await untouched.get(path)
+        assert (moved.status_code, moved.headers["location"].removeprefix("http://localhost")) == (307, "/console/")
+    page = await untouched.get("/console/")
+    assert (page.status_code, page.headers["content-type"].partition(";")[0]) == (200, "text/html")
+    assert "<title>Dagwright</title>" in page.text
+
+
+async def test_every_file_is_served_with_a_content_security_policy(http: httpx.AsyncClient) -> None:
+    files = [path.relative_to(FILES) for path in FILES.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    for path in [*files, Path("layout/dagre.js")]:
+        answer = await http.get(f"/console/{path.as_posix()}")
+        policy = answer.headers["content-security-policy"]
+        assert (answer.status_code, "default-src 'self'" in policy, "unsafe" in policy) == (200, True, False), path
+        assert path.suffix not in (".js", ".mjs") or "javascript" in answer.headers["content-type"], path
+
+
+async def test_unchanged_file_is_not_sent_again_and_a_missing_one_is_an_error(http: httpx.AsyncClient) -> None:
+    first = await http.get("/console/js/main.js")
+    again = await http.get("/console/js/main.js", headers={"If-None-Match": first.headers["etag"]})
+    assert (first.headers["cache-control"], again.status_code, again.content) == ("no-cache", 304, b"")
+    for path in ("/console/none.js", "/console/%2e%2e/app.py", "/console/%2e%2e/gateway/app.py", "/console/js"):
+        answer = await http.get(path)
+        assert (answer.status_code, answer.json()["error"]["message"] != "") == (404, True), path
+
+
+async def test_page_needs_no_key_and_the_api_does(away: Apart) -> None:
+    http, _, desk = away
+    KeyFile(desk.settings.api_keys).add("ann", list(Scope))
+    told = [(await http.get(path)).status_code for path in ("/", "/console/", "/console/js/main.js", "/v1/runs")]
+    assert told == [307, 200, 200, 401]
+    # httpx would leave out `..` itself.
+    assert (await http.get("/console/%2e%2e/v1/runs")).status_code == 404
+
+
+def test_page_has_no_inline_script_or_style_and_no_foreign_address() -> None:
+    page = (FILES / "index.html").read_text(encoding="utf-8")
+    assert [each for each in (" style=", "<style") if each in page] == []
+    assert page.count("<script") == page.count('<script type="module" src="js/') == 1
+    texts = {path: path.read_text(encoding="utf-8") for path in OWN_FILES if path.suffix}
+    assert [path.name for path, text in texts.items() if len(text.splitlines()) > 600] == []
+    foreign = [
+        path.name
+        for path, text in texts.items()
+        if path.suffix in (".js", ".css", ".html") and "http" + "://" in text.replace("http://www.w3.org/", "")
+    ]
+    assert foreign == []
+
+
+VENDOR = FILES / "vendor"
+
+
+def test_libraries_are_of_the_locked_versions_and_have_licences() -> None:
+    packages = json.loads((ROOT / "requirements/console/package-lock.json").read_text(encoding="utf-8"))["packages"]
+    versions = {name.removeprefix("node_modules/"): each.get("version") for name, each in packages.items()}
+    first_lines = {path.name: path.read_text(encoding="utf-8")[:200] for path in VENDOR.glob("*.mjs")}
+    assert f"markdown-it {versions['markdown-it']} " in first_lines["markdown-it.esm.min.mjs"]
+    assert f"DOMPurify {versions['dompurify']} " in first_lines["purify.es.mjs"]
+    # argparse is for the command of markdown-it, and trusted-types has types alone: no file of them is served.
+    bundled = set(versions) - {"", "argparse", "@types/trusted-types"}
+    assert {path.stem for path in (VENDOR / "licenses").iterdir()} == bundled
+
+
+@pytest.mark.node
+def test_libraries_are_the_files_of_the_locked_packages() -> None:
+    subprocess.run([ROOT / "scripts" / "vendor-console", "--check"], check=True)

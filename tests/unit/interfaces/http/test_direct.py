@@ -1,0 +1,119 @@
+"""Streams of a model itself over HTTP, without Temporal: they begin at once, however long the model takes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from dagwright.interfaces.http import create_app, direct, open_desk
+from dagwright.interfaces.http.streams import HEARTBEAT
+from dagwright.process.listening import address_of, listening, opened_socket
+from dagwright.server import Connection, Server
+from dagwright.settings import Settings
+from dagwright.testing import ModelServer, Refused, Silence, step
+from dagwright.toolset.toolset import load_toolset
+from tests.support.eventually import eventually
+from tests.support.gateway import events_of
+from tests.unit.interfaces.http.conftest import error_of
+
+pytestmark = pytest.mark.waits
+
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+PATHS = pytest.mark.parametrize("path", [CHAT, RESPONSES])
+PAGE = "https://page.example.com"
+BEAT = HEARTBEAT.strip().removeprefix(": ")
+
+
+def body(path: str) -> dict[str, Any]:
+    said = {"input": "Hi."} if path == RESPONSES else {"messages": [{"role": "user", "content": "Hi."}]}
+    return {"model": "small", "stream": True, **said}
+
+
+@asynccontextmanager
+async def gateway(folder: Path, answer: Any) -> AsyncIterator[tuple[httpx.AsyncClient, ModelServer]]:
+    async with ModelServer(answer) as models:
+        key = SecretStr("key")
+        address = {"openai_base_url": models.base_url, "openai_api_key": key, "api_origins": PAGE}
+        settings = Settings(state_dir=folder, model="small", **address)
+        connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
+        listener = opened_socket("127.0.0.1", 0)
+        url = address_of(listener)
+        async with (
+            open_desk(settings, connection, load_toolset(settings), templates={}, heartbeat_s=0.02) as desk,
+            listening(create_app(desk), listener, leaving=desk.leaving),
+            httpx.AsyncClient(base_url=url, timeout=60) as http,
+        ):
+            yield http, models
+
+
+@pytest.fixture
+def starts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream begins before its model has answered."""
+    monkeypatch.setattr(direct, "START_S", 0.01)
+
+
+@PATHS
+@pytest.mark.usefixtures("starts_soon")
+async def test_stream_begins_while_the_model_still_thinks(tmp_path: Path, path: str) -> None:
+    thought = asyncio.Event()
+    # Of the whole answer: a pace holds back a stream only after its first chunk, which may come before a heartbeat.
+    answer = step("Hello.", released=thought)
+    async with gateway(tmp_path, answer) as (http, _), http.stream("POST", path, json=body(path)) as response:
+        pieces = response.aiter_text()
+        first = await anext(pieces)
+        thought.set()
+        told = events_of(first + "".join([each async for each in pieces]))
+    said = [each.content for each in told if isinstance(each.content, dict)]
+    if path == CHAT:
+        written = "".join(choice["delta"].get("content") or "" for each in said for choice in each["choices"])
+    else:
+        written = said[-1]["response"]["output"][0]["content"][0]["text"]
+    assert (response.status_code, response.headers["x-routing-mode"], written) == (200, "direct", "Hello.")
+    assert [each.comment for each in events_of(first)] == [BEAT] * len(events_of(first))
+
+
+@PATHS
+async def test_early_refusal_of_the_model_has_its_status(tmp_path: Path, path: str) -> None:
+    async with gateway(tmp_path, Refused(429, "Slow down.", retry_after=3)) as (http, _):
+        assert error_of(await http.post(path, json=body(path))) == (429, "rate_limit_exceeded")
+
+
+@PATHS
+@pytest.mark.usefixtures("starts_soon")
+async def test_late_refusal_of_the_model_is_an_event_of_the_stream(tmp_path: Path, path: str) -> None:
+    async with gateway(tmp_path, Refused(429, "Slow down.", retry_after=3, first_s=0.3)) as (http, _):
+        answer = await http.post(path, json=body(path))
+    told = [each.content for each in events_of(answer.text.replace("event: error\n", "")) if each.comment is None]
+    assert answer.status_code == 200
+    if path == CHAT:
+        assert [told[0]["error"]["code"], *told[1:]] == ["rate_limit_exceeded", "[DONE]"]
+    else:
+        (error,) = told
+        assert (error["type"], error["code"], error["sequence_number"]) == ("error", "rate_limit_exceeded", 0)
+
+
+@PATHS
+@pytest.mark.usefixtures("starts_soon")
+async def test_model_call_is_cancelled_when_the_client_disconnects(tmp_path: Path, path: str) -> None:
+    def asking() -> list[str]:
+        names = [cast("Any", task.get_coro()).__name__ for task in asyncio.all_tasks()]
+        return [name for name in names if name in ("_first", "_answered")]
+
+    async with gateway(tmp_path, Silence()) as (http, models):
+        async with http.stream("POST", path, json=body(path)):
+            await eventually(lambda: len(models.calls) == 1)
+            assert len(asking()) == 1
+        await eventually(lambda: not asking())
+
+
+@PATHS
+async def test_page_of_an_allowed_origin_can_read_that_a_retry_is_useless(tmp_path: Path, path: str) -> None:
+    async with gateway(tmp_path, Refused(401, "No.", code="invalid_api_key")) as (http, _):
+        answer = await http.post(path, json=body(path), headers={"Origin": PAGE})
+    assert (answer.status_code, answer.headers["x-should-retry"]) == (503, "false")
+    assert "x-should-retry" in answer.headers["access-control-expose-headers"].split(", ")

@@ -1,0 +1,168 @@
+"""The OpenAPI document: complete, with examples that match their schemas."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import jsonschema_rs
+import pytest
+
+from dagwright.interfaces.http import Desk, create_app
+from dagwright.interfaces.http.bodies import RoutingMode, Shown
+from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.keys import KeyFile
+from dagwright.interfaces.http.limits import Limits, Uses
+from dagwright.protocol.run_labels import ALL_OWNERS
+from dagwright.settings import Settings
+from tests.unit.interfaces.http.conftest import Apart, error_of
+
+_LIMITS = Uses(Limits(1, 1, 1, 1_024, 1_024), lambda: 0.0)
+_PARTS = SimpleNamespace(settings=Settings(), keys=KeyFile(Path("none")), uses=_LIMITS, leaving=asyncio.Event())
+DOCUMENT: dict[str, Any] = create_app(cast(Desk, _PARTS)).openapi()
+
+
+def operations() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for path, methods in DOCUMENT["paths"].items():
+        for method, operation in methods.items():
+            yield f"{method.upper()} {path}", operation
+
+
+OPERATIONS = dict(operations())
+OURS = [name for name in OPERATIONS if "/v1/runs" in name or "/v1/orchestration" in name or "/v1/plans" in name]
+
+
+NAMED = {"node": "sum", "name": "double"}
+"""Parameters of addresses that name no run -> what they are tried with."""
+NEEDS_NO_SERVER = ("/v1/plans/check", "/v1/plans/double")
+
+
+def whole(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {**schema, "components": DOCUMENT["components"]}
+
+
+@pytest.mark.parametrize("name", list(OPERATIONS))
+def test_operation_has_a_summary_and_error_responses(name: str) -> None:
+    operation = OPERATIONS[name]
+    responses = operation["responses"]
+    assert (operation["summary"] != "", operation["tags"] != []) == (True, True)
+    if "/v1/" in name:
+        assert {"400", "401", "429", "503"} <= set(responses)
+        assert all("Retry-After" in responses[status]["headers"] for status in ("429", "503"))
+
+
+@pytest.mark.parametrize("name", list(OPERATIONS))
+def test_answer_has_an_example_that_fits(name: str) -> None:
+    for kind, content in OPERATIONS[name]["responses"]["200"]["content"].items():
+        if kind == "text/event-stream":
+            assert content["example"].endswith("\n\n")
+            for block in content["example"].split("\n\n")[:-1]:
+                fields = dict(line.split(": ", 1) for line in block.split("\n"))
+                jsonschema_rs.validate(content["itemSchema"], fields)
+                assert fields["data"] == "[DONE]" or json.loads(fields["data"])
+        else:
+            # A schema that says nothing would take any example.
+            assert content["schema"]
+            jsonschema_rs.validate(whole(content["schema"]), content["example"])
+
+
+@pytest.mark.parametrize("name", list(OPERATIONS))
+def test_error_has_an_example_that_fits(name: str) -> None:
+    told = {status: answer for status, answer in OPERATIONS[name]["responses"].items() if status >= "400"}
+    for answer in told.values():
+        (content,) = answer["content"].values()
+        jsonschema_rs.validate(whole(content["schema"]), content["example"])
+        assert {"message", "type", "code"} <= set(content["example"]["error"])
+    method, path = name.split(" ")
+    any_of_all = {"400", "401", "403", "429", "503"}
+    if path in ("/v1/chat/completions", "/v1/responses"):
+        assert set(told) == {*any_of_all, "404", "409", "413", "422", "502"}
+    elif path == "/v1/plans/check":
+        assert set(told) == {*any_of_all, "413"}
+    elif method == "POST":
+        assert set(told) - {"409"} == {*any_of_all, "404", "413"}
+        assert ("409" in told) is (path != "/v1/responses/{response_id}/cancel")
+    elif path.startswith("/v1/"):
+        # A list is there whatever is in it.
+        assert set(told) == ({*any_of_all, "404"} if "{" in path else any_of_all)
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses"])
+def test_headers_and_words_of_requests_in_the_form_of_openai_are_told(path: str) -> None:
+    operation = OPERATIONS[f"POST /v1/{path}"]
+    headers = {each["name"]: each for each in operation["parameters"] if each["in"] == "header"}
+    own = {"X-Routing-Mode", "X-Session-Id", "X-Stream-Progress", "X-Cancel-On-Disconnect", "Idempotency-Key"}
+    assert own <= {*headers}
+    reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+    fields = DOCUMENT["components"]["schemas"][reference.rpartition("/")[2]]["properties"]
+    for field, header, words in (
+        ("routing_mode", "X-Routing-Mode", [*RoutingMode]),
+        ("stream_progress", "X-Stream-Progress", [*Shown]),
+    ):
+        for schema in (fields[field], headers[header]["schema"]):
+            assert schema["anyOf"][0] == {"type": "string", "enum": words}
+    told = operation["responses"]
+    assert {*told["200"]["headers"]} == {"X-Run-Id", "X-Session-Id", "X-Routing-Mode", "x-request-id"}
+    assert "X-Run-Id" in told["422"]["headers"]
+
+
+@pytest.mark.parametrize("path", ["responses/{response_id}", "runs/{run_id}/answer"])
+def test_stream_that_is_asked_for_by_an_id_says_how_it_tells_progress(path: str) -> None:
+    told = {(each["in"], each["name"]): each for each in OPERATIONS[f"GET /v1/{path}"]["parameters"]}
+    for place in (("query", "stream_progress"), ("header", "X-Stream-Progress")):
+        assert told[place]["schema"]["anyOf"][0] == {"type": "string", "enum": [*Shown]}, place
+
+
+def models_of(operation: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+    """Return the schema of the body of an operation, and the models that it refers to."""
+    schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    references = [each["$ref"] for each in [*schema.get("anyOf", ()), schema] if "$ref" in each]
+    return schema, [DOCUMENT["components"]["schemas"][each.rpartition("/")[2]] for each in references]
+
+
+@pytest.mark.parametrize("name", [name for name in OURS if "requestBody" in OPERATIONS[name]])
+def test_body_has_examples_that_fit(name: str) -> None:
+    schema, (model,) = models_of(OPERATIONS[name])
+    assert model["examples"]
+    # Of a body that may be left out, tools show only what stands beside that.
+    assert "$ref" in schema or schema["examples"] == model["examples"]
+    for example in model["examples"]:
+        jsonschema_rs.validate(whole(model), example)
+
+
+def requests() -> Iterator[Any]:
+    for name in OURS:
+        method, path = name.split(" ")
+        for wanted in OPERATIONS[name].get("parameters", ()):
+            path = path.replace(f"{{{wanted['name']}}}", NAMED.get(wanted["name"], "run-1"))
+        _, models = models_of(OPERATIONS[name])
+        for number, body in enumerate([example for model in models for example in model["examples"]] or [None]):
+            yield pytest.param(method, path, body, id=f"{name} {number}")
+
+
+def scope_of(method: str, path: str) -> Scope | None:
+    """Returns what a key needs for a request, as docs/gateway.md has it; `None` if it may only look."""
+    if method == "GET" or path == "/v1/plans/check":
+        return None
+    return Scope.RUN if path == "/v1/runs" else Scope.ANSWER if path.endswith("/feedback") else Scope.OPERATE
+
+
+@pytest.mark.parametrize(("method", "path", "body"), list(requests()))
+async def test_example_is_accepted_with_the_scope_that_it_needs(away: Apart, method: str, path: str, body: Any) -> None:
+    http, client, desk = away
+    # Only the server is missing.
+    answer = await http.request(method, path, json=body)
+    assert answer.status_code == (503 if client.asked else 200), answer.text
+    assert client.asked or path in NEEDS_NO_SERVER
+    client.asked.clear()
+    needed = scope_of(method, path)
+    keys = KeyFile(desk.settings.api_keys)
+    _, others = keys.add(ALL_OWNERS, [scope for scope in Scope if scope is not needed])
+    _, alone = keys.add(ALL_OWNERS, [] if needed is None else [needed])
+    if needed is not None:
+        refused = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {others}"})
+        assert (error_of(refused), client.asked) == ((403, "insufficient_scope"), [])
+    taken = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {alone}"})
+    assert taken.status_code == (503 if client.asked else 200), taken.text

@@ -1,0 +1,446 @@
+"""Streams of answers that break off anywhere and resume at another gateway: nothing lost, nothing doubled."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from temporalio.service import RPCError, RPCStatusCode
+
+from dagwright.client import following
+from dagwright.core.model.states import NodeStatus
+from dagwright.history.run_reader import RunView
+from dagwright.history.run_subscriptions import RunUpdate, Told
+from dagwright.history.text_stream import Written
+from dagwright.interfaces.http.answering import BEGINS_AGAIN, NEXT_TURN
+from dagwright.interfaces.http.examples import PUBLISHED
+from dagwright.interfaces.http.jobs import id_of_key
+from dagwright.interfaces.http.response_items import ResponseRef
+from tests.support.gateway import Event, events_of, refuse_number_that_goes_back
+from tests.support.told_run import RUN, PendingRequestsOf, Step, ToldRun, requests_named, told_gateway
+from tests.unit.interfaces.http.conftest import error_of, write_plan
+
+pytestmark = pytest.mark.waits
+
+READY, RUNNING, DONE = (NodeStatus.READY, 0), (NodeStatus.RUNNING, 1), (NodeStatus.COMPLETED, 1)
+AGAIN = (NodeStatus.READY, 1)
+WORDS = "Oslo has rain today, and Bergen has more of it."
+STEPS = (
+    Step(3, {"sum": READY}),
+    Step(8, {"sum": RUNNING, "more": RUNNING}),
+    Step(12, {"sum": AGAIN, "more": RUNNING}),
+    Step(17, {"sum": RUNNING, "more": DONE, "answer": RUNNING}),
+    Step(24, {"sum": DONE, "more": DONE, "answer": RUNNING}),
+    Step(31, {"sum": DONE, "more": DONE, "answer": DONE}, status="completed"),
+)
+TEXTS = tuple(Written("answer", 1, WORDS[:end]) for end in (4, 9, 21, 40))
+ANSWERED = ToldRun(STEPS, TEXTS, WORDS)
+WAITING = {"status": "waiting", "requests": requests_named(["check", "name"])}
+ASKING = ToldRun(
+    (*STEPS[:4], Step(22, dict.fromkeys(("sum", "more", "answer"), DONE), **WAITING)),  # type: ignore[arg-type] # both
+    (Written("it/turn1", 1, "I found two."),),
+    "",
+)
+RETRIED = ToldRun(
+    STEPS,
+    (*TEXTS[:3], Written("answer", 2, "Osaka has sun,"), Written("answer", 2, "Osaka has sun, ")),
+    "Osaka has sun, all day.",
+)
+TURNS = ToldRun(STEPS, (Written("it/turn1", 1, "Let me see."), Written("it/turn2", 1, "Os")), WORDS)
+KILLED = ToldRun(
+    STEPS,
+    (Written("it/turn1", 1, "Osaka has"), *(Written("it/turn1", 2, WORDS[:end]) for end in (4, 21))),
+    WORDS,
+    said={"it/turn1": WORDS},
+)
+RUNS = {"answered": ANSWERED, "asking": ASKING, "retried": RETRIED, "turns": TURNS, "killed": KILLED}
+
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+OPTIONS = {"model": "plan/double", "stream": True, "stream_progress": "progress"}
+BODIES: Mapping[str, Any] = {
+    CHAT: {"messages": [{"role": "user", "content": "{}"}], "stream_options": {"include_usage": True}, **OPTIONS},
+    RESPONSES: {"input": "{}", **OPTIONS},
+}
+RESPONSE = f"{RESPONSES}/{ResponseRef(RUN, 'plan/double').id}"
+PASSING = ("node_ready", "run_running")
+"""What nobody is told who looks later."""
+BEGUN = {CHAT: "c", RESPONSES: "r"}
+
+
+Gateway = Callable[[ToldRun], AbstractAsyncContextManager[httpx.AsyncClient]]
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "PendingRequests", PendingRequestsOf)
+
+
+def first_id(path: str) -> str:
+    return f"{RUN}/{BEGUN[path]}1/1-0/0.0.00000000./0"
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Gateway:
+    """Serve a run, with a published plan."""
+    plans = write_plan(tmp_path / "plans", PUBLISHED["plan"])
+    numbers = count()
+    return lambda run: told_gateway(run, tmp_path / f"state{next(numbers)}", plans=plans)
+
+
+async def streamed(http: httpx.AsyncClient, path: str, after: str) -> list[Event]:
+    response = await http.post(path, json=BODIES[path], headers={"Last-Event-ID": after})
+    assert response.status_code in (200, 204), response.text
+    return events_of(response.text)
+
+
+def text_of(events: Sequence[Event]) -> str:
+    contents = [each.content for each in events if isinstance(each.content, dict)]
+    deltas = [choice["delta"].get("content") or "" for each in contents for choice in each.get("choices", ())]
+    return "".join([*deltas, *(each["delta"] for each in contents if each.get("type") == "response.output_text.delta")])
+
+
+def progress_of(events: Sequence[Event]) -> list[tuple[str, str | None]]:
+    contents = [each.content for each in events if isinstance(each.content, dict)]
+    told = [event for each in contents for event in each.get("dagwright", {}).get("events", ())]
+    return [(each["type"], each["node_id"] or each["data"].get("request", {}).get("id")) for each in told]
+
+
+def rest_of(events: Sequence[Event]) -> list[Any]:
+    """Returns what is neither text nor progress; times and numbers left out."""
+    found: list[Any] = []
+    for each in events:
+        content = each.content
+        if isinstance(content, str):
+            found.append(content)
+        elif "choices" in content:
+            if not content["choices"] or content["choices"][0]["finish_reason"] or "tool_calls" in str(content):
+                found.append((content["choices"], content.get("usage")))
+        elif not content["type"].endswith("output_text.delta") and "dagwright" not in content:
+            found.append(content["type"])
+    return found
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+@pytest.mark.parametrize("name", RUNS)
+async def test_broken_stream_resumes_after_any_event_at_any_gateway(gateway: Gateway, path: str, name: str) -> None:
+    run = replace(RUNS[name])
+    async with gateway(run) as http:
+        whole = await streamed(http, path, first_id(path))
+        ids = [each.id for each in whole]
+        assert None not in ids
+        for cut, id in enumerate(ids):
+            # Another gateway sees what was told, or begins to look when the run and its answer have come further.
+            told_looks = max(sum(bool(text_of([each])) for each in whole[: cut + 1]) - 1, 0)
+            for first in (0, 2, 4, len(run.steps) - 1):
+                run.first, run.looks = first, max(told_looks, first)
+                both = [*whole[: cut + 1], *await streamed(http, path, str(id))]
+                refuse_loss(run, both, whole, (cut, first))
+    assert run.started == []
+
+
+def refuse_loss(run: ToldRun, both: Sequence[Event], whole: Sequence[Event], place: tuple[int, int]) -> None:
+    """Makes sure that a client whose stream broke off was told what it would have been told without that."""
+    told, expected = progress_of(both), progress_of(whole)
+    once = [each for each in told if each[0] != "node_ready"]
+    assert sorted(once) == sorted(set(once)), place
+    assert {each for each in expected if each[0] not in PASSING} <= set(told) <= set(expected), place
+    if run.first == 0:
+        assert (text_of(both), sorted(told)) == (text_of(whole), sorted(expected)), place
+    # What was written meanwhile and is no part of the answer may be over.
+    assert text_of(both).endswith(run.answer or "Check?\nName?"), place
+    assert text_of(both).count(BEGINS_AGAIN) <= text_of(whole).count(BEGINS_AGAIN), place
+    assert rest_of(both) == rest_of(whole), place
+
+
+class Breaking(ToldRun):
+    """A run whose server fails once after three updates; its answer cannot be read once when it has ended."""
+
+    __slots__ = ("fails_at", "has_failed")
+    fails_at: str
+
+    def _fails(self, at: str) -> bool:
+        is_first = at == self.fails_at and not hasattr(self, "has_failed")
+        if is_first:
+            self.has_failed = True
+        return is_first
+
+    async def subscribe(self, run: str, *, after: Told | None = None) -> AsyncGenerator[RunUpdate, None]:
+        fails, number = self._fails("update"), 0
+        async with aclosing(super().subscribe(run, after=after)) as updates:
+            async for update in updates:
+                yield update
+                number += 1
+                if fails and number == 3:
+                    raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
+
+    async def document(self, view: RunView) -> dict[str, Any]:
+        if self._fails("answer"):
+            raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
+        return await super().document(view)
+
+
+def breaking(at: str) -> Breaking:
+    run = Breaking(STEPS, TEXTS, WORDS)
+    run.fails_at = at
+    return run
+
+
+@pytest.mark.parametrize(("path", "way"), [(CHAT, "id"), (RESPONSES, "id"), (RESPONSES, "number")])
+async def test_stream_resumes_after_a_transient_failure(gateway: Gateway, path: str, way: str) -> None:
+    run = breaking("update")
+    async with gateway(run) as http:
+        begun = await streamed(http, path, first_id(path))
+        assert "does not answer" in str(begun[-1 if path == RESPONSES else -2].content)
+        run.first, run.looks = 2, 2
+        if way == "id":
+            rest = await streamed(http, path, str(begun[-1].id))
+        else:
+            asked = {"stream": "true", "starting_after": begun[-1].content["sequence_number"]}
+            rest = events_of((await http.get(RESPONSE, params=asked)).text)
+    assert 0 < len(text_of(begun)) < len(WORDS)
+    assert text_of([*begun, *rest]) == WORDS
+    assert str(rest[-1].content).startswith("[DONE]" if path == CHAT else "{'type': 'response.completed'")
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+async def test_end_follows_an_answer_that_could_not_be_read_at_once(gateway: Gateway, path: str) -> None:
+    run = breaking("answer")
+    async with gateway(run) as http:
+        begun = await streamed(http, path, first_id(path))
+        rest = await streamed(http, path, str(begun[-1].id))
+    ends = [["run_completed" in str(progress_of([each])) for each in told] for told in (begun, rest)]
+    assert (any(ends[0]), ends[1].count(True)) == (False, 1)
+    assert text_of([*begun, *rest]) == WORDS
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+async def test_failure_of_the_run_is_the_end_and_told_once(gateway: Gateway, path: str) -> None:
+    run = ToldRun((*STEPS[:4], replace(STEPS[5], status="failed")), TEXTS, "")
+    async with gateway(run) as http:
+        whole = await streamed(http, path, first_id(path))
+        assert "failed" in str(whole[-2 if path == CHAT else -1].content)
+        assert await streamed(http, path, str(whole[-1].id)) == []
+
+
+async def test_client_that_has_seen_the_end_gets_no_content(gateway: Gateway) -> None:
+    ask = {"stream": "true"}
+    for name, statuses in (("answered", [200, 204]), ("asking", [200, 200])):
+        async with gateway(RUNS[name]) as http:
+            for path, params in ((f"/v1/runs/{RUN}/answer", {}), (RESPONSE, ask)):
+                whole = events_of((await http.get(path, params=params)).text)
+                behind = [
+                    await http.get(path, params=params, headers={"Last-Event-ID": str(each.id)}) for each in whole[-2:]
+                ]
+                assert [each.status_code for each in behind] == statuses, path
+                assert (behind[0].text != "", behind[1].text) == (True, ""), path
+            number = whole[-1].content["sequence_number"]
+            later = await http.get(RESPONSE, params={**ask, "starting_after": str(number)})
+            assert (later.status_code, later.text) == (200, "")
+
+
+async def test_text_of_a_whole_stream(gateway: Gateway) -> None:
+    texts = {}
+    for name, run in RUNS.items():
+        async with gateway(run) as http:
+            texts[name] = text_of(await streamed(http, CHAT, first_id(CHAT)))
+    assert texts == {
+        "answered": WORDS,
+        "asking": f"I found two.{NEXT_TURN}Check?\nName?",
+        "retried": f"{WORDS[:21]}{BEGINS_AGAIN}{RETRIED.answer}",
+        "turns": f"Let me see.{NEXT_TURN}{WORDS}",
+        "killed": f"Osaka has{BEGINS_AGAIN}{WORDS}",
+    }
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+@pytest.mark.parametrize("name", list(RUNS))
+async def test_run_starts_before_its_nodes_and_ends_after_its_answer(gateway: Gateway, path: str, name: str) -> None:
+    async with gateway(RUNS[name]) as http:
+        whole = await streamed(http, path, first_id(path))
+    texts = [place for place, each in enumerate(whole) if text_of([each])]
+    ((end, last),) = [
+        (place, told[-1]) for place, each in enumerate(whole) if place > texts[-1] and (told := progress_of([each]))
+    ]
+    assert last[0] == ("run_waiting" if name == "asking" else "run_completed")
+    assert progress_of(whole)[0][0] == "run_running"
+    assert progress_of(whole)[-1] == last
+    assert [each[0] for each in progress_of([whole[end]])] == [
+        *["human_feedback_requested"] * (2 if name == "asking" else 0),
+        last[0],
+    ]
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+@pytest.mark.parametrize("looks", [1, 2, 3])
+async def test_reconnecting_client_learns_of_an_abandoned_turn(gateway: Gateway, path: str, looks: int) -> None:
+    run = replace(KILLED)
+    async with gateway(run) as http:
+        whole = await streamed(http, path, first_id(path))
+        cut = next(number for number, each in enumerate(whole) if text_of([each]) == "Osaka has")
+        run.looks = looks
+        for first in (0, len(run.steps) - 1):
+            run.first = first
+            both = [*whole[: cut + 1], *await streamed(http, path, str(whole[cut].id))]
+            assert text_of(both) == text_of(whole) == f"Osaka has{BEGINS_AGAIN}{WORDS}"
+
+
+@pytest.mark.parametrize("name", ["answered", "asking"])
+async def test_response_stream_resumes_after_any_sequence_number(gateway: Gateway, name: str) -> None:
+    run = RUNS[name]
+    asked = {"stream": "true"}
+    async with gateway(run) as http:
+        plain = events_of((await http.get(RESPONSE, params=asked)).text)
+        shown = events_of((await http.get(RESPONSE, params=asked, headers={"X-Stream-Progress": "full"})).text)
+        numbers = [each.content["sequence_number"] for each in plain]
+        assert numbers == sorted(set(numbers))
+        assert plain[0].content["type"] == "response.created"
+        assert plain[-1].content["response"]["output"][0]["content"][0]["text"] == (run.answer or "Check?\nName?")
+        assert ("node_completed", "sum") in progress_of(shown)
+        refuse_number_that_goes_back([(each.content["sequence_number"], "dagwright" in each.content) for each in shown])
+        for cut, number in enumerate(numbers):
+            later = await http.get(RESPONSE, params={**asked, "starting_after": str(number)})
+            both = [*plain[: cut + 1], *events_of(later.text)]
+            assert [each.content["sequence_number"] for each in both] == numbers or name == "answered"
+            assert text_of(both) == text_of(plain), cut
+            assert rest_of(both) == rest_of(plain), cut
+            named = await http.get(RESPONSE, params=asked, headers={"Last-Event-ID": str(plain[cut].id)})
+            assert text_of([*plain[: cut + 1], *events_of(named.text)]) == text_of(plain), cut
+
+
+async def test_number_of_another_answer_begins_again(gateway: Gateway) -> None:
+    async with gateway(replace(ANSWERED, texts=(Written("answer", 1, "Osaka"),))) as http:
+        events = events_of((await http.get(RESPONSE, params={"stream": "true"})).text)
+        number = next(each.content["sequence_number"] for each in events if each.content.get("delta") == "Osaka")
+    async with gateway(replace(ANSWERED, texts=TEXTS[3:])) as http:
+        later = await http.get(RESPONSE, params={"stream": "true", "starting_after": str(number)})
+    assert text_of(events_of(later.text)) == f"{BEGINS_AGAIN}{WORDS}"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+async def test_event_id_with_its_key_starts_a_missing_run_once(gateway: Gateway, path: str, *, stream: bool) -> None:
+    key = "waits-for-its-session"
+    run = replace(ANSWERED, started=[])
+    id = first_id(path).replace(RUN, id_of_key(key))
+    body = {**BODIES[path], "stream": stream}
+    async with gateway(run) as http:
+        joined = await http.post(path, json=body, headers={"Last-Event-ID": first_id(path)})
+        assert (joined.status_code, joined.headers["x-run-id"]) == (200, RUN)
+        gone = await http.post(path, json=body, headers={"Last-Event-ID": id})
+        assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
+        other = await http.post(path, json=body, headers={"Last-Event-ID": id, "Idempotency-Key": "another"})
+        assert (other.status_code, other.json()["error"]["param"]) == (400, "Last-Event-ID")
+        assert run.started == []
+        for _ in range(2):
+            begun = await http.post(path, json=body, headers={"Last-Event-ID": id, "Idempotency-Key": key})
+            assert (begun.status_code, begun.headers["x-run-id"]) == (200, id_of_key(key))
+            assert run.started == [id_of_key(key)]
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+@pytest.mark.parametrize(
+    "id",
+    [
+        "bogus",
+        "1-145",
+        "run-1/1-5/3",
+        "run-1/x1/1-0/0.0.00000000./0",
+        "run-1/c9/1-0/0.0.00000000./0",
+        "run-1/c1/1-0/3.9.00000000./0",
+        "run-1/c1/0-0/0.0.00000000./0",
+        "/c1/1-0/0.0.00000000./0",
+        "run%0a/c1/1-0/0.0.00000000./0",
+        "run-1/c1/1-0/0.0.0000000g./0",
+    ],
+)
+async def test_invalid_event_id_is_refused(untouched: httpx.AsyncClient, path: str, id: str) -> None:
+    for model in ("plan/double", "small"):
+        response = await untouched.post(path, json={**BODIES[path], "model": model}, headers={"Last-Event-ID": id})
+        assert (*error_of(response), response.json()["error"]["param"]) == (400, "invalid_value", "Last-Event-ID")
+
+
+async def test_event_id_of_another_stream_or_run_is_refused(gateway: Gateway) -> None:
+    async with gateway(ANSWERED) as http:
+        for path, other in ((CHAT, RESPONSES), (RESPONSES, CHAT)):
+            response = await http.post(path, json=BODIES[path], headers={"Last-Event-ID": first_id(other)})
+            assert response.status_code == 400
+        for url, path in ((f"{RESPONSE}?stream=true", RESPONSES), (f"/v1/runs/{RUN}/answer", CHAT)):
+            headers = {"Last-Event-ID": first_id(path).replace(RUN, "run-2")}
+            assert (await http.get(url, headers=headers)).status_code == 400
+        for number in ("5", "-1", "x", "9" * 40):
+            answer = await http.get(RESPONSE, params={"stream": "true", "starting_after": number})
+            assert answer.status_code == 400, number
+
+
+async def test_answer_of_a_run_resumes_as_a_completion_does(gateway: Gateway) -> None:
+    async with gateway(ANSWERED) as http:
+        whole = events_of((await http.get(f"/v1/runs/{RUN}/answer")).text)
+        ids = [str(each.id) for each in whole]
+        rest = events_of((await http.get(f"/v1/runs/{RUN}/answer", headers={"Last-Event-ID": ids[2]})).text)
+    assert text_of([*whole[:3], *rest]) == WORDS
+    assert ids[-1] not in ids[:-1]
+
+
+@pytest.mark.parametrize("address", [f"{RESPONSE}?stream=true", f"/v1/runs/{RUN}/answer"])
+async def test_progress_is_selected_by_parameter_or_header(gateway: Gateway, address: str) -> None:
+    async with gateway(ANSWERED) as http:
+
+        async def told(query: str | None, header: str | None) -> list[tuple[str, str | None]]:
+            url = httpx.URL(address) if query is None else httpx.URL(address).copy_add_param("stream_progress", query)
+            answer = await http.get(url, headers={} if header is None else {"X-Stream-Progress": header})
+            assert answer.status_code == 200, answer.text
+            return progress_of(events_of(answer.text))
+
+        assert await told(None, None) == await told("", None) == await told("progress", "content") == []
+        assert await told("progress", None) == await told(None, "progress") == await told("content", "progress") != []
+        for params, headers in (({"stream_progress": "all"}, {}), ({}, {"X-Stream-Progress": "all"})):
+            url = httpx.URL(address).copy_merge_params(params)
+            refused = await http.get(url, headers=headers)
+            error = refused.json()["error"]
+            assert (refused.status_code, error["param"]) == (400, "stream_progress")
+            assert "content, progress, full" in error["message"]
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+async def test_request_of_a_model_does_not_resume_a_run(gateway: Gateway, path: str) -> None:
+    headers, body = {"Last-Event-ID": first_id(path)}, {**BODIES[path], "model": "small"}
+    async with gateway(ANSWERED) as http:
+        refused = await http.post(path, json=body, headers=headers)
+        taken = await http.post(path, json={**body, "routing_mode": "orchestration"}, headers=headers)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "Last-Event-ID")
+    assert (taken.status_code, taken.headers["x-run-id"]) == (200, RUN)
+
+
+async def test_more_than_one_choice_is_refused(gateway: Gateway) -> None:
+    body = {**BODIES[CHAT], "stream": False}
+    run = replace(ANSWERED, started=[])
+    async with gateway(run) as http:
+        for many in (2, 0, True, False):
+            refused = await http.post(CHAT, json={**body, "n": many})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "n"), many
+        assert run.started == []
+        assert (await http.post(CHAT, json={**body, "n": 1})).status_code == 200
+
+
+@pytest.mark.parametrize("shown", ["content", "progress", "full"])
+async def test_helper_of_the_python_client_passes_over_progress(gateway: Gateway, shown: str) -> None:
+    async with (
+        gateway(ANSWERED) as http,
+        openai.AsyncOpenAI(base_url=f"{http.base_url}/v1", api_key="none", max_retries=0) as client,
+    ):
+        headers = {"Last-Event-ID": first_id(RESPONSES), "X-Stream-Progress": shown}
+        stream = await client.responses.retrieve(RESPONSE.rpartition("/")[2], stream=True, extra_headers=headers)
+        kinds = [each.type async for each in stream]
+        # The helper wants a stream from its first event on.
+        begun = {"X-Stream-Progress": shown}
+        async with client.responses.stream(response_id=RESPONSE.rpartition("/")[2], extra_headers=begun) as helper:
+            seen = [each async for each in helper]
+            final = await helper.get_final_response()
+    told = [each for each in seen if "dagwright" in (each.model_extra or {})]
+    assert (final.output_text, kinds[-1]) == (WORDS, "response.completed")
+    assert {each.type for each in told} == ({"response.in_progress"} if shown != "content" else set())

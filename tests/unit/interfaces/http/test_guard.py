@@ -1,0 +1,176 @@
+"""The middleware before all endpoints: hosts, origins, keys, limits and drain."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI, Request
+from starlette.datastructures import Headers
+from starlette.responses import StreamingResponse
+
+from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.desk import CALLER, STREAM
+from dagwright.interfaces.http.errors import install_errors
+from dagwright.interfaces.http.guard import Guard
+from dagwright.interfaces.http.hosts import Hosts, listed
+from dagwright.interfaces.http.keys import KeyFile
+from dagwright.interfaces.http.limits import Limits, StreamOfKey, Uses
+from tests.unit.interfaces.http.conftest import error_of
+
+
+class Guarded:
+    def __init__(self, folder: Path) -> None:
+        self.leaving = asyncio.Event()
+        self.keys = KeyFile(folder / "keys.json")
+        self.uses = Uses(Limits(requests_a_minute=3, streams=1, runs=1, body_bytes=100, plan_bytes=100), lambda: 0.0)
+        app = FastAPI()
+        install_errors(app)
+        app.add_middleware(Guard, keys=self.keys, uses=self.uses, hosts=Hosts(["gateway"]), leaving=self.leaving)
+
+        @app.post("/body")
+        async def body(request: Request, given: dict[str, Any]) -> dict[str, Any]:
+            caller = request.scope[CALLER]
+            return {"owner": caller.owner, "given": len(given), "streams": 0}
+
+        @app.get("/stream")
+        async def stream(request: Request) -> StreamingResponse:
+            is_open = request.scope[STREAM].opens()
+
+            async def pieces() -> AsyncIterator[str]:
+                yield f": {is_open} {StreamOfKey(self.uses, self.id).opens()}\n\n"
+
+            return StreamingResponse(pieces(), media_type="text/event-stream")
+
+        @app.get("/readyz")
+        async def readyz() -> dict[str, str]:
+            return {}
+
+        self.id = ""
+        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway")
+
+    def key_of(self, owner: str) -> dict[str, str]:
+        key, text = self.keys.add(owner, list(Scope))
+        self.id = key.id
+        return {"Authorization": f"Bearer {text}"}
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Guarded:
+    return Guarded(tmp_path)
+
+
+async def test_without_keys_all_calls_are_accepted(guarded: Guarded) -> None:
+    answers = [await guarded.http.post("/body", json={}) for _ in range(5)]
+    assert [each.json()["owner"] for each in answers] == [None] * 5
+
+
+async def test_key_identifies_the_caller(guarded: Guarded) -> None:
+    ann = guarded.key_of("ann")
+    assert (await guarded.http.post("/body", json={}, headers=ann)).json()["owner"] == "ann"
+    assert (await guarded.http.get("/readyz")).status_code == 200
+    for headers in ({}, {"Authorization": "Bearer dw-x-y"}, {"Authorization": "Basic YTpi"}):
+        refused = await guarded.http.post("/body", json={}, headers=headers)
+        assert (*error_of(refused), refused.headers["www-authenticate"]) == (401, "invalid_api_key", "Bearer")
+
+
+async def test_invalid_keys_are_limited_and_valid_ones_are_not(guarded: Guarded) -> None:
+    ann, wrong = guarded.key_of("ann"), {"Authorization": "Bearer dw-x-y"}
+    answers = [await guarded.http.post("/body", json={}, headers=wrong) for _ in range(26)]
+    assert [each.status_code for each in answers] == [401] * 20 + [429] * 6
+    assert (answers[-1].headers["retry-after"], error_of(answers[-1])) == ("3", (429, "rate_limit_exceeded"))
+    assert (await guarded.http.post("/body", json={})).status_code == 401
+    assert (await guarded.http.post("/body", json={}, headers=ann)).status_code == 200
+
+
+async def test_foreign_host_needs_a_key(guarded: Guarded) -> None:
+    foreign = {"Host": "evil.example.com", "Origin": "https://evil.example.com"}
+    assert error_of(await guarded.http.post("/body", json={}, headers=foreign)) == (403, "foreign_host")
+    assert (await guarded.http.get("/readyz", headers=foreign)).status_code == 200
+    taken = await guarded.http.post("/body", json={}, headers={**foreign, **guarded.key_of("ann")})
+    assert taken.status_code == 200
+
+
+async def test_unreadable_keys_and_drain_refuse_all_requests(guarded: Guarded, tmp_path: Path) -> None:
+    guarded.leaving.set()
+    refused = await guarded.http.post("/body", json={})
+    assert (*error_of(refused), refused.headers["retry-after"]) == (503, "draining", "2")
+    assert (await guarded.http.get("/readyz")).status_code == 200
+    guarded.leaving.clear()
+    (tmp_path / "keys.json").write_text("{", encoding="utf-8")
+    assert error_of(await guarded.http.post("/body", json={})) == (503, "keys_unreadable")
+
+
+async def test_too_many_requests_have_a_retry_after(guarded: Guarded) -> None:
+    ann = guarded.key_of("ann")
+    answers = [await guarded.http.post("/body", json={}, headers=ann) for _ in range(4)]
+    assert [each.status_code for each in answers] == [200] * 3 + [429]
+    assert answers[-1].headers["retry-after"] == "20"
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_too_large_body_is_refused(guarded: Guarded, is_streamed: bool) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b'{"a":"'
+        for _ in range(20):
+            yield b"x" * 10
+        yield b'"}'
+
+    content: Any = pieces() if is_streamed else b'{"a":"' + b"x" * 200 + b'"}'
+    refused = await guarded.http.post("/body", content=content, headers={"Content-Type": "application/json"})
+    assert error_of(refused) == (413, "request_too_large")
+    assert "100 bytes" in refused.json()["error"]["message"]
+
+
+async def test_stream_counts_until_it_has_ended(guarded: Guarded) -> None:
+    during = (await guarded.http.get("/stream", headers=guarded.key_of("ann"))).text
+    assert during == ": True False\n\n"
+    assert StreamOfKey(guarded.uses, guarded.id).opens()
+
+
+NAMED = Hosts(["gateway", "api.example.com"], ["https://a.example.com"])
+
+
+def _code(hosts: Hosts, host: str | None, origin: str | None = None) -> str | None:
+    told = {name: value for name, value in (("host", host), ("origin", origin)) if value is not None}
+    refused = hosts.refusal(Headers(told))
+    return None if refused is None else refused[0]
+
+
+ALLOWED_HOSTS = ("localhost", "LOCALHOST:8484", "[::1]:8484", "10.0.0.7", "gateway:8484", None)
+FOREIGN_HOSTS = ("evil.example.com", "localhost.example.com", "127.0.0.1.example.com", "[::1", "@localhost.")
+ALLOWED_ORIGINS = [
+    ("localhost:8484", "http://localhost:8484"),
+    ("10.0.0.7:8484", "http://10.0.0.7:8484"),
+    ("localhost:8484", "https://a.example.com"),
+    # A proxy that ends TLS and asks by an address of its own.
+    ("127.0.0.1:8484", "https://api.example.com"),
+]
+FOREIGN_ORIGINS = ["https://evil.example.com", "http://localhost:3000", "http://localhost", "null", "", "http://["]
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "code"),
+    [
+        *((host, None, None) for host in ALLOWED_HOSTS),
+        *((host, None, "foreign_host") for host in FOREIGN_HOSTS),
+        *((*each, None) for each in ALLOWED_ORIGINS),
+        *(("localhost:8484", origin, "foreign_origin") for origin in (*FOREIGN_ORIGINS, "https://b.a.example.com")),
+    ],
+)
+def test_own_and_allowed_hosts_and_origins_are_accepted(host: str | None, origin: str | None, code: str | None) -> None:
+    assert _code(NAMED, host, origin) == code
+
+
+def test_listening_host_and_wildcards() -> None:
+    hosts = Hosts(own="Box.example.com")
+    assert _code(hosts, "box.example.com:8484", "http://box.example.com:8484") is None
+    assert _code(hosts, "localhost:8484", "http://localhost:8484") is None
+    assert _code(hosts, "box.example.com:8484", "http://box.example.com:3000") == "foreign_origin"
+    assert _code(Hosts(), "box.example.com:8484") == "foreign_host"
+    assert _code(Hosts(["*"], ["*"]), "evil.example.com", "https://evil.example.com") is None
+    # A host alone allows no page.
+    assert _code(Hosts(["*"]), "a.example.com", "https://evil.example.com") == "foreign_origin"
+    assert (listed(None), listed(" a, b,")) == ([], ["a", "b"])

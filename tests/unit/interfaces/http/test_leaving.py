@@ -1,0 +1,332 @@
+"""Clients that disconnect, and a gateway that stops, while a turn waits for its session: HTTP without Temporal."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httpx
+import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dagwright.client.feedback import Answer, FeedbackRejected, Place
+from dagwright.client.runs import RunIdInUse, Started
+from dagwright.client.sessions import TurnNotTaken
+from dagwright.history.run_reader import RunNotFound
+from dagwright.interfaces.http import Desk, calls, create_app, jobs, open_desk
+from dagwright.interfaces.http.callers import Scope as Right
+from dagwright.interfaces.http.feedback_calls import call_of
+from dagwright.interfaces.http.jobs import id_of_key
+from dagwright.process.listening import address_of, listening, opened_socket
+from dagwright.protocol.run_labels import ALL_OWNERS
+from dagwright.server import Connection, Server
+from dagwright.settings import Settings
+from dagwright.toolset.toolset import load_toolset
+from tests.support.eventually import eventually
+from tests.support.templates import load_templates
+from tests.unit.interfaces.http.conftest import error_of, write_plan
+
+pytestmark = pytest.mark.waits
+
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+KEY = "a-key"
+RUN = id_of_key(KEY)
+QUESTION = {"id": "check", "type": "CLARIFICATION", "prompt": "Which name?", "opened_at": "2026-01-01T00:00:00Z"}
+ADD = {"plan": 1, "nodes": [{"id": "add", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
+
+
+class _Server:
+    """Sessions, runs and steering of a server with one session, whose turn ends when the test says so.
+
+    Args:
+        is_free: set when the previous turn has ended.
+        is_taken: set when the server may confirm a turn; it has effect at once.
+        refusal: its answer; `None` if it accepts the turn.
+    """
+
+    def __init__(self) -> None:
+        self.is_free, self.is_taken = asyncio.Event(), asyncio.Event()
+        self.is_taken.set()
+        self.refusal: Exception | None = None
+        self.looks = 0
+        self.before = "run-before"
+        self.started: list[str] = []
+        self.cancelled: list[str] = []
+        self.answers: list[Any] = []
+        self.people = SimpleNamespace(requests_of=self._requests_of, answer=self._answer)
+        self.feeds = SimpleNamespace(subscribe=self._subscribe)
+        self.texts = SimpleNamespace(pieces=self._subscribe, was_given_up=self._was_given_up)
+
+    async def _confirmed(self) -> None:
+        await self.is_taken.wait()
+        if self.refusal is not None:
+            raise self.refusal
+
+    async def take_turn(self, name: str, prepare: Any, *, run: str, busy: Any) -> Started:
+        self.looks += 1
+        if not self.is_free.is_set():
+            raise TurnNotTaken("session_busy", f"the session {name!r} is at work", self.before)
+        self.started.append(run)
+        await self._confirmed()
+        return Started(run, "execution", is_new=True)
+
+    async def session_of(self, run: str) -> None:
+        if run not in (*self.started, "run-asking"):
+            raise RunNotFound(f"there is no run {run!r}")
+
+    owner_of = session_of
+
+    async def cancel(self, run: str, actor: Any) -> str:
+        await self.session_of(run)
+        self.cancelled.append(run)
+        return "cancelled"
+
+    async def open_runs_of(self, owner: str) -> set[str]:
+        return set()
+
+    async def _requests_of(self, run: str) -> list[Any]:
+        place = Place(run, "check")
+        return [SimpleNamespace(id="check", document=QUESTION, place=place)] if run == "run-asking" else []
+
+    async def _answer(self, place: Place, answer: Answer) -> None:
+        self.looks += 1
+        await self._confirmed()
+        self.answers.append((place.workflow_id, answer.content))
+
+    async def _was_given_up(self, run: str, mark: Any) -> bool:
+        return False
+
+    async def _subscribe(self, run: str, told: Any = None, *, after: Any = None) -> AsyncIterator[Any]:
+        await asyncio.Event().wait()
+        yield
+
+
+@dataclass(slots=True)
+class _Counted:
+    app: ASGIApp
+    under_way: int = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.under_way += 1
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self.under_way -= 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Gateway:
+    desk: Desk
+    server: _Server
+    app: _Counted
+    http: httpx.AsyncClient
+
+    async def ask(self, path: str, **how: Any) -> httpx.Response:
+        return await self.http.post(path, **_request(path, **how))
+
+    async def leave(self, path: str, **how: Any) -> None:
+        """Asks for a turn of the session, or answers a question, and leaves once the server was asked to take it."""
+        asking = asyncio.create_task(self.ask(path, **how))
+        await eventually(lambda: self.server.looks > 0)
+        asking.cancel()
+        with suppress(asyncio.CancelledError):
+            await asking
+        await eventually(lambda: self.app.under_way == 0)
+
+
+def _request(path: str, *, stream: bool, cancels: bool = False, answers: bool = False) -> dict[str, Any]:
+    said: dict[str, Any] = {"messages": [{"role": "user", "content": "{}"}]}
+    if path == RESPONSES:
+        said = {"input": "{}"}
+    elif answers:
+        call = call_of(QUESTION, run="run-asking")
+        said["messages"].append({"role": "assistant", "content": None, "tool_calls": [call]})
+        said["messages"].append({"role": "tool", "tool_call_id": call["id"], "content": "Apex"})
+    own = {"session_id": "long", "cancel_on_disconnect": cancels}
+    return {"json": {"model": "plan/add", "stream": stream, **said, **own}, "headers": {"Idempotency-Key": KEY}}
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream begins soon after its turn began to wait, and a turn looks often whether the session is free."""
+    monkeypatch.setattr(calls, "START_S", 0.05)
+    monkeypatch.setattr(jobs, "LOOK_PAUSE_S", 0.02)
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[_Gateway]:
+    settings = Settings(state_dir=tmp_path / "state")
+    toolset = load_toolset(settings)
+    templates = load_templates(write_plan(tmp_path / "plans", ADD, "add.json"), toolset.declarations())
+    connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
+    server = cast("Any", _Server())
+    listener = opened_socket("127.0.0.1", 0)
+    url = address_of(listener)
+    async with open_desk(settings, connection, toolset, templates=templates) as opened:
+        desk = replace(opened, runs=server, sessions=server, steering=server)
+        app = _Counted(create_app(desk))
+        async with listening(app, listener, leaving=desk.leaving), httpx.AsyncClient(base_url=url, timeout=60) as http:
+            try:
+                yield _Gateway(desk, server, app, http)
+            finally:
+                # What still waits comes to its end, whatever the test has found.
+                server.is_free.set()
+                server.is_taken.set()
+
+
+of_each = pytest.mark.parametrize(
+    ("path", "stream"), [(path, stream) for path in (CHAT, RESPONSES) for stream in (False, True)]
+)
+
+
+@of_each
+@pytest.mark.parametrize(("cancels", "started"), [(False, [RUN]), (True, [])])
+async def test_turn_of_a_disconnected_client_starts_unless_the_disconnect_cancels(
+    gateway: _Gateway, path: str, stream: bool, cancels: bool, started: list[str]
+) -> None:
+    await gateway.leave(path, stream=stream, cancels=cancels)
+    assert gateway.server.started == []
+    gateway.server.is_free.set()
+    await gateway.desk.finish()
+    assert (gateway.server.started, gateway.server.cancelled) == (started, [])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_answer_of_a_disconnected_client_is_given(gateway: _Gateway, stream: bool) -> None:
+    await _left_meanwhile(gateway, CHAT, stream=stream, answers=True)
+    assert gateway.server.answers == [("run-asking", {"text": "Apex"})]
+
+
+async def _left_meanwhile(gateway: _Gateway, path: str, **how: Any) -> None:
+    """Disconnect before the server has confirmed."""
+    gateway.server.is_taken.clear()
+    await gateway.leave(path, **how)
+    assert gateway.server.cancelled == []
+    gateway.server.is_taken.set()
+    await gateway.desk.finish()
+
+
+@of_each
+async def test_run_of_a_disconnected_client_is_cancelled(gateway: _Gateway, path: str, stream: bool) -> None:
+    gateway.server.is_free.set()
+    await _left_meanwhile(gateway, path, stream=stream, cancels=True)
+    assert (gateway.server.started, gateway.server.cancelled) == ([RUN], [RUN])
+
+
+@of_each
+async def test_run_of_another_request_is_not_cancelled(gateway: _Gateway, path: str, stream: bool) -> None:
+    gateway.server.refusal = RunIdInUse(f"the id {RUN!r} belongs to another run")
+    gateway.server.is_free.set()
+    await _left_meanwhile(gateway, path, stream=stream, cancels=True)
+    assert (gateway.server.started, gateway.server.cancelled) == ([RUN], [])
+
+
+@pytest.mark.parametrize(("refusal", "cancelled"), [(None, ["run-asking"]), (FeedbackRejected("no"), [])])
+async def test_run_that_refuses_an_answer_is_not_cancelled(
+    gateway: _Gateway, refusal: Any, cancelled: list[str]
+) -> None:
+    gateway.server.refusal = refusal
+    await _left_meanwhile(gateway, CHAT, stream=False, cancels=True, answers=True)
+    assert gateway.server.cancelled == cancelled
+
+
+@pytest.mark.parametrize(("scope", "answers"), [(Right.ANSWER, True), (Right.RUN, False)])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_key_without_operate_cannot_cancel(
+    gateway: _Gateway, scope: Right, *, answers: bool, stream: bool
+) -> None:
+    _, key = gateway.desk.keys.add(ALL_OWNERS, [scope])
+    asked = _request(CHAT, stream=stream, cancels=True, answers=answers)
+    asked["headers"]["Authorization"] = f"Bearer {key}"
+    refused = await gateway.http.post(CHAT, **asked)
+    assert (refused.status_code, "operate" in refused.json()["error"]["message"]) == (403, True)
+    assert gateway.server.looks == 0
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+async def test_client_without_a_key_resumes_a_waiting_turn(gateway: _Gateway, path: str) -> None:
+    asked = _request(path, stream=True)
+    del asked["headers"]
+    async with gateway.http.stream("POST", path, **asked) as answer:
+        run = answer.headers["x-run-id"]
+        lines = answer.aiter_lines()
+        while not (seen := await anext(lines)).startswith("id: "):
+            pass
+    await eventually(lambda: gateway.app.under_way == 0)
+    headers = {"Last-Event-ID": seen.removeprefix("id: ")}
+    async with gateway.http.stream("POST", path, **asked, headers=headers) as again:
+        assert (again.status_code, again.headers["x-run-id"], again.headers["x-session-id"]) == (200, run, "long")
+        gateway.server.is_free.set()
+        await eventually(lambda: gateway.server.started == [run])
+    await gateway.desk.finish()
+    assert (gateway.server.started, gateway.desk.starting) == ([run], [])
+
+
+async def test_refused_turn_names_the_way_to_answer_the_open_request(gateway: _Gateway) -> None:
+    gateway.server.before = "run-asking"
+    answer = await gateway.ask(CHAT, stream=False)
+    assert error_of(answer) == (409, "session_waits_for_answer")
+    assert "POST /v1/runs/run-asking/feedback" in answer.json()["error"]["message"]
+
+
+async def _background(gateway: _Gateway) -> str:
+    """Asks for a response in the background whose turn waits; returns its address."""
+    asked = _request(RESPONSES, stream=False)
+    asked["json"]["background"] = True
+    answer = await gateway.http.post(RESPONSES, **asked)
+    assert (answer.status_code, answer.json()["status"]) == (200, "in_progress")
+    return f"{RESPONSES}/{answer.json()['id']}"
+
+
+async def test_response_in_the_background_that_waits_is_found_and_cancelled_before_it_starts(gateway: _Gateway) -> None:
+    address = await _background(gateway)
+    told = (await gateway.http.get(address)).json()
+    about = {"run_id": RUN, "session_id": "long", "status": "running"}
+    assert (told["status"], told["dagwright"]) == ("in_progress", about)
+    stopped = await gateway.http.post(f"{address}/cancel")
+    assert (stopped.status_code, stopped.json()["status"]) == (200, "cancelled")
+    gateway.server.is_free.set()
+    await gateway.desk.finish()
+    assert (gateway.server.started, gateway.server.cancelled) == ([], [])
+
+
+async def test_turn_that_waits_is_found_by_its_owner_alone(gateway: _Gateway) -> None:
+    ann, bob = (gateway.desk.keys.add(owner, list(Right))[1] for owner in ("waiting-ann", "waiting-bob"))
+    gateway.http.headers["Authorization"] = f"Bearer {ann}"
+    address = await _background(gateway)
+    assert (await gateway.http.get(address)).status_code == 200
+    gateway.http.headers["Authorization"] = f"Bearer {bob}"
+    assert (await gateway.http.get(address)).status_code == 404
+    assert (await gateway.http.post(f"{address}/cancel")).status_code == 404
+
+
+async def _finished(gateway: _Gateway) -> None:
+    await asyncio.wait_for(gateway.desk.finish(), 60)
+    assert gateway.server.started == []
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+async def test_stopping_gateway_refuses_waiting_turns(gateway: _Gateway, path: str) -> None:
+    asking = asyncio.create_task(gateway.ask(path, stream=False))
+    await eventually(lambda: gateway.server.looks > 0)
+    gateway.desk.leaving.set()
+    answer = await asking
+    await _finished(gateway)
+    assert error_of(answer) == (503, "unavailable")
+    assert "nothing was started, send it again" in answer.json()["error"]["message"]
+    # Clients send it again by themselves.
+    assert "x-should-retry" not in answer.headers
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES])
+async def test_stopping_gateway_ends_open_streams_of_waiting_turns(gateway: _Gateway, path: str) -> None:
+    async with gateway.http.stream("POST", path, **_request(path, stream=True)) as answer:
+        await eventually(lambda: gateway.server.looks > 0)
+        gateway.desk.leaving.set()
+        seen = (await answer.aread()).decode()
+    await _finished(gateway)
+    assert answer.status_code == 200
+    assert not any(end in seen for end in ("[DONE]", "response.completed", "response.failed"))

@@ -1,0 +1,143 @@
+"""Plans that callers send: checked one at a time per key, large ones in a process of their own."""
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from dagwright.core.model.errors import MAX_PROBLEMS, TOO_MANY_PROBLEMS, PlanInvalid
+from dagwright.interfaces.http.disconnects import unless_gone
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.plan_checks import IN_PROCESS_BYTES, PlanChecks
+from dagwright.process.process_pool import ProcessLost
+from tests.support.eventually import eventually
+from tests.unit.interfaces.http.conftest import error_of
+
+LARGE = IN_PROCESS_BYTES + 1
+
+
+@dataclass
+class Pool:
+    """Plays the processes: work waits for `go`, or fails."""
+
+    error: Exception | None = None
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    running: int = 0
+    most: int = 0
+    cancelled: int = 0
+
+    async def run(self, function: Any, *args: Any) -> Any:
+        if self.error is not None:
+            raise self.error
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            self.running -= 1
+        return function(*args)
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return Pool()
+
+
+@pytest.fixture
+def checks(pool: Pool) -> PlanChecks:
+    return PlanChecks(cast("Any", pool))
+
+
+async def test_large_checks_of_a_key_take_turns_and_too_many_are_refused(checks: PlanChecks, pool: Pool) -> None:
+    work = [asyncio.create_task(checks.run("ann", LARGE, len, [1])) for _ in range(5)]
+    await eventually(lambda: pool.running == 1)
+    with pytest.raises(ApiError) as refused:
+        await checks.run("ann", LARGE, len, [1])
+    assert (refused.value.status, refused.value.headers["Retry-After"]) == (429, "2")
+    other = asyncio.create_task(checks.run("bob", LARGE, len, [1, 2]))
+    await eventually(lambda: pool.running == 2)
+    pool.go.set()
+    assert await asyncio.gather(*work, other) == [1] * 5 + [2]
+    assert (pool.most, checks._turns) == (2, {})
+
+
+async def test_small_checks_wait_in_any_number_and_use_no_process(checks: PlanChecks, pool: Pool) -> None:
+    pool.error = AssertionError("a small plan needs no process")
+    assert await asyncio.gather(*(checks.run(None, IN_PROCESS_BYTES, len, "abc") for _ in range(50))) == [3] * 50
+
+
+@pytest.mark.parametrize(("error", "words"), [(TimeoutError(), "longer than 60 s"), (ProcessLost(), "more memory")])
+async def test_plan_over_the_bounds_is_too_large(checks: PlanChecks, pool: Pool, error: Exception, words: str) -> None:
+    pool.error = error
+    with pytest.raises(PlanInvalid, match=words) as invalid:
+        await checks.run("ann", LARGE, len, "abc")
+    assert invalid.value.problems[0].code == "too_large"
+    pool.error = None
+    pool.go.set()
+    assert await checks.run("ann", LARGE, len, "abc") == 3
+
+
+async def test_check_ends_when_its_client_disconnects(checks: PlanChecks, pool: Pool) -> None:
+    async def receive() -> dict[str, Any]:
+        await eventually(lambda: pool.running == 1)
+        return {"type": "http.disconnect"}
+
+    request = cast("Any", SimpleNamespace(receive=receive))
+    assert await unless_gone(checks.run("ann", LARGE, len, "abc"), request) is None
+    assert (pool.running, pool.cancelled) == (0, 1)
+
+
+async def _checked(http: httpx.AsyncClient, plan: Any) -> Any:
+    answer = await http.post("/v1/plans/check", json={"plan": plan})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.mark.waits
+async def test_check_of_a_large_plan_stops_after_a_hundred_problems(http: httpx.AsyncClient) -> None:
+    for plan in (
+        {str(number): 0 for number in range(2_000)} | {"nodes": [{"id": "a", "tool": "calculator"}]},
+        {"plan": 1, "nodes": [{"idd": number} for number in range(500)]},
+        "nodes:\n" + "".join(f"- {{id: n{number}, tol: calculator}}\n" for number in range(500)),
+    ):
+        answer = await _checked(http, plan)
+        *errors, last = answer["errors"]
+        assert (answer["status"], len(errors), last["code"]) == ("invalid", MAX_PROBLEMS, TOO_MANY_PROBLEMS)
+        assert {error["code"] for error in errors} == {"invalid_field"}
+        assert ("there are more problems" in last["message"], len(json.dumps(answer)) < 60_000) == (True, True)
+
+
+async def test_plan_that_is_too_large_is_refused(http: httpx.AsyncClient) -> None:
+    refused = await http.post("/v1/plans/check", json={"plan": "x" * 8 * 1024 * 1024})
+    assert error_of(refused) == (413, "request_too_large")
+    assert "8,388,608 bytes" in refused.json()["error"]["message"]
+
+
+async def test_sub_plan_by_name_is_a_published_plan_and_never_a_file(http: httpx.AsyncClient, tmp_path: Path) -> None:
+    (tmp_path / "region.yaml").write_text("nodes: [{id: a, tool: calculator, arguments: {expression: '1'}}]")
+
+    def plan(name: str) -> Any:
+        return {"plan": 1, "nodes": [{"id": "sub", "plan": name, "arguments": {"number": 2}}]}
+
+    for name in ("double", "double.json"):
+        assert (await _checked(http, plan(name)))["status"] == "valid"
+    assert (await _checked(http, json.dumps(plan("double"))))["status"] == "valid"
+    unknown = {"region.yaml": None, str(tmp_path / "region.yaml"): None, "doubel": "did you mean 'double'?"}
+    for name, hint in unknown.items():
+        [error] = (await _checked(http, plan(name)))["errors"]
+        assert (error["code"], error["pointer"], error["node"]) == ("unreadable", "/nodes/0/plan", "sub")
+        assert error["message"] == (
+            f"the sub-plan {name!r} is a file name, but files of callers are not read: write the sub-plan itself into "
+            "the node (plan: {nodes: […]}), or name a published plan: double"
+        )
+        assert error["hint"] == hint
+    started = await http.post("/v1/runs", json={"plan": plan("region.yaml")})
+    assert (started.status_code, "name a published plan: double" in started.text) == (400, True)

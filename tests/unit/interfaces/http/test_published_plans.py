@@ -1,0 +1,89 @@
+"""Published plans follow the files of their folder, without a restart."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from dagwright.interfaces.http import open_desk
+from dagwright.plans.templates import TemplateFolder
+from dagwright.server import Connection, Server
+from dagwright.settings import Settings
+from dagwright.toolset.toolset import load_toolset
+from tests.unit.interfaces.http.conftest import Away, client_of, error_of, write_plan
+
+Served = tuple[httpx.AsyncClient, Path]
+
+
+def _plan(title: str, tool: str = "calculator") -> Any:
+    node = {"id": "a", "tool": tool, "arguments": {"expression": "1"}}
+    return {"plan": 1, "title": title, "nodes": [node]}
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    folder = write_plan(tmp_path / "plans", _plan("Double"))
+    settings = Settings(state_dir=tmp_path, model="small")
+    toolset = load_toolset(settings, ())
+    connection = Connection(cast("Any", Away()), Server("nowhere", "default"), frozenset())
+    plans = TemplateFolder(folder, toolset.declarations())
+    async with open_desk(settings, connection, toolset, plans=plans) as desk, client_of(desk) as http:
+        yield http, folder
+
+
+async def _titles(http: httpx.AsyncClient) -> dict[str, str]:
+    listed = (await http.get("/v1/models")).json()["data"]
+    return {each["id"]: each["dagwright"]["title"] for each in listed if each["id"].startswith("plan/")}
+
+
+async def test_new_changed_and_removed_files_are_seen_at_once(served: Served) -> None:
+    http, folder = served
+    assert await _titles(http) == {"plan/double": "Double"}
+    write_plan(folder, _plan("Triple"), "triple.json")
+    assert await _titles(http) == {"plan/double": "Double", "plan/triple": "Triple"}
+    assert (await http.get("/v1/models/plan/triple")).status_code == 200
+    write_plan(folder, _plan("Three times"), "triple.json")
+    assert (await http.get("/v1/plans/triple")).json()["title"] == "Three times"
+    (folder / "triple.json").unlink()
+    assert await _titles(http) == {"plan/double": "Double"}
+
+
+async def test_broken_file_reports_its_problem_and_leaves_the_others_usable(served: Served) -> None:
+    http, folder = served
+    write_plan(folder, _plan("Broken", tool="calculater"), "broken.json")
+    assert await _titles(http) == {"plan/double": "Double"}
+    body = {"model": "plan/broken", "messages": [{"role": "user", "content": "{}"}]}
+    words = "the published plan 'broken' cannot be used: broken.json: unknown_tool at /nodes/0/tool"
+    for answer in (
+        await http.get("/v1/models/plan/broken"),
+        await http.get("/v1/plans/broken"),
+        await http.post("/v1/chat/completions", json=body),
+        await http.post("/v1/responses", json={"model": "plan/broken", "input": "{}"}),
+        await http.post("/v1/runs", json={"template": "broken"}),
+    ):
+        assert error_of(answer) == (422, "plan_unusable"), answer.text
+        assert words in answer.json()["error"]["message"]
+
+
+async def test_problems_of_files_do_not_name_folders_of_the_machine(served: Served) -> None:
+    http, folder = served
+
+    async def problem(name: str) -> str:
+        return str((await http.get(f"/v1/models/plan/{name}")).json()["error"]["message"])
+
+    parts = {"plan": 1, "nodes": [{"id": "a", "plan": "parts/lost.json"}, {"id": "b", "plan": "parts/broken.json"}]}
+    write_plan(folder, parts, "outer.json")
+    for name in ("syntax.json", "parts/broken.json"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("{", encoding="utf-8")
+    found = [await problem(name) for name in ("syntax", "outer", "other")]
+    for path in folder.glob("*.json"):
+        path.unlink()
+    found.append(await problem("double"))
+    assert [str(folder.parent) in each for each in found] == [False] * 4
+    assert "syntax.json" in found[0]
+    assert "there is no file parts/lost.json" in found[1]
+    assert "the folder of --plans has no file other.json, other.yaml or other.yml" in found[2]
+    assert "the folder of plans, plans, holds no file that ends with .json, .yaml, .yml" in found[3]

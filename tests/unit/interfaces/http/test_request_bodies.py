@@ -1,0 +1,235 @@
+"""How the JSON of a request is read: scopes first, then sizes, then JSON, then fields."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from threading import get_ident, main_thread
+from typing import Any
+
+import httpx
+import pytest
+
+from dagwright.core.model.answers import ANSWER_BYTES
+from dagwright.interfaces.http import request_bodies
+from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.keys import KeyFile
+from dagwright.interfaces.http.limits import BODY_LIMITS, OTHER_BODIES, BodyLimit, Limits
+from dagwright.interfaces.http.request_bodies import MOST_FIELDS, values_of
+from tests.unit.interfaces.http.conftest import Apart, error_of
+
+LIMITS = Limits(requests_a_minute=1, streams=1, runs=1, body_bytes=32 * 1024 * 1024, plan_bytes=8 * 1024 * 1024)
+JSON = {"Content-Type": "application/json"}
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+PATHS = [
+    CHAT,
+    RESPONSES,
+    "/v1/responses/resp_1/cancel",
+    "/v1/plans/check",
+    "/v1/runs",
+    "/v1/runs/run-1/fork",
+    *(f"/v1/runs/run-1/{name}" for name in ("cancel", "pause", "resume", "limits", "policy", "feedback", "nodes")),
+    *(f"/v1/runs/run-1/nodes/{name}" for name in ("sum/cancel", "sum/retry", "part/sum/result")),
+    "/v1/orchestration/main/feedback",
+    "/v1/orchestration/main/cancel",
+]
+
+
+@pytest.fixture
+def unparsed(untouched: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> httpx.AsyncClient:
+    """The client of a gateway that must refuse each request before it parses the body."""
+    monkeypatch.setattr(request_bodies, "json_from_bytes", lambda _: pytest.fail("parsed"))
+    return untouched
+
+
+def limit_of(path: str) -> BodyLimit:
+    return LIMITS.body_limit("POST", path)
+
+
+def test_each_path_has_its_limit_and_settings_lower_it() -> None:
+    models, plans, messages, feedback = (limit for _, limit in BODY_LIMITS)
+    found = [limit_of(path) for path in PATHS]
+    small = [OTHER_BODIES] * 2
+    assert found == [
+        *[models] * 2,
+        OTHER_BODIES,
+        *[plans] * 3,
+        *[OTHER_BODIES] * 4,
+        messages,
+        feedback,
+        messages,
+        OTHER_BODIES,
+        messages,
+        messages,
+        feedback,
+        OTHER_BODIES,
+    ]
+    assert [LIMITS.body_limit("GET", "/v1/runs"), LIMITS.body_limit("PUT", "/v1/runs/")] == small
+    # Texts outside of ASCII have three bytes of JSON for each of theirs.
+    assert min(messages.max_bytes, feedback.max_bytes) >= 3 * ANSWER_BYTES
+    lower = Limits(1, 1, 1, body_bytes=2_000, plan_bytes=1_000)
+    assert [lower.body_limit("POST", path).max_bytes for path in (CHAT, "/v1/runs", "/v1/x")] == [2_000, 1_000, 2_000]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_body_over_its_limits_is_refused_before_it_is_parsed(unparsed: httpx.AsyncClient, path: str) -> None:
+    limit = limit_of(path)
+    size = limit.max_bytes + 1
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(0, size, 65_536):
+            yield b" " * 65_536
+
+    large, streamed = [await unparsed.post(path, content=each, headers=JSON) for each in (b" " * size, pieces())]
+    values = await unparsed.post(path, content=b'{"a":[' + b"1," * limit.max_values + b"1]}", headers=JSON)
+    assert [error_of(each) for each in (large, streamed, values)] == [(413, "request_too_large")] * 3
+    assert all(f"{size - 1:,} bytes" in each.json()["error"]["message"] for each in (large, streamed))
+    assert f"{limit.max_values:,} JSON values" in values.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "value", [1, [], {}, "a", [[], {"a": 1}], {"a": ",[{", "b": [1, 2]}, ['\\",,,', "\\\\", {'k,"[': ","}]]
+)
+def test_values_are_counted_and_texts_hold_none(value: Any) -> None:
+    def count(part: Any) -> int:
+        inside = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        return 1 + sum(map(count, inside))
+
+    body = json.dumps(value).encode()
+    assert count(value) <= values_of(body, most=count(value)) <= 2 * count(value)
+
+
+def test_commas_in_a_text_are_not_counted_as_values() -> None:
+    body = json.dumps({"messages": [{"role": "user", "content": 'a,"b"\n' * 100_000}]}).encode()
+    assert values_of(body, most=1_000) < 10
+    assert values_of(json.dumps(["a"] * 10_000).encode(), most=1_000) > 1_000
+
+
+@pytest.mark.parametrize(
+    ("path", "scopes"),
+    [
+        (CHAT, {Scope.RUN, Scope.ANSWER}),
+        (RESPONSES, {Scope.RUN, Scope.ANSWER}),
+        ("/v1/runs", {Scope.RUN}),
+        ("/v1/runs/run-1/feedback", {Scope.ANSWER}),
+        ("/v1/runs/run-1/nodes/sum/result", {Scope.OPERATE}),
+    ],
+)
+async def test_scope_is_checked_before_the_body_is_parsed(
+    away: Apart, unparsed: httpx.AsyncClient, path: str, scopes: set[Scope]
+) -> None:
+    _, key = KeyFile(away[2].settings.api_keys).add("ann", set(Scope) - scopes)
+    refused = await unparsed.post(path, content=b"{}", headers={**JSON, "Authorization": f"Bearer {key}"})
+    assert error_of(refused) == (403, "insufficient_scope")
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b'{"answer": "\\ud800"}', (400, "invalid_json")),
+        (b'{"answer": NaN}', (400, "invalid_json")),
+        (b'{"answer": 1e999}', (400, "invalid_json")),
+        (b'{"a', (400, "invalid_json")),
+        (b"\xff", (400, "invalid_json")),
+        (b'{"answer": ' + b"[" * 100 + b"]" * 100 + b"}", (400, "too_large")),
+        (b'{"answer": ' + b"[" * 99 + b"]" * 99 + b"}", (503, "unavailable")),
+        (b'\xef\xbb\xbf{"answer": 1}', (503, "unavailable")),
+    ],
+)
+async def test_only_json_that_a_history_can_hold_is_accepted(
+    http: httpx.AsyncClient, content: bytes, error: tuple[int, str]
+) -> None:
+    assert error_of(await http.post("/v1/runs/run-1/feedback", content=content, headers=JSON)) == error
+
+
+async def test_unknown_fields_are_reported_up_to_a_limit(away: Apart) -> None:
+    http, _, _ = away
+    body = {f"field{number}": 1 for number in range(MOST_FIELDS + 1)}
+    refused = await http.post("/v1/runs", json=body)
+    assert (refused.status_code, refused.json()["error"]["message"]) == (
+        400,
+        "the body has 201 fields; at most 200 are accepted",
+    )
+
+
+@pytest.mark.waits
+async def test_large_bodies_are_parsed_one_at_a_time(http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsing, most, threads = 0, 0, set[int]()
+
+    def parse(body: bytes) -> Any:
+        nonlocal parsing, most
+        threads.add(get_ident())
+        parsing += 1
+        most = max(most, parsing)
+        time.sleep(0.01)
+        parsing -= 1
+        return json.loads(body)
+
+    monkeypatch.setattr(request_bodies, "json_from_bytes", parse)
+    plan = {"plan": {"plan": 1, "nodes": [], "inputs": dict.fromkeys(map(str, range(20_001)))}}
+    answers = await asyncio.gather(*(http.post("/v1/plans/check", json=plan) for _ in range(7)))
+    # One is parsed and four wait.
+    assert [each >= 429 for each in sorted(each.status_code for each in answers)] == [False] * 5 + [True] * 2
+    assert (most, main_thread().ident in threads) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("cancel", {}, "reason"),
+        ("pause", {}, "reason"),
+        ("limits", {"max_parallel": 1}, "reason"),
+        ("nodes/sum/cancel", {}, "reason"),
+        ("nodes/sum/result", {"result": 1}, "reason"),
+        ("nodes", {"nodes": [{}]}, "reason"),
+        ("feedback", {"answer": 1}, "note"),
+    ],
+)
+async def test_reason_has_a_limit(away: Apart, path: str, body: dict[str, Any], param: str) -> None:
+    http, client, _ = away
+    refused = await http.post(f"/v1/runs/run-1/{path}", json={**body, param: "x" * 4_001})
+    error = refused.json()["error"]
+    message = f"{param}: String should have at most 4000 characters"
+    assert (refused.status_code, error["param"], error["message"], client.asked) == (400, param, message, [])
+    taken = await http.post(f"/v1/runs/run-1/{path}", json={**body, param: "x" * 4_000})
+    assert (taken.status_code, client.asked != []) == (503, True)
+
+
+RUNS = "/v1/runs"
+LONG = "x" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param", "message"),
+    [
+        (RESPONSES, {"input": [1]}, "input.0", "input.0: must be an object"),
+        (RESPONSES, {"input": 1}, "input", "input: must be a string or a list"),
+        (RESPONSES, {}, "input", "input: Field required"),
+        (RUNS, {"plan": 1}, "plan", "plan: must be an object, a list or a string"),
+        (RUNS, {"input": {}}, "input", "unknown field 'input' (did you mean 'inputs'?)"),
+        (RUNS, {LONG: 1}, "x" * 80 + "…", None),
+        ("/v1/runs/run-1/pause", {"zzz": 1}, "zzz", "unknown field 'zzz'; allowed are reason, by"),
+    ],
+)
+async def test_invalid_field_is_named(
+    untouched: httpx.AsyncClient, path: str, body: Any, param: str, message: str | None
+) -> None:
+    answer = await untouched.post(path, json=body)
+    error = answer.json()["error"]
+    assert (*error_of(answer), error["param"]) == (400, "invalid_value", param)
+    assert message in (None, error["message"])
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        (RUNS, {LONG: 1}),
+        (RUNS, {"inputs": {LONG: 1}}),
+        (RUNS, {"inputs": {"number": 1}, "policy": {LONG: 1}}),
+        (RUNS, {"inputs": {"number": 1}, "deadline": LONG}),
+        (f"/v1/{LONG}", {}),
+    ],
+)
+async def test_answer_does_not_repeat_a_long_name(untouched: httpx.AsyncClient, path: str, more: Any) -> None:
+    answer = await untouched.post(path, json={"template": "double", **more})
+    assert (answer.status_code in (400, 404), "x" * 120 in answer.text) == (True, False)

@@ -1,0 +1,475 @@
+"""What a run adds by itself for a question in rounds, driven by its own scheduler without any server."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES, DOCUMENT_LIMIT_BYTES
+from dagwright.core.model.compiled import plan_from_json, plan_to_json
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import RunStatus
+from dagwright.core.model.tasks import Task
+from dagwright.features.commands.node_commands import RetryNode, SetResult
+from dagwright.features.commands.steering import take
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.planner import RoundsAsked, prepare_rounds
+from dagwright.planner.rounds_reading import read_round
+from dagwright.planning.conversation import TurnSummary
+from dagwright.planning.extenders import pursuit_of
+from dagwright.planning.rounds.documents import rounds_document
+from dagwright.planning.rounds.nodes import worker_node
+from dagwright.planning.rounds.rounds import RoundsLimits
+from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS, PlannedSubGoal
+from dagwright.protocol.documents import encoded_size
+from dagwright.protocol.scheduler_snapshot import carry_of, restore
+from tests.support.plan_building import pursuing, started
+from tests.support.rounds import Workers, done, failed, goes_on, ref, sub_goal
+
+PICK, OTHER = sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Evergreen")
+SUM = sub_goal(3, "add_up", numbers=ref(1, "numbers"))
+ASK = sub_goal(9, "clarify", question="Which?")
+Answers = Mapping[str, Any]
+FAILS: Answers = {"sg1": NodeError("tool_failed", "no")}
+
+
+class Question:
+    """A question whose calls a test answers.
+
+    Args:
+        planner: what it says, one answer after the other.
+        workers: node id -> a WorkerResult's outputs, or the NodeError it fails with.
+    """
+
+    def __init__(
+        self, *planner: Any, workers: Answers | None = None, max_rounds: int = 10, asked: RoundsAsked | None = None
+    ) -> None:
+        tools = Workers().registry().declarations()
+        self.plan = prepare_rounds("Compare.", tools, asked or RoundsAsked(limits=RoundsLimits(max_rounds)))[0]
+        self.scheduler = self._scheduler()
+        self.scheduler.begin(0.0)
+        self.at = 0.0
+        self.planner: Sequence[Any] = planner
+        self.workers: Answers = workers or {}
+        self.told: dict[str, str] = {}
+        self.sizes: dict[str, int] = {}
+        self.known: dict[str, list[int]] = {}
+
+    def _scheduler(self) -> RunScheduler:
+        scheduler = create_scheduler(plan_from_json(json.loads(json.dumps(plan_to_json(self.plan)))), {})
+        return pursuing(scheduler, pursuit_of(scheduler.plan))
+
+    def step(self) -> list[str]:
+        """End all tasks that may start now, and returns their ids."""
+        tasks = self.begin()
+        self.end(tasks)
+        return [task.id for task in tasks]
+
+    def begin(self) -> list[Task]:
+        """Return all tasks that may start now."""
+        self.at += 1.0
+        return started(self.scheduler, at=self.at)
+
+    def end(self, tasks: Sequence[Task]) -> None:
+        """End tasks with what the test answers."""
+        for task in tasks:
+            self.at += 1.0
+            answer = self._answer(task.id, task.arguments)
+            if isinstance(answer, NodeError):
+                self.scheduler.fail(task.id, answer, at=self.at)
+            else:
+                self.scheduler.complete(task.id, answer, at=self.at)
+
+    def _answer(self, node: str, arguments: Mapping[str, Any]) -> Any:
+        if node.startswith("sg"):
+            outputs = self.workers.get(node)
+            if outputs is None or isinstance(outputs, NodeError):
+                return outputs or {"status": "success", "outputs": self._slots(arguments)}
+            return {"status": "success", "outputs": outputs}
+        if not node.startswith("plan"):
+            return _said(node)
+        self.sizes[node] = encoded_size(arguments)
+        self.told[node] = arguments["messages"][-1]["content"]
+        said, self.planner = self.planner[0], self.planner[1:]
+        if isinstance(said, NodeError):
+            return said
+        asked = ROUND_CONTEXTS.decode(json.loads(json.dumps(arguments["round"])))
+        self.known[node] = [each.id for each in asked.known]
+        return {**_said(said), "read": read_round(None, said, asked)}
+
+    @staticmethod
+    def _slots(arguments: Mapping[str, Any]) -> dict[str, Any]:
+        if "numbers" in arguments:
+            return {"total": sum(arguments["numbers"])}
+        return {"numbers": [1, 2]} if "name" in arguments else {"clarification": arguments["question"]}
+
+    def run(self) -> list[list[str]]:
+        """Run it to its end, and returns which tasks ran at once."""
+        steps = []
+        while not self.scheduler.is_finished:
+            steps.append(self.step())
+            assert steps[-1], "nothing goes on"
+        return steps
+
+    def hand_on(self) -> None:
+        """Go on with another scheduler, as a new execution does."""
+        carried = carry_of(self.scheduler)
+        self.scheduler = self._scheduler()
+        restore(self.scheduler, carried)
+
+    def planning(self) -> list[Task]:
+        """Go on until the planner is asked for the second time, which the test answers."""
+        for _ in range(3):
+            self.step()
+        return self.begin()
+
+    @property
+    def error(self) -> str:
+        """Code of the error of the run."""
+        error = self.scheduler.state.error or self.scheduler.features.extension.shortfall()
+        return error.code if error is not None else ""
+
+
+def _said(text: str) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text}
+    return {"message": message, "finish_reason": "stop", "model": "m", "usage": {}, "conversation": "ref"}
+
+
+def test_sub_goals_start_when_their_slots_are_there_and_the_planner_when_all_have_ended() -> None:
+    chain = sub_goal(4, "compare", "the sum", total=[ref(3, "total")])
+    question = Question(
+        goes_on(PICK, SUM, chain, OTHER), done(all=ref(4, "comparison")), workers={"sg4": {"comparison": "x"}}
+    )
+    assert question.run() == [["intention"], ["plan"], ["sg1", "sg2"], ["sg3"], ["sg4"], ["plan#2"]]
+    assert question.scheduler.status() is RunStatus.COMPLETED
+    assert question.scheduler.output() == ("x", None)
+
+
+def test_question_continues_in_another_execution_at_any_moment() -> None:
+    answers = (goes_on(PICK, ASK), "No.", goes_on(OTHER), done(all=ref(9, "clarification")))
+    whole = Question(*answers).run()
+    question = Question(*answers)
+    steps = []
+    while not question.scheduler.is_finished:
+        steps.append(question.step())
+        question.hand_on()
+    assert steps == whole
+    assert question.scheduler.status() is RunStatus.COMPLETED
+
+
+def test_pending_sub_goals_are_carried_over_until_what_they_wait_for_is_tried_again() -> None:
+    question = Question(
+        goes_on(PICK, SUM, ASK), goes_on(OTHER), goes_on(PICK), done(all=ref(9, "clarification")), workers=FAILS
+    )
+    assert question.run()[2:] == [["sg1", "sg9"], ["plan#2"], ["sg2"], ["plan#3"], ["sg1#2"], ["sg3"], ["plan#4"]]
+    assert question.known == {"plan": [], "plan#2": [1, 3, 9], "plan#3": [1, 3, 9, 2], "plan#4": [1, 3, 9, 2]}
+    assert '"waits_for": [{"sub_goal": 1, "which": "failed"}]' in question.told["plan#3"]
+    assert question.scheduler.status() is RunStatus.COMPLETED
+
+
+def retried_while_planning(act: RetryNode) -> tuple[Question, list[Task], list[Task]]:
+    """Return a question whose planner begins sub-goals 1 and 5 after a person has retried 1, with both calls."""
+    more = sub_goal(5, "pick", name="MSC")
+    question = Question(goes_on(PICK, ASK), goes_on(PICK, more), done(all=ref(9, "clarification")), workers=FAILS)
+    planning = question.planning()
+    question.workers = {}
+    assert [task.id for task in planning] == ["plan#2"]
+    take(act, question.scheduler, at=question.at)
+    return question, planning, question.begin()
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_sub_goal_that_a_person_begins_again_meanwhile_keeps_no_other_from_its_start(has_ended: bool) -> None:
+    question, planning, again = retried_while_planning(RetryNode("sg1", {"name": "Hapag"}))
+    assert [task.id for task in again] == ["sg1#2"]
+    for tasks in (again, planning) if has_ended else (planning, again):
+        question.end(tasks)
+    ran = [task for step in question.run() for task in step]
+    assert "sg5" in ran
+    assert question.scheduler.status() is RunStatus.COMPLETED
+    assert question.planner == ()
+
+
+def test_sub_goal_that_a_person_has_repaired_meanwhile_is_not_done_again() -> None:
+    question, planning, again = retried_while_planning(RetryNode("sg1"))
+    assert [task.id for task in again] == ["sg1"]
+    question.end([*again, *planning])
+    ran = [task for step in question.run() for task in step]
+    assert [task for task in ran if task.startswith("sg")] == ["sg5"]
+    assert question.scheduler.status() is RunStatus.COMPLETED
+
+
+def _document(question: Question) -> dict[str, Any]:
+    found = rounds_document(question.scheduler, lambda value, _: value)
+    assert found is not None
+    return found
+
+
+def _results(question: Question) -> list[list[tuple[int, str]]]:
+    return [
+        [(result["sub_goal_id"], result["status"]) for result in each["results"]]
+        for each in _document(question)["rounds"]
+    ]
+
+
+def test_results_belong_to_the_round_in_which_a_sub_goal_was_started() -> None:
+    workers: dict[str, Any] = {"sg1": NodeError("tool_failed", "no"), "sg1#2": NodeError("tool_failed", "no")}
+    other = {**SUM, "inputs": {"numbers": ref(2, "numbers")}}
+    answers = (goes_on(PICK, SUM, ASK), goes_on(PICK, OTHER), goes_on(other), failed("no"))
+    question = Question(*answers, workers=workers)
+    question.run()
+    assert _results(question) == [
+        [(1, "failed"), (9, "success")],
+        [(1, "failed"), (2, "success")],
+        [(3, "success")],
+        [],
+    ]
+    # What took another way never was a failure.
+    question = Question(goes_on(PICK, SUM), goes_on(PICK), failed("no"), workers=FAILS)
+    question.run()
+    assert _results(question) == [[(1, "failed")], [(3, "success"), (1, "success")], []]
+    question = Question(goes_on(PICK, ASK), done(all=ref(9, "clarification")), workers=FAILS)
+    planning = question.planning()
+    take(RetryNode("sg1", {"name": "Hapag"}), question.scheduler, at=question.at)
+    question.workers = {}
+    question.end(planning)
+    question.run()
+    assert _results(question) == [[(1, "failed"), (9, "success"), (1, "success")], []]
+
+
+def test_document_has_the_fields_of_the_state_of_sub_goals_and_of_results() -> None:
+    turns = (TurnSummary(1, "Compare.", "With which one? " + "x" * 2_000),)
+    question = Question(
+        goes_on(PICK, ASK, reasoning="First."), done(all=ref(9, "clarification")), asked=RoundsAsked(turns=turns)
+    )
+    question.run()
+    found = _document(question)
+    assert {
+        *("question", "sub_goals", "completed_outputs", "round", "max_rounds", "messages", "final_response"),
+        *("planner_reasoning", "synthesis_inputs", "conversation_history", "phase"),
+    } <= {*found}
+    sub_goal_fields = ["id", "worker", "description", "inputs", "params", "outputs", "goal_type", "result", "error"]
+    assert [name for name in found["sub_goals"][0] if name != "status"] == sub_goal_fields
+    outputs: dict[int, Any] = {1: {"numbers": [1, 2]}, 9: {"clarification": "Which?"}}
+    assert found["rounds"][0]["results"] == [
+        {"sub_goal_id": number, "status": "success", "outputs": output, "error": None, "message": None}
+        for number, output in outputs.items()
+    ]
+    assert found["completed_outputs"] == {str(number): output for number, output in outputs.items()}
+    (turn,) = found["conversation_history"]
+    assert (turn["turn_id"], turn["human_message"], len(turn["ai_response"])) == (1, "Compare.", 508)
+    assert [(each["role"], each["name"], each["content"]) for each in found["messages"]] == [
+        ("user", "question", "Compare."),
+        ("assistant", "intention", "intention"),
+        ("assistant", "plan", "First."),
+        ("tool", "sg1", "success"),
+        ("tool", "sg9", "success"),
+        ("assistant", "plan", "All is there."),
+        ("assistant", "answer", "Which?"),
+    ]
+
+
+def test_what_is_long_stands_in_the_document_by_reference_and_in_one_shape() -> None:
+    short, long = {"numbers": ["x" * 5_000]}, {"numbers": ["x" * 9_000]}
+    wordy = sub_goal(2, "pick", name="é" * 1_000)
+    question = Question(goes_on(PICK, wordy), failed("no"), workers={"sg1": short, "sg2": long})
+    question.run()
+    found = _document(question)
+    outputs = found["rounds"][0]["results"][0]["outputs"]
+    assert (outputs["ref"], outputs["bytes"]) == ("node:sg1", 5_016)
+    assert found["completed_outputs"]["1"] == outputs
+    first, second = found["sub_goals"]
+    assert first["result"] == short
+    assert [{*second[field]} for field in ("params", "result")] == [{"ref", "bytes", "preview"}] * 2
+    assert [(second[field]["ref"], second[field]["bytes"]) for field in ("params", "result")] == [
+        ("node:sg2", 2_011),
+        ("node:sg2", 9_016),
+    ]
+
+
+def test_calls_of_workers_and_the_question_have_the_time_that_was_given() -> None:
+    question = Question(goes_on(PICK), asked=RoundsAsked(limits=RoundsLimits(worker_timeout_s=7.0, deadline_s=90.0)))
+    for _ in range(2):
+        question.step()
+    (task,) = question.begin()
+    assert (task.node.timeout_s, question.scheduler.plan.deadline_s) == (7.0, 90.0)
+    # One that names a timeout keeps to it.
+    tool = replace(question.scheduler.plan.tools["pick"], timeout_s=3.0)
+    made = PlannedSubGoal(id=1, worker="pick", description="", outputs=("numbers",), goal_type="support")
+    assert worker_node(made, tool, node_id="sg1", dependencies=(), timeout_s=7.0).timeout_s == 3.0
+
+
+def test_planner_may_repeat_itself_or_need_repair_a_few_times_a_round() -> None:
+    again = goes_on(PICK | {"id": 2})
+    question = Question(goes_on(PICK), again, goes_on(OTHER), again, goes_on(ASK), done(all=ref(9, "clarification")))
+    question.run()
+    assert question.scheduler.status() is RunStatus.COMPLETED
+    question = Question(goes_on(PICK), again, again)
+    question.run()
+    assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "planner_repeats")
+    assert question.scheduler.state.error is not None
+    assert "it is sub-goal 1, whose status is success" in question.scheduler.state.error.message
+    question = Question(*["No."] * 3, goes_on(ASK), *["No."] * 3, done(all=ref(9, "clarification")))
+    question.run()
+    assert question.scheduler.status() is RunStatus.COMPLETED
+    question = Question(goes_on(ASK), *["No."] * 4)
+    question.run()
+    assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "planner_invalid")
+
+
+def test_planner_that_cannot_be_asked_leaves_the_deliverables() -> None:
+    lost = NodeError("model_unavailable", "nobody there")
+    question = Question(goes_on(ASK), lost)
+    question.run()
+    assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "model_unavailable")
+    assert question.scheduler.output() == ("Which?\n\nIncomplete:\n- The work ended early: nobody there", None)
+    question = Question(lost)
+    question.run()
+    assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "model_unavailable")
+    question = Question()
+    (task,) = question.begin()
+    question.scheduler.fail(task.id, NodeError("model_key_refused", "no such key"), at=2.0)
+    assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "model_key_refused")
+
+
+@pytest.mark.parametrize("hands_on", [False, True])
+def test_answer_is_assembled_from_slots_in_order_without_a_call(*, hands_on: bool) -> None:
+    workers = {"sg1": {"numbers": [3, 4]}, "sg3": {"total": 7}, "sg9": {"clarification": "**Which one?**"}}
+    inputs = {"question": ref(9, "clarification"), "total": ref(3, "total"), "numbers": ref(1, "numbers")}
+    question = Question(goes_on(PICK, SUM, ASK), done("All is there.", **inputs), workers=workers)
+    while not question.scheduler.is_finished:
+        question.step()
+        if hands_on:
+            question.hand_on()
+    assert question.scheduler.status() is RunStatus.COMPLETED
+    assert question.scheduler.state.number_of("answer") is None
+    text = "**Which one?**\n\ntotal: 7\n\nnumbers:\n\n```json\n[3,4]\n```"
+    assert question.scheduler.output() == (text, None)
+    document = _document(question)
+    assert (document["phase"], document["final_response"]) == ("done", text)
+
+
+def test_assembled_answer_names_what_is_incomplete() -> None:
+    workers = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no\nway")}
+    second = sub_goal(8, "clarify", "The other one", question="Other?")
+    question = Question(goes_on(PICK, ASK, second), done(all=ref(9, "clarification")), workers=workers)
+    question.run()
+    assert question.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
+    assert question.scheduler.output() == ("Which?\n\nIncomplete:\n- The other one: failed: tool_failed: no way", None)
+    question = Question(goes_on(ASK), goes_on(OTHER), max_rounds=2)
+    question.run()
+    assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "max_rounds")
+    text, _ = question.scheduler.output()
+    assert text.startswith("Which?\n\nIncomplete:\n- The work ended early: all 2 rounds are used")
+    document = _document(question)
+    assert document["synthesis_inputs"] == {"sg9_clarification": ref(9, "clarification")}
+
+
+def test_run_started_without_the_field_has_a_model_write_its_answer() -> None:
+    question = Question(goes_on(ASK), done(all=ref(9, "clarification")))
+    encoded = plan_to_json(question.plan)
+    del encoded["pursuit"]["synthesis"]
+    question.plan = plan_from_json(encoded)
+    question.scheduler = question._scheduler()
+    question.scheduler.begin(0.0)
+    question.run()
+    assert question.scheduler.output() == ("answer", None)
+
+
+def test_deliverable_that_failed_stays_failed_and_what_only_was_to_help_is_left_behind() -> None:
+    workers = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no")}
+    second = sub_goal(8, "clarify", question="Other?")
+    question = Question(goes_on(PICK, SUM, ASK, second), done(all=ref(9, "clarification")), workers=workers)
+    question.run()
+    states = {
+        node.id: record.status.value for node, record in question.scheduler.state.shown() if node.id.startswith("sg")
+    }
+    assert states == {"sg1": "superseded", "sg3": "superseded", "sg9": "completed", "sg8": "failed"}
+    assert question.scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
+    document = _document(question)
+    ends = [(each["id"], each["status"]) for each in document["sub_goals"]]
+    assert ends == [(1, "failed"), (3, "pending"), (9, "success"), (8, "failed")]
+
+
+def test_phases_of_a_question() -> None:
+    question = Question(goes_on(PICK), goes_on(OTHER), failed("no"))
+    phases = [_phase(question)]
+    while not question.scheduler.is_finished:
+        question.step()
+        phases.append(_phase(question))
+    assert phases == [*("idle 1", "planning 1", "executing 1", "joining 2", "executing 2", "joining 3", "failed 3")]
+
+
+def _phase(question: Question) -> str:
+    return "{phase} {round}".format(**_document(question))
+
+
+def test_people_give_results_of_sub_goals_with_exactly_their_slots() -> None:
+    pursuit = Question(goes_on(PICK)).scheduler.features.extension.extender
+    assert pursuit is not None
+    names = {"intention": False, "plan#2": False, "answer": False, "sg1": True}
+    assert {name: pursuit.refusal_of_result(name, {"numbers": [1]}) is None for name in names} == names
+    question = Question(goes_on(PICK, SUM), failed("no"), workers=FAILS)
+    planning = question.planning()
+    slots = "the result of 'sg1' has exactly the slots numbers, of which some may be null; "
+    for wrong, refusal in (
+        ("text", "the result of 'sg1' is an object of the slots that 'pick' puts out: numbers"),
+        ({}, f"{slots}missing: 'numbers'"),
+        ({"numbers": [1], "total": 1}, f"{slots}not declared: 'total'"),
+    ):
+        assert take(SetResult("sg1", wrong), question.scheduler, at=question.at) == refusal
+    assert take(SetResult("sg1", {"numbers": [1]}), question.scheduler, at=question.at) is None
+    question.end([*question.begin(), *planning])
+    assert [each["status"] for each in _document(question)["sub_goals"]] == ["success", "success"]
+
+
+def test_planner_prompt_is_short_and_has_the_earlier_reasoning() -> None:
+    each = [sub_goal(number, "pick", f"number {number}", name=str(number)) for number in range(1, 41)]
+    workers = {f"sg{number}": {"numbers": ["x" * 7_000]} for number in range(1, 41)}
+    question = Question(goes_on(*each), failed("enough"), workers=workers)
+    question.run()
+    assert len(question.told["plan#2"]) < 70_000
+    assert question.told["plan#2"].count('"begins": ') == 40
+    rounds = (goes_on(PICK, reasoning="First\nMaersk."), goes_on(SUM, reasoning="Then the sum."), failed("no"))
+    question = Question(*rounds)
+    question.run()
+    told = question.told["plan#3"].splitlines()
+    at = told.index("Your reasoning in the rounds before:")
+    assert told[at + 1 : at + 3] == [
+        '- {"round": 1, "reasoning": "First Maersk."}',
+        '- {"round": 2, "reasoning": "Then the sum."}',
+    ]
+
+
+def _much(number: int, words: str) -> dict[str, Any]:
+    return sub_goal(number, "pick", f"{number} {words * 600}", name=f"{number} {words * 150}")
+
+
+@pytest.mark.parametrize("words", ["\U0001f6a2", "\x01"])
+def test_call_of_the_planner_and_the_document_have_a_bound_whatever_the_sub_goals_are(words: str) -> None:
+    rounds = [
+        goes_on(*(_much(10 * place + one, words) for one in range(1, 11)), reasoning=words * 4_000)
+        for place in range(10)
+    ]
+    workers = {f"sg{number}": {"numbers": [words * 2_000]} for number in range(1, 101)}
+    question = Question(*rounds, failed("enough"), workers=workers, max_rounds=20)
+    question.run()
+    last = question.told["plan#11"]
+    assert question.sizes["plan#11"] < ARGUMENTS_LIMIT_BYTES // 2
+    # All are told, the newest best.
+    assert [f'- {{"id": {number}, ' in last for number in range(1, 101)] == [True] * 100
+    assert last.count('"begins": ') > 0
+    assert last.rindex('"not_shown": "the rest of it"') < last.rindex('- {"id": 100, ')
+    assert '{"round": 10, ' in last
+    document = _document(question)
+    assert encoded_size(document) < DOCUMENT_LIMIT_BYTES // 2
+    assert [each["id"] for each in document["sub_goals"]] == [*range(1, 101)]
+    assert [each["round"] for each in document["rounds"]] == [*range(1, 12)]
+    assert len(document["rounds"][9]["results"]) == 10
+    assert len(document["sub_goals"][99]["description"]) > 600
+    # Of the oldest all that is long is left to their nodes.
+    oldest = document["sub_goals"][0]
+    assert oldest["result"]["ref"] == "node:sg1"
+    assert encoded_size(oldest) < 2_000

@@ -1,0 +1,109 @@
+"""Requests of agents in the text of an answer: their types, and what is returned to the model."""
+
+from typing import Any
+
+import pytest
+
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.planning.agent_loop.asking import marker_in, read_said
+from dagwright.planning.agent_loop.loop import AgentPursuit
+from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan, spec_from_json
+from tests.support.plan_building import ids_of, started
+
+ASKING = AgentSpec("helper", feedback_policy="on_request")
+AMOUNT = {"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}
+IN_JSON = '{"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}'
+NESTED = '{"enum": [[1, 2], ["a|b]]"]]}'
+
+
+PLAIN = {"CLARIFICATION": "Which?", "APPROVAL": "May I?", "GUIDANCE": "How?", "INFORMATION": "How much?"}
+
+
+def _question(kind: str, prompt: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "prompt": prompt, **more}
+
+
+@pytest.mark.parametrize(
+    ("marker", "question"),
+    [
+        *((f"[[FEEDBACK {kind}: {prompt}]]", _question(kind, prompt)) for kind, prompt in PLAIN.items()),
+        ("[[FEEDBACK SELECTION: Which? | a | b]]", _question("SELECTION", "Which?", options=["a", "b"])),
+        (
+            f"[[feedback information: x]] [[FEEDBACK information: How much? | {IN_JSON}]]",
+            _question("INFORMATION", "How much?", schema=AMOUNT),
+        ),
+        (f"[[FEEDBACK INFORMATION: How much?\n|\n{IN_JSON}\n]]", _question("INFORMATION", "How much?", schema=AMOUNT)),
+        (
+            f"[[FEEDBACK INFORMATION: Which | of these? | {NESTED}]]",
+            _question("INFORMATION", "Which | of these?", schema={"enum": [[1, 2], ["a|b]]"]]}),
+        ),
+    ],
+)
+def test_all_types_can_be_requested_by_a_marker(marker: str, question: dict[str, Any]) -> None:
+    said = read_said(f"Before. {marker} after", ASKING)
+    assert (said.question, said.problem) == (question, "")
+    assert (said.text[:7], said.text[-6:], "amount" in said.text) == ("Before.", " after", False)
+    # The same in an answer that lies in the payload store.
+    long = marker_in("x" * 100_000 + marker)
+    assert long is not None
+    assert read_said(long, ASKING).question == question
+
+
+def _agent() -> RunScheduler:
+    scheduler = create_scheduler(agent_plan(ASKING, prompt="", results={}), {"objective": "Pay."})
+    scheduler.features.extension.use(AgentPursuit(ASKING))
+    scheduler.begin(0.0)
+    return scheduler
+
+
+def _asked(scheduler: RunScheduler, task: str) -> tuple[str, Any]:
+    request = scheduler.features.feedback.requests.of_task(task)
+    assert request is not None
+    return request.type, request.schema
+
+
+def test_invalid_schema_is_a_problem_that_the_model_can_fix() -> None:
+    wrong = '[[FEEDBACK INFORMATION: How much? | {"type": "nmber"}]]'
+    no_json = wrong.replace('"nmber"', "")
+    for marker, problem in ((no_json, "the schema of an INFORMATION is not one JSON object"), (wrong, "schema: ")):
+        said = read_said(f"Before. {marker}", ASKING)
+        assert (said.text, said.question, problem in said.problem) == ("Before.", None, True)
+        assert said.problem.endswith("; write [[FEEDBACK INFORMATION: question | {JSON Schema}]]")
+    scheduler = _agent()
+    started(scheduler)
+    scheduler.complete("turn1", _said(wrong), at=1.0)
+    (turn,) = started(scheduler)
+    words = turn.arguments["messages"][-1]["content"]
+    assert words.startswith("No request was sent: invalid question of the tool: schema: ")
+    assert words.endswith("Ask again, or answer without asking.")
+    scheduler.complete("turn2", _said(f"[[FEEDBACK INFORMATION: How much? | {IN_JSON}]]"), at=2.0)
+    assert ids_of(started(scheduler)) == []
+    assert _asked(scheduler, "turn2.ask") == ("INFORMATION", AMOUNT)
+
+
+def test_information_is_requested_by_a_tool_with_a_schema() -> None:
+    scheduler = _agent()
+    (turn,) = started(scheduler)
+    (tool,) = turn.arguments["tools"]
+    assert tool["parameters"]["properties"]["type"]["enum"][3] == "INFORMATION"
+    texts = [f'{{"prompt": "How much?", "schema": {schema}}}' for schema in ('{"type": "nmber"}', IN_JSON)]
+    calls = [{"id": f"c{place}", "name": "ask_person", "arguments": text} for place, text in enumerate(texts)]
+    scheduler.complete("turn1", _said(None, calls), at=1.0)
+    started(scheduler)
+    assert scheduler.features.feedback.requests.of_task("turn1.1") is None
+    assert _asked(scheduler, "turn1.2") == ("INFORMATION", AMOUNT)
+
+
+def test_agent_of_an_older_run_has_its_old_types() -> None:
+    encoded = ASKING.to_json()
+    del encoded["request_types"]
+    before = spec_from_json(encoded)
+    said = read_said('[[FEEDBACK INFORMATION: How much? | {"type": }]]', before)
+    assert said.question == {"type": "CLARIFICATION", "prompt": 'How much? | {"type": }'}
+    assert "schema" not in before.offered[0].parameters["properties"]
+    assert spec_from_json(ASKING.to_json()) == ASKING
+
+
+def _said(text: str | None, calls: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
+    return {"message": message, "finish_reason": "stop", "model": "m", "usage": {}, "conversation": "ref"}

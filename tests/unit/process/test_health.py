@@ -1,0 +1,89 @@
+"""The health endpoints of a process, and the probe that containers run."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from dagwright.process import health
+from dagwright.process.health import Readiness, serving_health
+from dagwright.process.listening import opened_socket
+
+_PROBE = Path(__file__).parents[3] / "docker" / "probe.py"
+
+
+@asynccontextmanager
+async def _served(check: Callable[[], Awaitable[None]]) -> AsyncIterator[int]:
+    listener = opened_socket("127.0.0.1", 0)
+    port = int(listener.getsockname()[1])
+    async with serving_health(listener, Readiness({"temporal": check})):
+        yield port
+
+
+def _probe(port: int, path: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", "-S", *options, str(_PROBE), str(port), path]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+async def test_failed_check_affects_readiness_and_not_liveness(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "FRESH_S", 0.0)
+    problems: list[str] = []
+
+    async def check() -> None:
+        if problems:
+            raise OSError(problems[0])
+
+    async with _served(check) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        ready = await http.get("/readyz")
+        problems.append("the server at 10.0.0.1 does not answer")
+        unready, alive = await http.get("/readyz"), await http.get("/livez")
+        problems.clear()
+        again = await http.get("/readyz")
+    assert (ready.status_code, ready.json()) == (200, {"status": "ok", "checks": {"temporal": "ok"}})
+    # The endpoint needs no key, so the reason is in the log alone.
+    assert (unready.status_code, unready.json()) == (503, {"status": "unavailable", "checks": {"temporal": "failed"}})
+    assert (unready.headers["retry-after"], alive.status_code, again.status_code) == ("2", 200, 200)
+
+
+async def test_blocked_event_loop_fails_liveness(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "LOOP_TIMEOUT_S", 0.2)
+    async with _served(_passes) as port:
+        # Runs on the loop that is watched, so the loop stands still until the probe has its answer.
+        blocked = _probe(port, "/livez")
+        free = await asyncio.to_thread(_probe, port, "/livez")
+    assert (blocked.returncode, blocked.stderr) == (1, "status 503\n")
+    assert (free.returncode, free.stderr) == (0, "")
+
+
+async def test_endless_check_and_drain_are_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "CHECK_TIMEOUT_S", 0.05)
+
+    async def endless() -> None:
+        await asyncio.Event().wait()
+
+    assert await Readiness({"store": endless}).problems() == {"store": "no answer within 0.05 s"}
+    stopped = asyncio.Event()
+    readiness = Readiness({}, stopped=stopped)
+    assert (await readiness.response()).status_code == 200
+    stopped.set()
+    response = await readiness.response()
+    assert (response.status_code, response.body) == (503, b'{"status":"draining"}')
+
+
+async def _passes() -> None:
+    pass
+
+
+def test_probe_fails_where_nothing_listens_and_imports_nothing_of_the_project() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        probed = _probe(free.getsockname()[1], "/livez")
+    assert (probed.returncode, probed.stderr[:11]) == (1, "no answer: ")
+    imported = _probe(1, "/livez", "-X", "importtime").stderr
+    assert not [name for name in ("temporalio", "dagwright", "asyncio", "ssl") if name in imported]

@@ -1,0 +1,397 @@
+"""What crosses the boundary: documents, answers to queries, messages, keys, limits and the published schema."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import jsonschema_rs
+import pydantic_core
+import pytest
+from pydantic import JsonValue
+from temporalio.api.common.v1 import Payload
+
+from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, short_id, summary_of
+from dagwright.core.boundary.wire import METADATA_CACHED
+from dagwright.core.compiler.compilation import compile_plan
+from dagwright.core.model.actor import Actor
+from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.model.times import format_time
+from dagwright.core.validation.validation import check_document
+from dagwright.dialects import to_document
+from dagwright.features.regions.batches import end_from_json, end_to_json
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.plans.schema import SCHEMA_FILE, agents_schema, schema_texts
+from dagwright.protocol.command_messages import by_of_anything
+from dagwright.protocol.documents import (
+    RunFacts,
+    compact_document,
+    compact_value,
+    counted_document,
+    counted_result_document,
+    encoded_size,
+    graph_document,
+    nodes_ended,
+    result_document,
+)
+from dagwright.protocol.failures import run_error_of
+from dagwright.protocol.idempotency import idempotency_key
+from dagwright.protocol.messages import (
+    MessageInvalid,
+    Parent,
+    RunInput,
+    SubPlanEnd,
+    run_input_from_json,
+    run_input_to_json,
+    sub_plan_end_from_json,
+)
+from dagwright.protocol.outcomes import is_sub_plan, next_call, read_result, take_result, take_sub_plan_end
+from dagwright.protocol.query_results import graph_answer, node_answer, status_answer
+from tests.support.plan_building import broken, compiled, node, plan_of, problems_of, scheduler_of, started, started_run
+from tests.unit.core.test_compilation import EVERYTHING
+
+FACTS = RunFacts("w1", "r1", title="T")
+_ONE = compiled(plan_of(node("a")))
+_NOTE = {"code": "x", "message": "y"}
+
+
+def ended_run() -> dict[str, Any]:
+    return result_document(ended_scheduler(), FACTS)
+
+
+def ended_scheduler() -> RunScheduler:
+    scheduler = scheduler_of(
+        node("a", title="First", tool="typed", arguments={"name": "Jo"}), node("b", "a"), node("m", for_each=[1])
+    )
+    started(scheduler, at=1.5)
+    scheduler.complete("a", {"n": 1}, at=2.25, attempt=Attempt(2, 1.75, "v1"))
+    started(scheduler, at=2.25)
+    scheduler.fail("b", broken("no"), at=3.0)
+    scheduler.complete("m[0]", "x" * 10_000, at=4.0)
+    return scheduler
+
+
+def test_result_document_is_the_contract() -> None:
+    document = ended_run()
+    assert list(document) == [
+        *("workflow_id", "run_id", "status", "title", "output", "error", "nodes", "waiting_for", "usage", "notes")
+    ]
+    assert (document["status"], document["output"]) == ("completed_with_failures", {"m": ["x" * 10_000]})
+    assert list(document["nodes"]) == ["a", "b", "m", "m[0]"]
+    times = {"started_at": "1970-01-01T00:00:01.500Z", "ended_at": "1970-01-01T00:00:02.250Z"}
+    assert document["nodes"]["a"] == {
+        **{"status": "completed", "title": "First", "tool": "typed", "result": {"n": 1}, "error": None},
+        **{"attempts": 2, **times, "blocked_by": [], "supersedes": None, "partial": False, "reason": None},
+        "lineage": {"inputs": [], "effects": "pure", "tool_version": "v1", "attempts": 2, **times},
+    }
+    assert document["nodes"]["b"]["error"] == {"code": "tool_failed", "message": "no", "retryable": False}
+    assert document["nodes"]["b"]["lineage"]["inputs"] == ["a"]
+
+
+def test_lineage_reports_which_call_made_a_cached_result() -> None:
+    made = {"made_at": "2026-01-01T00:00:00.000Z", "workflow_id": "run-1", "node": "x"}
+    scheduler = started_run(node("a"))
+    metadata = {"encoding": b"json/plain", METADATA_CACHED: pydantic_core.to_json(made)}
+    take_result(scheduler, "a", Payload(metadata=metadata, data=b"5"), at=1.0)
+    document = result_document(scheduler, FACTS)["nodes"]["a"]
+    assert (document["result"], document["lineage"]["cached"]) == (5, made)
+    assert end_from_json(end_to_json(scheduler.records[0])) == scheduler.records[0]
+
+
+@pytest.mark.parametrize("told", [b"", b"[1]", b"no JSON"])
+def test_cached_result_of_a_strange_worker_is_a_result_as_any_other(told: bytes) -> None:
+    value, attempt = read_result(
+        Payload(metadata={"encoding": b"json/plain", METADATA_CACHED: told}, data=b"5"), name="a.result"
+    )
+    assert (value, attempt) == (5, Attempt())
+
+
+def test_large_values_are_compacted() -> None:
+    document = ended_run()
+    compact = compact_document(document, steps=1)
+    reference = {"ref": "output", "bytes": encoded_size(document["output"])}
+    assert {**compact["output"], "preview": ""} == {**reference, "preview": ""}
+    assert compact["nodes"]["m[0]"]["result"] == {"ref": "node:m[0]", "bytes": 10_002, "preview": "x" * 200}
+    assert compact["nodes"]["a"] == document["nodes"]["a"]
+    nodes = {f"n{number}": {"status": "completed", "result": "x" * 5_000} for number in range(300)}
+    counted = compact_document({"output": None, "nodes": nodes}, steps=1)
+    assert (counted["nodes"], counted["nodes_ref"]) == ({}, {"ref": "history", "counts": {"completed": 300}})
+    fits = "x" * (INLINE_VALUE_BYTES - 2)
+    assert compact_value(fits, ref="r") == fits
+    assert compact_value(fits + "x", ref="r") == {"ref": "r", "bytes": INLINE_VALUE_BYTES + 1, "preview": "x" * 200}
+
+
+def test_document_in_counts_has_no_nodes_but_the_first_that_failed() -> None:
+    scheduler = ended_scheduler()
+    document = counted_result_document(scheduler, FACTS)
+    assert document == counted_document(result_document(scheduler, FACTS)) == counted_document(document)
+    reference = document["nodes_ref"]
+    assert (reference["ref"], reference["counts"]) == ("history", {"completed": 3, "failed": 1})
+    nodes = {
+        name: {"status": status, "result": None, "error": error and {"code": "tool_failed", "message": error}}
+        for name, status, error in (("a", "completed", None), ("b", "failed", "no"), ("c", "failed", "nor this"))
+    }
+    counted = counted_document({"status": "failed", "error": None, "output": None, "nodes": nodes})
+    told = {"code": "node_failed", "message": "'b' failed: no; 1 more failed", "node": "b"}
+    assert run_error_of(counted) == run_error_of(counted_document(counted)) == told
+
+
+def test_document_of_a_run_that_never_had_a_plan() -> None:
+    facts = RunFacts("w", "r", error={"code": "invalid", "message": "m", "retryable": False}, notes=[{"code": "c"}])
+    document = result_document(None, facts)
+    assert (document["status"], document["nodes"], document["error"]) == ("failed", {}, facts.error)
+
+
+def test_graph_document_has_edges_from_a_node_to_its_dependents() -> None:
+    scheduler = scheduler_of(node("b", "a"), node("a", title="T"))
+    graph = {
+        "nodes": [
+            {"id": "b", "title": None, "status": "pending", "tool": "any"},
+            {"id": "a", "title": "T", "status": "ready", "tool": "any"},
+        ],
+        "edges": [["a", "b"]],
+    }
+    assert graph_document(scheduler) == graph_answer(scheduler) == graph
+
+
+def test_time_is_rfc_3339_with_milliseconds() -> None:
+    assert [format_time(None), format_time(0.0)] == [None, "1970-01-01T00:00:00.000Z"]
+    assert format_time(1_700_000_000.9996) == "2023-11-14T22:13:20.999Z"
+
+
+def test_keys_of_effects_are_stable_and_differ() -> None:
+    key = idempotency_key("run-1", [["node", "a"], ["item", "k"]])
+    assert key == idempotency_key("run-1", [["node", "a"], ["item", "k"]], generation=0)
+    assert (len(key), key[:4], key.isascii()) == (40, "dw1_", True)
+    # A change here would make every effect of a running plan happen again.
+    assert key == "dw1_7fd3t757y6lnyw7rupcysbld5gd4iorgtzrs"
+    path = [["node", "a"], ["item", "k"]]
+    keys = [
+        *(idempotency_key(scope, path, generation=generation) for scope in ("run-1", "run-2") for generation in (0, 1)),
+        *(idempotency_key("run-1", other) for other in ([*path[:1], ["node", "k"]], [["node", "a[k]"]], path[:1])),
+    ]
+    assert len({*keys}) == len(keys)
+
+
+def test_summaries_and_ids_are_cut_at_characters_and_stay_different() -> None:
+    assert summary_of("  a\n b\t" + "c" * 300).startswith("a b ccc")
+    assert all(len(summary_of(text * 300).encode()) <= 400 for text in ("x", "日", "é"))
+    one, other = short_id("日" * 400 + "a", max_bytes=200), short_id("日" * 400 + "b", max_bytes=200)
+    assert one != other
+    assert max(len(one.encode()), len(other.encode())) <= 200
+    assert short_id("plain", max_bytes=200) == "plain"
+
+
+@pytest.mark.parametrize(
+    "run_input",
+    [
+        RunInput(plan={"plan": 1, "nodes": []}, inputs={"a": 1}, context={"cbu": "x"}),
+        RunInput(compiled=compiled(EVERYTHING), max_in_flight=7, deadline_s=1.5),
+        RunInput(compiled=_ONE, scope="s", path=(("node", "x"), ("item", "k")), parent=Parent("w", "x[k]")),
+        RunInput(plan={}, notes=({"code": "tool", "node": "a", "message": "mended: x"},)),
+    ],
+)
+def test_input_of_a_run_survives_its_way_through_json(run_input: RunInput) -> None:
+    assert run_input_from_json(json.loads(json.dumps(run_input_to_json(run_input)))) == run_input
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        *(None, 5, [], "text", {}, {"plan": {}, "compiled": {}}, {"compiled": 5}),
+        {"compiled": {"format": 1, "nodes": [5]}},
+        *({"plan": {}, "inputs": 5}, {"plan": {}, "options": "fast"}, {"plan": {}, "path": 5}),
+        *({"plan": {}, "path": ["x"]}, {"plan": {}, "parent": "w"}, {"plan": {}, "notes": "x"}),
+        *({"plan": {}, "options": {"max_parallel": wrong}} for wrong in (0, True, "5")),
+        *({"plan": {}, "options": {"deadline": wrong}} for wrong in (5, "soon")),
+        *({"plan": {}, "notes": wrong} for wrong in (_NOTE, [{"code": 1, "message": "y"}], [_NOTE] * 101)),
+    ],
+)
+def test_input_that_cannot_be_read_is_refused_in_one_sentence(message: Any) -> None:
+    with pytest.raises(MessageInvalid) as caught:
+        run_input_from_json(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (None, Actor()),
+        (["x"], Actor()),
+        ("too late", Actor(None, "too late")),
+        ({"reason": 5, "by": None}, Actor(None, "5")),
+        ({"reason": "r", "by": "ann", "more": 1}, Actor("ann", "r")),
+    ],
+)
+def test_cancel_takes_anything(message: Any, expected: Actor) -> None:
+    assert by_of_anything(message, through="signal") == expected
+
+
+def test_report_of_a_sub_plan_is_read_or_refused() -> None:
+    report = {"task": "a", "status": "completed", "output": 5, "error": None}
+    assert sub_plan_end_from_json(report) == SubPlanEnd("a", "completed", 5, None)
+    for wrong in (None, {}, {"task": 5}, [report]):
+        with pytest.raises(MessageInvalid):
+            sub_plan_end_from_json(wrong)
+
+
+def test_schemas_accept_right_files_and_refuse_wrong_ones() -> None:
+    validator = jsonschema_rs.Draft202012Validator(agents_schema())
+    right = {"description": "Writes", "objective_template": "Write {what}", "type": "llm", "prompt": "Write!"}
+    wrong: list[Any] = [{}, {"agents": {}}, {"agents": {"w": {**right, "model": "m"}}}, {"agents": {"w": {}}}]
+    assert validator.is_valid({"agents": {"w": {**right, "tools": ["read_file"]}}})
+    assert [validator.is_valid(document) for document in wrong] == [False] * len(wrong)
+    validator = jsonschema_rs.Draft202012Validator(json.loads(schema_texts()[SCHEMA_FILE]))
+    assert [validator.is_valid(plan) for plan in SCHEMA_CASES] == [True] * len(SCHEMA_CASES)
+    assert [validator.is_valid(plan) for plan in WRONG_SCHEMA_CASES] == [False] * len(WRONG_SCHEMA_CASES)
+    assert all(problems_of(plan) for plan in WRONG_SCHEMA_CASES)
+    done = subprocess.run([sys.executable, "-m", "dagwright.plans.schema", "--check"], check=False, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+SCHEMA_CASES: list[dict[str, Any]] = [
+    EVERYTHING,
+    plan_of(node("a", human={"type": "SELECTION", "options": ["x"], "on_timeout": {"escalate": "ann"}})),
+    plan_of(node("s", plan=plan_of(node("t", plan=plan_of(node("u")))))),
+    plan_of(node("s", plan={"dag": []}), node("f", plan="other.yaml")),
+    plan_of(node("a", cache={"ttl": "1h"}, approval="never", on_error="ask")),
+]
+WRONG_SCHEMA_CASES: list[dict[str, Any]] = [
+    plan_of(),
+    {"plan": 2, "nodes": [node("a")]},
+    plan_of({"id": "a"}),
+    plan_of(node("a", agent="x", tool="y")),
+    plan_of(node("item")),
+    plan_of(node("a", dependson=[])),
+    plan_of(node("a", join="most")),
+    plan_of(node("a", on_error={"value": 1, "more": 2})),
+    plan_of(node("a", timeout="soon")),
+    plan_of(node("s", plan={"plan": 1, "nodes": []})),
+    plan_of(node("s", plan={"plan": 1, "nodes": [{"id": "x", "tool": "t", "priority": 9}]})),
+    plan_of(node("a"), inputs={"no name": {}}),
+]
+
+
+def test_everything_that_is_wrong_with_options_is_reported_at_once() -> None:
+    policy = {"rules": [{"effects": ["write"], "then": "stop"}]}
+    options = {"max_parallel": 0, "deadlin": "1h", "deadline": "soon", "policy": policy, "approve_plan": "yes"}
+    with pytest.raises(MessageInvalid) as caught:
+        run_input_from_json({"plan": {}, "options": options})
+    assert [(problem.pointer, problem.message) for problem in caught.value.problems] == [
+        ("/options/max_parallel", "options.max_parallel must be a number from 1 to 500, not 0"),
+        ("/options/deadlin", "there is no option 'deadlin'"),
+        (
+            "/options/deadline",
+            "options.deadline must be a duration: 'soon' is not a duration; write a number and a unit, such as 500ms, "
+            "30s, 5m, 2h or 7d",
+        ),
+        ("/options/policy", "options.policy is no policy: rules[0].then: expected run, ask or refuse, not 'stop'"),
+        ("/options/approve_plan", "options.approve_plan must be true or false, not 'yes'"),
+    ]
+    assert str(caught.value) == "; ".join(problem.text for problem in caught.value.problems)
+
+
+def test_rounds_of_a_question_are_shortened_where_the_document_would_be_too_large() -> None:
+    short = {"phase": "done", "round": 3, "final_response": "So."}
+    rounds = {**short, "sub_goals": ["x" * 600_000], "rounds": []}
+    assert counted_document({**ended_run(), "rounds": rounds})["rounds"] == rounds
+    large = {**ended_run(), "rounds": {**rounds, "rounds": ["x" * 600_000]}}
+    assert counted_document(large)["rounds"] == {**short, "left_out": "sub-goals and rounds: too large"}
+
+
+def test_graph_of_many_parts_is_told_by_its_counts() -> None:
+    scheduler = started_run(*(node(f"n{number}", *(["n0"] if number else [])) for number in range(5_001)))
+    message = (
+        "5,001 nodes and 5,000 edges are too large for a query; `dagwright graph RUN` draws them, and "
+        "`dagwright graph RUN --format json` lists all"
+    )
+    counts = {"pending": 5_000, "running": 1}
+    assert graph_answer(scheduler) == {"nodes": [], "edges": [], "counts": counts, "note": message}
+    long = scheduler_of(*(node(f"n{number}", title="x" * 3_000) for number in range(500)))
+    assert graph_answer(long)["counts"] == {"ready": 500}
+
+
+def test_node_that_needs_very_many_is_reported_with_the_first_of_them() -> None:
+    names = [f"{number}{'x' * 150}" for number in range(8_000)]
+    scheduler = scheduler_of(*(node(name) for name in names), node("end", *names))
+    answer = node_answer(scheduler, "end")
+    assert answer is not None
+    kept = answer["lineage"]["inputs"]
+    assert (kept, 2_000 < len(kept) < 3_000) == (names[: len(kept)], True)
+    assert answer["note"] == "too large for a query: lists are cut; `dagwright node RUN 'end' --full` tells all of it"
+    assert encoded_size(answer) < 1_500_000
+
+
+def test_node_with_a_large_result_is_told_with_a_reference() -> None:
+    scheduler = scheduler_of(node("a", for_each=list(range(300))))
+    for task in started(scheduler):
+        scheduler.complete(task.id, "x" * 8_000, at=1.0)
+    answer = node_answer(scheduler, "a")
+    assert answer is not None
+    assert (answer["result"]["ref"], answer["result"]["bytes"]) == ("node:a", 300 * 8_003 + 1)
+    small = node_answer(scheduler, "a[7]")
+    assert small is not None
+    assert (small["result"], "note" in small) == ("x" * 8_000, False)
+    assert node_answer(scheduler, "b") is None
+
+
+def test_status_with_very_many_requests_is_told_with_the_first_of_them() -> None:
+    scheduler = scheduler_of(node("a"))
+    document = result_document(scheduler, RunFacts("run", "id"))
+    assert status_answer(document) == document
+    requests: list[dict[str, Any]] = [{"id": f"r{number}", "prompt": "x" * 4_000} for number in range(1_000)]
+    answer = status_answer({**document, "waiting_for": requests})
+    assert answer["waiting_for"] == requests[:99]
+    told = "901 of 1,000 requests are left out, which are too large for a query; `dagwright inbox` lists all"
+    assert answer["notes"] == [{"code": "too_large", "node": None, "message": told}]
+
+
+_STATES = {"a": "completed", "a[x]": "completed", "a[y]": "failed", "b": "skipped", "c": "failed"}
+
+
+@pytest.mark.parametrize(
+    ("document", "total", "ended"),
+    [
+        ({"nodes": {name: {"status": status} for name, status in _STATES.items()}}, 3, 2),
+        ({"nodes": {"a": {"status": "completed"}, "b[1]": {"status": "completed"}}}, 2, 2),
+        ({"nodes": {}, "nodes_ref": {"ref": "history", "counts": {"completed": 7, "blocked": 2}}}, 9, 7),
+        ({"nodes": {"a": {"status": "completed"}, "undo a": {"status": "completed", "undoes": "a"}}}, 1, 1),
+        # With the items of a node among the counts, or with nodes that came later, the document does not tell.
+        ({"nodes": {}, "nodes_ref": {"ref": "history", "counts": {"completed": 7, "blocked": 2}}}, 4, None),
+        ({"nodes": {}}, 3, None),
+    ],
+)
+def test_count_of_nodes_is_reported_without_items_or_not_at_all(
+    document: dict[str, Any], total: int, ended: int | None
+) -> None:
+    assert nodes_ended(document, total=total) == ended
+
+
+SUB_PLAN: JsonValue = {"plan": 1, "nodes": [{"id": "inner", "tool": "t"}]}
+
+
+@pytest.mark.parametrize(
+    "parent",
+    [
+        *(5, "x", [], {"task": "t"}, {"workflow_id": "w", "task": None}),
+        *({"workflow_id": wrong, "task": "t"} for wrong in ("", 5, "w" * 1001)),
+    ],
+)
+def test_parent_that_no_report_could_reach_is_refused(parent: Any) -> None:
+    with pytest.raises(MessageInvalid, match="'parent' must name a workflow_id and a task"):
+        run_input_from_json({"plan": {}, "parent": parent})
+
+
+def test_end_of_a_node_with_items_cannot_come_from_outside() -> None:
+    plan: JsonValue = {
+        "plan": 1,
+        "nodes": [{"id": "each", "plan": SUB_PLAN, "for_each": [1, 2]}, {"id": "one", "plan": SUB_PLAN}],
+    }
+    scheduler = create_scheduler(compile_plan(check_document(to_document(plan), tools={}, any_tool=True)), {})
+    scheduler.begin(0)
+    while next_call(scheduler, 0) is not None:
+        pass
+    names = ["each", "each[0]", "each[1]", "one", "nobody"]
+    assert [is_sub_plan(scheduler, name) for name in names] == [False, True, True, True, False]
+    take_sub_plan_end(scheduler, SubPlanEnd("each", "completed", 7, None), at=1)
+    assert [record.status for record in scheduler.records] == [NodeStatus.RUNNING, NodeStatus.RUNNING]

@@ -1,0 +1,79 @@
+"""What Temporal shows of runs: tags and titles as search attributes, and summaries of tasks."""
+
+import pytest
+
+from dagwright.core.boundary import wire
+from dagwright.core.model.states import Chunk
+from dagwright.core.model.tasks import Task, TaskRef
+from dagwright.protocol.run_attributes import attributes_at_start, identifying_pairs
+from dagwright.protocol.run_labels import KEYWORD_CHARACTERS, MOST_TAGS, TagsInvalid, checked_tags, task_summary
+from tests.support.plan_building import compiled, node, plan_of
+
+_MEMO = {wire.MEMO_TITLE: "Nightly sales", wire.MEMO_TEMPLATE: "sales", wire.MEMO_TAGS: {"team": "blue", "env": "test"}}
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        *({name: "x"} for name in ("", "a b", "a=b", "n" * 65)),
+        *({"a": value} for value in (1, "x\n", "\ud800", "x" * (KEYWORD_CHARACTERS - 1))),
+        {f"t{number}": "x" for number in range(MOST_TAGS + 1)},
+    ],
+)
+def test_tags_keep_their_order_and_invalid_ones_are_rejected(tags: dict[str, object]) -> None:
+    assert list(checked_tags({"team": "blue", "env": ""}).items()) == [("team", "blue"), ("env", "")]
+    with pytest.raises(TagsInvalid):
+        checked_tags(tags)
+
+
+def test_run_starts_with_title_template_and_tags_if_they_are_registered() -> None:
+    found = {pair.key.name: pair.value for pair in attributes_at_start(_MEMO, missing=()).search_attributes}
+    assert found == {
+        "DagwrightState": "running",
+        "DagwrightTitle": "Nightly sales",
+        "DagwrightTemplate": "sales",
+        "DagwrightTags": ["team=blue", "env=test"],
+    }
+    missing = {wire.SEARCH_TITLE, wire.SEARCH_TAGS, wire.SEARCH_AWAITING}
+    some = [pair.key.name for pair in attributes_at_start(_MEMO, missing=missing).search_attributes]
+    assert some == ["DagwrightTemplate"]
+
+
+def test_memo_of_any_shape_gives_attributes_that_a_server_accepts() -> None:
+    memo = {
+        wire.MEMO_TITLE: "t" * 300,
+        wire.MEMO_TEMPLATE: ["no text"],
+        wire.MEMO_TAGS: {f"t{number}": "\ud800" * 300 for number in range(30)},
+    }
+    title, tags = [pair.value for pair in identifying_pairs(memo)]
+    assert title == "t" * KEYWORD_CHARACTERS
+    assert len(tags) == MOST_TAGS
+    assert all(len(tag.encode()) <= KEYWORD_CHARACTERS for tag in tags)
+
+
+def _task(title: str | None, *, item: int | None = None, key: str = "17", chunk: Chunk | None = None) -> Task:
+    plan = compiled(plan_of(node("order", **({"title": title} if title else {}))))
+    task_id = f"order[{key}]" if item is not None else "order"
+    path = [["node", "order"], *([["item", key]] if item is not None else [])]
+    return Task(task_id, plan.nodes[0], TaskRef(0, item), {}, path, chunk=chunk)
+
+
+@pytest.mark.parametrize(
+    ("task", "summary"),
+    [
+        (_task("Fetch each order"), "Fetch each order"),
+        (_task("Fetch each order", item=0), "Fetch each order [17]"),
+        (_task(None, item=0), "order[17]"),
+        (_task("Fetch each order", chunk=Chunk(500, 500)), "Fetch each order [items 501 to 1000]"),
+        (_task("T" * 300, item=0), f"{'T' * 194}… [17]"),
+    ],
+)
+def test_summary_has_the_key_of_the_item(task: Task, summary: str) -> None:
+    assert task_summary(task) == summary
+
+
+@pytest.mark.parametrize("sign", ["x", "日", "𝄞"])
+def test_summary_fits_what_the_server_accepts(sign: str) -> None:
+    summary = task_summary(_task(sign * 300, item=0, key=sign * 300))
+    assert len(summary.encode()) <= 400
+    assert summary.endswith("…]")

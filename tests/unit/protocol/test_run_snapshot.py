@@ -1,0 +1,164 @@
+"""What an execution hands on to the next: its text, packed JSON, and texts that are none."""
+
+import base64
+import json
+import zlib
+from typing import Any
+
+import pydantic_core
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagwright.core.boundary.decoding import UNPACKED_LIMIT_BYTES, pack_json, packed_text, unpack
+from dagwright.core.expressions.references import Lookup
+from dagwright.core.model.states import Attempt
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.protocol.messages import MessageInvalid, RunInput, run_input_from_json, run_input_to_json
+from dagwright.protocol.run_snapshot import CarryTooLarge, RunCarry, pieces_of, state_from_text, state_to_text
+from dagwright.protocol.scheduler_snapshot import carry_of, restore
+from tests.support.plan_building import begun, compiled, node, plan_of
+
+_PLAN = compiled(plan_of(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("b", "a", "m")))
+
+
+_CARRY = {"began_at": 1, "notes": [], "notes_left_out": 0}
+
+
+def _interrupted() -> RunScheduler:
+    scheduler = begun(_PLAN, at=1.0, max_in_flight=2)
+    scheduler.next_task(1.5)
+    scheduler.next_task(1.5)
+    scheduler.complete("a", {"n": 2**70}, at=2.0, attempt=Attempt(2, 1.75, "7", {"node": "z"}))
+    return scheduler
+
+
+def test_carry_holds_what_differs_from_the_start() -> None:
+    items = [["x", "x", {"status": "running", "started_at": 1.5}], ["y", "y", {"status": "ready"}]]
+    completed = {"status": "completed", "result": {"n": 2**70}, "started_at": 1.5, "ended_at": 2.0}
+    assert carry_of(_interrupted()) == {
+        "format": 1,
+        "records": [
+            {**completed, "attempts": 2, "tool_version": "7", "cached": {"node": "z"}},
+            {"status": "running", "started_at": 1.5, "items": items},
+            None,
+        ],
+        **{"error": None, "cancelled": False, "stopped": False},
+    }
+
+
+def test_input_with_a_carry_comes_back_the_same_in_the_message_or_by_reference() -> None:
+    notes = ({"code": "cancel", "node": None, "message": "no"},)
+    state = carry_of(_interrupted())
+    carry = RunCarry(12.25, state_to_text(state), notes=notes, notes_left_out=3)
+    bound = {Lookup("Ann", "person"): {"id": "p1"}}
+    sent = RunInput(compiled=_PLAN, scope="root", bound=bound, asks=False, carry=carry)
+    read = run_input_from_json(json.loads(json.dumps(run_input_to_json(sent))))
+    assert (read.carry, read.scope, read.asks) == (carry, "root", False)
+    assert read.bound == bound
+    assert state_from_text(carry.state) == state
+    carry = RunCarry(12.25, refs=("sha256-a", "sha256-b"))
+    sent = RunInput(compiled=_PLAN, carry=carry)
+    assert run_input_from_json(json.loads(json.dumps(run_input_to_json(sent)))).carry == carry
+
+
+def test_text_of_a_state_is_cut_into_pieces_and_has_a_limit() -> None:
+    text = "0123456789" * 250_000
+    pieces = pieces_of(text)
+    assert (len(pieces), "".join(pieces)) == (3, text)
+    with pytest.raises(CarryTooLarge, match="the results in the run's own history have 17 MB"):
+        state_to_text({"records": ["x" * 17_000_000]})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no base64",
+        base64.b64encode(b"not compressed").decode(),
+        base64.b64encode(zlib.compress(b"[1]")).decode(),
+        base64.b64encode(zlib.compress(b'{"records": []}')[:-6]).decode(),
+    ],
+)
+def test_text_that_is_no_state_is_refused_in_one_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match="what the execution before handed on"):
+        state_from_text(text)
+
+
+@pytest.mark.parametrize(
+    "carry",
+    [
+        *(None, 7, [], {}, {**_CARRY, "began_at": "soon", "state": ""}, {**_CARRY, "state": "", "notes": [1]}, _CARRY),
+        *({**_CARRY, "refs": wrong} for wrong in (["x"] * 65, [1], 1)),
+    ],
+)
+def test_object_that_is_no_carry_is_refused_in_one_sentence(carry: Any) -> None:
+    message = {**run_input_to_json(RunInput(compiled=_PLAN)), "carry": carry}
+    with pytest.raises(MessageInvalid, match="what the execution before handed on cannot be read"):
+        run_input_from_json(message)
+
+
+def test_carry_without_its_compiled_plan_is_refused() -> None:
+    with pytest.raises(MessageInvalid, match="belongs to a compiled plan"):
+        run_input_from_json({"plan": {"nodes": []}, "carry": {"began_at": 1}})
+
+
+_GOOD = carry_of(_interrupted())
+
+
+@pytest.mark.parametrize(
+    "carry",
+    [
+        [],
+        {**_GOOD, "format": 2},
+        {**_GOOD, "error": {"what": 1}},
+        *({**_GOOD, "records": wrong} for wrong in (None, _GOOD["records"][:2])),
+        *({**_GOOD, "records": [wrong, None, None]} for wrong in ({"status": "odd"}, {"items": [["x"]]})),
+        {name: part for name, part in _GOOD.items() if name != "stopped"},
+    ],
+)
+def test_state_of_another_plan_or_kind_is_refused(carry: Any) -> None:
+    with pytest.raises(ValueError, match="the state that was handed on"):
+        restore(create_scheduler(_PLAN, {}), carry)
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+)
+
+
+def _packed(content: bytes) -> dict[str, str]:
+    return {"packed": base64.b64encode(content).decode()}
+
+
+@settings(deadline=None)
+@given(_VALUES)
+def test_what_is_packed_comes_back_the_same(value: Any) -> None:
+    assert unpack(pack_json(pydantic_core.to_json(value))) == value
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (None, "it is not packed"),
+        ({"packed": 1}, "it is not packed"),
+        ({"packed": "é"}, "it cannot be unpacked: "),
+        (_packed(b"no zlib"), "it cannot be unpacked: "),
+        (_packed(zlib.compress(b"no JSON")), "it cannot be unpacked: "),
+        (_packed(zlib.compress(b"[NaN]")), "it cannot be unpacked: "),
+        (_packed(zlib.compress(b"[1]")[:-4]), "it cannot be unpacked: it is cut, or holds over 16,000,000 bytes"),
+    ],
+    ids=["nothing", "number", "no_base64", "no_zlib", "no_json", "nan", "cut"],
+)
+def test_what_is_not_packed_is_refused_in_one_sentence(message: Any, words: str) -> None:
+    with pytest.raises(ValueError) as refused:  # noqa: PT011 - the words are compared
+        unpack(message)
+    assert str(refused.value).startswith(words)
+
+
+def test_small_text_that_holds_very_much_is_never_unpacked_whole() -> None:
+    bomb = packed_text(b"[" + b" " * UNPACKED_LIMIT_BYTES + b"]")
+    assert len(bomb) < 100_000
+    with pytest.raises(ValueError, match="holds over 16,000,000 bytes"):
+        unpack({"packed": bomb})

@@ -1,0 +1,434 @@
+"""What a session knows, as pure code: turns, names, parties, limits."""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagwright.core.expressions.stored_values import Part, Shape, StoredValue
+from dagwright.core.model.compiled import CompiledNode, CompiledPlan
+from dagwright.core.model.policy import policy_from_json
+from dagwright.core.model.states import Phase
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.planning.conversation import identified, is_session_name, names_set, turns_from_json
+from dagwright.protocol.documents import encoded_size
+from dagwright.protocol.messages import MessageInvalid, RunInput, TurnPlace, run_input_from_json, run_input_to_json
+from dagwright.protocol.sessions import Session, SessionNameInvalid, session_from_json, session_id, session_name
+from dagwright.protocol.turn_summaries import CUT, OLDER_RESPONSE_BYTES, cut_inside
+from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn, turn_end_from_json, turn_start_from_json
+from tests.support.plan_building import begun
+
+FUND = {"id": "CBU-1", "name": "Apex", "kind": "fund"}
+JOHN = {"search_text": "John Smith", "entity_type": "person", "party": {"id": "P-1", "name": "John Smith"}}
+
+
+_EFFECTS = {"make": Effects.IDEMPOTENT, "look": Effects.READ, "undo": Effects.IDEMPOTENT}
+
+
+def _turn(run: str = "r", **more: Any) -> TurnStart:
+    return TurnStart(run, {"goal": "Do it."}, "Do it.", **more)
+
+
+def _done(session: Session, run: str = "r", **end: Any) -> None:
+    assert session.begin_turn(_turn(run), at=1.0)
+    assert session.end_turn(run, TurnEnd(end.pop("status", "completed"), **end), at=2.0)
+
+
+def _told(end: TurnEnd) -> TurnEnd:
+    """Return the end of a turn as it comes from its run."""
+    return turn_end_from_json(json.loads(json.dumps(end.to_json())))
+
+
+def _ran(plan: CompiledPlan, result: Callable[[str], Any]) -> RunScheduler:
+    """Return a run in which every task has completed with its result."""
+    scheduler = begun(plan)
+    while (task := scheduler.next_task(1.0)) is not None:
+        scheduler.complete(task.id, result(task.id), at=2.0)
+    return scheduler
+
+
+def _code(session: Session, start: TurnStart) -> str | None:
+    refusal = session.refusal_of(start)
+    return None if refusal is None else refusal.code
+
+
+def test_turn_begins_once_and_for_one_version_of_the_session() -> None:
+    session = Session("s")
+    assert _code(session, _turn()) is None
+    assert session.begin_turn(_turn(), at=1.0)
+    assert (session.status, session.version) == ("running", 1)
+    assert not session.begin_turn(_turn(), at=1.5)
+    assert (_code(session, _turn()), _code(session, _turn("other"))) == (None, "session_busy")
+    refusal = session.refusal_of(_turn("other"))
+    assert refusal is not None
+    assert (refusal.run, "'r'" in refusal.message) == ("r", True)
+    assert not session.end_turn("other", TurnEnd("completed"), at=2.0)
+    assert session.end_turn("r", TurnEnd("completed"), at=2.0)
+    assert not session.end_turn("r", TurnEnd("failed"), at=3.0)
+    assert (session.status, session.version, session.turns[0].status) == ("idle", 2, "completed")
+    assert _code(session, _turn()) is None
+    session = Session("s")
+    assert _code(session, _turn(version=1)) == "session_changed"
+    assert _code(session, _turn(version=0)) is None
+    _done(session)
+    assert _code(session, _turn("b", version=0)) == "session_changed"
+    assert _code(session, _turn("b", version=2)) is None
+    assert _code(session, _turn("b")) is None
+
+
+def test_turn_whose_run_is_that_of_somebody_else_is_compensated() -> None:
+    session = Session("s")
+    _done(session)
+    session.begin_turn(_turn("other"), at=3.0)
+    session.drop_turn("r")
+    assert session.running is not None
+    session.drop_turn("other")
+    assert ([turn.run for turn in session.turns], session.status, session.version) == (["r"], "idle", 4)
+    session.drop_turn("r")
+    assert (_code(session, _turn("next", version=3)), session.version) == ("session_changed", 4)
+
+
+def test_session_that_is_ended_waits_for_its_turn() -> None:
+    session = Session("s")
+    session.begin_turn(_turn(), at=1.0)
+    session.end()
+    assert (session.status, session.has_ended, _code(session, _turn("b"))) == ("ending", False, "session_ending")
+    session.end_turn("r", TurnEnd("cancelled"), at=2.0)
+    assert (session.status, session.has_ended) == ("ended", True)
+    assert Session("t", is_ending=True).has_ended
+
+
+def test_session_keeps_the_newest_names_and_parties_until_a_lookup_fails() -> None:
+    session = Session("s")
+    other: dict[str, Any] = {**JOHN, "party": {"id": "P-2"}}
+    narrowed = {**JOHN, "jurisdiction": "LU", "party": {"id": "P-3"}}
+    _done(session, "a", names={"cbu": FUND, "fund": FUND}, bindings=[JOHN])
+    _done(session, "b", names={"cbu": {**FUND, "id": "CBU-2"}}, bindings=[other, narrowed])
+    assert [*session.names] == ["fund", "cbu"]
+    assert session.names["cbu"]["id"] == "CBU-2"
+    assert session.bindings == [other, narrowed]
+    session = Session("s")
+    _done(session, "a", names={"cbu": FUND}, bindings=[JOHN])
+    failed = end_of_turn({"status": "failed", "error": {"code": "lookup_not_found", "message": "gone"}})
+    session.begin_turn(_turn("b"), at=3.0)
+    session.end_turn("b", turn_end_from_json(failed.to_json()), at=4.0)
+    assert (session.bindings, [*session.names]) == ([], ["cbu"])
+
+
+@pytest.mark.parametrize(
+    "binding",
+    [
+        {**JOHN, "party": {"name": "John"}},
+        {**JOHN, "party": 3},
+        {**JOHN, "jurisdiction": ["LU"]},
+        {**JOHN, "entity_type": None},
+        {**JOHN, "more": "x" * 3_000},
+        3,
+    ],
+)
+def test_party_that_no_later_run_could_read_is_left_out(binding: Any) -> None:
+    assert turn_end_from_json({"status": "completed", "bindings": [binding, JOHN]}).bindings == [JOHN]
+
+
+def test_run_of_a_turn_gets_what_the_session_knows_and_its_policy() -> None:
+    session = Session("s")
+    _done(session, names={"cbu": FUND}, bindings=[JOHN])
+    session.policy = policy_from_json({"approves_changes": True})
+    place = {"workflow_id": "session-s", "turn": "b"}
+    raw = session.started_with(TurnStart("b", {"plan": {}}), workflow_id="session-s")
+    assert raw == {
+        "plan": {},
+        "session": place,
+        "bound": [JOHN],
+        "options": {"policy": session.policy.to_json()},
+        "context": {"cbu": FUND},
+    }
+    own = {"compiled": {}, "options": {"policy": {}, "deadline": "2h"}, "context": {}}
+    given_own = session.started_with(TurnStart("b", own), workflow_id="session-s")
+    assert (given_own["options"], given_own["context"]) == (own["options"], {})
+    session, policy = Session("s"), policy_from_json({"approves_changes": True})
+    session.begin_turn(_turn(policy=policy), at=1.0)
+    session.end_turn("r", TurnEnd("completed"), at=2.0)
+    session.begin_turn(_turn("b"), at=3.0)
+    assert session.policy == policy
+
+
+def test_what_the_next_planner_is_reported_of_turns() -> None:
+    session = Session("s")
+    _done(session, "a", explanation="Makes a fund.", names={"cbu": FUND})
+    _done(session, "b", outcome="'x' failed: no")
+    session.begin_turn(_turn("c"), at=5.0)
+    assert session.turn_words() == [
+        "Request: Do it.\nPlan: Makes a fund.\nIt set @cbu (Apex).\nResult: completed",
+        "Request: Do it.\nResult: completed: 'x' failed: no",
+    ]
+
+
+_CLARIFICATION = """I found several companies for "Acme Corp":
+
+1. Acme Corp LLC
+2. Acme Corporation
+3. Acme Co
+
+Which one did you mean?"""
+
+
+def test_next_turn_gets_the_whole_clarification_that_it_answers() -> None:
+    session, asked = Session("s"), "Show shipments from Acme Corp to Houston"
+    session.begin_turn(TurnStart("a", {}, asked), at=1.0)
+    session.end_turn("a", _told(end_of_turn({"status": "completed", "output": _CLARIFICATION})), at=2.0)
+    told = [summary.to_json() for summary in session.turn_summaries()]
+    assert told == [{"turn_id": 1, "human_message": asked, "ai_response": _CLARIFICATION}]
+    assert [turn.to_json() for turn in turns_from_json(told)] == told
+    assert session.turn_words() == [f"Request: {asked}\nResult: completed: {_CLARIFICATION}"]
+
+
+def test_largest_answer_that_lies_in_no_store_is_kept_whole_until_a_newer_one_comes() -> None:
+    session, text = Session("s"), "row\n" * 1_600 + "\nWhich one did you mean?"
+    _done(session, "a", response=text)
+    assert session.turns[0].answer == text
+    _done(session, "b", response="Short.", outcome="Short.")
+    (older, newer) = session.turn_summaries()
+    assert newer.ai_response == "Short."
+    assert older.ai_response.startswith("row\nrow\n")
+    assert CUT in older.ai_response
+    assert older.ai_response.endswith("Which one did you mean?")
+    assert encoded_size(older.ai_response) <= OLDER_RESPONSE_BYTES
+
+
+def test_turn_without_an_answer_is_reported_by_its_outcome() -> None:
+    session = Session("s")
+    _done(session, "a", status="failed", outcome="max_rounds: no answer")
+    _done(session, "b", status="cancelled")
+    session.begin_turn(_turn("c"), at=3.0)
+    assert [turn.ai_response for turn in session.turn_summaries()] == ["(failed: max_rounds: no answer)", "(cancelled)"]
+
+
+def test_answer_in_the_store_is_kept_as_far_as_the_run_knows_it() -> None:
+    shape = Shape("text", 50_000, 49_998, "It begins so")
+    for told, expected in ((Part("whole", "a" * 30_000, shape), "a"), (Part("large", shape=shape), "It begins so\n")):
+        response = end_of_turn({"status": "completed", "output": StoredValue("ref", parts={(): told})}).response
+        assert response is not None
+        assert response.startswith(expected)
+        assert CUT.strip() in response
+    assert end_of_turn({"status": "completed", "output": StoredValue("ref")}).response is None
+
+
+def test_place_of_an_answer_that_is_too_long_for_a_run_is_kept() -> None:
+    shape = Shape("text", 50_000, 49_998, "It begins so")
+    output = StoredValue("ref", name="answer.result", paths=(("message", "content"),), shape=shape)
+    end = _told(end_of_turn({"status": "completed", "output": output}))
+    place = {"ref": "ref", "paths": [["message", "content"]]}
+    assert (end.response_at, end.outcome) == (place, "It begins so [… cut here …]")
+    session = Session("s")
+    session.begin_turn(_turn("a"), at=1.0)
+    session.end_turn("a", end, at=2.0)
+    _done(session, "b", response="Short.")
+    assert session_from_json(json.loads(json.dumps(session.to_json())), name="s") == session
+    rows = "row\n" * 10_000
+    whole = session.with_answers({"a": rows, "gone": "nothing"})
+    assert [turn.answer for turn in whole.turns] == [rows, "Short."]
+    older, newest = whole.shortened().turn_summaries()
+    assert (encoded_size(older.ai_response) <= OLDER_RESPONSE_BYTES, CUT in older.ai_response) == (True, True)
+    assert newest.ai_response == "Short."
+    assert session.turns[0].response == f"It begins so{CUT}".strip()
+    large = StoredValue("ref", paths=(("x" * 2_000,),), shape=shape)
+    assert end_of_turn({"status": "completed", "output": large}).response_at is None
+    for odd in (None, 7, {}, {"ref": 7}, {"ref": "r", "paths": 3}, {"ref": "r", "paths": [{}]}, ["ref"]):
+        assert turn_end_from_json({"status": "completed", "response_at": odd}).response_at is None
+
+
+@settings(deadline=None)
+@given(st.text(), st.integers(min_value=100, max_value=3_000))
+def test_text_that_is_cut_fits_and_keeps_both_ends(text: str, most: int) -> None:
+    found = cut_inside(text * 50, max_bytes=most)
+    assert encoded_size(found) <= most
+    if found != (text * 50).encode(errors="replace").decode():
+        assert CUT in found
+
+
+@pytest.mark.parametrize("sign", ["\x01", "日"])
+def test_hundreds_of_turns_stay_small_and_are_counted(sign: str) -> None:
+    session = Session("s")
+    words = "ä" * 200
+    for number in range(300):
+        session.begin_turn(TurnStart(f"run-{number}", {}, words), at=number)
+        end = TurnEnd(
+            "completed",
+            outcome=words,
+            response=sign * 30_000,
+            response_at={"ref": f"v1/{'a' * 64}", "paths": [["message", "content"]]},
+            explanation=words,
+            names={f"n{number}": {**FUND, "name": words}},
+            bindings=[{**JOHN, "search_text": f"{number} {words}"}],
+        )
+        session.end_turn(f"run-{number}", turn_end_from_json(end.to_json()), at=number)
+        assert len(json.dumps(session.to_json(), ensure_ascii=False).encode()) < 50_000
+    newest = session.turns[-1]
+    assert [turn.response is not None for turn in session.turns[-3:]] == [True, True, True]
+    assert (newest.number, newest.run, session.turns_left_out + len(session.turns)) == (300, "run-299", 300)
+    assert "n299" in session.names
+    assert session.bindings[-1]["search_text"].startswith("299 ")
+
+
+_TEXT = st.text(max_size=300)
+_NAMES = st.dictionaries(st.from_regex(r"[a-z]{1,9}", fullmatch=True), st.just(FUND), max_size=9)
+_ENDS = st.builds(
+    TurnEnd,
+    st.sampled_from(["completed", "failed", "cancelled", "completed_with_failures"]),
+    names=_NAMES,
+    response=st.none() | st.text(max_size=4_000),
+    response_at=st.none() | st.just({"ref": "r", "paths": [["a", 0]]}),
+    bindings=st.lists(st.builds(lambda text: {**JOHN, "search_text": text}, _TEXT), max_size=5),
+)
+
+
+@settings(deadline=None)
+@given(ends=st.lists(_ENDS, max_size=30), is_open=st.booleans(), is_ending=st.booleans())
+def test_state_travels_whatever_happened(*, ends: list[TurnEnd], is_open: bool, is_ending: bool) -> None:
+    session = Session("s")
+    for number, end in enumerate(ends):
+        session.begin_turn(_turn(f"r{number}"), at=number)
+        session.end_turn(f"r{number}", turn_end_from_json(end.to_json()), at=number)
+    if is_open:
+        session.begin_turn(_turn("open"), at=99.0)
+    if is_ending:
+        session.end()
+    told = json.loads(json.dumps(session.to_json()))
+    assert session_from_json(told, name="s") == session
+
+
+@pytest.mark.parametrize("state", [None, 3, [], {}, {"version": 1}, {"version": "x", "context": {}, "lookups": []}])
+def test_state_that_is_none_is_reported(state: Any) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - its words are of no use to anybody but those who debug
+        session_from_json(state, name="s")
+
+
+_KEYS = st.sampled_from(["run", "start", "request", "version", "memo", "policy", "status", "names", "bindings", "x"])
+_MESSAGES = st.recursive(
+    st.none() | st.booleans() | st.integers() | _TEXT, lambda inner: st.lists(inner) | st.dictionaries(_KEYS, inner)
+)
+
+
+@settings(deadline=None)
+@given(_MESSAGES)
+def test_any_message_is_read_or_refused(message: Any) -> None:
+    for read in (turn_start_from_json, turn_end_from_json):
+        for told in (message, {"start": message, "run": "r"}, {"status": "completed", "names": message}):
+            with suppress(MessageInvalid):
+                read(told)
+
+
+def test_turn_of_a_request_is_one_that_pursues_it() -> None:
+    start = turn_start_from_json({"run": "r", "start": {"goal": "  Do\n it. "}})
+    assert (start.workflow, start.request, start.version) == ("PlanAndExecute", "Do it.", None)
+    assert turn_start_from_json(start.to_json()) == start
+    assert turn_start_from_json({"run": "r", "start": {"plan": {}}}).workflow == "RunPlan"
+    for field, expected in (("version", "the number of a version"), ("memo", "an object")):
+        with pytest.raises(MessageInvalid, match=f"'{field}' must be {expected}"):
+            turn_start_from_json({"run": "r", "start": {}, field: "1"})
+    rules = [{"tool": f"a long name of a tool, {number}", "then": "ask"} for number in range(100)]
+    large = {"run": "r", "start": {}, "policy": {"rules": rules}}
+    with pytest.raises(MessageInvalid, match="the policy has") as refused:
+        turn_start_from_json(large)
+    assert refused.value.code == "too_large"
+
+
+@pytest.mark.parametrize(
+    ("result", "known"),
+    [
+        (FUND, FUND),
+        ({"id": 7}, {"id": "7", "name": None, "kind": None}),
+        ("CBU-1", {"id": "CBU-1", "name": None, "kind": None}),
+        ({"id": "a", "name": " A\n b ", "kind": 3}, {"id": "a", "name": "A b", "kind": None}),
+        *((odd, None) for odd in ({"name": "x"}, {"id": True}, {"id": ""}, {"id": "x" * 301}, [1], None)),
+    ],
+)
+def test_what_a_result_stands_for(result: Any, known: Any) -> None:
+    assert identified(result) == known
+
+
+def test_names_are_those_that_a_planner_can_use_and_a_run_has_set() -> None:
+    assert [name for name in ("cbu", "_a.b-c", "Result_1", "1a", "", "x" * 81, "a b", 3) if is_session_name(name)] == [
+        "cbu",
+        "_a.b-c",
+    ]
+    declared = ToolDeclaration("make", Effects.IDEMPOTENT, undo="undo", sets="cbu")
+    nodes = (*(CompiledNode(name, tool="make") for name in "abc"), CompiledNode("~c", tool="undo", undoes="c"))
+    plan = CompiledPlan(nodes, {"make": declared, "undo": ToolDeclaration("undo")})
+    names = names_set(_ran(plan, lambda task_id: {"id": task_id}))
+    assert names == {"cbu": {"id": "b", "name": None, "kind": None}}
+
+
+def test_what_a_run_has_made_is_summarized_without_ids() -> None:
+    fund = {"id": "fund_1", "kind": "fund", "name": "Apex", "client_type": "fund", "manco_id": "c_1", "created": True}
+    results: dict[str, Any] = {
+        "a": fund,
+        "b": {"id": None, "cbu_id": "fund_1", "cbuId": "fund_1", "product": "CUSTODY", "removed": False},
+        "c": {"id": "x", "name": "Bird", "created": False, "note": "long " * 40},
+        "d": [1],
+        "look": {"name": "Only looked at"},
+        "e": {"name": "Taken back"},
+    }
+    nodes = (
+        *(CompiledNode(name, tool="look" if name == "look" else "make") for name in results),
+        CompiledNode("~e", tool="undo", undoes="e"),
+    )
+    tools = {name: ToolDeclaration(name, effects) for name, effects in _EFFECTS.items()}
+    scheduler = _ran(CompiledPlan(nodes, tools), results.get)
+    made = "make: fund, Apex; make: CUSTODY (was not there); make: Bird (was there); make"
+    assert end_of_turn({"status": "completed", "output": {}}, scheduler).outcome == made
+    assert end_of_turn({"status": "completed", "output": "Done."}, scheduler).outcome == "Done."
+    failed = {"x": {"status": "failed", "error": {"message": "no"}}}
+    assert end_of_turn({"status": "failed", "nodes": failed}, scheduler).outcome == f"'x' failed: no; done: {made}"
+    many = CompiledPlan(
+        tuple(CompiledNode(f"n{number}", tool="make") for number in range(20)),
+        {"make": ToolDeclaration("make", Effects.WRITE)},
+    )
+    outcome = end_of_turn({"status": "completed", "output": {}}, _ran(many, lambda name: {"name": name})).outcome or ""
+    assert (outcome.startswith("make: n0; make: n1; "), outcome.endswith("make: n11; and 8 more")) == (True, True)
+
+
+def test_end_of_a_run_is_summarized() -> None:
+    nodes = {f"n{number}": {"status": "failed", "error": {"message": "no"}} for number in range(5)}
+    outcomes: dict[str | None, dict[str, Any]] = {
+        "It is 7.": {"status": "completed", "output": "It is\n7."},
+        None: {"status": "completed", "output": {"a": 1}},
+        "'n0' failed: no; 'n1' failed: no; 'n2' failed: no; and 2 more": {"status": "failed", "nodes": nodes},
+        "too_large: it is": {"status": "failed", "error": {"code": "too_large", "message": "it is"}},
+    }
+    assert [end_of_turn(document).outcome for document in outcomes.values()] == [*outcomes]
+    assert end_of_turn({"error": {"code": "message"}, "message": "no", "status": "odd"}).status == "failed"
+    assert end_of_turn({"status": "completed", "context": {"cbu": FUND}, "lookups": [JOHN, 3]}).bindings == [JOHN]
+
+
+def test_party_that_was_created_by_a_run_that_was_compensated_is_not_known_to_the_next_turn() -> None:
+    created = {**JOHN, "search_text": "Jane", "created": True}
+    document = {"status": "failed", "lookups": [{**JOHN, "created": False}, created]}
+    scheduler = create_scheduler(CompiledPlan(()), {})
+    assert [each["search_text"] for each in end_of_turn(document, scheduler).bindings] == ["John Smith", "Jane"]
+    scheduler.state.phase = Phase.COMPENSATING
+    assert [each["search_text"] for each in end_of_turn(document, scheduler).bindings] == ["John Smith"]
+
+
+@pytest.mark.parametrize("name", ["", "  ", "x" * 151, "ä" * 76, "a\nb", "a\u202eb", "a\u200bb", "a\ud800"])
+def test_name_of_a_session_is_any_text_but_an_empty_long_or_hidden_one(name: str) -> None:
+    with pytest.raises(SessionNameInvalid) as invalid:
+        session_name(name)
+    is_of_size = "it has 1 to 150 bytes of UTF-8" in str(invalid.value)
+    assert is_of_size == (not name.strip() or len(name) > 75)
+    assert session_name("  Cafe\u0301 / 'x' 日本  ") == "Café / 'x' 日本"
+    assert session_id("a/b") == "session-a/b"
+
+
+def test_place_of_a_turn_travels_with_the_run() -> None:
+    run_input = RunInput(plan={"nodes": []}, session=TurnPlace("session-s", "r"))
+    assert run_input_from_json(run_input_to_json(run_input)).session == TurnPlace("session-s", "r")
+    for place in (3, {}, {"workflow_id": "", "turn": "r"}, {"workflow_id": "x" * 1001, "turn": "r"}):
+        with pytest.raises(MessageInvalid, match="'session' must name"):
+            run_input_from_json({"plan": {}, "session": place})

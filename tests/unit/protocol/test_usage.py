@@ -1,0 +1,229 @@
+"""What a run tells of its model calls, and calls that are repeated after the payload store failed."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import pydantic_core
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.exceptions import ActivityError, ApplicationError, RetryState
+
+from dagwright.core.boundary.wire import DETAIL_UNSTORED_BYTES, ERROR_STORE_RETRY, METADATA_USAGE
+from dagwright.core.model.lineage import lineage_of_locations
+from dagwright.core.model.states import Attempt, NodeStatus
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.core.model.usage import Usage, UsageBook, usage_book_from_json
+from dagwright.features.commands.node_commands import RetryNode, SetResult
+from dagwright.features.commands.steering import take
+from dagwright.features.compensation.compensation import has_changed
+from dagwright.features.run_scheduler import RunScheduler
+from dagwright.protocol.documents import RunFacts, result_document
+from dagwright.protocol.messages import sub_plan_end_from_json
+from dagwright.protocol.outcomes import (
+    MOST_STORE_WAITS,
+    StoreWait,
+    take_failure,
+    take_loading_failure,
+    take_result,
+    take_sub_plan_end,
+    wait_for_store,
+)
+from dagwright.protocol.scheduler_snapshot import carry_of
+from tests.support.plan_building import (
+    TOOLS,
+    begun,
+    broken,
+    compiled,
+    lineage_of,
+    node,
+    plan_of,
+    resumed,
+    scheduler_of,
+    started,
+    started_run,
+    store_waits_of,
+)
+
+FACTS = RunFacts("w1", "r1")
+USED = Usage(calls=1, prompt_tokens=30, completion_tokens=12, money=Decimal("0.25"))
+
+
+def answered(value: Any, usage: bytes) -> Payload:
+    return Payload(metadata={"encoding": b"json/plain", METADATA_USAGE: usage}, data=pydantic_core.to_json(value))
+
+
+def told(usage: Usage) -> bytes:
+    return pydantic_core.to_json(usage.to_json())
+
+
+def failure(details: Any) -> ActivityError:
+    about: dict[str, Any] = {"scheduled_event_id": 1, "started_event_id": 2, "identity": "", "activity_id": "a"}
+    error = ActivityError("failed", **about, activity_type="any", retry_state=RetryState.MAXIMUM_ATTEMPTS_REACHED)
+    error.__cause__ = ApplicationError("no", details, type="model_cut_off")
+    return error
+
+
+def test_document_has_the_usage_of_nodes_and_no_cost_if_one_is_unknown() -> None:
+    scheduler = started_run(node("a"), node("b"), node("c"))
+    take_result(scheduler, "a", answered(1, told(USED)), at=1.0)
+    take_failure(scheduler, "b", failure({"attempt": 3, "usage": USED.to_json()}), at=1.0)
+    take_result(scheduler, "c", Payload(metadata={"encoding": b"json/plain"}, data=b"1"), at=1.0)
+    document = result_document(scheduler, FACTS)
+    none = dict.fromkeys(("cached_tokens", "reasoning_tokens", "unpriced_calls", "uncounted_calls"), 0)
+    one = {
+        "calls": 1,
+        "prompt_tokens": 30,
+        "completion_tokens": 12,
+        "tokens": 42,
+        "money": "0.25",
+        "cost": "0.25",
+        **none,
+    }
+    assert document["usage"] == (USED + USED).to_document()
+    assert {name: each.get("usage") for name, each in document["nodes"].items()} == {"a": one, "b": one, "c": None}
+    scheduler = started_run(node("a"), node("b"))
+    scheduler.complete("a", 1, at=1.0, attempt=Attempt(usage=USED))
+    scheduler.complete("b", 1, at=1.0, attempt=Attempt(usage=Usage(calls=1, prompt_tokens=5, unpriced_calls=1)))
+    document = result_document(scheduler, FACTS)
+    assert (document["usage"]["money"], document["usage"]["cost"], document["usage"]["tokens"]) == ("0.25", None, 47)
+    scheduler = started_run(node("a"))
+    scheduler.complete("a", 1, at=1.0)
+    assert result_document(scheduler, FACTS)["usage"] == {}
+    assert "usage" not in carry_of(scheduler)
+
+
+@pytest.mark.parametrize("told_as", [b"", b"[1]", b"no JSON", b'{"calls": -1}', b'{"calls": "many"}'])
+def test_usage_that_cannot_be_read_is_none(told_as: bytes) -> None:
+    scheduler = started_run(node("a"), node("b"))
+    take_result(scheduler, "a", answered(1, told_as), at=1.0)
+    take_failure(scheduler, "b", failure({"usage": told_as.decode()}), at=1.0)
+    assert (scheduler.records[0].result, scheduler.state.totals.usage) == (1, UsageBook())
+
+
+def test_every_try_of_a_node_and_all_its_items_count() -> None:
+    scheduler = started_run(node("a"))
+    scheduler.fail("a", broken(), at=1.0, attempt=Attempt(usage=USED))
+    assert take(RetryNode("a"), scheduler, at=2.0) is None
+    started(scheduler, at=2.0)
+    scheduler.fail("a", broken(), at=3.0, attempt=Attempt(usage=USED))
+    assert take(SetResult("a", 5), scheduler, at=4.0) is None
+    assert (scheduler.state.totals.usage.total, scheduler.state.totals.usage.tasks) == (USED + USED, {"a": USED + USED})
+    scheduler = started_run(node("m", for_each=["x", "y"], key="{{item}}"))
+    scheduler.complete("m[x]", 1, at=1.0, attempt=Attempt(usage=USED))
+    scheduler.complete("m[y]", 1, at=1.0, attempt=Attempt(usage=USED))
+    assert scheduler.state.totals.usage.tasks == {"m[x]": USED, "m": USED + USED, "m[y]": USED}
+    assert scheduler.state.totals.usage.total == USED + USED
+
+
+def agents_plan() -> RunScheduler:
+    agent = ToolDeclaration("agent.writer", Effects.READ)
+    below = plan_of(node("in"))
+    raw = plan_of(node("w", tool="agent.writer"), node("p", plan=below), node("q", plan=below))
+    scheduler = begun(compiled(raw, tools={**TOOLS, agent.name: agent}))
+    started(scheduler)
+    return scheduler
+
+
+def test_agents_are_reported_by_name_in_all_executions() -> None:
+    scheduler = agents_plan()
+    scheduler.complete("w", 1, at=1.0, attempt=Attempt(usage=USED))
+    inside = {**(USED + USED).to_document(), "agents": {"writer": USED.to_document(), "critic": USED.to_document()}}
+    end = sub_plan_end_from_json({"task": "p", "status": "completed", "output": 1, "usage": inside})
+    take_sub_plan_end(scheduler, end, at=2.0)
+    take_sub_plan_end(scheduler, end, at=3.0)
+    failed = {"task": "q", "status": "failed", "error": {"message": "no"}, "usage": USED.to_document()}
+    take_sub_plan_end(scheduler, sub_plan_end_from_json(failed), at=2.0)
+    assert scheduler.state.totals.usage == UsageBook(
+        USED + USED + USED + USED, {"w": USED, "p": USED + USED, "q": USED}, {"writer": USED + USED, "critic": USED}
+    )
+    assert result_document(scheduler, FACTS)["usage"]["agents"] == {
+        "writer": (USED + USED).to_document(),
+        "critic": USED.to_document(),
+    }
+    scheduler = agents_plan()
+    scheduler.complete("w", 1, at=1.0, attempt=Attempt(usage=USED))
+    following = resumed(scheduler)
+    assert following.state.totals.usage == scheduler.state.totals.usage
+    assert usage_book_from_json(None) == UsageBook()
+
+
+STORE_TOOLS: Mapping[str, ToolDeclaration] = {
+    tool.name: tool
+    for tool in (
+        ToolDeclaration("make", Effects.IDEMPOTENT, undo="unmake"),
+        ToolDeclaration("unmake", Effects.IDEMPOTENT),
+        ToolDeclaration("send", Effects.WRITE),
+        ToolDeclaration("other", Effects.READ, task_queue="theirs", is_foreign=True),
+    )
+}
+
+
+def _running(tool: str = "make") -> RunScheduler:
+    scheduler = scheduler_of(node("a", tool=tool), tools=STORE_TOOLS)
+    assert [task.id for task in started(scheduler)] == ["a"]
+    return scheduler
+
+
+def _away(size_bytes: int | None, **details: Any) -> ApplicationError:
+    """Return the failure of a call: the store did not take a result of that size, or give a value if it is 0."""
+    about = {"attempt": 1, **details} | ({} if size_bytes is None else {DETAIL_UNSTORED_BYTES: size_bytes})
+    return ApplicationError("the store is away", about, type=ERROR_STORE_RETRY, non_retryable=True)
+
+
+def test_repeated_call_waits_longer_each_time_and_fails_at_last() -> None:
+    scheduler = _running()
+    found = [wait_for_store(scheduler, "a", _away(9000), at=1.0) for _ in range(MOST_STORE_WAITS + 1)]
+    assert found == [*(StoreWait(9000, pause_s) for pause_s in (0.0, 10.0, 20.0, 40.0, 80.0)), None]
+    failure = take_failure(scheduler, "a", _away(9000), at=2.0)
+    assert failure is not None
+    assert (failure.code, failure.retryable) == ("store_unavailable", True)
+    assert scheduler.records[0].attempts == MOST_STORE_WAITS + 1
+    scheduler = _running()
+    wait_for_store(scheduler, "a", _away(0), at=1.0)
+    take_result(scheduler, "a", answered(1, told(USED)), at=2.0)
+    assert (store_waits_of(scheduler), scheduler.records[0].attempts) == ({}, 1)
+    scheduler = _running()
+    lineage = lineage_of_locations(["file:///in.csv"]).to_document()
+    wait_for_store(scheduler, "a", _away(9000, usage=USED.to_json(), lineage=lineage), at=1.0)
+    assert scheduler.state.totals.usage.total == USED
+    assert lineage_of(scheduler).tasks["a"].to_document() == lineage
+    take_result(scheduler, "a", answered(1, told(USED)), at=2.0)
+    assert scheduler.state.totals.usage.total == USED + USED
+
+
+@pytest.mark.parametrize(("size_bytes", "attempt", "changed"), [(9000, 1, True), (0, 1, False), (0, 2, True)])
+def test_call_that_was_made_is_compensated_although_its_result_was_not_stored(
+    *, size_bytes: int, attempt: int, changed: bool
+) -> None:
+    scheduler = _running()
+    assert wait_for_store(scheduler, "a", _away(size_bytes, attempt=attempt), at=1.0) is not None
+    take_loading_failure(scheduler, "a", ApplicationError("the wait failed"), at=2.0)
+    assert scheduler.records[0].status is NodeStatus.FAILED
+    assert has_changed(scheduler.state) is changed
+
+
+def test_repeated_call_that_fails_before_its_change_is_compensated_for_the_first_one() -> None:
+    scheduler = _running()
+    wait_for_store(scheduler, "a", _away(9000), at=1.0)
+    take_failure(scheduler, "a", ApplicationError("refused", {"attempt": 1}, type="not_started"), at=2.0)
+    assert has_changed(scheduler.state)
+
+
+@pytest.mark.parametrize(
+    ("tool", "size_bytes"),
+    [
+        # A worker of another party, and a tool of one's own that raises an error of this type.
+        ("other", 0),
+        ("make", None),
+        ("send", 9000),
+        ("make", -1),
+    ],
+)
+def test_failure_of_another_origin_is_not_repeated(tool: str, size_bytes: int | None) -> None:
+    scheduler = _running(tool)
+    assert wait_for_store(scheduler, "a", _away(size_bytes), at=1.0) is None
+
+
+def test_write_that_was_not_called_waits_for_the_store() -> None:
+    assert wait_for_store(_running("send"), "a", _away(0), at=1.0) == StoreWait(0, 0.0)
