@@ -21,6 +21,7 @@ from dagwright.core.model.compiled import CompiledPlan, plan_to_json
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.policy import default_policy, policy_from_json
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.dialects import TEXT_DIALECTS
 from dagwright.dialects.reading import read_text
 from dagwright.planner.rounds_starting import is_rounds, rounds_of_document
 from dagwright.planner.starting import goal_of_document, is_goal
@@ -85,7 +86,7 @@ def compile_activity(
             return await made_to_travel(compiled, scope.store)
 
         try:
-            message = {**message, "plan": _parsed(message["plan"])}
+            message = {**message, "plan": _parsed(message)}
             with kept_alive():
                 answer[ANSWER_HAS_STATE] = await has_state()
             sent = await with_store(travelling)
@@ -98,9 +99,11 @@ def compile_activity(
     return compile_plan
 
 
-def _parsed(plan: Any) -> Any:
+def _parsed(message: Mapping[str, Any]) -> Any:
     """Return the document of a plan that came as YAML or JSON text; any other plan as it is."""
-    return read_text(plan, name="plan") if isinstance(plan, str) else plan
+    plan = message["plan"]
+    is_encoded = isinstance(plan, str) and message.get("dialect") not in TEXT_DIALECTS
+    return read_text(plan, name="plan") if is_encoded else plan
 
 
 async def _compiled(message: Mapping[str, Any], scope: CompileScope) -> CompiledPlan:
@@ -116,7 +119,12 @@ async def _compiled(message: Mapping[str, Any], scope: CompileScope) -> Compiled
         try:
             # The worker that has them may be another one than this.
             published = await published_tools(
-                message["plan"], tools, scope.store, task_queue=scope.task_queue, context=message.get("context")
+                message["plan"],
+                tools,
+                scope.store,
+                task_queue=scope.task_queue,
+                context=message.get("context"),
+                dialect=message.get("dialect"),
             )
         except PlanInvalid:
             raise error from None
@@ -127,7 +135,7 @@ def _compiled_with(message: Mapping[str, Any], tools: Mapping[str, ToolDeclarati
     policy = policy_from_json(message["policy"]) if message.get("policy") is not None else None
     if is_goal(message["plan"]):
         return goal_of_document(message["plan"], tools, policy=policy, context=message.get("context"))
-    checked = check_plan(message["plan"], tools, context=message.get("context") or {})
+    checked = check_plan(message["plan"], tools, dialect=message.get("dialect"), context=message.get("context") or {})
     if refused := policy_problems(checked, policy or default_policy("model" if message.get("by_model") else "person")):
         raise PlanInvalid(refused)
     return prepare_to_ask(checked, message.get("inputs") or {})

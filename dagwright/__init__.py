@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dagwright.client.run_script import run
     from dagwright.client.runs import RunIdInUse
     from dagwright.client.session import Session
+    from dagwright.client.steering import CommandRejected
     from dagwright.client.sync_client import SyncClient
     from dagwright.core.errors import DagwrightError
     from dagwright.core.model.errors import PlanInvalid, Problem
@@ -36,6 +37,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "ChildRunFailed": "workflows.child",
     "Client": "client.client",
+    "CommandRejected": "client.steering",
     "DagwrightError": "core.errors",
     "DagwrightPlugin": "worker.plugin",
     "Effects": "core.model.tools",
@@ -73,6 +75,7 @@ _MODULES = {
 __all__ = [
     "ChildRunFailed",
     "Client",
+    "CommandRejected",
     "DagwrightError",
     "DagwrightPlugin",
     "Effects",

@@ -57,7 +57,7 @@ def _run(settings: Settings, output: Output, *, pace_s: float) -> RunResult | No
         if (url := run.url()) is not None:
             output.say(f"Temporal UI: {url}")
         try:
-            return run.watch(check=False)
+            return run.watch(raise_on_failure=False)
         except KeyboardInterrupt:
             output.tell(f"the run {run.id} stays where it is; the next start of the demo continues it")
             return None

@@ -21,6 +21,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.boundary.arguments import refuse_unknown
 from dagwright.core.boundary.limits import LARGE_HEARTBEAT_S, WORKFLOW_TASK_S
 from dagwright.core.errors import DagwrightError
+from dagwright.core.model.times import Duration, format_duration
 from dagwright.protocol.failures import run_error_of
 
 _LOAD_S = timedelta(minutes=10)
@@ -35,14 +36,21 @@ class WrittenPlan(Protocol):
         """The plan as a JSON value."""
         ...
 
+    @property
+    def dialect(self) -> str:
+        """Name of the format that the plan is written in."""
+        ...
+
 
 class PlanOptions(TypedDict, total=False):
     """Options of a plan that a workflow starts; all may be left out."""
 
+    dialect: str
+    """Format of the plan; by default that of a built plan, or detected."""
     inputs: Mapping[str, Any]
     """Values of the inputs of the plan."""
-    context: Mapping[str, Any]
-    """Names of a session that the plan uses."""
+    names: Mapping[str, Any]
+    """Values of the names that the plan reads as `@name`."""
     run_id: str
     """ID of the run; by default `{workflow id}/plan-` and eight characters, the same in each replay."""
     task_queue: str
@@ -51,8 +59,8 @@ class PlanOptions(TypedDict, total=False):
     """Title in lists; by default that of the plan."""
     tags: Mapping[str, str]
     """Tags of the run, by which runs are filtered."""
-    timeout: timedelta
-    """Deadline of the whole run."""
+    deadline: Duration
+    """How long the whole run may take."""
     max_parallel: int
     """Calls in flight at once."""
     policy: Mapping[str, Any]
@@ -220,12 +228,14 @@ _RUN_OPTIONS = {
 def _message_of(plan: WrittenPlan | Mapping[str, Any] | str, options: PlanOptions) -> dict[str, Any]:
     given: Mapping[str, Any] = {**options}
     told = {name: given[option] for option, name in _RUN_OPTIONS.items() if option in given}
-    if (timeout := options.get("timeout")) is not None:
-        told["deadline"] = f"{timeout.total_seconds():.3f}s"
+    if (deadline := options.get("deadline")) is not None:
+        told["deadline"] = format_duration(deadline)
+    dialect = options.get("dialect") or (None if isinstance(plan, str | Mapping) else plan.dialect)
     return {
         "plan": _document_of(plan),
+        **({"dialect": dialect} if dialect is not None else {}),
         "inputs": dict(options.get("inputs") or {}),
-        "context": dict(options.get("context") or {}),
+        "context": {name.removeprefix("@"): value for name, value in (options.get("names") or {}).items()},
         "options": told,
         "reads_starts": True,
     }

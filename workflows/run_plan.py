@@ -284,6 +284,8 @@ class PlanWorkflow(Steerable):
     async def _compile(self, run_input: RunInput) -> dict[str, Any]:
         """Compiles a plan that came as it was written, outside of the workflow; returns what `compile_plan` answers."""
         message = {"plan": run_input.plan, "inputs": run_input.inputs, "context": run_input.context}
+        if run_input.dialect is not None:
+            message["dialect"] = run_input.dialect
         if run_input.policy is not None:
             message["policy"] = run_input.policy.to_json()
         elif is_by_model(run_input):

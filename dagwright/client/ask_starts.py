@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field, replace
 
 from dagwright.client.options import (
-    AskOptions,
     OptionInvalid,
+    RequestOptions,
     duration_s,
     model_config,
     refuse_foreign_options,
@@ -22,7 +22,7 @@ class AskStart:
     """A request in natural language and how its run is started."""
 
     text: str
-    options: AskOptions = field(default_factory=AskOptions)
+    options: RequestOptions = field(default_factory=RequestOptions)
 
 
 def prepare_ask(start: AskStart, toolset: Toolset, session: Session | None = None) -> StartRequest:
@@ -38,9 +38,9 @@ def prepare_ask(start: AskStart, toolset: Toolset, session: Session | None = Non
     given = start.options
     refuse_foreign_options(given)
     try:
-        context = context_from_json(given.get("context", {}))
+        context = context_from_json(given.get("names", {}))
     except ValueError as error:
-        raise OptionInvalid(f"context: {error}") from None
+        raise OptionInvalid(f"names: {error}") from None
     request = TextRequest(
         start.text,
         model_config(given),

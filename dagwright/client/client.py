@@ -35,12 +35,11 @@ from dagwright.core.boundary.arguments import refuse_unknown
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.states import RunStatus
-from dagwright.core.model.times import seconds_of
+from dagwright.core.model.times import Duration, seconds_of
 from dagwright.protocol.sessions import Session as StoredSession
 from dagwright.protocol.sessions import Turn, session_name
 from dagwright.server import LocalServer, connection_of, open_connection, separate_client
 from dagwright.settings import Settings, load_settings
-from dagwright.tools.spec import Duration
 from dagwright.toolset.given_tools import ToolSource
 from dagwright.toolset.toolset import Toolset
 
@@ -69,7 +68,7 @@ class Client:
     """
 
     def __init__(self, services: Services, closing: AsyncExitStack) -> None:
-        self._services = services
+        self._open_services = services
         self._closing = closing
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
@@ -130,8 +129,8 @@ class Client:
         return Connecting(open_client)
 
     @property
-    def services(self) -> Services:
-        """The use cases of the connection, for code inside of Dagwright.
+    def _services(self) -> Services:
+        """The use cases of the connection.
 
         Raises:
             ClientClosed: the client is closed.
@@ -143,22 +142,22 @@ class Client:
             raise OtherEventLoop(
                 "the client was connected in another event loop: connect one in this loop, or use SyncClient"
             )
-        return self._services
+        return self._open_services
 
     @property
     def temporal(self) -> TemporalClient:
         """The client of Temporal's SDK."""
-        return self.services.connection.client
+        return self._services.connection.client
 
     @property
     def settings(self) -> Settings:
         """Settings of this client and its workers."""
-        return self.services.settings
+        return self._services.settings
 
     async def close(self) -> None:
         """Close the client; a local server that it has started ends if no other process uses it."""
         if not self._is_closed:
-            _ = self.services
+            _ = self._services
             self._is_closed = True
             await self._closing.aclose()
 
@@ -187,7 +186,7 @@ class Client:
             TurnNotTaken: the session does not accept the turn.
         """
         refuse_unknown(options, StartOptions.__annotations__, function="start")
-        services = self.services
+        services = self._services
         read = read_plan_to_repair if options.get("repair") else read_plan
         written = await asyncio.to_thread(read, plan)
         request = PlanStart(written, inputs or {}, options)
@@ -221,7 +220,7 @@ class Client:
             RunIdInUse, OptionInvalid, ToolsUnreadable, TurnNotTaken: as in `start`.
         """
         refuse_unknown(options, AskOptions.__annotations__, function="ask")
-        services = self.services
+        services = self._services
         toolset = await self._tools.toolset(tools)
         request = AskStart(text, options)
 
@@ -235,8 +234,8 @@ class Client:
 
     def get_run(self, run_id: str) -> Run:
         """Return the handle of a run; its methods raise `RunNotFound` if there is no such run."""
-        _ = self.services
-        return Run(lambda: self.services, run_id, tools=self._tools)
+        _ = self._services
+        return Run(lambda: self._services, run_id, tools=self._tools)
 
     async def list_runs(
         self,
@@ -263,7 +262,7 @@ class Client:
         if status is not None and status not in [*RunStatus]:
             raise OptionInvalid(f"status: there is no {status!r:.60}; it is one of {', '.join(RunStatus)}")
         wanted = RunFilter(status=status, text=title, since=_start_time(since), tags=tags or {}, session=session)
-        return await self.services.runs.list_runs(limit=limit, wanted=wanted)
+        return await self._services.runs.list_runs(limit=limit, wanted=wanted)
 
     async def inbox(
         self, *, assignee: str | None = None, type: str | None = None, older_than: Duration | None = None
@@ -281,7 +280,7 @@ class Client:
         until = None if older_than is None else time.time() - duration_s("older_than", older_than)
         return [
             request_of_inbox(request, self.get_run(str(request.document["workflow_id"])))
-            for request in await self.services.runs.people.inbox()
+            for request in await self._services.runs.people.inbox()
             if assignee in (None, request.assignee or "anyone")
             and type in (None, request.document["type"])
             and (until is None or seconds_of(request.document["opened_at"]) <= until)
@@ -303,22 +302,27 @@ class Client:
         Args:
             prefix: of their names.
         """
-        return [state_of(view) for view in await self.services.sessions.list(limit=limit, prefix=prefix)]
+        return [state_of(view) for view in await self._services.sessions.list(limit=limit, prefix=prefix)]
 
     @contextmanager
-    def serving(self, toolset: Toolset) -> Iterator[None]:
+    def _serving(self, toolset: Toolset) -> Iterator[None]:
         """Compile plans against the tools of a worker while the block lasts; `Worker` calls it."""
         with self._tools.serving(toolset):
             yield
 
-    async def worker_connection(self) -> TemporalClient:
+    async def _worker_connection(self) -> TemporalClient:
         """Return a client for a worker: the SDK allows one worker for each connection and task queue."""
         return self.temporal if not self._tools.serving_count else await separate_client(self.temporal)
 
     async def _prepared(self, request: PlanStart, toolset: Toolset, session: StoredSession | None) -> StartRequest:
-        context = {**(session.names if session is not None else {}), **request.options.get("context", {})}
+        context = {**(session.names if session is not None else {}), **request.options.get("names", {})}
+        dialect = request.options.get("dialect") or request.plan.dialect
         compiled = await self._tools.compiled(
-            lambda tools: prepare_start(request, tools, session), toolset, request.plan.document, context=context
+            lambda tools: prepare_start(request, tools, session),
+            toolset,
+            request.plan.document,
+            context=context,
+            dialect=dialect,
         )
         return replace(compiled, tools=toolset.references)
 
@@ -334,7 +338,7 @@ class Client:
             raise invalid
         try:
             start = prepare_start(replace(request, allow_unknown_tools=True), toolset.declarations())
-            found = await self.services.runs.find(replace(start, workflow_id=run_id))
+            found = await self._services.runs.find(replace(start, workflow_id=run_id))
         except (PlanInvalid, RunIdInUse):
             raise invalid from None
         if found is None:
@@ -349,7 +353,7 @@ class Client:
         *,
         run_id: str | None,
     ) -> Run:
-        services = self.services
+        services = self._services
         turn = SessionTurn(session_name(name), request, prepare)
         started, _ = await start_turn(turn, services.runs, services.sessions, run=run_id, busy=_wait)
         return self.get_run(started.workflow_id)

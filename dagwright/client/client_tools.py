@@ -67,7 +67,13 @@ class ClientTools:
         return merged_toolset(base, [*passed, *self._served])
 
     async def compiled(
-        self, compile_with: Callable[[Tools], Prepared], toolset: Toolset, plan: Any, *, context: Mapping[str, Any]
+        self,
+        compile_with: Callable[[Tools], Prepared],
+        toolset: Toolset,
+        plan: Any,
+        *,
+        context: Mapping[str, Any],
+        dialect: str | None,
     ) -> Prepared:
         """Compile a plan; if it names unknown tools, also with those that workers elsewhere have published.
 
@@ -86,7 +92,9 @@ class ClientTools:
                 raise
             task_queue = self._services.settings.task_queue
             try:
-                found = await published_tools(plan, tools, self._services.store, task_queue=task_queue, context=context)
+                found = await published_tools(
+                    plan, tools, self._services.store, task_queue=task_queue, context=context, dialect=dialect
+                )
             except PlanInvalid:
                 raise invalid from None
             if not found:

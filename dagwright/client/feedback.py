@@ -183,7 +183,13 @@ class People:
         handle = self._client.get_workflow_handle(place.workflow_id)
         try:
             message = answer.to_json(place.request)
-            told = await told_by_update(handle, wire.UPDATE_SUBMIT_FEEDBACK, message, patience_s=self._patience_s)
+            told = await told_by_update(
+                handle,
+                wire.UPDATE_SUBMIT_FEEDBACK,
+                message,
+                patience_s=self._patience_s,
+                rejection=FeedbackRejected,
+            )
             return await self._signal(handle, place, answer) if told is None else told
         except RPCError as error:
             if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
@@ -347,12 +353,17 @@ class People:
 
 
 async def told_by_update(
-    handle: WorkflowHandle[Any, Any], name: str, message: Mapping[str, Any], *, patience_s: float
+    handle: WorkflowHandle[Any, Any],
+    name: str,
+    message: Mapping[str, Any],
+    *,
+    patience_s: float,
+    rejection: type[DagwrightError],
 ) -> str | None:
-    """Sends an update and returns what the run says to it; `None` if nobody says anything in time.
+    """Send an update and return the message of the run; `None` if no worker handled it in time.
 
-    Raises:
-        FeedbackRejected: the run does not take it.
+    Args:
+        rejection: raised if the run rejects the update.
     """
     sending = asyncio.create_task(handle.execute_update(name, message))
     # One that is given up ends with an error of its own, which nobody waits for.
@@ -363,7 +374,7 @@ async def told_by_update(
             return None
         told = sending.result()
     except WorkflowUpdateFailedError as error:
-        raise FeedbackRejected(str(getattr(error.cause, "message", None) or error.cause)) from None
+        raise rejection(str(getattr(error.cause, "message", None) or error.cause)) from None
     except RPCError as error:
         # A run takes so many updates at once, and so many in all.
         if error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:

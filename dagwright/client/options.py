@@ -11,13 +11,12 @@ from dagwright.client.starts import NO_EXTRAS, RunOptions
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.policy import Policy, policy_from_json
-from dagwright.core.model.times import LONGEST, parse_duration
+from dagwright.core.model.times import LONGEST, Duration, parse_duration
 from dagwright.dialects.reading import read_plan_file
 from dagwright.features.budgets.budget import budget_of_options, options_to_json
 from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
 from dagwright.planning.rounds.rounds import Synthesis
 from dagwright.protocol.run_labels import checked_tags
-from dagwright.tools.spec import Duration
 
 ModelOption = str | Mapping[str, Any]
 """Name of a model, or an object with `model`, `temperature`, `max_tokens`, `top_p`, `seed`, `reasoning_effort`."""
@@ -30,59 +29,67 @@ class OptionInvalid(DagwrightError, ValueError):
 
 
 class RunSettings(TypedDict, total=False):
-    """Options that runs of plans and of requests share.
+    """Options that runs of plans and requests share, alone and in a session.
 
     Args:
-        timeout: of the whole run.
+        deadline: how long the whole run may take.
         policy: which calls require approval.
         budget: limits of the run: some of `tokens`, `money`, `calls`, `nodes` and `time`; with `on_limit`: `finish`
             the run ends at a limit, with `ask` (the default) it requests more.
         model: model of the run; the default is that of the worker's settings.
         tags: key -> value, by which lists of runs are filtered.
-        session: name of the session whose turn the run is; it starts as soon as the session is idle.
         approve_plan: request approval of the plan before it runs.
         compensate: undo completed calls, the last one first, if the run does not complete.
         interactive: whether the run may request feedback; true by default.
         title: of the run in lists, if the plan has none.
     """
 
-    timeout: Duration
+    deadline: Duration
     policy: PolicyOption
     budget: Mapping[str, Any]
     model: ModelOption
     tags: Mapping[str, str]
-    session: str
     approve_plan: bool
     compensate: bool
     interactive: bool
     title: str
 
 
-class StartOptions(RunSettings, total=False):
-    """Options of a run of a plan.
+class PlanOptions(RunSettings, total=False):
+    """Options of a run of a plan, alone and in a session.
 
     Args:
         dialect: of the plan; detected by default.
-        context: values of the names that the plan reads as `@name`.
+        names: values of the names that the plan reads as `@name`.
         repair: repair a plan that a model wrote: code fences, prose and slips of syntax.
         request_inputs: start the run without its missing inputs and request them as feedback.
     """
 
     dialect: str
-    context: Mapping[str, str]
+    names: Mapping[str, str]
     repair: bool
     request_inputs: bool
 
 
-class AskOptions(RunSettings, total=False):
-    """Options of a request in natural language.
+class StartOptions(PlanOptions, total=False):
+    """Options of `Client.start`.
+
+    Args:
+        session: name of the session whose turn the run is; it starts as soon as the session is idle.
+    """
+
+    session: str
+
+
+class RequestOptions(RunSettings, total=False):
+    """Options of a request in natural language, alone and in a session.
 
     Args:
         profile: format that the model writes: `plan` (the default), `intents` or `rounds`.
         max_repairs: how often the model may repair an invalid plan.
         max_replans: how often the model may plan again after a plan has run.
         max_rounds, worker_timeout, synthesis: of the profile `rounds`.
-        context: of the profile `intents`: name -> `{"id", "name", "kind"}`.
+        names: of the profile `intents`: name -> `{"id", "name", "kind"}`.
         confidence: of the profile `intents`, 0 to 1: below it the run requests approval.
         plan_only: end with the plan and do not run it.
         output_schema: JSON Schema of the answer.
@@ -94,14 +101,24 @@ class AskOptions(RunSettings, total=False):
     max_rounds: int
     worker_timeout: Duration
     synthesis: Synthesis
-    context: Mapping[str, Mapping[str, Any]]
+    names: Mapping[str, Mapping[str, Any]]
     confidence: float
     plan_only: bool
     output_schema: Mapping[str, Any]
 
 
+class AskOptions(RequestOptions, total=False):
+    """Options of `Client.ask`.
+
+    Args:
+        session: as in `StartOptions`.
+    """
+
+    session: str
+
+
 OF_ROUNDS: Sequence[str] = ("max_rounds", "worker_timeout", "synthesis")
-OF_INTENTS: Sequence[str] = ("context", "confidence")
+OF_INTENTS: Sequence[str] = ("names", "confidence")
 OF_PLANS: Sequence[str] = ("plan_only", "approve_plan", "max_repairs", "max_replans")
 
 
@@ -120,7 +137,7 @@ def run_options(given: RunSettings) -> RunOptions:
         asks=asks,
     )
     return RunOptions(
-        duration_s("timeout", given["timeout"]) if "timeout" in given else None,
+        duration_s("deadline", given["deadline"]) if "deadline" in given else None,
         _policy(given["policy"]) if "policy" in given else None,
         beside=beside,
         tags=checked_tags(given.get("tags", {})),
@@ -157,7 +174,7 @@ def duration_s(option: str, duration: Duration) -> float:
     return seconds
 
 
-def refuse_foreign_options(given: AskOptions) -> None:
+def refuse_foreign_options(given: RequestOptions) -> None:
     """Refuse options that the profile of a request does not have.
 
     Raises:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dagwright.client.options import StartOptions, model_config, run_options
+from dagwright.client.options import PlanOptions, model_config, run_options
 from dagwright.client.starts import StartRequest
 from dagwright.core.boundary.limits import NOTES
 from dagwright.core.model.errors import PlanInvalid, Problem
@@ -65,7 +65,7 @@ class PlanStart:
 
     plan: WrittenPlan
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    options: StartOptions = field(default_factory=StartOptions)
+    options: PlanOptions = field(default_factory=PlanOptions)
     allow_unknown_tools: bool = False
 
 
@@ -132,7 +132,7 @@ def prepare_start(
         raise PlanInvalid(problems)
     given = start.options
     options, model = run_options(given), model_config(given).to_json() or None
-    context = {name.removeprefix("@"): value for name, value in given.get("context", {}).items()}
+    context = {name.removeprefix("@"): value for name, value in given.get("names", {}).items()}
     known = {**(session.names if session is not None else {}), **context}
     checked, repairs = _checked(start, tools, context=known)
     chosen = options.policy or (session.policy if session is not None else None)

@@ -103,7 +103,7 @@ class NodeResult:
 
     id: str
     status: NodeStatus
-    value: Any = field(default=None, repr=False)
+    _value: Any = field(default=None, repr=False)
     error: NodeError | None = None
     attempts: int = 0
     title: str | None = None
@@ -123,14 +123,14 @@ class NodeResult:
         Raises:
             ValueNotLoaded: the result is not in memory.
         """
-        if isinstance(self.value, UnloadedValue):
-            raise ValueNotLoaded(f"the result of the node {self.id!r} is not loaded: {self.value.reason}")
-        return self.value
+        if isinstance(self._value, UnloadedValue):
+            raise ValueNotLoaded(f"the result of the node {self.id!r} is not loaded: {self._value.reason}")
+        return self._value
 
     @property
     def is_loaded(self) -> bool:
         """Whether `result` can be read."""
-        return not isinstance(self.value, UnloadedValue)
+        return not isinstance(self._value, UnloadedValue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class RunResult:
 
     run_id: str
     status: RunStatus
-    value: Any = field(default=None, repr=False)
+    _value: Any = field(default=None, repr=False)
     nodes: NodeResults = field(default_factory=lambda: NodeResults({}, run_id=""), repr=False)
     title: str | None = None
     error: Problem | None = None
@@ -165,16 +165,16 @@ class RunResult:
         Raises:
             ValueNotLoaded: a part of it cannot be read from the payload store.
         """
-        if isinstance(self.value, UnloadedValue):
-            raise ValueNotLoaded(f"the output of the run {self.run_id!r} is not loaded: {self.value.reason}")
-        return self.value
+        if isinstance(self._value, UnloadedValue):
+            raise ValueNotLoaded(f"the output of the run {self.run_id!r} is not loaded: {self._value.reason}")
+        return self._value
 
     @property
     def is_success(self) -> bool:
         """Whether the run was completed, be it with failures that the plan tolerates."""
         return self.status in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
 
-    def check(self) -> "RunResult":
+    def raise_on_failure(self) -> "RunResult":
         """Return this result if the run was completed.
 
         Raises:
@@ -240,7 +240,7 @@ async def read_result(view: RunView, store: PayloadStore, *, max_bytes: int | No
     return RunResult(
         run_id=view.workflow_id,
         status=RunStatus(view.status),
-        value=UnloadedValue(lost[None]) if None in lost else parts["output"],
+        _value=UnloadedValue(lost[None]) if None in lost else parts["output"],
         nodes=NodeResults(grouped(nodes), run_id=view.workflow_id, left_out=left_out),
         title=view.title,
         error=error,
@@ -267,7 +267,7 @@ def node_of(node_id: str, document: Mapping[str, Any]) -> NodeResult:
     return NodeResult(
         id=node_id,
         status=NodeStatus(document["status"]),
-        value=document["result"],
+        _value=document["result"],
         error=_error_of(error) if error else None,
         attempts=document["attempts"],
         title=document["title"],
@@ -343,15 +343,15 @@ def _unloaded(node: NodeResult, result: Any, *, max_bytes: int) -> NodeResult:
         f"the results of the run are over {max_bytes:,} bytes; `await run.node({node.id!r})` reads one node, "
         "`run.nodes()` all of them one by one, and `run.result(max_bytes=None)` loads everything"
     )
-    return replace(node, value=UnloadedValue(reason, preview))
+    return replace(node, _value=UnloadedValue(reason, preview))
 
 
 def _without_lost(node: NodeResult, message: str | None) -> NodeResult:
     """Return a node; replace the reference to a result that could not be loaded."""
-    is_reference = isinstance(node.value, Mapping) and {"ref", "bytes", "preview"} <= node.value.keys()
+    is_reference = isinstance(node._value, Mapping) and {"ref", "bytes", "preview"} <= node._value.keys()
     if message is None or not is_reference:
         return node
-    return replace(node, value=UnloadedValue(message, str(node.value["preview"])))
+    return replace(node, _value=UnloadedValue(message, str(node._value["preview"])))
 
 
 def _problems_of(nodes: Mapping[str, NodeResult], error: Problem | None) -> tuple[Problem, ...]:

@@ -86,11 +86,11 @@ class Run:
         """Return the status of the run now."""
         return RunStatus((await self._view()).status)
 
-    async def result(self, *, check: bool = True, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
+    async def result(self, *, raise_on_failure: bool = True, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
         """Wait until the run has ended and return its result.
 
         Args:
-            check: raise an error if the run did not complete.
+            raise_on_failure: raise an error if the run did not complete.
             max_bytes: of all results of nodes as JSON that are loaded; `None` loads all. The output is always whole.
 
         Raises:
@@ -99,15 +99,15 @@ class Run:
         """
         view = await wait_for_end(self._services.runs, self._id)
         result = await read_result(view, self._services.store, max_bytes=max_bytes)
-        return result.check() if check else result
+        return result.raise_on_failure() if raise_on_failure else result
 
-    async def watch(self, *, check: bool = True, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
+    async def watch(self, *, raise_on_failure: bool = True, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
         """Show the progress of the run until it has ended, in a terminal or a notebook, and return its result.
 
         Where the output is not a terminal, each change of a node is a line.
 
         Args:
-            check, max_bytes: as in `result`.
+            raise_on_failure, max_bytes: as in `result`.
 
         Raises:
             RunFailed, RunCancelled: as in `result`.
@@ -115,7 +115,7 @@ class Run:
         from dagwright.client.progress import show_progress  # noqa: PLC0415 - its libraries take long to import
 
         await show_progress(self)
-        return await self.result(check=check, max_bytes=max_bytes)
+        return await self.result(raise_on_failure=raise_on_failure, max_bytes=max_bytes)
 
     async def snapshot(self, *, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
         """Return the run as it is now, as `result` has it, without waiting for its end."""
@@ -170,7 +170,7 @@ class Run:
 
     # Feedback.
 
-    async def requests(self) -> list[FeedbackRequest]:
+    async def feedback_requests(self) -> list[FeedbackRequest]:
         """Return the open requests for feedback of the run and its sub-plans, the oldest first."""
         return [request_of_inbox(each, self) for each in await self._services.runs.people.requests_of(self._id)]
 
@@ -204,7 +204,7 @@ class Run:
         """Start no more nodes until `resume`; running nodes finish.
 
         Raises:
-            FeedbackRejected: the run refuses, such as when it is paused already.
+            CommandRejected: the run does not accept the command, such as when it is paused already.
             RunClosed: the run has ended.
         """
         return await self._send(PAUSE, Actor(by, reason))
@@ -243,7 +243,7 @@ class Run:
 
         Raises:
             PlanInvalid: the nodes are invalid.
-            FeedbackRejected, RunClosed: as `pause`.
+            CommandRejected, RunClosed: as `pause`.
         """
         tools = await RunTools(self._services, self._id, self._tools).declarations(nodes)
         return await self._services.steering.add_nodes(self._id, list(nodes), tools=tools, by=by)

@@ -3,10 +3,13 @@
 from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from hashlib import sha256
 from typing import Any, Self
 
 from dagwright.core.boundary import wire
+from dagwright.core.model.errors import Problem
+from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
 from dagwright.protocol.run_labels import keyword, keyword_of_tag, tags_in
 
@@ -16,34 +19,45 @@ MOST_AT_ONCE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One line of a list of runs; times are seconds since the epoch."""
+    """One run in a list.
+
+    Args:
+        error: of a failed run: code, message and node.
+    """
 
     run_id: str
-    status: str
+    status: RunStatus
     title: str | None
-    started_at: float | None
-    ended_at: float | None
+    started_at: datetime | None
+    ended_at: datetime | None
     nodes_done: int
     nodes_total: int
     session: str | None = None
-    error: Mapping[str, Any] | None = None
-    """Of a failed run: code, message and node."""
+    error: Problem | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the summary as `list --json` has it."""
         return {
             "workflow_id": self.run_id,
-            "status": self.status,
+            "status": self.status.value,
             "title": self.title,
-            "started_at": format_time(self.started_at),
-            "ended_at": format_time(self.ended_at),
+            "started_at": _formatted(self.started_at),
+            "ended_at": _formatted(self.ended_at),
             "nodes_done": self.nodes_done,
             "nodes_total": self.nodes_total,
             "session": self.session,
-            "error": None if self.error is None else dict(self.error),
+            "error": None if self.error is None else _error_json(self.error),
             "tags": dict(self.tags),
         }
+
+
+def _formatted(time: datetime | None) -> str | None:
+    return None if time is None else format_time(time.timestamp())
+
+
+def _error_json(error: Problem) -> dict[str, Any]:
+    return {"code": error.code, "message": error.message, "node": error.node}
 
 
 @dataclass(frozen=True, slots=True)

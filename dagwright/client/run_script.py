@@ -21,7 +21,7 @@ def run(  # noqa: PLR0913 - each is one part of a run, by keyword
     tools: Sequence[ToolSource] = (),
     agents: Sequence[AgentSource] = (),
     run_id: str | None = None,
-    check: bool = True,
+    raise_on_failure: bool = True,
     settings: Settings | None = None,
     **options: Unpack[StartOptions],
 ) -> RunResult:
@@ -33,7 +33,7 @@ def run(  # noqa: PLR0913 - each is one part of a run, by keyword
     Args:
         plan, inputs, run_id, options: as in `Client.start`.
         tools, agents: that the worker serves, with the tools that were added to a `Plan`; as in `Worker`.
-        check: raise if the run does not complete.
+        raise_on_failure: raise if the run does not complete.
 
     Returns:
         The result: `.output`, `.nodes["gross"].result`.
@@ -56,7 +56,7 @@ def run(  # noqa: PLR0913 - each is one part of a run, by keyword
     async def run_to_end() -> RunResult:
         async with Client.connect(settings=known) as client, Worker(client, served, agents):
             started = await client.start(plan, inputs=inputs, run_id=run_id, **options)
-            return await started.result(check=check)
+            return await started.result(raise_on_failure=raise_on_failure)
 
     with LoopThread() as loop:
         return loop.run(run_to_end())

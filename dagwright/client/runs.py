@@ -24,7 +24,9 @@ from dagwright.client.starts import EncodedStart, StartRequest, checked_id, dige
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S, summary_of
 from dagwright.core.errors import DagwrightError
+from dagwright.core.model.errors import problem_from_error
 from dagwright.core.model.states import RunStatus
+from dagwright.core.model.times import time_of
 from dagwright.history.closing_event import closing_document, read_recorded_document
 from dagwright.history.executions import is_top_run
 from dagwright.history.explaining import Explaining, Explanation
@@ -370,14 +372,14 @@ class Runs:
             error = await error_with_inner_nodes(view.unfilled_document(), view, self._store)
         return RunSummary(
             run_id=run.id,
-            status=status,
+            status=RunStatus(status),
             title=title if isinstance(title, str) else None,
-            started_at=_began_at(memo) or run.start_time.timestamp(),
-            ended_at=run.close_time.timestamp() if run.close_time else None,
+            started_at=time_of(_began_at(memo) or run.start_time.timestamp()),
+            ended_at=run.close_time,
             nodes_done=done,
             nodes_total=total if isinstance(total, int) else 0,
             session=session if isinstance(session, str) else None,
-            error=error if status == "failed" else None,
+            error=problem_from_error(error) if status == "failed" else None,
             tags=tags_in(memo, key=wire.MEMO_TAGS),
         )
 

@@ -3,20 +3,23 @@
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
+from dagwright.client.options import PlanOptions, RequestOptions
 from dagwright.client.plan_starts import PlanSource
 from dagwright.client.run import Run
 from dagwright.client.services import Services
 from dagwright.client.sessions import SessionView
+from dagwright.core.boundary.arguments import refuse_unknown
 from dagwright.protocol.sessions import Turn
+from dagwright.toolset.given_tools import ToolSource
 
 
 class SessionClient(Protocol):
     """The client of a session."""
 
     @property
-    def services(self) -> Services:
+    def _services(self) -> Services:
         """The use cases of the connection."""
         ...
 
@@ -91,29 +94,46 @@ class Session:
     def __repr__(self) -> str:
         return f"Session({self._id!r})"
 
-    async def ask(self, text: str, **options: Any) -> Run:
+    async def ask(
+        self,
+        text: str,
+        *,
+        run_id: str | None = None,
+        tools: Sequence[ToolSource] = (),
+        **options: Unpack[RequestOptions],
+    ) -> Run:
         """Start a run of a request in natural language as the next turn, as soon as the session is idle.
 
         Args:
-            options: of `Client.ask`.
+            run_id, tools, options: as in `Client.ask`.
 
         Raises:
             TurnNotTaken: the session takes no more turns, or no worker serves it.
             GoalRefused: the request cannot be planned.
         """
-        return await self._client.ask(text, session=self._id, **options)
+        refuse_unknown(options, RequestOptions.__annotations__, function="ask")
+        return await self._client.ask(text, run_id=run_id, tools=tools, session=self._id, **options)
 
-    async def start(self, plan: PlanSource, **options: Any) -> Run:
+    async def start(
+        self,
+        plan: PlanSource,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+        tools: Sequence[ToolSource] = (),
+        **options: Unpack[PlanOptions],
+    ) -> Run:
         """Start a run of a plan as the next turn, as soon as the session is idle.
 
         Args:
-            plan, options: of `Client.start`.
+            plan, inputs, run_id, tools, options: as in `Client.start`.
 
         Raises:
             TurnNotTaken: the session takes no more turns, or no worker serves it.
             PlanInvalid: the plan is invalid.
         """
-        return await self._client.start(plan, session=self._id, **options)
+        refuse_unknown(options, PlanOptions.__annotations__, function="start")
+        return await self._client.start(plan, inputs=inputs, run_id=run_id, tools=tools, session=self._id, **options)
 
     async def state(self) -> SessionState:
         """Return the session as it is now.
@@ -121,7 +141,7 @@ class Session:
         Raises:
             SessionNotFound: the session does not exist yet.
         """
-        sessions = self._client.services.sessions
+        sessions = self._client._services.sessions
         view = await sessions.look(self._id)
         return state_of(replace(view, session=await sessions.whole(view.session)))
 
@@ -135,7 +155,7 @@ class Session:
         Raises:
             SessionNotFound: there is no open session.
         """
-        return await self._client.services.sessions.end(self._id)
+        return await self._client._services.sessions.end(self._id)
 
 
 def state_of(view: SessionView) -> SessionState:

@@ -22,6 +22,7 @@ from dagwright.client.feedback import (
     told_by_update,
 )
 from dagwright.core.boundary import wire
+from dagwright.core.errors import DagwrightError
 from dagwright.core.model.answers import size_problem
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import PlanInvalid, Problem
@@ -39,8 +40,12 @@ _NO_RUN = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
 """What the server says of an id that no run has, or could have."""
 
 
-class ServerRefused(FeedbackRejected):
-    """The server does not take a message for a run, whatever the run would say."""
+class CommandRejected(DagwrightError):
+    """A run does not accept a command, such as a pause of a paused run; the message says why."""
+
+
+class ServerRefused(CommandRejected):
+    """The server does not accept a message for a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +150,7 @@ class Steering:
         """Send a command to a run, or to the sub-plan with its node; return what the run reports.
 
         Raises:
-            FeedbackRejected: the run refuses it.
+            CommandRejected: the run does not accept it.
             RunNotFound: there is no such run.
             RunClosed: it has ended.
         """
@@ -155,11 +160,14 @@ class Steering:
         _refuse_invalid(message)
         place = Place(workflow_id, "")
         if "node" in message:
-            place = await self._people.place_of(workflow_id, str(message["node"]))
+            try:
+                place = await self._people.place_of(workflow_id, str(message["node"]))
+            except FeedbackRejected as error:
+                raise CommandRejected(str(error)) from None
             message = {**message, "node": place.request}
         handle = self._client.get_workflow_handle(place.workflow_id)
         try:
-            told = await told_by_update(handle, name, message, patience_s=self._patience_s)
+            told = await told_by_update(handle, name, message, patience_s=self._patience_s, rejection=CommandRejected)
             return await self._leave(handle, name, message) if told is None else told
         except RPCError as error:
             if error.status not in _NO_RUN:
@@ -177,7 +185,7 @@ class Steering:
 
         Raises:
             PlanInvalid: the nodes are invalid.
-            FeedbackRejected, RunNotFound, RunClosed: as `send`.
+            CommandRejected, RunNotFound, RunClosed: as `send`.
         """
         view = await self._open_view(workflow_id)
         # Nobody else waits for as long as many nodes are checked.
@@ -216,13 +224,13 @@ class Steering:
         """Leaves an act in the history of a run, if it counts by all that is known without a worker."""
         view = await self._open_view(handle.id)
         if (refusal := refusal_in(view, name, message)) is not None:
-            raise FeedbackRejected(refusal)
+            raise CommandRejected(refusal)
         await handle.signal(name, message)
         return left_by_signal("it", handle.id, patience_s=self._patience_s)
 
     async def _why_not(
         self, workflow_id: str, *, root: str | None = None, error: RPCError | None = None
-    ) -> RunClosed | RunNotFound | FeedbackRejected:
+    ) -> RunClosed | RunNotFound | CommandRejected:
         try:
             await self._client.get_workflow_handle(workflow_id).describe()
         except RPCError as unknown:
@@ -242,14 +250,14 @@ def _refuse_invalid(message: Mapping[str, Any]) -> None:
     The Temporal server accepts 2 MiB, and a cancel truncates a long reason without an error.
 
     Raises:
-        FeedbackRejected: it is too large, or its reason or author too long.
+        CommandRejected: it is too large, or its reason or author too long.
     """
     if (problem := size_problem(dict(message), MESSAGE_BYTES, what="the message")) is not None:
-        raise FeedbackRejected(problem)
+        raise CommandRejected(problem)
     try:
         by_from_json(message, through="update")
     except MessageInvalid as error:
-        raise FeedbackRejected(str(error)) from None
+        raise CommandRejected(str(error)) from None
 
 
 def _checked(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:

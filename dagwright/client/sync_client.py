@@ -4,19 +4,17 @@ Each method runs the method of the asynchronous class on an event loop in a thre
 """
 
 import functools
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from dagwright.client.client import Client
 from dagwright.client.events import AnyRunEvent, FeedbackRequested
 from dagwright.client.feedback_request import FeedbackRequest
-from dagwright.client.options import AskOptions, StartOptions
-from dagwright.client.plan_starts import PlanSource
 from dagwright.client.results import NodeResult
 from dagwright.client.run import Run
-from dagwright.client.session import Session, SessionState, SessionTurn
+from dagwright.client.session import Session
 from dagwright.process.loop_thread import LoopThread
 from dagwright.settings import Settings
 from dagwright.toolset.given_tools import AgentSource, ToolSource
@@ -34,7 +32,7 @@ def _of_run(
     """Return a method of `Run` as one that waits for its result."""
 
     def wait(self: "SyncRun", /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return self.loop.run(method(self.run, *args, **kwargs))
+        return self._loop.run(method(self._run, *args, **kwargs))
 
     functools.update_wrapper(wait, method)
     return wait
@@ -46,7 +44,7 @@ def _of_client(
     """Return a method of `Client` as one that waits for its result."""
 
     def wait(self: "SyncClient", /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return self.loop.run(method(self.client, *args, **kwargs))
+        return self._loop.run(method(self._client, *args, **kwargs))
 
     functools.update_wrapper(wait, method)
     return wait
@@ -58,7 +56,7 @@ def _run_of_client(
     """Return a method of `Client` that starts a run as one that returns a `SyncRun`."""
 
     def wait(self: "SyncClient", /, *args: P.args, **kwargs: P.kwargs) -> "SyncRun":
-        return SyncRun(self.loop, self.loop.run(method(self.client, *args, **kwargs)))
+        return SyncRun(self._loop, self._loop.run(method(self._client, *args, **kwargs)))
 
     functools.update_wrapper(wait, method)
     return wait
@@ -70,7 +68,31 @@ def _run_of_run(
     """Return a method of `Run` that starts a run as one that returns a `SyncRun`."""
 
     def wait(self: "SyncRun", /, *args: P.args, **kwargs: P.kwargs) -> "SyncRun":
-        return SyncRun(self.loop, self.loop.run(method(self.run, *args, **kwargs)))
+        return SyncRun(self._loop, self._loop.run(method(self._run, *args, **kwargs)))
+
+    functools.update_wrapper(wait, method)
+    return wait
+
+
+def _of_session(
+    method: Callable[Concatenate[Session, P], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate["SyncSession", P], Result]:
+    """Return a method of `Session` as one that waits for its result."""
+
+    def wait(self: "SyncSession", /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return self._loop.run(method(self._session, *args, **kwargs))
+
+    functools.update_wrapper(wait, method)
+    return wait
+
+
+def _run_of_session(
+    method: Callable[Concatenate[Session, P], Coroutine[Any, Any, Run]],
+) -> Callable[Concatenate["SyncSession", P], "SyncRun"]:
+    """Return a method of `Session` that starts a run as one that returns a `SyncRun`."""
+
+    def wait(self: "SyncSession", /, *args: P.args, **kwargs: P.kwargs) -> "SyncRun":
+        return SyncRun(self._loop, self._loop.run(method(self._session, *args, **kwargs)))
 
     functools.update_wrapper(wait, method)
     return wait
@@ -96,13 +118,13 @@ class SyncRun:
     """A run of a `SyncClient`: the methods of `Run`, which wait for their results and raise as those."""
 
     def __init__(self, loop: LoopThread, run: Run) -> None:
-        self.loop = loop
-        self.run = run
+        self._loop = loop
+        self._run = run
 
     @property
     def id(self) -> str:
         """ID of the run."""
-        return self.run.id
+        return self._run.id
 
     status = _of_run(Run.status)
     result = _of_run(Run.result)
@@ -129,59 +151,38 @@ class SyncRun:
 
     def events(self, *, after: str | None = None, text: bool = False) -> Iterator[AnyRunEvent]:
         """Yield the events of the run until it has ended, as `Run.events`."""
-        for event in _iterate(self.loop, self.run.events(after=after, text=text)):
+        for event in _iterate(self._loop, self._run.events(after=after, text=text)):
             if isinstance(event, FeedbackRequested):
                 yield replace(event, request=replace(event.request, run=None))
             else:
                 yield event
 
-    def requests(self) -> list[FeedbackRequest]:
-        """Return the open requests, as `Run.requests`; `feedback(request.id, ...)` answers one."""
-        return [replace(request, run=None) for request in self.loop.run(self.run.requests())]
+    def feedback_requests(self) -> list[FeedbackRequest]:
+        """Return the open requests, as `Run.feedback_requests`; `feedback(request.id, ...)` answers one."""
+        return [replace(request, run=None) for request in self._loop.run(self._run.feedback_requests())]
 
     def nodes(self) -> Iterator[NodeResult]:
         """Yield the nodes and items as they are now, as `Run.nodes`."""
-        return _iterate(self.loop, self.run.nodes())
+        return _iterate(self._loop, self._run.nodes())
 
 
 class SyncSession:
     """A session of a `SyncClient`: the methods of `Session`, which wait for their results and raise as those."""
 
     def __init__(self, loop: LoopThread, session: Session) -> None:
-        self.loop = loop
-        self.session = session
+        self._loop = loop
+        self._session = session
 
     @property
     def id(self) -> str:
         """ID of the session."""
-        return self.session.id
+        return self._session.id
 
-    def ask(self, text: str, *, run_id: str | None = None, **options: Unpack[AskOptions]) -> SyncRun:
-        """Start a request as the next turn of the session, as `Client.ask`."""
-        return SyncRun(self.loop, self.loop.run(self.session.ask(text, run_id=run_id, **options)))
-
-    def start(
-        self,
-        plan: PlanSource,
-        *,
-        inputs: Mapping[str, Any] | None = None,
-        run_id: str | None = None,
-        **options: Unpack[StartOptions],
-    ) -> SyncRun:
-        """Start a plan as the next turn of the session, as `Client.start`."""
-        return SyncRun(self.loop, self.loop.run(self.session.start(plan, inputs=inputs, run_id=run_id, **options)))
-
-    def state(self) -> SessionState:
-        """Return the session as it is now."""
-        return self.loop.run(self.session.state())
-
-    def turns(self) -> Sequence[SessionTurn]:
-        """Return the turns of the session, the oldest first."""
-        return self.loop.run(self.session.turns())
-
-    def end(self) -> str:
-        """End the session; a running turn finishes."""
-        return self.loop.run(self.session.end())
+    ask = _run_of_session(Session.ask)
+    start = _run_of_session(Session.start)
+    state = _of_session(Session.state)
+    turns = _of_session(Session.turns)
+    end = _of_session(Session.end)
 
 
 class SyncClient:
@@ -197,8 +198,8 @@ class SyncClient:
     """
 
     def __init__(self, loop: LoopThread, client: Client) -> None:
-        self.loop = loop
-        self.client = client
+        self._loop = loop
+        self._client = client
 
     @classmethod
     def connect(
@@ -234,12 +235,12 @@ class SyncClient:
 
     def close(self) -> None:
         """Close the client and its event loop; closing it twice is allowed."""
-        if self.loop.is_closed:
+        if self._loop.is_closed:
             return
         try:
-            self.loop.run(self.client.close())
+            self._loop.run(self._client.close())
         finally:
-            self.loop.close()
+            self._loop.close()
 
     @contextmanager
     def worker(
@@ -254,12 +255,12 @@ class SyncClient:
         Raises:
             ToolsUnreadable, OtherStore, StoreUnavailable, PricesUnreadable: as `Worker`.
         """
-        worker = self.loop.call(lambda: Worker(self.client, tools, agents, task_queue=task_queue))
-        self.loop.run(worker.__aenter__())
+        worker = self._loop.call(lambda: Worker(self._client, tools, agents, task_queue=task_queue))
+        self._loop.run(worker.__aenter__())
         try:
             yield worker
         finally:
-            self.loop.run(worker.__aexit__(None, None, None))
+            self._loop.run(worker.__aexit__(None, None, None))
 
     start = _run_of_client(Client.start)
     ask = _run_of_client(Client.ask)
@@ -273,7 +274,7 @@ class SyncClient:
 
     def get_run(self, run_id: str) -> SyncRun:
         """Return the handle of a run; its methods raise `RunNotFound` if there is no such run."""
-        return SyncRun(self.loop, self.loop.call(lambda: self.client.get_run(run_id)))
+        return SyncRun(self._loop, self._loop.call(lambda: self._client.get_run(run_id)))
 
     def session(self, name: str) -> SyncSession:
         """Return the handle of a session; its first turn creates it.
@@ -281,4 +282,4 @@ class SyncClient:
         Raises:
             SessionNameInvalid: no session can have this name.
         """
-        return SyncSession(self.loop, self.loop.call(lambda: self.client.session(name)))
+        return SyncSession(self._loop, self._loop.call(lambda: self._client.session(name)))

@@ -6,6 +6,7 @@ DagwrightError
 ├── PlanInvalid           fix the plan, or the inputs that it is started with
 ├── RunNotFound           use the id of an existing run
 ├── RunIdInUse            choose another id, or start the run with the plan and inputs that it has
+├── CommandRejected       fix the command, or read the state of the run again
 ├── FeedbackRejected      fix the answer, or read the open requests again
 ├── ToolError             raised by tools: `RetryLater` is tried again, `GiveUp` is final
 ├── ToolsUnreadable       fix the tools or the file of agents

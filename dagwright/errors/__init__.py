@@ -9,6 +9,7 @@ from dagwright.client.results import RunCancelled, RunEnded, RunFailed, ValueNot
 from dagwright.client.runs import RunIdInUse
 from dagwright.client.sessions import SessionNotFound, TurnNotTaken
 from dagwright.client.starts import IdInvalid
+from dagwright.client.steering import CommandRejected
 from dagwright.core.errors import DagwrightError
 from dagwright.core.extras import MissingExtra
 from dagwright.core.model.errors import PlanInvalid, Problem
@@ -25,6 +26,7 @@ from dagwright.workflows.child import ChildRunFailed
 __all__ = [
     "ChildRunFailed",
     "ClientClosed",
+    "CommandRejected",
     "CursorInvalid",
     "DagwrightError",
     "FeedbackRejected",

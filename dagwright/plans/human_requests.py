@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dagwright.core.model.plan import Human
+from dagwright.core.model.times import Duration, format_duration
 from dagwright.plans.handles import Handle
-from dagwright.plans.node_values import Text, format_duration
-from dagwright.tools.spec import Duration
+from dagwright.plans.node_values import Text
 
 RequestType = Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"]
 

@@ -6,11 +6,11 @@ from typing import Any, Literal, TypedDict
 
 from pydantic import JsonValue
 
+from dagwright.core.model.times import Duration, format_duration
 from dagwright.plans.expressions import Condition, Operand
 from dagwright.plans.handles import Handle, HandleUse, NodeHandle
 from dagwright.plans.human_requests import HumanRequest
-from dagwright.plans.node_values import JsonWriter, Text, format_duration
-from dagwright.tools.spec import Duration
+from dagwright.plans.node_values import JsonWriter, Text
 
 When = Operand | str
 Retry = int | Mapping[str, Any]

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from string import Formatter
 from typing import Any
 
@@ -11,14 +10,10 @@ import pydantic_core
 from pydantic import JsonValue
 
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
-from dagwright.core.model.times import parse_duration
 from dagwright.plans.expressions import Expression, Operand
 from dagwright.plans.handles import Handle, HandleUse
-from dagwright.tools.spec import Duration
 
 ValuePath = tuple[str | int, ...]
-
-_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 
 
 @dataclass(slots=True)
@@ -120,24 +115,3 @@ def _with_part(parts: list[str | Handle[Any]], part: object) -> list[str | Handl
     if isinstance(last, str) and last.endswith("\\"):
         raise TypeError(f"a backslash right before {part!r} cannot be written in a plan")
     return [*parts, part]
-
-
-def format_duration(duration: Duration) -> str:
-    """Return a duration as plans write it, such as `90s`.
-
-    Raises:
-        ValueError: it is not over zero, too long, or has parts of a millisecond.
-    """
-    if isinstance(duration, str):
-        parse_duration(duration)
-        return duration
-    seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
-    milliseconds = round(seconds * 1_000) if math.isfinite(seconds) else 0
-    for unit, size in _UNITS_MS:
-        if milliseconds and milliseconds % size == 0:
-            text = f"{milliseconds // size}{unit}"
-            break
-    else:
-        text = f"{milliseconds}ms"
-    parse_duration(text)
-    return text

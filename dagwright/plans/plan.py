@@ -15,6 +15,7 @@ from dagwright.core.model.agent_cards import FeedbackPolicy
 from dagwright.core.model.errors import CYCLE, PlanInvalid, Problem, pointer
 from dagwright.core.model.plan import Node
 from dagwright.core.model.plan import Plan as PlanModel
+from dagwright.core.model.times import Duration, format_duration
 from dagwright.core.validation.validation import inspect_document
 from dagwright.dialects import TEXT_DIALECTS, detect_dialect, to_document
 from dagwright.dialects.reading import inline_files, read_plan_file, read_text
@@ -26,9 +27,9 @@ from dagwright.plans.human_requests import HumanRequest
 from dagwright.plans.input_types import input_schema_of
 from dagwright.plans.node_builder import NodeBuilder, Work
 from dagwright.plans.node_options import Approval, CacheTime, Items, Join, Needs, NodeOptions, OnError, Retry, When
-from dagwright.plans.node_values import JsonWriter, Text, format_duration
+from dagwright.plans.node_values import JsonWriter, Text
 from dagwright.plans.yaml_writer import write_yaml
-from dagwright.tools.spec import Duration, ToolSpec, spec_of
+from dagwright.tools.spec import ToolSpec, spec_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -374,7 +375,7 @@ class Plan:
 
         All other keywords are arguments of the tool, or inputs of the sub-plan: values, handles, or lists, objects and
         f-strings with handles. Names and types are checked here, at run time of the program that builds the plan: no
-        type checker can express "this parameter's type, or a handle" beside the options of a node. `step` is the form
+        type checker can express "this parameter's type, or a handle" beside the options of a node. `call` is the form
         whose arguments type checkers check.
 
         Args:
@@ -413,20 +414,20 @@ class Plan:
         work, given = self._work_of(target), {**(arguments or {}), **more_arguments}
         if (name := shared_name(work.declaration, options, given)) is not None:
             message = f"{name!r} is an option of the node and an argument of {work.value!r}"
-            hint = f"give the argument in arguments={{{name!r}: ...}}; plan.step(tool, {name}=...) sets the option"
+            hint = f"give the argument in arguments={{{name!r}: ...}}; plan.call(tool, {name}=...) sets the option"
             raise PlanInvalid([Problem("unknown_argument", message, pointer("nodes"), hint=hint)])
         return self._add(work, given, options)
 
     @overload
-    def step(
+    def call(
         self, tool: Callable[P, Coroutine[Any, Any, R]], /, **options: Unpack[NodeOptions]
     ) -> Callable[P, NodeHandle[R]]: ...
     @overload
-    def step(self, tool: Callable[P, R], /, **options: Unpack[NodeOptions]) -> Callable[P, NodeHandle[R]]: ...
-    def step(self, tool: Callable[..., Any], /, **options: Unpack[NodeOptions]) -> Callable[..., NodeHandle[Any]]:
+    def call(self, tool: Callable[P, R], /, **options: Unpack[NodeOptions]) -> Callable[P, NodeHandle[R]]: ...
+    def call(self, tool: Callable[..., Any], /, **options: Unpack[NodeOptions]) -> Callable[..., NodeHandle[Any]]:
         """Return a function that adds a node and has the parameters of the tool, so that type checkers check them.
 
-        `plan.step(order, when=lamps["left"] < 10)(item="lamp", amount=20)` adds the same node as `add`. A handle stands
+        `plan.call(order, when=lamps["left"] < 10)(item="lamp", amount=20)` adds the same node as `add`. A handle stands
         for a value as `handle.value`, whose static type is that of the value.
 
         Args:

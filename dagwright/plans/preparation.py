@@ -131,7 +131,13 @@ def check_written_plan(
         raise PlanInvalid([*cut, *invalid.problems]) from None
 
 
-def unknown_tools(raw: Any, tools: Mapping[str, ToolDeclaration], *, context: Mapping[str, Any] | None) -> list[str]:
+def unknown_tools(
+    raw: Any,
+    tools: Mapping[str, ToolDeclaration],
+    *,
+    context: Mapping[str, Any] | None = None,
+    dialect: str | None = None,
+) -> list[str]:
     """Returns the tools that a plan and its sub-plans name and that are not among `tools`, in order of their nodes.
 
     An agent that is not there may be a tool under two names: its own, and one that stands in for it.
@@ -140,7 +146,7 @@ def unknown_tools(raw: Any, tools: Mapping[str, ToolDeclaration], *, context: Ma
         PlanInvalid: something else is wrong with it.
     """
     found: dict[str, None] = {}
-    open_plans = [check_plan(raw, tools, context=context, any_tool=True)]
+    open_plans = [check_plan(raw, tools, context=context, dialect=dialect, any_tool=True)]
     while open_plans:
         checked = open_plans.pop()
         found |= dict.fromkeys(node.tool for node in checked.nodes if node.tool and node.tool not in tools)

@@ -94,6 +94,7 @@ class RunInput:
 
     Args:
         plan: a plan as written, in any dialect, which is compiled by an activity; or
+        dialect: of the plan as written; `None` detects it.
         compiled: a compiled plan; or
         pages: references of its pages in the payload store, if it is large. Exactly one of the three is there.
         inputs, context: values by name; those of a sub-plan may lie in the payload store.
@@ -124,6 +125,7 @@ class RunInput:
     """
 
     plan: Any = None
+    dialect: str | None = None
     compiled: CompiledPlan | None = None
     pages: Sequence[str] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
@@ -172,6 +174,7 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
         encoded["compiled"] = compiled or plan_to_json(run_input.compiled)
     else:
         encoded["plan"] = run_input.plan
+        encoded |= {"dialect": run_input.dialect} if run_input.dialect is not None else {}
     if run_input.parent is not None:
         encoded["parent"] = {"workflow_id": run_input.parent.workflow_id, "task": run_input.parent.task}
     if run_input.path:
@@ -249,6 +252,7 @@ def run_input_from_json(message: Any) -> RunInput:
         pages = pages_of(compiled)
         return RunInput(
             plan=message.get("plan"),
+            dialect=_text_or_none(message, "dialect"),
             compiled=compiled_plan(compiled, told=_told(message)) if "compiled" in message and not pages else None,
             pages=pages,
             inputs=value_from_json(_object(message, "inputs"), message.get("stored_inputs")),
@@ -452,6 +456,13 @@ def _model(value: Any) -> Mapping[str, Any]:
 def _is_true(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"must be true or false, not {value!r:.60}")
+    return value
+
+
+def _text_or_none(message: Mapping[str, Any], field: str) -> str | None:
+    value = message.get(field)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{field!r} must be a text")
     return value
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import CodeType
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import DEFAULT_TIMEOUT_S
 from dagwright.core.model.resolvers import Resolver
-from dagwright.core.model.times import LONGEST, parse_duration
+from dagwright.core.model.times import LONGEST, Duration, parse_duration
 from dagwright.core.model.tools import Effects, ToolDeclaration, problem_of_rule
 from dagwright.core.model.worker_cards import WorkerCard
 from dagwright.tools.docstrings import documentation_of
@@ -26,9 +26,9 @@ _VERSIONS_CACHED = 512
 """Functions whose version is stored: a process has about 100 tools, and builds some of them again."""
 _ATTRIBUTE = "__dagwright_tool__"
 
+EffectsName = Literal["pure", "read", "idempotent", "write"]
+"""Value of an `Effects`."""
 Function = TypeVar("Function", bound=Callable[..., Any])
-Duration = timedelta | float | str
-"""A timedelta, seconds, or a text such as `30s` or `2h`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def tool(function: Function, /) -> Function: ...
 def tool(
     *,
     name: str | None = None,
-    effects: Effects | str = Effects.WRITE,
+    effects: Effects | EffectsName = Effects.WRITE,
     timeout: Duration | None = None,
     max_parallel: int | None = None,
     max_attempts: int | None = None,
@@ -105,7 +105,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     /,
     *,
     name: str | None = None,
-    effects: Effects | str = Effects.WRITE,
+    effects: Effects | EffectsName = Effects.WRITE,
     timeout: Duration | None = None,
     max_parallel: int | None = None,
     max_attempts: int | None = None,
@@ -194,7 +194,7 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
     name: str,
     task_queue: str,
     *,
-    effects: Effects | str = Effects.WRITE,
+    effects: Effects | EffectsName = Effects.WRITE,
     input_schema: Mapping[str, Any] | None = None,
     timeout: Duration | None = None,
     max_parallel: int | None = None,
@@ -242,7 +242,7 @@ def declare_workflow(  # noqa: PLR0913 - each is one word of the declaration, by
     task_queue: str,
     *,
     workflow: str | None = None,
-    effects: Effects | str = Effects.WRITE,
+    effects: Effects | EffectsName = Effects.WRITE,
     input_schema: Mapping[str, Any] | None = None,
     timeout: Duration | None = None,
     max_parallel: int | None = None,

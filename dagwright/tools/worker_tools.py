@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from dagwright.core.model.times import Duration
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.model.worker_cards import SUB_GOAL, GoalType, WorkerCard
 from dagwright.core.model.worker_results import WorkerResult, sub_goal_id_of
@@ -20,7 +21,7 @@ from dagwright.tools.context import context
 from dagwright.tools.docstrings import documentation_of
 from dagwright.tools.errors import InvalidResult
 from dagwright.tools.parameters import Parameters, hints_of, keywords_of
-from dagwright.tools.spec import Duration, ToolSpec, checked_aliases, checked_declaration, marked, version_of
+from dagwright.tools.spec import ToolSpec, checked_aliases, checked_declaration, marked, version_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

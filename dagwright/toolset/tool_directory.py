@@ -60,17 +60,19 @@ async def published_tools(
     *,
     task_queue: str,
     context: Mapping[str, Any] | None = None,
+    dialect: str | None = None,
 ) -> Mapping[str, ToolDeclaration]:
     """Return the tools of a plan that are not among `tools` and that other workers have published.
 
     Args:
         plan: as it was written.
+        dialect: of the plan; `None` detects it.
         task_queue: queue of the workflows of those workers.
 
     Raises:
         PlanInvalid: something else than its tools is invalid.
     """
-    names = await asyncio.to_thread(unknown_tools, plan, tools, context=context)
+    names = await asyncio.to_thread(unknown_tools, plan, tools, context=context, dialect=dialect)
     published = await told_tools(store, names, task_queue=task_queue)
     of_agents = [name for card in agent_cards(published) for name in card.tools if name not in tools]
     return {**published, **await told_tools(store, of_agents, task_queue=task_queue)}

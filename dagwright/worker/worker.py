@@ -27,11 +27,11 @@ class WorkerClient(Protocol):
         """Settings of the worker."""
         ...
 
-    async def worker_connection(self) -> TemporalClient:
+    async def _worker_connection(self) -> TemporalClient:
         """Return a client of Temporal's SDK that no other worker uses."""
         ...
 
-    def serving(self, toolset: Toolset) -> AbstractContextManager[None]:
+    def _serving(self, toolset: Toolset) -> AbstractContextManager[None]:
         """Note that the tools are served while the block lasts."""
         ...
 
@@ -102,8 +102,8 @@ class Worker:
         await asyncio.to_thread(compile_cel, "true")
         task_queue = self._settings.task_queue
         async with AsyncExitStack() as stack:
-            connection = await self._client.worker_connection()
-            stack.enter_context(self._client.serving(toolset))
+            connection = await self._client._worker_connection()
+            stack.enter_context(self._client._serving(toolset))
             await stack.enter_async_context(serving(connection, toolset, task_queue=task_queue))
             self._open = stack.pop_all()
         self._queues = tuple(dict.fromkeys([task_queue, *toolset.own_queues]))

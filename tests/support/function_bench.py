@@ -12,6 +12,7 @@ from dagwright.store import PayloadStore
 from dagwright.tools import ToolRegistry, tool
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.secret_bindings import SecretBinding
+from dagwright.tools.spec import EffectsName
 from tests.support.activity_bench import ActivityBench
 from tests.support.memory_store import MemoryStore
 
@@ -39,7 +40,7 @@ class FunctionBench(ActivityBench):
         return json.loads((await self.payload(*arguments, **headers)).data)
 
 
-def raising(error: BaseException, effects: str = "read") -> FunctionBench:
+def raising(error: BaseException, effects: EffectsName = "read") -> FunctionBench:
     """Make a tool that fails with an error."""
 
     @tool(effects=effects)

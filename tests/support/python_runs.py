@@ -76,23 +76,23 @@ class TurnClient:
     """A client that starts turns of sessions as `Client` does."""
 
     def __init__(self, runs: Runs, bench: Bench, folder: Path) -> None:
-        self.services = services_of(runs, folder)
-        self._tools = BenchTools(bench, self.services)
+        self._services = services_of(runs, folder)
+        self._tools = BenchTools(bench, self._services)
 
-    async def start(self, plan: Any, *, session: str) -> Run:
+    async def start(self, plan: Any, *, session: str, **_: Any) -> Run:
         """Start a run of a plan as a turn."""
         tools = (await self._tools.toolset()).declarations()
         return await self._start(SessionTurn(session, "", lambda _: _start_of(plan, tools)))
 
-    async def ask(self, text: str, *, session: str) -> Run:
+    async def ask(self, text: str, *, session: str, **_: Any) -> Run:
         """Start a run of a request as a turn."""
         toolset = await self._tools.toolset()
         prepare = partial(prepare_request, TextRequest(text), toolset)
         return await self._start(SessionTurn(session, text, lambda state: prepare(state).start))
 
     async def _start(self, turn: SessionTurn) -> Run:
-        started, _ = await start_turn(turn, self.services.runs, self.services.sessions, busy=lambda _: None)
-        return Run(lambda: self.services, started.workflow_id, tools=self._tools)
+        started, _ = await start_turn(turn, self._services.runs, self._services.sessions, busy=lambda _: None)
+        return Run(lambda: self._services, started.workflow_id, tools=self._tools)
 
 
 def _start_of(plan: Any, tools: Mapping[str, ToolDeclaration]) -> StartRequest:

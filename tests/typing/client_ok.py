@@ -33,7 +33,7 @@ async def work(plan: Plan) -> None:
         Client.connect("localhost:7233", namespace="shop") as client,
         Worker(client, tools=[stock, "shop.tools"]),
     ):
-        started = await client.start(plan, inputs={"net": 100}, run_id="refill-1", timeout=timedelta(hours=2))
+        started = await client.start(plan, inputs={"net": 100}, run_id="refill-1", deadline=timedelta(hours=2))
         assert_type(started, Run)
         await client.start("refill.yaml", tags={"team": "a"}, budget={"tokens": 1000}, approve_plan=True)
         await client.start({"nodes": []}, policy={"rules": []}, compensate=True, interactive=False)
@@ -52,8 +52,8 @@ async def work(plan: Plan) -> None:
 
 
 with SyncClient.connect() as client, client.worker(tools=[stock]):
-    handle = client.start("refill.yaml", inputs={"net": 100}, timeout="2h")
-    assert_type(handle.result(check=False), RunResult)
+    handle = client.start("refill.yaml", inputs={"net": 100}, deadline="2h")
+    assert_type(handle.result(raise_on_failure=False), RunResult)
     handle.pause(reason="stocktaking")
     events: list[Any] = list(handle.events(after="1-2"))
     assert_type(client.list_runs(limit=3), list[RunSummary])

@@ -1,7 +1,10 @@
 """Mistakes in plans that type checkers report, each on its line."""
 
 from dagwright.plans.plan import Plan
-from dagwright.tools import tool
+from dagwright.tools import declare_activity, tool
+
+
+declare_activity("ship", "shop", effects="raed")  # E: Argument "effects"
 
 
 @tool(effects="read")
@@ -20,9 +23,9 @@ plan = Plan("Refill", deadlin="2h")  # E: Unexpected keyword argument "deadlin"
 lamps = plan.add(stock, item="lamp", join="al")  # E: Argument "join"
 plan.add(3, item="lamp")  # E: Argument 1 to "add"
 plan.add(stock, item="lamp", on_error="skp")  # E: Argument "on_error"
-plan.step(stock)(itm="lamp")  # E: Unexpected keyword argument "itm"
-plan.step(stock)()  # E: Too few arguments
-plan.step(order)(item="lamp", amount="many")  # E: Argument "amount"
-plan.step(order)(item="lamp", amount=plan.step(order)(item="x").value)  # E: Argument "amount"
-plan.step(order, on_error="skp")(item="lamp")  # E: No overload variant of "step"
+plan.call(stock)(itm="lamp")  # E: Unexpected keyword argument "itm"
+plan.call(stock)()  # E: Too few arguments
+plan.call(order)(item="lamp", amount="many")  # E: Argument "amount"
+plan.call(order)(item="lamp", amount=plan.call(order)(item="x").value)  # E: Argument "amount"
+plan.call(order, on_error="skp")(item="lamp")  # E: No overload variant of "call"
 missing = lamps.resul  # E: has no attribute "resul"

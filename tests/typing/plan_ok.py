@@ -31,10 +31,10 @@ plan.add(order, item="lamp", amount=lamps["left"], when=lamps["left"] < 10)
 plan.add(order, item="lamp", for_each=[1, 2], amount=plan.item, needs=[lamps, "stock"])
 plan.add(ask_human("Order?"), on_error={"value": None})
 
-left = plan.step(stock, when="1 < 2")(item="lamp")
+left = plan.call(stock, when="1 < 2")(item="lamp")
 assert_type(left, NodeHandle[dict[str, int]])
 assert_type(left.value, dict[str, int])
-note = plan.step(order)(item="lamp", amount=left["lamp"].value)
+note = plan.call(order)(item="lamp", amount=left["lamp"].value)
 assert_type(note.value, str)
-plan.step(order, needs=[left])(item=note.value)
+plan.call(order, needs=[left])(item=note.value)
 plan.output = {"note": note}

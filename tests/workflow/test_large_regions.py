@@ -104,7 +104,7 @@ async def test_list_names_the_node_that_failed_inside(runs: Runs, server: LiveSe
     client = ClientRuns(connection, task_queue=runs.task_queue, store=runs.store)
     (listed,) = [run for run in await client.list_runs() if run.run_id == handle.id]
     assert listed.error is not None
-    assert (listed.error["code"], listed.error["node"]) == ("node_failed", "n99")
+    assert (listed.error.code, listed.error.node) == ("node_failed", "n99")
 
 
 _COUNT = INLINE_PLAN_NODES + PLAN_PAGE_NODES + 1

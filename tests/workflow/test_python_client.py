@@ -212,8 +212,8 @@ async def test_misuse_fails_where_it_happens(shop: Client, client: temporalio.cl
     await closed.close()
     with pytest.raises(ClientClosed, match="the client is closed"):
         await left.result()
-    with pytest.raises(TypeError, match="start\\(\\) got an unexpected argument 'timout'; did you mean 'timeout'"):
-        await cast("Any", shop).start(LAMPS, timout="2h")
+    with pytest.raises(TypeError, match="start\\(\\) got an unexpected argument 'deadlin'; did you mean 'deadline'"):
+        await cast("Any", shop).start(LAMPS, deadlin="2h")
     for use in (lambda: closed.get_run("a"), lambda: Worker(closed)):
         with pytest.raises(ClientClosed, match="the client is closed"):
             use()

@@ -14,6 +14,7 @@ from dagwright.client.results import RunCancelled, RunFailed, ValueNotLoaded
 from dagwright.client.run import Run
 from dagwright.client.session import Session
 from dagwright.client.sessions import SessionNotFound
+from dagwright.client.steering import CommandRejected
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.states import RunStatus
 from dagwright.history.explaining import NodeUnknown
@@ -112,7 +113,7 @@ async def test_failed_and_cancelled_runs_raise_with_their_result(python: PythonR
     [problem] = failed.value.problems
     assert (problem.node, problem.message) == ("b", "out of stock")
     assert failed.value.result.nodes["a"].result == {"x": 1}
-    unchecked = await python.of(handle).result(check=False)
+    unchecked = await python.of(handle).result(raise_on_failure=False)
     assert (unchecked.status, unchecked.error and unchecked.error.node) == (RunStatus.FAILED, "b")
     partly = await python.of(await python.runs.start(plan(call("a", "echo", x=1), broken))).result()
     assert (partly.status, [each.node for each in partly.problems]) == (RunStatus.COMPLETED_WITH_FAILURES, ["b"])
@@ -173,7 +174,7 @@ async def test_events_go_on_from_every_cursor_without_gap_or_repetition(
 async def test_events_after_the_end_can_be_read_in_steps(python: PythonRuns) -> None:
     nodes = [call(name, "give_up" if name == "c" else "echo") for name in "abc"]
     handle = await python.runs.start(plan(*nodes, {**call("d", "add", left=1, right=2), "depends_on": ["c"]}))
-    await python.of(handle).result(check=False)
+    await python.of(handle).result(raise_on_failure=False)
     whole = durable_of(await told(python.of(handle)))
     assert isinstance(whole[-1], RunStatusEvent)
     assert (whole[-1].type, whole[-1].status) == ("run.completed", RunStatus.COMPLETED_WITH_FAILURES)
@@ -202,7 +203,7 @@ async def test_feedback_answers_requests_by_their_type(python: PythonRuns) -> No
     run = python.of(handle)
 
     async def is_asking() -> bool:
-        return len(await run.requests()) == 4
+        return len(await run.feedback_requests()) == 4
 
     await eventually(is_asking)
     with pytest.raises(FeedbackRejected, match=r"name one: .*amount"):
@@ -219,7 +220,7 @@ async def test_feedback_answers_requests_by_their_type(python: PythonRuns) -> No
     with pytest.raises(FeedbackRejected, match="'size' was answered by"):
         await run.feedback("size", selected="small")
     await run.feedback(approved=False, reason="too expensive", by="ann")
-    result = await run.result(check=False)
+    result = await run.result(raise_on_failure=False)
     with pytest.raises(FeedbackRejected, match="has ended"):
         await run.feedback("allowed", approved=True)
     assert result.nodes["amount"].result == {"data": {"amount": 3}}
@@ -238,6 +239,8 @@ async def test_run_is_steered(python: PythonRuns, bench: Bench, unique: str) -> 
     run = python.of(handle)
     await eventually(lambda: {unique, f"{unique} slow"} <= {*bench.entered})
     assert "paused" in await run.pause(reason="a look", by="ann")
+    with pytest.raises(CommandRejected, match="paused already"):
+        await run.pause()
     assert "added" in await run.add_nodes([{**call("sum", "plus", left=1, right=2), "depends_on": ["a"]}])
     with pytest.raises(PlanInvalid, match="there_is_no_such_tool"):
         await run.add_nodes([call("other", "there_is_no_such_tool")])
@@ -247,7 +250,7 @@ async def test_run_is_steered(python: PythonRuns, bench: Bench, unique: str) -> 
     await run.set_limits(max_parallel=3)
     with pytest.raises(NodeUnknown, match="did you mean 'slow'"):
         await run.node("slwo")
-    result = await run.result(check=False)
+    result = await run.result(raise_on_failure=False)
     assert result.nodes["sum"].result == 3
     assert (result.nodes["slow"].status, result.nodes["broken"].status) == ("cancelled", "failed")
 
@@ -294,7 +297,7 @@ async def test_fork_reuses_what_a_change_does_not_affect(python: PythonRuns) -> 
 async def test_explanation_and_lineage_of_nodes(python: PythonRuns) -> None:
     nodes = [call("a", "give_up", message="out of stock"), call("b", "echo", x="{{a.result}}")]
     run = python.of(await python.runs.start(plan(*nodes)))
-    await run.result(check=False)
+    await run.result(raise_on_failure=False)
     explanation = await run.explain("b")
     assert [(reason.node, reason.kind) for reason in explanation.reasons] == [("b", "blocked"), ("a", "failed")]
     assert "out of stock" in str(explanation)
@@ -305,7 +308,16 @@ async def test_explanation_and_lineage_of_nodes(python: PythonRuns) -> None:
 
 async def test_unknown_run_is_named_by_every_method(python: PythonRuns) -> None:
     run = python.of("there is none")
-    for attempt in (run.status, run.result, run.explain, run.requests, run.pause, run.cancel, run.fork, run.document):
+    for attempt in (
+        run.status,
+        run.result,
+        run.explain,
+        run.feedback_requests,
+        run.pause,
+        run.cancel,
+        run.fork,
+        run.document,
+    ):
         with pytest.raises(RunNotFound, match="'there is none'"):
             await attempt()
     with pytest.raises(RunNotFound, match="'there is none'"):

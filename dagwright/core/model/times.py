@@ -1,5 +1,6 @@
 """Times and durations as text: RFC 3339, and `500ms, 30s, 5m, 2h, 7d`."""
 
+import math
 import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -53,7 +54,11 @@ def time_of(seconds: float) -> datetime:
 
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SIZES_MS = [(unit, size) for unit, size in reversed(_UNITS_MS.items()) if unit != "ms"]
 _PATTERN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)")
+
+Duration = timedelta | float | str
+"""A timedelta, seconds, or a text such as `30s` or `2h`."""
 
 LONGEST = timedelta(days=3650)
 """Ten years: a longer duration is a mistake, and Temporal's timers end not far beyond."""
@@ -72,6 +77,29 @@ def parse_duration(text: str) -> timedelta:
     if not timedelta() < duration <= LONGEST:
         raise ValueError(f"{text!r} is out of range; a duration is over 0 and at most {LONGEST.days}d")
     return duration
+
+
+def format_duration(duration: Duration) -> str:
+    """Return a duration as plans write it, such as `90s`.
+
+    Raises:
+        ValueError: it is not over zero, too long, or not a duration.
+    """
+    if isinstance(duration, str):
+        parse_duration(duration)
+        return duration
+    if isinstance(duration, bool) or not isinstance(duration, timedelta | int | float):
+        raise ValueError(f"{duration!r:.80} is not a duration; expected a timedelta, seconds or a text such as 30s")
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else float(duration)
+    milliseconds = round(seconds * 1_000) if math.isfinite(seconds) else 0
+    for unit, size in _SIZES_MS:
+        if milliseconds and milliseconds % size == 0:
+            text = f"{milliseconds // size}{unit}"
+            break
+    else:
+        text = f"{milliseconds}ms"
+    parse_duration(text)
+    return text
 
 
 def _checked(text: str) -> str:

@@ -20,7 +20,7 @@ from dagwright.client.requests import SessionTurn, start_turn
 from dagwright.client.runs import Runs, open_runs
 from dagwright.client.sessions import SessionNotFound, Sessions, TurnNotTaken
 from dagwright.client.starts import made_id
-from dagwright.client.steering import Actor, Steering
+from dagwright.client.steering import Actor, CommandRejected, Steering
 from dagwright.history.run_reader import RunClosed, RunView
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
@@ -312,7 +312,7 @@ class Chat:
             raise CommandRefused("no run goes on here now")
         try:
             self._output.say(await Steering(self._desk.connection).cancel(turn.run, Actor(account_name())))
-        except (FeedbackRejected, RunClosed) as refused:
+        except (CommandRejected, RunClosed) as refused:
             self._output.tell(one_line(str(refused)))
         await self._patiently(lambda: self._finish(turn.run, None))
 

@@ -236,13 +236,14 @@ def _table(runs: Sequence[RunSummary]) -> Table:
     for name in ("run", "state", "title", "started", "took", "nodes", *(("session",) if has_sessions else ())):
         table.add_column(name, overflow="fold")
     for run in runs:
-        took = (run.ended_at or 0.0) - (run.started_at or 0.0)
+        started_s = run.started_at.timestamp() if run.started_at is not None else None
+        took = run.ended_at.timestamp() - (started_s or 0.0) if run.ended_at is not None else None
         table.add_row(
             Text(run.run_id),
             Text(run.status.replace("_", " "), style=RUN_STYLES.get(run.status, "red")),
             Text(one_line(run.title or "", limit=60)),
-            local_date(run.started_at) if run.started_at is not None else "",
-            format_elapsed(took) if run.ended_at else "",
+            local_date(started_s) if started_s is not None else "",
+            format_elapsed(took) if took is not None else "",
             f"{run.nodes_done:,}/{run.nodes_total:,}",
             *((Text(one_line(run.session or "", limit=60)),) if has_sessions else ()),
         )

@@ -3,9 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from dagwright.client.feedback import FeedbackRejected
 from dagwright.client.runs import open_runs
-from dagwright.client.steering import PAUSE, RESUME, Actor, Command, Steering
+from dagwright.client.steering import PAUSE, RESUME, Actor, Command, CommandRejected, Steering
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.cli.account import account_name
@@ -101,7 +100,7 @@ def act_on(workflow_id: str, output: Output, act: Callable[[Steering, Connection
         async with open_connection(settings) as connection:
             try:
                 message = await act(Steering(connection), connection)
-            except (RunClosed, FeedbackRejected) as error:
+            except (RunClosed, CommandRejected) as error:
                 if output.is_json:
                     output.document(acted(workflow_id, str(error), ok=False))
                 output.tell(str(error))

@@ -24,6 +24,7 @@ from dagwright.client.forks import ForkRefused
 from dagwright.client.runs import RunIdInUse
 from dagwright.client.sessions import SessionNotFound, TurnNotTaken
 from dagwright.client.starts import IdInvalid
+from dagwright.client.steering import CommandRejected
 from dagwright.core.expressions.references import cut_name
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.dialects.json_reader import MAX_DEPTH
@@ -207,6 +208,7 @@ _PLAIN: Sequence[tuple[type[Exception], int, str | None, str, Mapping[str, str]]
     (RunNotFound, 404, None, "not_found", {}),
     (NodeUnknown, 404, "node", "not_found", {}),
     (RunClosed, 409, None, "run_ended", NO_RETRY),
+    (CommandRejected, 400, None, "refused", {}),
     (FeedbackRejected, 400, _MESSAGES, "answer_refused", {}),
 )
 """Errors whose text is what to tell -> status, field, code and headers."""

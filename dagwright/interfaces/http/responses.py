@@ -9,10 +9,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, Response
 
-from dagwright.client.feedback import FeedbackRejected
 from dagwright.client.following import RunMoment, wait_for_end
 from dagwright.client.starts import IdInvalid
-from dagwright.client.steering import Actor
+from dagwright.client.steering import Actor, CommandRejected
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.history.text_stream import Piece
 from dagwright.interfaces.http import direct, examples
@@ -184,7 +183,7 @@ async def cancel(response_id: str, desk: TheDesk) -> Response:
     try:
         await desk.steering.cancel(run, Actor(desk.caller.acts_as, "cancelled through the API"))
         await asyncio.wait_for(wait_for_end(desk.runs, run), CANCEL_S)
-    except (RunClosed, FeedbackRejected, TimeoutError):
+    except (RunClosed, CommandRejected, TimeoutError):
         pass
     return JSONResponse(await _now(desk, of))
 

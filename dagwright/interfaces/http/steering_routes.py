@@ -6,10 +6,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from dagwright.client.feedback import FeedbackRejected
 from dagwright.client.fork_runs import ForkWish, draft_of, start_fork
 from dagwright.client.forks import Forks
-from dagwright.client.steering import PAUSE, RESUME, Actor, Command
+from dagwright.client.steering import PAUSE, RESUME, Actor, Command, CommandRejected
 from dagwright.core.model.states import RunStatus
 from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.http import examples
@@ -44,11 +43,11 @@ async def cancelled(desk: Desk, run: str, body: ActBody | None) -> dict[str, Any
     """Cancel a run; a run that is being stopped, or was cancelled, is left as it is.
 
     Raises:
-        RunNotFound, RunClosed, FeedbackRejected: it cannot be cancelled.
+        RunNotFound, RunClosed, CommandRejected: it cannot be cancelled.
     """
     try:
         return _done(run, await desk.steering.cancel(run, actor_of(desk, body)))
-    except (RunClosed, FeedbackRejected):
+    except (RunClosed, CommandRejected):
         view = await desk.runs.feed(run).read()
         is_stopping = not view.is_closed and view.scheduler is not None and view.scheduler.is_stopped
         if not is_stopping and view.status != RunStatus.CANCELLED:
@@ -125,7 +124,7 @@ async def send(desk: Desk, run: str, command: Command, body: ActBody | None) -> 
     """Send a command to a run of the caller, and return what became of it.
 
     Raises:
-        RunNotFound, RunClosed, FeedbackRejected: it does not count.
+        RunNotFound, RunClosed, CommandRejected: it does not count.
     """
     return _done(run, await desk.steering.send(await desk.own(run), command, actor_of(desk, body)))
 

@@ -14,10 +14,9 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
-from dagwright.client.feedback import FeedbackRejected
 from dagwright.client.following import PendingRequests
 from dagwright.client.runs import Runs
-from dagwright.client.steering import Actor, Steering
+from dagwright.client.steering import Actor, CommandRejected, Steering
 from dagwright.core.model.times import format_time
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.interfaces.mcp.asking import Asking, Context, is_asked_between
@@ -117,7 +116,7 @@ class Tasks:
         view = await self._view(context, params)
         actor = Actor(author_of(context), "the client has cancelled the task")
         # It is an intent: a run that has ended, or is ending, stays as it is.
-        with suppress(RunClosed, FeedbackRejected):
+        with suppress(RunClosed, CommandRejected):
             await self._steering.cancel(view.workflow_id, actor)
         return {}
 

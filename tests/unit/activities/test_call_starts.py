@@ -32,6 +32,7 @@ from dagwright.settings import Settings
 from dagwright.store import open_store
 from dagwright.tools import NotStarted, ToolRegistry, tool
 from dagwright.tools.context import Progress
+from dagwright.tools.spec import EffectsName
 from dagwright.toolset.toolset import load_toolset
 from tests.support.activity_bench import ActivityBench
 from tests.support.plan_building import compiled, node, plan_of, started
@@ -65,7 +66,7 @@ async def _call(
     stops: bool = False,
     allowed: int | None = None,
     parked: PausedCalls | None = None,
-    effects: str = "write",
+    effects: EffectsName = "write",
 ) -> Any:
     @tool(effects=effects)
     async def mail() -> str:

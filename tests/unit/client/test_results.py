@@ -44,7 +44,7 @@ async def test_values_of_the_store_are_loaded() -> None:
     result = await read_result(view, store)
     assert (result.nodes["a"].result, result.nodes["b"].result) == ("x" * 50_000, 2)
     assert (result.output, result.status) == ({"b": 2}, RunStatus.COMPLETED)
-    assert result.check() is result
+    assert result.raise_on_failure() is result
 
 
 async def test_values_over_the_limit_are_not_loaded_and_can_be_read_one_by_one() -> None:
@@ -77,12 +77,12 @@ async def test_failed_run_raises_with_a_problem_for_each_failed_node() -> None:
     view = ended(node("a"), node("b"), node("c", "a", "b"), results={"a": error, "b": error})
     result = await read_result(replace(view, status="failed"), MemoryStore())
     with pytest.raises(RunFailed, match="the run 'run-1' failed: 'a' failed: out of stock; 1 more failed") as failed:
-        result.check()
+        result.raise_on_failure()
     assert [(each.node, each.code) for each in failed.value.problems] == [("a", "tool_failed"), ("b", "tool_failed")]
     assert result.nodes["c"].blocked_by == ("a", "b")
     assert pickle.loads(pickle.dumps(failed.value)).result.status == RunStatus.FAILED
     with pytest.raises(RunCancelled, match="was cancelled"):
-        replace(result, status=RunStatus.CANCELLED, error=None).check()
+        replace(result, status=RunStatus.CANCELLED, error=None).raise_on_failure()
 
 
 def test_answers_are_written_as_runs_read_them() -> None:

@@ -23,6 +23,7 @@ from dagwright.client.feedback import HISTORIES_AT_ONCE
 from dagwright.client.run_lists import RunFilter, RunPlace, RunSummary, owner_in
 from dagwright.client.runs import Runs
 from dagwright.core.boundary import wire
+from dagwright.core.model.states import RunStatus
 from dagwright.history.closing_event import read_recorded_document
 from dagwright.protocol.conversion import data_converter
 from dagwright.server import Connection, Server
@@ -67,7 +68,7 @@ def _run_at(number: int, **memo: str) -> Any:
 @pytest.fixture
 def completed_every_third(monkeypatch: pytest.MonkeyPatch) -> None:
     async def summary(_: Runs, run: WorkflowExecution) -> RunSummary:
-        status = "failed" if int(run.id.removeprefix("run-")) % 3 else "completed"
+        status = RunStatus.FAILED if int(run.id.removeprefix("run-")) % 3 else RunStatus.COMPLETED
         return RunSummary(run.id, status, None, None, None, 0, 0)
 
     monkeypatch.setattr(Runs, "_summary", summary)
@@ -108,7 +109,7 @@ async def test_list_reads_a_few_histories_at_once(monkeypatch: pytest.MonkeyPatc
         most = max(most, len(reading))
         await asyncio.sleep(0)
         reading.remove(run.id)
-        return RunSummary(run.id, "running", None, None, None, 0, 0)
+        return RunSummary(run.id, RunStatus.RUNNING, None, None, None, 0, 0)
 
     monkeypatch.setattr(Runs, "_summary", summary)
     found = await runs_of([_run_at(number) for number in range(100)]).list_runs(limit=50)

@@ -82,7 +82,7 @@ def test_options_are_those_of_the_command_line(tmp_path: Path) -> None:
     (file := tmp_path / "policy.yaml").write_text("otherwise: ask\n")
     found = run_options(
         StartOptions(
-            timeout=timedelta(hours=2),
+            deadline=timedelta(hours=2),
             policy=file,
             budget={"tokens": 1000, "money": 1.5},
             tags={"team": "a"},
@@ -98,8 +98,8 @@ def test_options_are_those_of_the_command_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"timeout": "soon"}, "timeout: 'soon' is not a duration"),
-        ({"timeout": 0}, "timeout must be over 0 s and at most"),
+        ({"deadline": "soon"}, "deadline: 'soon' is not a duration"),
+        ({"deadline": 0}, "deadline must be over 0 s and at most"),
         ({"budget": {"token": 1}}, "budget: there is no limit 'token'"),
         ({"policy": {"otherwise": "perhaps"}}, "policy: "),
         ({"policy": "missing.yaml"}, "policy: there is no file missing.yaml"),
@@ -117,7 +117,7 @@ def test_invalid_tags_are_refused() -> None:
 
 @pytest.mark.parametrize(("duration", "seconds"), [("30s", 30.0), (1.5, 1.5), (timedelta(minutes=1), 60.0)])
 def test_durations_are_read(duration: Any, seconds: float) -> None:
-    assert duration_s("timeout", duration) == seconds
+    assert duration_s("deadline", duration) == seconds
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client import fork_runs, forks, steering
-from dagwright.client.feedback import FeedbackRejected, Place
+from dagwright.client.feedback import Place
 from dagwright.client.fork_runs import ForkWish, draft_of
 from dagwright.client.forks import Forks
-from dagwright.client.steering import PAUSE, Actor, Command, Steering
+from dagwright.client.steering import PAUSE, Actor, Command, CommandRejected, Steering
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import Connection, Server
@@ -72,9 +72,9 @@ async def test_message_that_no_run_accepts_is_not_sent(command: Command | None, 
     run = _FullRun(RPCStatusCode.INVALID_ARGUMENT)
     steers = Steering(Connection(cast(Client, run), Server("here", "default"), frozenset()))
     sent = steers.cancel("run", actor) if command is None else steers.send("run", command, actor)
-    with pytest.raises(FeedbackRejected, match=words) as refused:
+    with pytest.raises(CommandRejected, match=words) as refused:
         await sent
-    assert (type(refused.value), run.was_cancelled) == (FeedbackRejected, False)
+    assert (type(refused.value), run.was_cancelled) == (CommandRejected, False)
 
 
 @pytest.mark.parametrize(

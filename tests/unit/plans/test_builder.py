@@ -148,7 +148,7 @@ def test_step_adds_the_same_node() -> None:
         each.add(stock, item="lamp")
     plan.add(order, id="o", when=plan["stock"]["is_new"], item="lamp", amount=plan["stock"]["left"])
     lamps = other["stock"]
-    other.step(order, id="o", when=lamps["is_new"])(item="lamp", amount=lamps["left"].value)
+    other.call(order, id="o", when=lamps["is_new"])(item="lamp", amount=lamps["left"].value)
     assert plan == other
 
 
@@ -269,7 +269,7 @@ REFUSED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
         (
             "/nodes",
             "'timeout' is an option of the node and an argument of 'fetch'",
-            "give the argument in arguments={'timeout': ...}; plan.step(tool, timeout=...) sets the option",
+            "give the argument in arguments={'timeout': ...}; plan.call(tool, timeout=...) sets the option",
         ),
     ),
     (

@@ -10,13 +10,14 @@ import pytest
 
 from dagwright.tools import context, tool
 from dagwright.tools.errors import ResultNotKept, ValueNotLoaded
+from dagwright.tools.spec import EffectsName
 from tests.support.function_bench import FunctionBench, raising
 from tests.support.memory_store import MemoryStore
 
 pytestmark = pytest.mark.waits
 
 
-def _large(effects: str, calls: list[int], *, size: int = 100_000) -> Callable[..., Any]:
+def _large(effects: EffectsName, calls: list[int], *, size: int = 100_000) -> Callable[..., Any]:
     @tool(effects=effects)
     def large() -> str:
         calls.append(1)
@@ -51,7 +52,9 @@ async def test_result_of_a_write_waits_for_the_store_and_the_write_is_not_repeat
         ("idempotent", 100_000, ("store_retry", True)),
     ],
 )
-async def test_result_that_cannot_be_stored_in_time(effects: str, size: int, expected: tuple[str, bool]) -> None:
+async def test_result_that_cannot_be_stored_in_time(
+    effects: EffectsName, size: int, expected: tuple[str, bool]
+) -> None:
     store, calls = MemoryStore(), list[int]()
     store.is_down = True
     bench = FunctionBench(_large(effects, calls, size=size), store=store)
@@ -104,7 +107,7 @@ async def test_what_a_tool_keeps_is_still_there_while_its_result_waits_for_the_s
     ],
 )
 async def test_tool_that_raises_the_errors_of_the_store_itself_is_not_called_without_limit(
-    error: Exception, effects: str, expected: tuple[str, bool]
+    error: Exception, effects: EffectsName, expected: tuple[str, bool]
 ) -> None:
     failure = await raising(error, effects).failure({})
     assert (failure.type, failure.non_retryable) == expected

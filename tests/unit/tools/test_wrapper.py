@@ -20,6 +20,7 @@ from temporalio.exceptions import ApplicationError
 from dagwright.core.boundary.wire import HEADER_BINDINGS, HEADER_IDEMPOTENCY_KEY
 from dagwright.logging import add_call
 from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, context, tool
+from dagwright.tools.spec import EffectsName
 from tests.support.function_bench import SECRETS, FunctionBench, raising
 
 
@@ -228,7 +229,7 @@ def unprintable(raised: type[BaseException] = RuntimeError) -> Exception:
     ],
 )
 async def test_each_failure_has_a_code_a_posture_and_a_delay(
-    error: BaseException, effects: str, expected: tuple[str, bool, float | None, str]
+    error: BaseException, effects: EffectsName, expected: tuple[str, bool, float | None, str]
 ) -> None:
     failure = await raising(error, effects).failure({})
     delay = failure.next_retry_delay

@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from dagwright.client.feedback import FeedbackRejected
 from dagwright.client.runs import Started
 from dagwright.client.starts import StartRequest
+from dagwright.client.steering import CommandRejected
 from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.http import app, examples
 from dagwright.interfaces.http.jobs import id_of_key
@@ -149,7 +149,7 @@ async def test_refusal_of_a_run_is_returned(away: Apart, monkeypatch: pytest.Mon
     http, _, desk = away
 
     async def refuse(*_: Any, **__: Any) -> str:
-        raise FeedbackRejected("the run is paused already")
+        raise CommandRejected("the run is paused already")
 
     monkeypatch.setattr(type(desk.steering), "send", refuse)
     told = await http.post("/v1/runs/run-1/pause")
@@ -246,7 +246,7 @@ async def test_second_cancel_reports_the_state_of_the_run(
 
     async def refuse(*_: Any, **__: Any) -> str:
         if status == "running":
-            raise FeedbackRejected("the run is being stopped already")
+            raise CommandRejected("the run is being stopped already")
         raise RunClosed("the run 'run-1' has ended")
 
     async def read() -> Any:

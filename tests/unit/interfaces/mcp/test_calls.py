@@ -9,6 +9,7 @@ import mcp_types as types
 import pytest
 
 from dagwright.client.run_lists import RunFilter, RunSummary
+from dagwright.core.model.states import RunStatus
 from dagwright.interfaces.mcp.calls import KEY_META, Call, Calls
 from dagwright.interfaces.mcp.catalogue import CHECK_PLAN, LIST_RUNS, RUN_PLAN, WAIT_S, tools_of
 from dagwright.interfaces.mcp.starting import CallRefused, Starter
@@ -47,7 +48,7 @@ class _Starter(Starter):
 
 class _Runs:
     async def list_runs(self, *, limit: int, wanted: RunFilter) -> list[RunSummary]:
-        return [RunSummary(f"{wanted.status} {limit}", "running", None, None, None, 0, 1)]
+        return [RunSummary(f"{wanted.status} {limit}", RunStatus.RUNNING, None, None, None, 0, 1)]
 
 
 NOTHING = cast("Any", SimpleNamespace(meta=None))
