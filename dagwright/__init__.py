@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dagwright.history.run_reader import RunNotFound
     from dagwright.plans.human_requests import ask_human
     from dagwright.plans.plan import Plan
+    from dagwright.server.errors import ServerUnreachable
     from dagwright.tools.context import ToolContext, context
     from dagwright.tools.errors import GiveUp, RetryLater
     from dagwright.tools.spec import declare_activity, declare_workflow, tool
@@ -57,6 +58,7 @@ _MODULES = {
     "RunNotFound": "history.run_reader",
     "RunResult": "client.results",
     "RunSummary": "client.run_lists",
+    "ServerUnreachable": "server.errors",
     "Session": "client.session",
     "SyncClient": "client.sync_client",
     "ToolContext": "tools.context",
@@ -95,6 +97,7 @@ __all__ = [
     "RunNotFound",
     "RunResult",
     "RunSummary",
+    "ServerUnreachable",
     "Session",
     "SyncClient",
     "ToolContext",

@@ -28,6 +28,7 @@ from dagwright.client.requests import SessionTurn, start_turn
 from dagwright.client.run import Run
 from dagwright.client.run_lists import RunFilter, RunSummary
 from dagwright.client.runs import RunIdInUse, Started
+from dagwright.client.server_errors import reports_server_errors
 from dagwright.client.services import Services, create_services
 from dagwright.client.session import Session, SessionState, state_of
 from dagwright.client.starts import StartRequest
@@ -52,6 +53,7 @@ class OtherEventLoop(DagwrightError, RuntimeError):
     """The client is used in another event loop than it was connected in; connect one client per event loop."""
 
 
+@reports_server_errors
 class Client:
     """A connection to a Temporal server, to start runs there and to work with them.
 
@@ -59,7 +61,7 @@ class Client:
     connected in. `SyncClient` is the client for code without an event loop.
 
     Every method raises `ClientClosed` if the client is closed, `OtherEventLoop` if it was connected in another event
-    loop, and the SDK's `RPCError` if the server does not respond.
+    loop, `ServerUnreachable` if the server does not respond, and `ServerError` if it rejects a request.
 
     Example:
         async with Client.connect() as client, Worker(client, tools=[stock]):
@@ -93,7 +95,7 @@ class Client:
             keep_server: leave a local server running until `dagwright down`, such as for its UI.
 
         Raises:
-            NoServer: no server can be reached or started.
+            ServerUnreachable: no server can be reached or started.
             SettingsError: an environment variable is invalid.
         """
 
@@ -143,6 +145,10 @@ class Client:
                 "the client was connected in another event loop: connect one in this loop, or use SyncClient"
             )
         return self._open_services
+
+    @property
+    def _address(self) -> str:
+        return self._open_services.connection.server.address
 
     @property
     def temporal(self) -> TemporalClient:

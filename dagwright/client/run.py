@@ -25,6 +25,7 @@ from dagwright.client.run_reports import (
     preview_of,
 )
 from dagwright.client.run_tools import RunTools, ToolsetSource
+from dagwright.client.server_errors import reports_server_errors
 from dagwright.client.services import Services
 from dagwright.client.steering import PAUSE, RESUME, Actor, Command
 from dagwright.core.model.states import RunStatus
@@ -47,13 +48,15 @@ class Limits(TypedDict, total=False):
     budget: Mapping[str, Any]
 
 
+@reports_server_errors
 class Run:
     """A run of a plan: watch it, answer it, steer it and read its result.
 
     A handle costs nothing: it sends no request before a method is called, and any process can have one. Get it from
     `Client.start`, `Client.ask` or `Client.get_run`.
 
-    Every method raises `RunNotFound` if there is no such run, and the SDK's `RPCError` if the server does not respond.
+    Every method raises `RunNotFound` if there is no such run, `ServerUnreachable` if the server does not respond, and
+    `ServerError` if it rejects a request.
 
     Args:
         find_services: returns those of the connection; raises if the client is closed, or of another event loop.
@@ -71,6 +74,10 @@ class Run:
     @property
     def _services(self) -> Services:
         return self._find_services()
+
+    @property
+    def _address(self) -> str:
+        return self._services.connection.server.address
 
     @property
     def id(self) -> str:

@@ -45,7 +45,7 @@ def run(  # noqa: PLR0913 - each is one part of a run, by keyword
         RunIdInUse: the ID belongs to a run with another plan, other inputs or another model.
         OptionInvalid: an option is invalid.
         ToolsUnreadable: an object is not a tool or an agent, or two have one name.
-        NoServer: no server can be reached or started.
+        ServerUnreachable: no server can be reached or started.
         SettingsError: an environment variable is invalid.
     """
     known = settings or load_settings()

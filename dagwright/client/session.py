@@ -8,6 +8,7 @@ from typing import Any, Protocol, Unpack
 from dagwright.client.options import PlanOptions, RequestOptions
 from dagwright.client.plan_starts import PlanSource
 from dagwright.client.run import Run
+from dagwright.client.server_errors import reports_server_errors
 from dagwright.client.services import Services
 from dagwright.client.sessions import SessionView
 from dagwright.core.boundary.arguments import refuse_unknown
@@ -75,6 +76,7 @@ class SessionState:
     names: Mapping[str, Any] = field(default_factory=dict)
 
 
+@reports_server_errors
 class Session:
     """A session: its first turn creates it, and any process can have a handle of it.
 
@@ -85,6 +87,10 @@ class Session:
     def __init__(self, client: SessionClient, session_id: str) -> None:
         self._client = client
         self._id = session_id
+
+    @property
+    def _address(self) -> str:
+        return self._client._services.connection.server.address
 
     @property
     def id(self) -> str:

@@ -213,7 +213,7 @@ class SyncClient:
         """Connect to a server, as `Client.connect`; use it in `with`, or close it later.
 
         Raises:
-            NoServer: no server can be reached or started.
+            ServerUnreachable: no server can be reached or started.
             SettingsError: an environment variable is invalid.
         """
 

@@ -10,7 +10,7 @@ DagwrightError
 ├── FeedbackRejected      fix the answer, or read the open requests again
 ├── ToolError             raised by tools: `RetryLater` is tried again, `GiveUp` is final
 ├── ToolsUnreadable       fix the tools or the file of agents
-├── NoServer              start a server, or fix its address
+├── ServerUnreachable     start a server, or fix its address
 ├── StoreError            fix the payload store, or try again
 ├── SettingsError         fix the environment variable that the message names
 └── ...                   the docstring of each error class names the remedy

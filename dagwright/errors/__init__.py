@@ -16,7 +16,7 @@ from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.history.explaining import NodeUnknown
 from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.planner.goals import GoalRefused
-from dagwright.server.errors import NoServer
+from dagwright.server.errors import ServerError, ServerUnreachable
 from dagwright.settings import SettingsError
 from dagwright.store.errors import StoreError
 from dagwright.tools.errors import GiveUp, RetryLater, ToolError, ToolsUnreadable
@@ -35,7 +35,6 @@ __all__ = [
     "GoalRefused",
     "IdInvalid",
     "MissingExtra",
-    "NoServer",
     "NodeUnknown",
     "OptionInvalid",
     "OtherEventLoop",
@@ -49,6 +48,8 @@ __all__ = [
     "RunFailed",
     "RunIdInUse",
     "RunNotFound",
+    "ServerError",
+    "ServerUnreachable",
     "SessionNotFound",
     "SettingsError",
     "StoreError",

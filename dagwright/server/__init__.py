@@ -5,7 +5,7 @@ config profile name, the one that an earlier command started in this state folde
 must not import workflows, activities or the client; it knows processes, files and one namespace, and nothing
 of plans.
 
-Errors: `NoServer` is the only one, and its text is one sentence that says what to do (exit code 4).
+Errors: `ServerUnreachable` is the only one, and its text is one sentence that says what to do (exit code 4).
 """
 
 from dagwright.server.connection import (
@@ -16,7 +16,7 @@ from dagwright.server.connection import (
     separate_client,
 )
 from dagwright.server.daemon import Daemon
-from dagwright.server.errors import NO_ANSWER, NoServer
+from dagwright.server.errors import NO_ANSWER, ServerUnreachable
 from dagwright.server.local import LocalServer, Server
 
 __all__ = [
@@ -24,8 +24,8 @@ __all__ = [
     "Connection",
     "Daemon",
     "LocalServer",
-    "NoServer",
     "Server",
+    "ServerUnreachable",
     "connection_of",
     "named_server",
     "open_connection",

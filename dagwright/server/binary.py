@@ -19,7 +19,7 @@ from pathlib import Path
 
 from temporalio.testing import WorkflowEnvironment
 
-from dagwright.server.errors import NoServer
+from dagwright.server.errors import ServerUnreachable
 from dagwright.server.locks import locked
 
 CLI_VERSION = "1.5.1"
@@ -58,7 +58,7 @@ async def get_binary(cache_home: Path, *, wanted_version: str | None) -> Binary:
         wanted_version: version of the server that made the state, which a found program should have.
 
     Raises:
-        NoServer: there is none and none can be got.
+        ServerUnreachable: there is none and none can be got.
     """
     cached = cache_home / "dagwright" / f"temporal-{CLI_VERSION}" / "temporal"
     on_path = shutil.which("temporal")
@@ -74,7 +74,7 @@ async def get_binary(cache_home: Path, *, wanted_version: str | None) -> Binary:
         return found[0]
     try:
         return await _obtain(cached)
-    except NoServer:
+    except ServerUnreachable:
         if found:
             return found[0]
         raise
@@ -106,7 +106,7 @@ async def _obtain(target: Path) -> Binary:
     try:
         shelf.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise NoServer(f"the cache folder {shelf} can not be written: {error.strerror}") from error
+        raise ServerUnreachable(f"the cache folder {shelf} can not be written: {error.strerror}") from error
     async with locked(shelf / "get.lock", timeout_s=_BUILD_TIMEOUT_S, on_wait=_tell_of_other):
         ready = await _inspect(target)
         if ready is not None:
@@ -120,7 +120,7 @@ async def _obtain(target: Path) -> Binary:
             made.replace(target)
     binary = await _inspect(target)
     if binary is None:
-        raise NoServer(f"{target} does not run on this machine: {_INSTALL_HINT}")
+        raise ServerUnreachable(f"{target} does not run on this machine: {_INSTALL_HINT}")
     return binary
 
 
@@ -159,7 +159,7 @@ def _is_site_reachable() -> bool:
 
 async def _build(folder: Path) -> Path:
     if shutil.which("go") is None:
-        raise NoServer(_INSTALL_HINT)
+        raise ServerUnreachable(_INSTALL_HINT)
     tell("building the Temporal server with Go (once, about 3 minutes)")
     process = await asyncio.create_subprocess_exec(
         "env",
@@ -179,11 +179,11 @@ async def _build(folder: Path) -> Path:
             os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
         if isinstance(error, TimeoutError):
-            raise NoServer(f"the build did not end within half an hour; {_INSTALL_HINT}") from error
+            raise ServerUnreachable(f"the build did not end within half an hour; {_INSTALL_HINT}") from error
         raise
     if process.returncode != 0:
         last = words.strip().splitlines()[-1][:300] if words.strip() else f"exit code {process.returncode}"
-        raise NoServer(f"go install {_GO_MODULE} failed ({last}); {_INSTALL_HINT}")
+        raise ServerUnreachable(f"go install {_GO_MODULE} failed ({last}); {_INSTALL_HINT}")
     return folder / "temporal"
 
 

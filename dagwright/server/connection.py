@@ -13,7 +13,7 @@ from temporalio.service import RPCError, RPCStatusCode, ServiceClient
 from dagwright.logging import temporal_runtime
 from dagwright.process.tracing import traced
 from dagwright.protocol.conversion import compose_converter, data_converter
-from dagwright.server.errors import NoServer
+from dagwright.server.errors import ServerUnreachable
 from dagwright.server.local import LocalServer, Server, dial
 from dagwright.server.namespace import register_search_attributes
 from dagwright.settings import Settings
@@ -47,7 +47,7 @@ async def open_connection(
         address, namespace: instead of those that Temporal's environment variables and config file name.
 
     Raises:
-        NoServer: none could be had.
+        ServerUnreachable: none could be had.
     """
     profile = _profile()
     namespace = namespace or profile.namespace or "default"
@@ -96,7 +96,7 @@ def named_server() -> dict[str, str]:
     """Returns which server Temporal's own variables or config file name: variable -> value; empty if they name none.
 
     Raises:
-        NoServer: they can not be read.
+        ServerUnreachable: they can not be read.
     """
     profile = _profile()
     named = {"TEMPORAL_ADDRESS": profile.address, "TEMPORAL_NAMESPACE": profile.namespace}
@@ -108,7 +108,7 @@ def _profile() -> ClientConfigProfile:
         return ClientConfigProfile.load()
     except Exception as error:
         # The SDK's core raises whatever its parser raised: the text of it is all there is.
-        raise NoServer(f"Temporal's environment variables or config file can not be used: {error}") from error
+        raise ServerUnreachable(f"Temporal's environment variables or config file can not be used: {error}") from error
 
 
 async def _connect_to(profile: ClientConfigProfile, *, namespace: str, ui_url: str | None) -> Connection:
@@ -121,7 +121,7 @@ async def _dial_named(profile: ClientConfigProfile, *, namespace: str) -> Client
     where = f"the Temporal server at {profile.address}"
     if "://" in (profile.address or ""):
         # The SDK takes it with a warning of its own, and says that it will not any more.
-        raise NoServer(f"{where} can not be reached: {_HOW_WRITTEN}")
+        raise ServerUnreachable(f"{where} can not be reached: {_HOW_WRITTEN}")
     try:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
             client = await Client.connect(
@@ -131,13 +131,13 @@ async def _dial_named(profile: ClientConfigProfile, *, namespace: str) -> Client
             )
             await _check_namespace(client)
     except TimeoutError as error:
-        raise NoServer(f"{where} does not answer within {_CONNECT_TIMEOUT_S:g} s") from error
+        raise ServerUnreachable(f"{where} does not answer within {_CONNECT_TIMEOUT_S:g} s") from error
     except RPCError as error:
         if error.status == RPCStatusCode.NOT_FOUND:
-            raise NoServer(f"{where} has no namespace {namespace!r}") from error
-        raise NoServer(f"{where} refuses the connection: {_reason(str(error))}") from error
+            raise ServerUnreachable(f"{where} has no namespace {namespace!r}") from error
+        raise ServerUnreachable(f"{where} refuses the connection: {_reason(str(error))}") from error
     except (RuntimeError, ValueError) as error:
-        raise NoServer(f"{where} can not be reached: {_reason(str(error))}") from error
+        raise ServerUnreachable(f"{where} can not be reached: {_reason(str(error))}") from error
     return client
 
 

@@ -1,12 +1,32 @@
-"""The one error of this package, in a module of its own so that every other module can raise it."""
+"""Errors of the Temporal server.
 
-from temporalio.service import RPCStatusCode
+ServerError              the server rejects a request; the message has its reason
+└── ServerUnreachable    start a server, or correct its address
+"""
+
+from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.errors import DagwrightError
 
 NO_ANSWER = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
-"""What the client of Temporal says if nobody answered."""
+"""Statuses with which Temporal's client reports that the server does not respond."""
 
 
-class NoServer(DagwrightError):
-    """No Temporal server could be had; the text is one sentence that says why and what to do."""
+class ServerError(DagwrightError):
+    """The Temporal server rejects a request; the message has its reason."""
+
+
+class ServerUnreachable(ServerError):
+    """No Temporal server can be reached or started; the message has the address, the reason and what to do."""
+
+
+def server_error(error: RPCError, *, address: str) -> ServerError:
+    """Return the error that a Python program gets for an error of Temporal's client.
+
+    Args:
+        address: of the server.
+    """
+    reason = error.message.partition("\n")[0][:300]
+    if error.status in NO_ANSWER:
+        return ServerUnreachable(f"the Temporal server at {address} does not respond: {reason}")
+    return ServerError(f"the Temporal server at {address} rejects the request ({error.status.name}): {reason}")

@@ -25,7 +25,7 @@ from dagwright.logging import temporal_runtime
 from dagwright.protocol.conversion import data_converter
 from dagwright.server.binary import Binary, get_binary, tell
 from dagwright.server.daemon import Daemon, Grip
-from dagwright.server.errors import NO_ANSWER, NoServer
+from dagwright.server.errors import NO_ANSWER, ServerUnreachable
 from dagwright.server.locks import is_locked, locked, try_lock
 from dagwright.server.namespace import SEARCH_ATTRIBUTES, keep_for_long
 from dagwright.settings import Settings
@@ -118,7 +118,7 @@ class LocalServer:
         """Keeps the server running inside the block, starting it if need be; the last to leave ends it.
 
         Raises:
-            NoServer: it can not be started.
+            ServerUnreachable: it can not be started.
         """
         with self._told():
             self._make_folder()
@@ -206,7 +206,9 @@ class LocalServer:
             yield
         except (IsADirectoryError, NotADirectoryError, PermissionError, FileExistsError) as error:
             advice = "remove it, or name another folder in DAGWRIGHT_STATE_DIR"
-            raise NoServer(f"the state folder can not be used: {error.filename}: {error.strerror}; {advice}") from error
+            raise ServerUnreachable(
+                f"the state folder can not be used: {error.filename}: {error.strerror}; {advice}"
+            ) from error
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
@@ -216,7 +218,7 @@ class LocalServer:
             async with locked(turn, timeout_s=_TURN_TIMEOUT_S, on_wait=_tell_of_other):
                 yield
         except TimeoutError as error:
-            raise NoServer(f"another command has been starting the server for too long: {error}") from error
+            raise ServerUnreachable(f"another command has been starting the server for too long: {error}") from error
 
     def _make_folder(self) -> None:
         try:
@@ -228,7 +230,7 @@ class LocalServer:
                 write_private(ignore, "*\n")
             make_files_private([self._folder, self._folder / "workers"])
         except OSError as error:
-            raise NoServer(f"the state folder {self._folder} can not be written: {error.strerror}") from error
+            raise ServerUnreachable(f"the state folder {self._folder} can not be written: {error.strerror}") from error
 
     async def _let_go(self, holder: Path, *, descriptor: int | None) -> None:
         holder.unlink(missing_ok=True)
@@ -271,7 +273,7 @@ class LocalServer:
         """Restart the server without its UI if it runs with one and API keys are enabled; return whether it did.
 
         Raises:
-            NoServer: it can not be started again.
+            ServerUnreachable: it can not be started again.
         """
         with self._told():
             if not self._has_open_ui(self._read()):
@@ -303,12 +305,12 @@ class LocalServer:
         """Return the program to start the server with.
 
         Raises:
-            NoServer: there is none, or none of the version that made the state.
+            ServerUnreachable: there is none, or none of the version that made the state.
         """
         wanted = record.version if record is not None and (self._folder / "temporal.db").exists() else None
         binary = await get_binary(self._cache_home, wanted_version=wanted)
         if wanted not in (None, binary.server_version):
-            raise NoServer(
+            raise ServerUnreachable(
                 f"the runs in {self._folder} were made by Temporal server {wanted}, and {binary.path} is "
                 f"{binary.server_version}: put {wanted} on the path, or use another state folder"
             )
@@ -321,7 +323,9 @@ class LocalServer:
             if server is not None:
                 return server
             await self._daemon.stop()
-        raise NoServer(f"the Temporal server does not start ({self._daemon.last_words()}): see {self._daemon.log_path}")
+        raise ServerUnreachable(
+            f"the Temporal server does not start ({self._daemon.last_words()}): see {self._daemon.log_path}"
+        )
 
     async def _start(self, binary: Binary, *, namespace: str, before: _Record | None) -> _Record:
         # The ports of the last time: commands that are still there find the server again without being told.
@@ -336,7 +340,7 @@ class LocalServer:
         try:
             await self._daemon.start(self._command(binary, record, namespace=namespace))
         except OSError as error:
-            raise NoServer(f"the Temporal server can not be started: {error}") from error
+            raise ServerUnreachable(f"the Temporal server can not be started: {error}") from error
         record = record.model_copy(update={"pid": self._daemon.pid()})
         self._write(record)
         return record
@@ -386,7 +390,9 @@ class LocalServer:
         except RPCError as error:
             if error.status in NO_ANSWER:
                 return None
-            raise NoServer(f"the server at {record.address} refuses namespace {namespace!r}: {error}") from error
+            raise ServerUnreachable(
+                f"the server at {record.address} refuses namespace {namespace!r}: {error}"
+            ) from error
         return self._server(record, namespace=namespace)
 
     def _server(self, record: _Record, *, namespace: str) -> Server:
@@ -441,7 +447,7 @@ def _bound_port(wanted: str | None, held: ExitStack) -> int:
         except OSError:
             continue
         return int(listener.getsockname()[1])
-    raise NoServer(f"no port of {_HOST} is free")
+    raise ServerUnreachable(f"no port of {_HOST} is free")
 
 
 async def _is_open(address: str) -> bool:

@@ -3,7 +3,6 @@
 from dagwright.plans.plan import Plan
 from dagwright.tools import declare_activity, tool
 
-
 declare_activity("ship", "shop", effects="raed")  # E: Argument "effects"
 
 

@@ -24,7 +24,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from dagwright.core.boundary import wire
 from dagwright.interfaces.http.callers import Scope
 from dagwright.interfaces.http.keys import KeyFile
-from dagwright.server import LocalServer, NoServer, local, open_connection
+from dagwright.server import LocalServer, ServerUnreachable, local, open_connection
 from dagwright.server.local import DYNAMIC_CONFIG
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
@@ -220,7 +220,7 @@ async def test_runs_of_another_version_are_refused_in_one_sentence(state_dir: Pa
     program.write_text("#!/bin/sh\necho 'temporal version 1.5.1 (Server 1.29.1, UI 2.42.1)'\n", encoding="ascii")
     program.chmod(0o755)
 
-    with pytest.raises(NoServer) as refusal:
+    with pytest.raises(ServerUnreachable) as refusal:
         async with LocalServer(settings).hold():
             pass
 
@@ -246,7 +246,7 @@ async def test_unknown_namespace_of_a_named_server_is_told(
 ) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
     monkeypatch.setenv("TEMPORAL_NAMESPACE", "elsewhere")
-    with pytest.raises(NoServer) as refusal:
+    with pytest.raises(ServerUnreachable) as refusal:
         async with open_connection(Settings(state_dir=state_dir)):
             pass
     assert str(refusal.value) == f"the Temporal server at {server.address} has no namespace 'elsewhere'"

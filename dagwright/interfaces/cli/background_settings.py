@@ -61,7 +61,7 @@ def refuse_other_settings(settings: Settings, *, ignored: frozenset[str] = froze
 
     Raises:
         OtherSettings: there is one; the message names the variables that differ.
-        NoServer: Temporal's own variables cannot be read.
+        ServerUnreachable: Temporal's own variables cannot be read.
     """
     for daemon, names in _others(_background(settings), settings, ignored):
         raise _other_daemon(daemon, names, settings)

@@ -56,7 +56,7 @@ from dagwright.interfaces.cli.session_turns import at_work, refusal_of
 from dagwright.interfaces.cli.sessions import turn_lines
 from dagwright.planning.plan_and_execute.goals import PROFILES, Profile
 from dagwright.protocol.sessions import SessionNameInvalid, Turn, session_name
-from dagwright.server import NO_ANSWER, Connection, NoServer, open_connection
+from dagwright.server import NO_ANSWER, Connection, ServerUnreachable, open_connection
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 
@@ -141,7 +141,7 @@ class Desk:
             try:
                 await self.holds.enter_async_context(open_connection(self.settings))
                 return
-            except NoServer:
+            except ServerUnreachable:
                 await asyncio.sleep(RETRY_S)
 
 

@@ -34,7 +34,7 @@ async def connected_to_read(settings: Settings, output: Output) -> AsyncIterator
     """Connects for a command that only looks; says so if a server had to be started for it.
 
     Raises:
-        NoServer: none could be had.
+        ServerUnreachable: none could be had.
     """
     was_running = LocalServer(settings).find() is not None
     async with open_connection(settings) as connection:

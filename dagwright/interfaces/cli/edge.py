@@ -41,7 +41,7 @@ _EXPECTED: Final = {
     "dagwright.llm.prices.PricesUnreadable": _Answer("bad_usage", ExitCode.REFUSED),
     "dagwright.store.errors.OtherStore": _Answer("other_store", ExitCode.REFUSED),
     "dagwright.store.errors.StoreError": _Answer("no_store", ExitCode.FAILED),
-    "dagwright.server.errors.NoServer": _Answer("no_server", ExitCode.NO_SERVER),
+    "dagwright.server.errors.ServerUnreachable": _Answer("no_server", ExitCode.NO_SERVER),
     "dagwright.history.run_reader.RunNotFound": _Answer("not_found", ExitCode.REFUSED),
     "dagwright.client.runs.RunIdInUse": _Answer("id_in_use", ExitCode.REFUSED),
     "dagwright.client.sessions.SessionNotFound": _Answer("not_found", ExitCode.REFUSED),

@@ -34,7 +34,7 @@ async def connected_to_run(
     Raises:
         OtherSettings: another process that serves runs of the folder has other settings.
         PricesUnreadable: the prices of models cannot be read, which every worker needs.
-        NoServer: none could be had.
+        ServerUnreachable: none could be had.
         OtherStore: the workers use another payload store.
         StoreUnavailable: large values can not be kept.
     """

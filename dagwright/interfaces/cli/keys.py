@@ -11,7 +11,7 @@ from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.http.callers import Scope
 from dagwright.interfaces.http.keys import KeyFile, KeyRefused, KeysUnreadable
-from dagwright.server import LocalServer, NoServer
+from dagwright.server import LocalServer, ServerUnreachable
 from dagwright.settings import load_settings
 
 _LOOK = "look"
@@ -81,7 +81,7 @@ def _close_ui() -> str | None:
     """
     try:
         asyncio.run(LocalServer(load_settings()).close_ui())
-    except NoServer as error:
+    except ServerUnreachable as error:
         return str(error)
     return None
 

@@ -13,7 +13,7 @@ from dagwright.interfaces.cli.async_runs import Farewell, run_async
 from dagwright.interfaces.cli.connecting import command_settings, connected_to_read
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output
-from dagwright.server import NoServer
+from dagwright.server import ServerUnreachable
 from dagwright.server.retained import retained_of
 from dagwright.server.store_notes import PublishedStore, adopt_store, published_store
 from dagwright.settings import Settings
@@ -143,7 +143,7 @@ async def _look(settings: Settings, output: Output) -> _Look:
             retained = await retained_of(connection.client)
         bound = bound_of(retained, owners=await store.owners(), now=datetime.now(UTC))
         reason = bound.reason
-    except (NeedUnknown, NoServer) as error:
+    except (NeedUnknown, ServerUnreachable) as error:
         reason = str(error)
     memories = await survey_memories(store, now=datetime.now(UTC))
     return _Look(settings.payload_store, await survey(store, bound), memories, bound, reason)

@@ -27,7 +27,7 @@ def worker(request: WorkerRequest, output: Output) -> int:
 
     Raises:
         CommandRefused: something else that serves runs of the folder has other settings.
-        NoServer: no Temporal server could be had.
+        ServerUnreachable: no Temporal server could be had.
         ToolsUnreadable: the tools cannot be loaded.
         StoreUnavailable: large values can not be kept.
     """

@@ -39,7 +39,7 @@ from dagwright.planning.model_calls.calls import ModelError
 from dagwright.planning.model_calls.failures import ModelFailure
 from dagwright.process.health import DRAINING
 from dagwright.protocol.sessions import SessionNameInvalid
-from dagwright.server import NO_ANSWER, NoServer
+from dagwright.server import NO_ANSWER, ServerUnreachable
 from dagwright.store import StoreError
 
 INVALID = "invalid_request_error"
@@ -238,7 +238,7 @@ def told_as(error: Exception) -> ApiError | None:
             return of_plan(error)
         case TurnNotTaken():
             return _of_turn(error)
-        case NoServer() | StoreError():
+        case ServerUnreachable() | StoreError():
             return unavailable(str(error))
         case RPCError():
             return _of_temporal(error)
@@ -315,7 +315,7 @@ _KNOWN: Sequence[type[Exception]] = (
     GoalRefused,
     PlanInvalid,
     TurnNotTaken,
-    NoServer,
+    ServerUnreachable,
     StoreError,
     RPCError,
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.server import Daemon, LocalServer, NoServer, Server
+from dagwright.server import Daemon, LocalServer, Server, ServerUnreachable
 from dagwright.server.binary import Binary, get_binary
 from dagwright.server.locks import is_locked, locked, take_lock, try_lock
 from dagwright.settings import Settings
@@ -162,7 +162,7 @@ async def test_program_on_the_path_comes_first_unless_another_version_is_needed(
 
 @pytest.mark.usefixtures("no_download", "path_folder")
 async def test_missing_server_is_reported_in_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(NoServer) as refusal:
+    with pytest.raises(ServerUnreachable) as refusal:
         await get_binary(tmp_path, wanted_version=None)
     assert str(refusal.value) == (
         "no Temporal server could be had: install the Temporal CLI (https://docs.temporal.io/cli) or Go 1.25 or "
@@ -189,14 +189,16 @@ async def test_go_builds_once(tmp_path: Path, path_folder: Path, capsys: pytest.
 @pytest.mark.usefixtures("no_download")
 async def test_failed_build_is_reported_with_its_last_line(tmp_path: Path, path_folder: Path) -> None:
     _go(path_folder, "echo 'downloading' >&2\necho 'no such host' >&2\nexit 1")
-    with pytest.raises(NoServer, match=r"^go install .*@v1\.5\.1 failed \(no such host\); no Temporal server could"):
+    with pytest.raises(
+        ServerUnreachable, match=r"^go install .*@v1\.5\.1 failed \(no such host\); no Temporal server could"
+    ):
         await get_binary(tmp_path, wanted_version=None)
     assert sorted(path.name for path in (tmp_path / "dagwright").iterdir()) == ["get.lock"]
 
 
 async def _refusal(**settings: Any) -> str:
     """How the start of a server fails."""
-    with pytest.raises(NoServer) as refusal:
+    with pytest.raises(ServerUnreachable) as refusal:
         async with LocalServer(Settings(**settings)).hold():
             pass
     return str(refusal.value)
@@ -263,7 +265,7 @@ async def test_server_that_cannot_be_started_again_is_not_stopped(tmp_path: Path
     record = {"address": "127.0.0.1:1", "ui_url": "http://127.0.0.1:2", "version": "1.0.0", "pid": daemon.pid()}
     (settings.state_dir / "server.json").write_text(json.dumps(record), encoding="ascii")
     settings.api_keys.write_text("{}", encoding="ascii")
-    with pytest.raises(NoServer):
+    with pytest.raises(ServerUnreachable):
         await local.close_ui()
     assert daemon.is_running()
     await daemon.stop()

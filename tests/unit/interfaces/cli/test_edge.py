@@ -21,7 +21,7 @@ from dagwright.interfaces.cli.databases import opened_database
 from dagwright.interfaces.cli.edge import guarded
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode, exit_code_of
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text
-from dagwright.server import NoServer
+from dagwright.server import ServerUnreachable
 from dagwright.settings import Settings
 
 
@@ -41,7 +41,7 @@ def _rpc(status: RPCStatusCode) -> RPCError:
     ("error", "status", "code"),
     [
         (CommandRefused("no"), "bad_usage", ExitCode.REFUSED),
-        (NoServer("no"), "no_server", ExitCode.NO_SERVER),
+        (ServerUnreachable("no"), "no_server", ExitCode.NO_SERVER),
         (RunNotFound("no"), "not_found", ExitCode.REFUSED),
         (RunIdInUse("no"), "id_in_use", ExitCode.REFUSED),
         (_rpc(RPCStatusCode.UNAVAILABLE), "no_server", ExitCode.NO_SERVER),

@@ -14,7 +14,7 @@ from dagwright.interfaces.cli.mcp_serving import _listener
 from dagwright.interfaces.cli.requests import McpRequest
 from dagwright.interfaces.cli.serving import _refuse_all_pages, _refuse_missing, _refuse_open
 from dagwright.interfaces.http.keys import KeyFile
-from dagwright.server import LocalServer, NoServer
+from dagwright.server import LocalServer, ServerUnreachable
 from dagwright.settings import Settings
 
 
@@ -135,7 +135,7 @@ def test_ui_that_cannot_be_closed_is_reported(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(_: LocalServer) -> bool:
-        raise NoServer("there is no program")
+        raise ServerUnreachable("there is no program")
 
     monkeypatch.setattr(LocalServer, "close_ui", refuse)
     assert run_command_line(["keys", "add", "ann", "--json"]) == 0
