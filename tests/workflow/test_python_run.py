@@ -1,7 +1,7 @@
 """The public handle of a run on the real server: result, events, feedback, steering, fork and reports."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -308,16 +308,34 @@ async def test_explanation_and_lineage_of_nodes(python: PythonRuns) -> None:
 
 async def test_unknown_run_is_named_by_every_method(python: PythonRuns) -> None:
     run = python.of("there is none")
-    for attempt in (
+    attempts: Sequence[Callable[[], Awaitable[object]]] = (
         run.status,
         run.result,
-        run.explain,
-        run.feedback_requests,
-        run.pause,
-        run.cancel,
-        run.fork,
+        run.watch,
+        run.snapshot,
         run.document,
-    ):
+        run.url,
+        lambda: run.node("a"),
+        lambda: anext(run.nodes()),
+        run.feedback_requests,
+        lambda: run.feedback("a", approved=True),
+        run.cancel,
+        run.pause,
+        run.resume,
+        lambda: run.cancel_node("a"),
+        lambda: run.cancel_node("a/b"),
+        lambda: run.retry("a"),
+        lambda: run.set_result("a", 1),
+        lambda: run.add_nodes([call("b", "plus", left=1, right=2)]),
+        lambda: run.set_limits(max_parallel=2),
+        lambda: run.set_policy({"rules": []}),
+        run.fork,
+        run.preview_fork,
+        run.explain,
+        lambda: run.lineage("a"),
+        run.draw,
+    )
+    for attempt in attempts:
         with pytest.raises(RunNotFound, match="'there is none'"):
             await attempt()
     with pytest.raises(RunNotFound, match="'there is none'"):
