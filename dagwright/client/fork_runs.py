@@ -60,7 +60,7 @@ async def draft_of(
     """
     view = await runs.feed(workflow_id).read()
     if view.scheduler is None:
-        raise ForkRefused(f"nothing is known of the plan of {workflow_id!r}; start it anew with `run`")
+        raise ForkRefused(f"nothing is known of the plan of {workflow_id!r}; start it again with `run`")
     known = dict(view.scheduler.state.inputs)
     # Nobody else waits for as long as a large plan is checked.
     if wish.plans:

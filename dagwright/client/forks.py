@@ -120,7 +120,7 @@ class Forks:
             ForkRefused: it must not be made so.
         """
         if view.scheduler is None or view.run_input is None:
-            raise ForkRefused(f"nothing is known of the plan of {view.workflow_id!r}; start it anew with `run`")
+            raise ForkRefused(f"nothing is known of the plan of {view.workflow_id!r}; start it again with `run`")
         old, run_input = view.scheduler, view.run_input
         if run_input.parent is not None:
             above = run_input.parent.workflow_id

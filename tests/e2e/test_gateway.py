@@ -121,7 +121,7 @@ async def test_plan_is_a_model_with_inputs_in_the_message_or_apart(serve: Serve)
             await create(model="plan/double", messages=[{"role": "user", "content": "Please."}])
         with pytest.raises(openai.BadRequestError, match="the plan has no input 'numbr'"):
             await create(model="plan/double", messages=[{"role": "user", "content": '{"numbr": 21}'}])
-        with pytest.raises(openai.BadRequestError, match="answered by a run alone"):
+        with pytest.raises(openai.BadRequestError, match="always answered by a run"):
             await create(
                 model="plan/double", messages=[{"role": "user", "content": "{}"}], extra_body={"routing_mode": "direct"}
             )

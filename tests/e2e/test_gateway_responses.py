@@ -139,7 +139,7 @@ async def test_answer_that_is_named_by_the_id_of_its_item_is_told(serve: Serve) 
     assert r"Result: completed: {\"more\": 6}" in planned
     assert [each["content"] for each in direct] == ["Add them.", '{"more": 6}', "And twice that?"]
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unknown_item")
-    assert "input.1: an item_reference names an answer of a run" in refused.json()["error"]["message"]
+    assert "input.1: an item_reference must have the message id" in refused.json()["error"]["message"]
     assert known.status_code == 200
 
 
@@ -148,7 +148,7 @@ async def test_model_itself_answers_a_response_too(serve: Serve) -> None:
         response = await live.openai.responses.create(model="small", input="Hi.")
         stream = await live.openai.responses.create(model="small", input="Hi.", stream=True)
         kinds = [each.type async for each in stream]
-        with pytest.raises(openai.NotFoundError, match="only runs can be fetched later"):
+        with pytest.raises(openai.NotFoundError, match="only responses of runs are stored"):
             await live.openai.responses.retrieve(response.id)
         with pytest.raises(openai.BadRequestError, match="leave background out"):
             await live.openai.responses.create(model="small", input="Hi.", background=True)

@@ -1,6 +1,6 @@
-"""What answers in OpenAI's form hold, for the document of the API and for its readers.
+"""OpenAPI models of answers in OpenAI's form.
 
-Answers are not checked against these: those of the model itself are handed back as they are, and may hold more.
+Responses are not validated against them: answers of a model are returned unchanged and may have more fields.
 """
 
 from typing import Literal
@@ -11,42 +11,42 @@ from dagwright.interfaces.http.run_models import JsonObject, Told
 
 
 class ModelLine(Told):
-    """Something that can be asked."""
+    """A model ID that requests can name."""
 
-    id: str = Field(description="What a request names as `model`.")
+    id: str = Field(description="Value of `model` in a request.")
     object: Literal["model"]
     created: int
-    owned_by: str = Field(description="`dagwright`, or `service` of a model of the service.")
-    dagwright: JsonObject = Field(description="Its kind; of a plan its title and the JSON Schema of its inputs.")
+    owned_by: str = Field(description="`dagwright`, or `service` for a model of the service.")
+    dagwright: JsonObject = Field(description="Its kind; for a plan, its title and the JSON Schema of its inputs.")
 
 
 class ModelList(BaseModel):
-    """Models of the service, and plans, agents and profiles as models."""
+    """The models of the service, plans, agents and profiles."""
 
     object: Literal["list"]
     data: list[ModelLine]
 
 
 class AnswerMessage(Told):
-    """An answer, or what is asked of a person instead."""
+    """An answer, or questions to a person."""
 
     role: Literal["assistant"]
     content: str | None = None
     tool_calls: list[JsonObject] | None = Field(
-        default=None, description="Of a run: a call of `answer_feedback` for each question to a person."
+        default=None, description="From a run: a call of `answer_feedback` for each question to a person."
     )
 
 
 class AnswerChoice(Told):
-    """One answer; there is one."""
+    """The answer; there is always one choice."""
 
     index: int
     message: AnswerMessage
-    finish_reason: str | None = Field(default=None, description="`stop`, or `tool_calls` if something is asked.")
+    finish_reason: str | None = Field(default=None, description="`stop`; `tool_calls` if the answer has calls.")
 
 
 class Completion(Told):
-    """A chat completion; with `stream` its parts come as events, the last one of which is `[DONE]`."""
+    """A chat completion. With `stream`, its chunks are sent as events, followed by `[DONE]`."""
 
     id: str
     object: Literal["chat.completion"]
@@ -56,15 +56,15 @@ class Completion(Told):
     usage: JsonObject | None = None
     dagwright: JsonObject | None = Field(
         default=None,
-        description="Of a run: `run_id`, `session_id`, `status`, how many nodes are in which state, and `error` with "
-        "code and message if it has an answer and is not completed.",
+        description="From a run: `run_id`, `session_id`, `status`, the number of nodes by state, and `error` with code "
+        "and message if the run has an answer but is not completed.",
     )
 
 
 class ResponseAnswer(Told):
-    """A response; with `stream` its parts come as events."""
+    """A response. With `stream`, its parts are sent as events."""
 
-    id: str = Field(description="Fetch it by that, if a run gives it.")
+    id: str = Field(description="ID of the response. Responses of runs can be fetched by it.")
     object: Literal["response"]
     created_at: int
     status: str = Field(description="`in_progress`, `completed`, `failed` or `cancelled`.")
@@ -82,7 +82,7 @@ class Health(BaseModel):
 
 
 class Ready(BaseModel):
-    """What the gateway needs responds."""
+    """The dependencies of the gateway respond."""
 
     status: Literal["ok"]
     checks: dict[Literal["temporal", "store"], Literal["ok"]]

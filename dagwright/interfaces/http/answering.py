@@ -1,4 +1,4 @@
-"""What happens in a run and what it writes, in the order in which both come."""
+"""Progress and answer text of a run, merged in the order in which they arrive."""
 
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
@@ -10,49 +10,49 @@ from dagwright.interfaces.http.desk import Desk
 from dagwright.interfaces.http.following import Outcome, moments
 from dagwright.planning.agent_loop.spec import is_turn
 
-BEGINS_AGAIN = "\n\n(The answer begins again.)\n\n"
-"""Stands in an answer whose beginning was told and is no part of it: nobody can take back what a client has."""
+BEGINS_AGAIN = "\n\n(The answer starts again.)\n\n"
+"""Separates an abandoned part of an answer, which the client has received, from the part that replaces it."""
 NEXT_TURN = "\n\n"
-"""Stands between what an agent says in one turn and in the next one."""
+"""Separates the text of an agent's turns."""
 
 
 class AnswerTold:
-    """What a client has been told of an answer.
+    """How much of an answer a client has received.
 
     Args:
-        before: what it was told of it before this connection.
-        total: how many characters it was told in all then.
+        before: position in the answer at the end of the previous connection.
+        total: characters received by then.
     """
 
     def __init__(self, before: Mark = NOTHING_TOLD, *, total: int = 0) -> None:
         self.told = ToldText(before)
         self.total = total
-        """Characters that the client has."""
+        """Characters received."""
         self._node = before.node
         self._elsewhere = before
-        """What the client was told before, as long as it was told nothing since."""
+        """Position of the previous connection, until the client receives more text."""
 
     async def look_back(self, desk: Desk, run: str) -> None:
-        """Looks whether what the client was told before this connection is a part of what was said since.
+        """Check whether the text that the client received before this connection is still part of the answer.
 
         Raises:
-            RPCError: the server does not answer.
+            RPCError: the server does not respond.
         """
         if await desk.runs.texts.was_given_up(run, self._elsewhere):
-            # What comes behind it is no next turn then.
+            # The text after it does not start another turn then.
             self._node, self._elsewhere = "", NOTHING_TOLD
 
     def words_of(self, piece: Piece) -> str:
-        """Returns what a client is told of a piece, which may come behind what is no part of the answer."""
+        """Return the text to send for a piece, with a separator if it does not continue the text before it."""
         before, self._node, self._elsewhere = self._node, piece.node, NOTHING_TOLD
-        # What an agent has said before it called tools is no answer that was given up.
+        # Text before an agent's tool calls is a turn of its own, not an abandoned answer.
         is_next = is_turn(before.rpartition("/")[2]) and _name(before) != _name(piece.node)
         between = (NEXT_TURN if is_next else BEGINS_AGAIN) if piece.begins_again else ""
         self.total += len(between) + len(piece.text)
         return between + piece.text
 
     def rest_of(self, outcome: Outcome) -> str:
-        """Returns what a client is still to be told at the end, of the answer or of what is asked instead."""
+        """Return the text that is still to be sent at the end: the rest of the answer, or the questions."""
         if outcome.requests:
             words = NEXT_TURN + outcome.text if outcome.text and self.told.mark.length else outcome.text
             self.total += len(words)
@@ -62,7 +62,7 @@ class AnswerTold:
 
 
 def _name(node: str) -> str:
-    """Returns the id of a node without the number of its later tries."""
+    """Return a node ID without the number of a retry."""
     return node.partition("#")[0]
 
 
@@ -74,11 +74,11 @@ async def moments_and_pieces(
     answered: Collection[RequestKey] = (),
     after: Told | None = None,
 ) -> AsyncGenerator[RunMoment | Piece, None]:
-    """Yields a run at its moments and its answer in pieces, up to its last moment; raises as `moments`.
+    """Yield the moments of a run and the pieces of its answer, up to the last moment; raises as `moments`.
 
     Args:
-        told: what the client has been told of the answer; kept up here.
-        answered, after: as `moments` takes them.
+        told: position of the client in the answer; updated here.
+        answered, after: as in `moments`.
     """
     happening = moments(desk, run, answered=answered, after=after)
     async with aclosing(interleave(happening, desk.runs.texts.pieces(run, told.told))) as coming:

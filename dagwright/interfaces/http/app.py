@@ -1,4 +1,4 @@
-"""The web application, made of the parts that it is given."""
+"""The web application: routes, middleware, and the OpenAPI document."""
 
 import functools
 from collections.abc import Sequence
@@ -35,8 +35,8 @@ from dagwright.interfaces.http.request_ids import HEADER as REQUEST_ID_HEADER
 from dagwright.interfaces.http.request_ids import RequestIds
 
 _ABOUT = (
-    "OpenAI's protocol in front of durable runs. A model is one of the service, or `plan/NAME`, `agent/NAME`, "
-    "`profile/NAME`. docs/gateway.md says what is beside that protocol."
+    "OpenAI's API in front of durable runs. A model is a model of the service, or `plan/NAME`, `agent/NAME` or "
+    "`profile/NAME`. docs/gateway.md describes the extensions to OpenAI's API."
 )
 _ROUTED = (
     model_list,
@@ -49,8 +49,8 @@ _ROUTED = (
     steering_routes,
     terms_routes,
 )
-_DOCUMENTED_KEY = Depends(HTTPBearer(auto_error=False, description="A key of `dagwright keys add`, if there are any."))
-"""For the document of the API alone: the guard looks at keys."""
+_DOCUMENTED_KEY = Depends(HTTPBearer(auto_error=False, description="A key from `dagwright keys add`."))
+"""For the OpenAPI document only: `Guard` checks keys."""
 _EXPOSED = (
     "X-Run-Id",
     "X-Session-Id",
@@ -60,19 +60,15 @@ _EXPOSED = (
     REQUEST_ID_HEADER,
     "Location",
 )
-"""Headers of answers that pages of other origins may read."""
+"""Response headers that pages of other origins may read."""
 
 
 class _App(FastAPI):
-    """An application whose every answer, that of a defect too, pages of some other origins may read.
-
-    Its document tells of each operation the errors that it can give.
-    """
+    """An application with CORS headers on every response, and the errors of each operation in its OpenAPI document."""
 
     origins: Sequence[str] = ()
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Returns all that a request goes through."""
         inside = super().build_middleware_stack()
         if not self.origins:
             return RequestIds(inside)
@@ -86,7 +82,6 @@ class _App(FastAPI):
         return RequestIds(inside)
 
     def openapi(self) -> dict[str, Any]:
-        """Returns the document of the API."""
         document = super().openapi()
         for name, schema in event_schemas().items():
             document["components"]["schemas"].setdefault(name, schema)
@@ -100,10 +95,10 @@ class _App(FastAPI):
 
 
 def create_app(desk: Desk, *, host: str = "localhost") -> FastAPI:
-    """Returns the application; whoever serves it opens the desk before, and closes it afterwards.
+    """Return the application. The caller opens the gateway context before serving it and closes it afterwards.
 
     Args:
-        host: where it listens, as somebody named it.
+        host: the host that the server listens on.
     """
     names, origins = listed(desk.settings.api_hosts), listed(desk.settings.api_origins)
     app = _App(

@@ -1,7 +1,7 @@
-"""What the requests hold: OpenAI's fields as far as the gateway reads them, and those that are its own.
+"""Request bodies: the fields of OpenAI's API that the gateway reads, and the gateway's own fields.
 
-What it does not know is passed on to the service, or has no meaning for a run. Its own fields may stand in the body, in
-`extra_body` or in `metadata` there (some clients send nothing else), or in a header; the header counts first.
+Unknown fields are passed on to the model service; a run ignores them. Clients send the gateway's own fields in the
+body, in `extra_body`, in `metadata` (some clients send nothing else) or in a header. A header takes precedence.
 """
 
 import json
@@ -23,29 +23,29 @@ from dagwright.protocol.run_labels import METADATA, TagsInvalid, checked_tags
 
 JsonObject = dict[str, Any]
 JsonObjects = Annotated[list[JsonObject], Field(fail_fast=True)]
-"""Objects of which the first invalid one is reported: an error for each of 100,000 takes seconds."""
+"""Pydantic reports only the first invalid object: reporting an error for each of 100,000 takes seconds."""
 
 
 class RoutingMode(StrEnum):
-    """Who answers a request."""
+    """How a request is answered."""
 
     DIRECT = "direct"
-    """The model itself; no run is started."""
+    """The model. No run is started."""
     ORCHESTRATION = "orchestration"
     """A durable run."""
     AUTO = "auto"
-    """One of the two, as the model sees fit."""
+    """The model decides between the two."""
 
 
 class Shown(StrEnum):
-    """What a stream tells beside the answer."""
+    """Content of a stream in addition to the answer."""
 
     CONTENT = "content"
     """Nothing."""
     PROGRESS = "progress"
-    """What happens to the nodes of the run."""
+    """Progress of the nodes of the run."""
     FULL = "full"
-    """The same, with the results of the nodes."""
+    """The same, with the results of nodes."""
 
 
 _HEADERS: Mapping[str, str] = {
@@ -55,13 +55,13 @@ _HEADERS: Mapping[str, str] = {
     "cancel_on_disconnect": "x-cancel-on-disconnect",
 }
 OWN_FIELDS = (*_HEADERS, "inputs", "run_model", "deadline", "max_rounds", "worker_timeout", "synthesis")
-"""Fields of a body that no model service knows."""
+"""Body fields that no model service knows."""
 _MOST_DIGITS = 10
-"""Of a number that is written as a text; Python reads no number of thousands."""
+"""Maximum digits of a number sent as a string: Python refuses to parse numbers of thousands of digits."""
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no", "")
 
 RoundsField = Annotated[JsonValue, WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "null"}]})]
-"""`max_rounds` as it was written: `wishes_of` refuses what is no whole number, such as true and 2.0."""
+"""`max_rounds` as sent: `request_options` refuses values that are not integers, such as true and 2.0."""
 
 SynthesisField = Annotated[
     str | None, WithJsonSchema({"anyOf": [{"type": "string", "enum": [*SYNTHESES]}, {"type": "null"}]})
@@ -70,11 +70,11 @@ RoutingModeField = Annotated[
     str | None, WithJsonSchema({"anyOf": [{"type": "string", "enum": [*RoutingMode]}, {"type": "null"}]})
 ]
 ShownField = Annotated[str | None, WithJsonSchema({"anyOf": [{"type": "string", "enum": [*Shown]}, {"type": "null"}]})]
-"""The same of texts: `wishes_of` tells in its own words what there is."""
+"""Any string: `request_options` refuses unknown values and lists the allowed ones."""
 
 
 class ChatMessage(BaseModel):
-    """One message of a conversation."""
+    """A message of a conversation."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -108,23 +108,22 @@ class ChatBody(BaseModel):
     model: str | None = Field(
         default=None,
         max_length=MODEL_NAME_CHARACTERS,
-        description="A model of the service, `plan/NAME`, `agent/NAME` or `profile/NAME`; that of DAGWRIGHT_MODEL if "
-        "left out.",
+        description="A model of the service, `plan/NAME`, `agent/NAME` or `profile/NAME`. Default: DAGWRIGHT_MODEL.",
     )
     messages: Annotated[list[ChatMessage], Field(fail_fast=True)] = Field(min_length=1)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     tools: JsonObjects | None = Field(
-        default=None, description="Declare `answer_feedback` to receive questions as calls of it."
+        default=None, description="Declare `answer_feedback` to receive questions as calls of this function."
     )
     tool_choice: str | JsonObject | None = None
     response_format: JsonObject | None = Field(
-        default=None, description="`json_schema` or `json_object`: the answer of a run is checked against it."
+        default=None, description="`json_schema` or `json_object`: the answer of a run is validated against it."
     )
     functions: JsonObjects | None = Field(default=None, description="Deprecated form of `tools`.")
     function_call: str | JsonObject | None = Field(default=None, description="Deprecated form of `tool_choice`.")
     metadata: JsonObject | None = None
-    user: str | None = Field(default=None, description="Who asks; answers to a run's questions are theirs.")
+    user: str | None = Field(default=None, description="User name that is recorded with answers to questions of a run.")
     temperature: float | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
@@ -132,76 +131,84 @@ class ChatBody(BaseModel):
     seed: int | None = None
     routing_mode: RoutingModeField = Field(
         default=None,
-        description="Who answers; if left out, a run for plans, agents and profiles, and else the model itself.",
+        description="Whether a run or the model answers. Default: a run for plans, agents and profiles, else the "
+        "model.",
     )
-    session_id: str | None = Field(default=None, description="Name of the session whose turn this is.")
-    stream_progress: ShownField = Field(default=None, description="What a stream tells beside the answer.")
+    session_id: str | None = Field(default=None, description="Session that this request is a turn of.")
+    stream_progress: ShownField = Field(default=None, description="Content of a stream in addition to the answer.")
     cancel_on_disconnect: bool | None = Field(
-        default=None, description="Whether a run is cancelled when the client leaves before its end."
+        default=None, description="Whether the run is cancelled if the client disconnects before it ends."
     )
-    inputs: JsonObject | None = Field(default=None, description="Inputs of a plan, in place of those in the message.")
-    run_model: str | None = Field(default=None, description="The model that a plan, an agent or a profile asks.")
-    deadline: str | None = Field(default=None, description="How long the run may take, such as `20m`.")
-    max_rounds: RoundsField = Field(default=None, description="Of `profile/rounds`: how many rounds there may be.")
+    inputs: JsonObject | None = Field(default=None, description="Inputs of a plan, instead of those in the message.")
+    run_model: str | None = Field(default=None, description="Model that a plan, an agent or a profile uses.")
+    deadline: str | None = Field(default=None, description="Maximum duration of the run, such as `20m`.")
+    max_rounds: RoundsField = Field(default=None, description="`profile/rounds` only: maximum number of rounds.")
     worker_timeout: str | None = Field(
-        default=None, description="The same: how long a call of a worker may take that names no time, such as `2m`."
+        default=None,
+        description="`profile/rounds` only: timeout of calls of worker tools that have no timeout of their own, "
+        "such as `2m`.",
     )
     synthesis: SynthesisField = Field(
         default=None,
-        description="Of `profile/rounds`: `assemble` joins what workers found, `model` has a model write the answer.",
+        description="`profile/rounds` only: `assemble` joins the findings of the worker tools; with `model`, a model "
+        "writes the answer.",
     )
 
 
 def _own(
-    routing_mode: Annotated[RoutingModeField, Header(alias="X-Routing-Mode", description="Who answers.")] = None,
+    routing_mode: Annotated[
+        RoutingModeField, Header(alias="X-Routing-Mode", description="Whether a run or the model answers.")
+    ] = None,
     session_id: Annotated[
-        str | None, Header(alias="X-Session-Id", description="Name of the session whose turn this is.")
+        str | None, Header(alias="X-Session-Id", description="Session that this request is a turn of.")
     ] = None,
     stream_progress: Annotated[
-        ShownField, Header(alias="X-Stream-Progress", description="What a stream tells beside the answer.")
+        ShownField,
+        Header(alias="X-Stream-Progress", description="Content of a stream in addition to the answer."),
     ] = None,
     cancel_on_disconnect: Annotated[
         str | None,
-        Header(alias="X-Cancel-On-Disconnect", description="`true`: the run is cancelled when the client leaves."),
+        Header(alias="X-Cancel-On-Disconnect", description="`true`: cancel the run if the client disconnects."),
     ] = None,
     idempotency_key: Annotated[
-        str | None, Header(alias="Idempotency-Key", description="Sent twice, it is one run.")
+        str | None,
+        Header(alias="Idempotency-Key", description="Requests with the same key start one run."),
     ] = None,
 ) -> None:
-    """Reads nothing: `wishes_of` does, with what the body says beside."""
+    """Document the headers. `request_options` reads them, together with the body."""
 
 
 OWN_HEADERS = Depends(_own)
-"""What routes depend on that take the fields of `wishes_of`."""
+"""Dependency of routes that read the fields of `RequestOptions`."""
 
 
 def _shown(
     request: Request,
-    stream_progress: Annotated[ShownField, Query(description="What a stream tells beside the answer.")] = None,
+    stream_progress: Annotated[ShownField, Query(description="Content of a stream in addition to the answer.")] = None,
     _: Annotated[
-        ShownField, Header(alias="X-Stream-Progress", description="The same; it counts before the parameter.")
+        ShownField, Header(alias="X-Stream-Progress", description="The same. It overrides the query parameter.")
     ] = None,
 ) -> Shown:
     return wishes_of({"stream_progress": stream_progress}, request.headers).shown
 
 
 TheShown = Annotated[Shown, Depends(_shown)]
-"""What is shown of a run that is asked for without a body; `ApiError` of a word that there is not."""
+"""The detail of a stream requested without a body. Raises `ApiError` for an unknown value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a request says in the gateway's own fields.
+    """The gateway's own fields of a request.
 
     Args:
-        mode: `None` if it says none.
-        session: name of the session; `None` for a run of its own.
-        inputs: of a plan; `None` if they stand in the message.
-        run_model: the model that is asked in the run; `None` for that of the settings.
-        deadline_s: seconds that the run may take; `None` for the default, here and in the next three.
-        max_rounds, worker_timeout_s, synthesis: of a question that is answered in rounds.
-        key: of its `Idempotency-Key`.
-        metadata: of the run, as it was given.
+        mode: `None` if the request does not name one.
+        session: name of the session; `None` for a run outside sessions.
+        inputs: inputs of a plan; `None` if the message has them.
+        run_model: model used by the run; `None` for the model of the settings.
+        deadline_s: maximum seconds of the run. `None` is the default, here and in the next three fields.
+        max_rounds, worker_timeout_s, synthesis: options of a run in rounds.
+        key: the `Idempotency-Key`.
+        metadata: metadata of the run, not validated.
     """
 
     mode: RoutingMode | None = None
@@ -219,14 +226,14 @@ class Wishes:
 
 
 def wishes_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> Wishes:
-    """Returns what a request wishes.
+    """Return the gateway's own fields of a request.
 
     Args:
-        body: its JSON.
+        body: the JSON body.
         headers: names in lower case.
 
     Raises:
-        ApiError: one of the fields holds what it cannot.
+        ApiError: a field has an invalid value.
     """
     places = [body, *(body[name] for name in ("extra_body", "metadata") if isinstance(body.get(name), Mapping))]
     said: dict[str, Any] = {}
@@ -251,12 +258,12 @@ def wishes_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> Wishes:
 
 
 def _own_metadata(given: Any) -> dict[str, Any]:
-    """Return the metadata of a request without the fields of the gateway, which some clients put there."""
+    """Return the metadata of a request without the gateway's own fields, which some clients send there."""
     return {name: value for name, value in given.items() if name not in OWN_FIELDS} if isinstance(given, dict) else {}
 
 
 def passed_on(body: Mapping[str, Any]) -> JsonObject:
-    """Returns a body without what no model service knows."""
+    """Return a body without the fields that no model service knows."""
     found = {name: value for name, value in body.items() if name not in (*OWN_FIELDS, "extra_body")}
     if isinstance(metadata := found.get("metadata"), Mapping):
         found["metadata"] = {name: value for name, value in metadata.items() if name not in OWN_FIELDS}
@@ -266,10 +273,10 @@ def passed_on(body: Mapping[str, Any]) -> JsonObject:
 
 
 def json_of(text: str) -> Any:
-    """Returns the JSON of a text that stands in a body.
+    """Parse JSON text in a body.
 
     Raises:
-        ValueError: it is none, or nests more than a body may.
+        ValueError: the text is not JSON, or nested deeper than a body may be.
     """
     try:
         value = json.loads(text)
@@ -281,10 +288,10 @@ def json_of(text: str) -> Any:
 
 
 def metadata_of(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the metadata of a run, which its tags hold.
+    """Return the metadata of a run, which are stored as its tags.
 
     Raises:
-        ApiError: it cannot be that.
+        ApiError: the metadata are invalid.
     """
     try:
         return checked_tags(given, words=METADATA)
@@ -303,7 +310,7 @@ def _choice(kind: type[StrEnum], name: str, value: Any) -> Any:
 
 def _text(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise _wrong(name, f"must be a text, not {value!r:.60}")
+        raise _wrong(name, f"must be a string, not {value!r:.60}")
     return value
 
 
@@ -316,7 +323,7 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def _object(name: str, value: Any) -> Mapping[str, Any] | None:
-    # `metadata` holds texts alone.
+    # `metadata` may hold strings only.
     if isinstance(value, str):
         try:
             value = json_of(value)
@@ -328,10 +335,10 @@ def _object(name: str, value: Any) -> Mapping[str, Any] | None:
 
 
 def seconds_of(name: str, value: Any) -> float | None:
-    """Returns the seconds of a field that is a duration; `None` if it was not given.
+    """Return the seconds of a duration field; `None` if it is absent.
 
     Raises:
-        ApiError: it is none.
+        ApiError: it is not a duration.
     """
     text = _text(name, value)
     try:
@@ -341,7 +348,7 @@ def seconds_of(name: str, value: Any) -> float | None:
 
 
 def _rounds(value: Any) -> int | None:
-    # `metadata` holds texts alone.
+    # `metadata` may hold strings only.
     is_number = isinstance(value, str) and value.isdecimal() and len(value) <= _MOST_DIGITS
     number = int(value) if is_number else value
     try:

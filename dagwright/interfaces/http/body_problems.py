@@ -1,6 +1,6 @@
-"""Messages for request fields that pydantic refuses. Pure.
+"""Messages for request fields that fail validation. Pure.
 
-A field that accepts several types has an error for each of them; they are reported as one.
+A field that accepts several types has one pydantic error per type; they are reported as one problem.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,22 +16,22 @@ _TYPES: Mapping[str, str] = {
     "int_type": "an integer",
     "float_type": "a number",
 }
-"""Type of an error of pydantic -> what the field accepts."""
+"""Pydantic error type -> description of accepted values."""
 
 Problem = Mapping[str, Any]
 
 
 def describe(problems: Sequence[Problem], body: Any, known: Collection[str]) -> tuple[str, str]:
-    """Return the field and the message for the first field that is invalid; the field is empty for the body itself.
+    """Return the field and the message of the first invalid field; the field is empty for the body itself.
 
     Args:
-        problems: errors of pydantic; the first part of each location is the part of the request, such as `body`.
+        problems: pydantic errors; each location starts with the part of the request, such as `body`.
         known: fields of the body.
     """
     first = problems[0]
     same = [each for each in problems if each["loc"][:2] == first["loc"][:2]]
     places = [_place(each, body) for each in same]
-    # The most specific error: the others are about types that the value is not meant to have.
+    # Report the most specific error: the others are about types that were not meant.
     place = max(places, key=len)
     found = [each for each, at in zip(same, places, strict=True) if at == place]
     name = ".".join(cut_name(str(part)) for part in place)
@@ -51,7 +51,7 @@ def _unknown(name: str, known: Collection[str]) -> str:
 
 
 def _place(problem: Problem, body: Any) -> tuple[str | int, ...]:
-    """Return the location of an error without the names of types that pydantic adds to it."""
+    """Return the location of an error without the type names that pydantic adds to it."""
     start, *parts = problem["loc"]
     if start != "body" or problem["type"] in ("missing", "extra_forbidden"):
         return tuple(parts)

@@ -1,7 +1,7 @@
-"""Who calls the API: what a key lets do, and whose runs it sees.
+"""The caller of the API: the scopes of its key, and the runs that it may see.
 
-A run and a session belong to the owner of the key that started them; the owner stands in their memo, where every
-gateway finds it. Without keys there is one caller, who may do all and sees all.
+A run or session belongs to the owner of the key that started it. The owner is in the workflow's memo, where every
+gateway can read it. Without keys there is one caller, with all scopes and access to all runs.
 """
 
 from dataclasses import dataclass
@@ -12,29 +12,29 @@ from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.protocol.sessions import SessionNameInvalid, session_name
 
 _OF = ":"
-"""Between an owner, whose name has none, and the name of a session."""
+"""Separates the owner, whose name cannot contain it, from the name of the session."""
 _STEPS = (".", "..")
-"""Names that clients take out of an address before they send it (RFC 3986, section 5.2.4)."""
+"""Names that clients remove from a URL before sending it (RFC 3986, section 5.2.4)."""
 
 
 class Scope(StrEnum):
-    """What a key lets do beside looking."""
+    """Permissions of a key in addition to reading."""
 
     RUN = "run"
     """Start runs."""
     ANSWER = "answer"
-    """Answer what runs ask."""
+    """Answer requests for feedback."""
     OPERATE = "operate"
     """Cancel, pause, change and fork runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whoever sends a request.
+    """The sender of a request.
 
     Args:
-        owner: whose runs it sees and starts; `None` sees all, and its runs belong to nobody.
-        key: id of its key; `None` where none is needed.
+        owner: owner of the runs that it sees and starts; `None` sees all runs, and its runs have no owner.
+        key: ID of its key; `None` if no key is required.
     """
 
     owner: str | None = None
@@ -43,47 +43,47 @@ class Caller:
 
     @property
     def starts_for(self) -> str | None:
-        """Owner of the runs that it starts, and whose number is limited; `None` where no key is needed."""
+        """Owner of the runs that it starts, whose number is limited; `None` if no key is required."""
         return ALL_OWNERS if self.owner is None and self.key is not None else self.owner
 
     @property
     def acts_as(self) -> str | None:
-        """Whose acts and answers its are, whatever it says: its owner, or one of many its key; `None` without key."""
+        """Name recorded for its commands and answers: its owner, else the ID of its key; `None` without a key."""
         return self.owner or self.key
 
     @property
     def may_answer(self) -> MayAnswer:
-        """Which requests of its runs it may answer: with a key, those assigned to others only with `operate`."""
+        """Requests of its runs that it may answer: with a key, requests assigned to others need the scope `operate`."""
         return "all" if self.key is None or Scope.OPERATE in self.scopes else "unassigned"
 
     def sees(self, owner: str | None) -> bool:
-        """Tells whether it sees what belongs to an owner."""
+        """Return whether it sees the runs and sessions of an owner."""
         return self.owner is None or self.owner == owner
 
 
 ANYONE = Caller()
-"""The caller where no key is needed."""
+"""The caller if no key is required."""
 
 
 def session_of(caller: Caller, name: str) -> str:
-    """Returns the session that a caller means: two owners may call theirs the same."""
+    """Return the name under which a session of the caller is stored: two owners may use the same session ID."""
     return name if caller.owner is None else f"{caller.owner}{_OF}{name}"
 
 
 def new_session_of(caller: Caller, name: str) -> str:
-    """Returns the session that a caller means, as it is kept; it begins if there is none.
+    """Return the name under which a session of the caller is stored, for a request that may start the session.
 
     Raises:
-        SessionNameInvalid: none can have that name, or no address could name it.
+        SessionNameInvalid: the name is invalid, or cannot be part of a URL.
     """
     kept = session_name(session_of(caller, name))
     if "/" in kept or name.strip() in _STEPS:
-        what = "holds a slash" if "/" in kept else "is a step in an address"
-        words = f"{what}, so no address of the API could name it; choose another one"
+        what = "contains a slash" if "/" in kept else "is a relative path segment"
+        words = f"{what}, so it cannot be part of a URL of the API; choose another name"
         raise SessionNameInvalid(f"the name of the session {name!r:.80} {words}")
     return kept
 
 
 def known_as(caller: Caller, session: str | None) -> str | None:
-    """Returns how a caller calls a session."""
+    """Return the session ID that the caller uses for a stored session."""
     return session if session is None or caller.owner is None else session.removeprefix(f"{caller.owner}{_OF}")

@@ -1,4 +1,4 @@
-"""A request that a run answers, however it came: how the run starts or goes on, and what its client is told."""
+"""Requests that a run answers: start the run or deliver answers to it, and return its outcome."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -36,11 +36,11 @@ from dagwright.interfaces.http.targets import Target
 T = TypeVar("T")
 
 Beginning = asyncio.Task[set[RequestKey]]
-"""The start of a run, or the answers that it is given; comes to which of its requests are answered."""
+"""The start of a run, or the delivery of answers; its result is the feedback requests that were answered."""
 
 START_S = 1.0
-"""How long a stream waits for what may wait for others, a turn of a session, an answer or a model, before it begins:
-what is refused until then has a status of its own."""
+"""Seconds that a stream waits for the start of a run, an answer or a model before it sends its headers: errors until
+then get an HTTP status of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,15 @@ class Call:
     """A request that a run answers.
 
     Args:
-        model: as the client named it.
-        run: the run; that of the answers if it brings some.
-        job: starts it; `None` if it goes on.
-        session: whose turn it is.
-        called: how the client calls that session.
-        by: who answers questions.
-        seen: where the client goes on; `None` if it begins.
-        allows_calls: whether questions may be calls of `answer_feedback`.
-        output: what the answer must be; `None` for a text.
+        model: model ID as the client sent it.
+        run: ID of the run; if the request has answers, the run that they are for.
+        job: start of the run; `None` for a run that exists.
+        session: stored name of the session that the run is a turn of.
+        called: the client's ID of that session.
+        by: name recorded with answers to questions.
+        seen: where the client resumes the stream; `None` from the start.
+        allows_calls: whether questions may be sent as calls of `answer_feedback`.
+        output: required form of the answer; `None` for text.
     """
 
     model: str
@@ -73,21 +73,21 @@ class Call:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Returns what the headers of the answer say."""
+        """Return the headers of the response."""
         return {**headers_of_run(self.run, self.called), "X-Routing-Mode": RoutingMode.ORCHESTRATION.value}
 
 
 async def routed(desk: Desk, body: ChatBody, target: Target, said: Conversation, *, wishes: Wishes) -> RoutingMode:
-    """Returns who answers a request: `direct` or `orchestration`.
+    """Return what answers a request: `direct` or `orchestration`.
 
     Raises:
-        ApiError: what it asks for does not go together, or its key does not let it ask a model.
-        ModelFailure: the model that should say it cannot be asked.
+        ApiError: the options of the request conflict, or the caller lacks the scope to call a model.
+        ModelFailure: the model that decides cannot be called.
     """
     mode = decided(wishes.mode, target, said, has_functions=bool(body.tools))
     if mode is not RoutingMode.AUTO:
         return mode
-    # The model that says it is asked for the caller.
+    # The deciding model is called on behalf of the caller.
     refuse_without(desk, Scope.RUN)
     tools = list(callable_tools(desk.toolset.declarations()).values())
     return await route_by_model(desk.model, config_of(body, target, wishes), said, tools=tools)
@@ -105,19 +105,19 @@ async def call_for(
 async def _call_for(
     desk: Desk, body: ChatBody, target: Target, said: Conversation, *, wishes: Wishes, seen: Place | None = None
 ) -> Call:
-    """Returns what a run is to answer, once it is known that one can.
+    """Validate a request and prepare its run.
 
     Args:
-        seen: where the client goes on: then its run is that one, and no other is started.
+        seen: where the client resumes the stream: the run is then the run of the cursor, and no run is started.
 
     Raises:
-        ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: none can, or the key does not let it.
-        RunNotFound: the run whose questions are answered, or that is gone on with, is not there.
+        ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: no run can answer the request, or a scope is missing.
+        RunNotFound: there is no run with the questions that the request answers, or with the cursor's ID.
     """
     by = desk.caller.acts_as or body.user
     if seen is not None:
         if decided(wishes.mode, target, said, has_functions=bool(body.tools)) is RoutingMode.DIRECT:
-            words = f"{HEADER} is an id of the run {seen.run!r:.200}, and {target.id!r:.120} answers the request itself"
+            words = f"{HEADER} is an event id of the run {seen.run!r:.200}, and {target.id!r:.120} needs no run"
             raise ApiError(400, words, param=HEADER, code="invalid_value")
         _refuse_other(desk, said, wishes=wishes, seen=seen)
     if wishes.cancels:
@@ -126,21 +126,21 @@ async def _call_for(
         refuse_undeclared(body)
         runs = list(dict.fromkeys(answer.run for answer in said.answers))
         if len(runs) > 1:
-            raise ApiError(400, "one request answers questions of one run alone", param="messages")
+            raise ApiError(400, "one request can answer questions of one run only", param="messages")
         refuse_without(desk, Scope.ANSWER)
         if not all(is_call_of(answer.call, run=answer.run) for answer in said.answers):
             raise unknown_call()
         session = await desk.runs.session_of(await desk.own(runs[0]))
         called = known_as(desk.caller, session)
         return Call(target.id, runs[0], said, wishes, session=session, called=called, by=by, seen=seen)
-    # One that waited for its session may not have started when its gateway died: its key starts it then.
+    # A run that waited for its session may not have started when its gateway died: the idempotency key starts it then.
     if seen is not None and (wishes.key is None or await _is_there(desk, seen.run)):
         return replace(await joined(desk, seen.run, target.id, wishes=wishes, seen=seen), by=by)
     refuse_without(desk, Scope.RUN)
     many = (body.model_extra or {}).get("n")
-    # True is 1 to Python.
+    # `True == 1` in Python.
     if many not in (None, 1) or isinstance(many, bool):
-        raise ApiError(400, "n: a run gives one answer", param="n", code="unsupported_parameter")
+        raise ApiError(400, "n: a run returns one answer", param="n", code="unsupported_parameter")
     asking = Asking(config_of(body, target, wishes), output_form_of(body))
     job = job_of(desk, target, said, wishes=wishes, asking=asking)
     called = known_as(desk.caller, job.session)
@@ -148,11 +148,11 @@ async def _call_for(
 
 
 async def joined(desk: Desk, run: str, model: str, *, wishes: Wishes, seen: Place | None) -> Call:
-    """Returns what follows a run that is there, or waits here for its session, for whoever may look at it.
+    """Return the request of a client that follows an existing run, or a run that waits here for its session.
 
     Raises:
-        RunNotFound: it is not.
-        IdInvalid: no run can have that id.
+        RunNotFound: there is no such run.
+        IdInvalid: the ID is not valid for a run.
     """
     here = starting_here(desk, run)
     job = here[0].job if here else None
@@ -162,7 +162,7 @@ async def joined(desk: Desk, run: str, model: str, *, wishes: Wishes, seen: Plac
 
 
 def _refuse_other(desk: Desk, said: Conversation, *, wishes: Wishes, seen: Place) -> None:
-    """Refuses to go on with one run for a request that means another one."""
+    """Refuse a cursor of another run than the one that the request is for."""
     meant = {answer.run for answer in said.answers}
     if wishes.key is not None and not said.answers:
         meant = {id_of_key(wishes.key, owner=desk.caller.owner)}
@@ -178,7 +178,7 @@ async def _is_there(desk: Desk, run: str) -> bool:
 
 
 async def begun(desk: Desk, call: Call) -> set[RequestKey]:
-    """Starts the run of a request, or gives it its answers; returns which of its requests are answered."""
+    """Start the run of a request, or deliver its answers; return the feedback requests that were answered."""
     if call.job is not None:
         await start_job(desk, call.job)
         return set()
@@ -186,9 +186,9 @@ async def begun(desk: Desk, call: Call) -> set[RequestKey]:
 
 
 async def answered_whole(desk: Desk, call: Call, request: Request) -> Outcome | None:
-    """Returns what a client is told when its run has ended or asks something; `None` if it leaves before.
+    """Return the outcome when the run has ended or asks for feedback; `None` if the client disconnects first.
 
-    What it has begun goes on without it, unless it asked for something else. Raises as `begun` and `outcome_of`.
+    The run continues without the client unless `cancel_on_disconnect` is set. Raises as `begun` and `outcome_of`.
     """
     beginning = desk.keep_doing(begun(desk, call))
 
@@ -203,7 +203,7 @@ async def answered_whole(desk: Desk, call: Call, request: Request) -> Outcome | 
 
 
 def left(desk: Desk, call: Call, beginning: Beginning) -> None:
-    """Stops what a client has begun that has left, if it asked for that: also what has not started yet."""
+    """Cancel the run of a disconnected client if it requested that; the run may not have started yet."""
     if not call.wishes.cancels:
         return
     if call.job is not None:
@@ -212,22 +212,22 @@ def left(desk: Desk, call: Call, beginning: Beginning) -> None:
 
 
 async def _cancel(desk: Desk, call: Call, beginning: Beginning) -> None:
-    # A start that was sent counts, though nobody has heard of it yet: until then there may be nothing to cancel.
+    # A start request that was sent may take effect although no reply has arrived: there may be nothing to cancel yet.
     await asyncio.wait({beginning})
     refused = beginning.exception()
-    # A run with the key of another request is not this client's, nor one that did not take its answer.
+    # Do not cancel a run that belongs to another request with the same key, or that did not accept the answer.
     if not (isinstance(refused, RunIdInUse) or (call.job is None and refused is not None)):
         await desk.steering.cancel(call.run, Actor(call.by, "the client left"))
 
 
 async def end_of(desk: Desk, call: Call, moment: RunMoment) -> Outcome:
-    """Returns what the client is told of the last moment of a run; raises as `outcome_of`."""
+    """Return the outcome of a run at its last moment; raises as `outcome_of`."""
     form = AnswerForm(call.allows_calls, call.output)
     return await outcome_of(desk, moment, session=call.session, form=form)
 
 
 async def beginning_of(desk: Desk, call: Call) -> Beginning:
-    """Returns the start of a run for a stream, which may still be under way; raises what it has met until then."""
+    """Start the run of a stream, waiting at most `START_S`; raises the error of a start that fails by then."""
     beginning = desk.keep_doing(begun(desk, call))
     is_soon_known = call.job is not None and call.job.session is None
     await asyncio.wait({beginning}, timeout=None if is_soon_known else START_S)
@@ -237,9 +237,9 @@ async def beginning_of(desk: Desk, call: Call) -> Beginning:
 
 
 async def begun_in_background(desk: Desk, call: Call) -> None:
-    """Returns when the run of a request goes on without its client: it has started, or waits for its session.
+    """Return once the run of a request continues without its client: it has started, or waits for its session.
 
-    Nobody would be told of what goes wrong later. Raises as `begun`.
+    Later errors cannot be reported. Raises as `begun`.
     """
     beginning = desk.keep_doing(begun(desk, call))
     if call.job is None:

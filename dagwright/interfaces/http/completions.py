@@ -1,6 +1,6 @@
-"""`POST /v1/chat/completions`: the model itself, or a run that is followed to its end or to a question.
+"""`POST /v1/chat/completions`: answered by the model, or by a run that is followed until it ends or asks for feedback.
 
-`GET /v1/runs/{run_id}/answer` is the same stream of a run that goes on, or has ended, for whoever may look at it.
+`GET /v1/runs/{run_id}/answer` streams the same events for an existing run.
 """
 
 import asyncio
@@ -48,12 +48,12 @@ from dagwright.interfaces.http.telling import Telling, unless_over
 
 router = APIRouter(tags=["completions"], route_class=JsonRoute)
 RUN = "run"
-"""The `model` of the answer of a run that is asked for by its id: nobody knows what it was started as."""
+"""The `model` in the answer of a run that is requested by its ID: the model ID it was started with is not stored."""
 
 
 @router.post(
     "/v1/chat/completions",
-    summary="An answer of a model or of a run",
+    summary="Create a chat completion",
     dependencies=[OWN_HEADERS, needs(Scope.RUN, Scope.ANSWER, unless=HEADER)],
     responses=described(Completion, examples.COMPLETION, events=(examples.CHUNKS, CompletionChunk), headers=OF_ANSWERS),
 )
@@ -63,15 +63,15 @@ async def complete(
     desk: PlansDesk,
     _: LastEventId = None,
 ) -> Response:
-    """Answers by the model itself or by a durable run, as `routing_mode` and the model say.
+    """Answer with the model or with a durable run, depending on `routing_mode` and the model.
 
-    A run goes on if the connection ends; the same `Idempotency-Key` finds it again, and so does the id of an event of
-    its stream, behind which the answer goes on.
+    A run continues if the connection drops. Send the same `Idempotency-Key`, or the ID of an event of its stream as
+    `Last-Event-ID`, to resume the answer.
     """
     written = body.model_dump(exclude_unset=True)
     wishes, seen = wishes_of(written, request.headers), place_in(request.headers, Kind.CHAT)
     if body.stream:
-        # Before anything is started.
+        # Before a run is started.
         desk.hold_stream()
     target = target_of(desk, body.model)
     refuse_rounds(target, wishes)
@@ -80,11 +80,11 @@ async def complete(
     try:
         said = conversation_of(body.messages)
     except ApiError as error:
-        # Pictures and the like: no run could take them, so there is nothing to decide.
+        # For content such as images there is nothing to decide: no run accepts it.
         if seen or target.is_ours or wishes.mode is not RoutingMode.AUTO or error.code != UNSUPPORTED:
             raise
         return await _direct(desk, {**passed_on(written), "model": target.id})
-    # Who answers was settled when the run was started that the client goes on with.
+    # The route was decided when the run of the cursor was started.
     if seen is None and await routed(desk, body, target, said, wishes=wishes) is RoutingMode.DIRECT:
         return await _direct(desk, {**passed_on(written), "model": target.id})
     call = await call_for(desk, body, target, said, wishes=wishes, seen=seen)
@@ -96,15 +96,15 @@ async def complete(
 
 @router.get(
     "/v1/runs/{run_id}/answer",
-    summary="Its answer, as it is written",
+    summary="Stream the answer of a run",
     tags=["runs"],
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "The chunks that a completion of the run would have.",
+            "description": "The chunks of a chat completion that the run answers.",
             "content": streamed(examples.CHUNKS, data=CompletionChunk),
         },
-        204: {"description": "The client has seen the end already."},
+        204: {"description": "The client has received the whole stream."},
     },
 )
 async def answer(
@@ -115,7 +115,7 @@ async def answer(
     *,
     shown: TheShown,
 ) -> Response:
-    """Streams the answer from where the client stopped, up to its end or to what the run asks of people."""
+    """Stream the answer from where the client stopped, until the run ends or asks for feedback."""
     desk.hold_stream()
     seen = place_in(request.headers, Kind.CHAT)
     refuse_place_of_other(seen, run_id)
@@ -124,13 +124,13 @@ async def answer(
 
 
 def _is_direct(wishes: Wishes, target: Target, body: ChatBody) -> bool:
-    """Tells whether a request is passed on unread: it may hold what no run could take, such as pictures."""
+    """Return whether a request is passed on unread: it may have content that no run accepts, such as images."""
     if target.is_ours or wishes.mode not in (None, RoutingMode.DIRECT):
         return False
     return wishes.mode is RoutingMode.DIRECT or body.messages[-1].role != "tool"
 
 
-# The model itself.
+# Answers of the model.
 
 
 async def _direct(desk: Desk, body: Mapping[str, Any]) -> Response:
@@ -141,11 +141,11 @@ async def _direct(desk: Desk, body: Mapping[str, Any]) -> Response:
     return JSONResponse(await direct.answered(desk, body), headers=headers)
 
 
-# A run.
+# Answers of a run.
 
 
 async def _whole(desk: Desk, call: Call, request: Request) -> Response:
-    """Answers when the run has ended or asks something."""
+    """Respond when the run has ended or asks for feedback."""
     outcome = await answered_whole(desk, call, request)
     if outcome is None:
         return Response(status_code=CLIENT_GONE)
@@ -173,7 +173,7 @@ def _completion(call: Call, outcome: Outcome) -> dict[str, Any]:
 
 
 def _calls_of(call: Call, outcome: Outcome) -> list[dict[str, Any]]:
-    """Return the calls of an answer: one for each question, or that of the function that receives the output."""
+    """Return the tool calls of an answer: one per question, or the call of the function that receives the output."""
     if outcome.output is not None and outcome.output.function is not None:
         return [outcome.output.call(outcome.text, run=call.run)]
     return [call_of(request, run=call.run) for request in outcome.calls]
@@ -184,7 +184,7 @@ def _reason(outcome: Outcome) -> str:
     return "tool_calls" if outcome.calls or is_required else "stop"
 
 
-# The same as it comes.
+# Streamed answers of a run.
 
 
 async def _streamed(desk: Desk, call: Call, *, with_usage: bool) -> Response:
@@ -196,7 +196,7 @@ async def _streamed(desk: Desk, call: Call, *, with_usage: bool) -> Response:
 
 
 async def _events(desk: Desk, call: Call, beginning: Beginning, *, with_usage: bool) -> Events:
-    """Yields the role at once, what happens meanwhile, and the answer as it is written; what was told is left out."""
+    """Yield the role, progress, and the answer as it is written, without the events that the client has received."""
     telling = Telling(Kind.CHAT, call.run, seen=call.seen, shown=call.wishes.shown, is_whole=call.output is not None)
     chunks = _Chunks(call, telling, with_usage=with_usage)
     for role in telling.beginning([{"role": "assistant", "content": ""}]):
@@ -214,7 +214,7 @@ async def _events(desk: Desk, call: Call, beginning: Beginning, *, with_usage: b
                     yield chunks.delta({}, dagwright={"events": happened})
         assert last is not None
         outcome = await end_of(desk, call, last)
-    # The status of the answer is out, so what goes wrong now is told in the stream.
+    # The status of the response is sent, so errors from here on are events of the stream.
     except Exception as error:
         wrong = told_as(error)
         if wrong is None:
@@ -233,7 +233,7 @@ async def _events(desk: Desk, call: Call, beginning: Beginning, *, with_usage: b
 
 
 def _end_of(call: Call, outcome: Outcome, *, with_usage: bool) -> list[dict[str, Any]]:
-    """Returns what follows the text: what is asked, the reason of the end, and what was used."""
+    """Return the chunks after the text: questions, the finish reason, and the usage."""
     calls = _calls_of(call, outcome)
     asked = [_choice({"tool_calls": [{"index": index, **each}]}) for index, each in enumerate(calls)]
     found: list[dict[str, Any]] = [{"choices": [each]} for each in asked]
@@ -246,9 +246,9 @@ def _choice(delta: Mapping[str, Any], finish_reason: str | None = None) -> dict[
 
 
 class _Chunks:
-    """Makes the chunks of one stream.
+    """Builds the chunks of one stream.
 
-    Progress stands in a field of its own beside an empty delta: every client reads that as a chunk that says nothing.
+    Progress is sent in the field `dagwright` with an empty delta, which every client ignores.
     """
 
     def __init__(self, call: Call, telling: Telling, *, with_usage: bool) -> None:
@@ -258,11 +258,11 @@ class _Chunks:
         self._created = int(time.time())
 
     def delta(self, delta: Mapping[str, Any], **more: Any) -> str:
-        """Returns an event with a part of the answer."""
+        """Return an event with a part of the answer."""
         return self.event({"choices": [_choice(delta)], **more})
 
     def event(self, parts: Mapping[str, Any]) -> str:
-        """Returns an event; its id says where its client is then."""
+        """Return an event; its ID is the client's cursor after it."""
         call, usage = self._call, {"usage": None} if self._with_usage else {}
         head = {"id": f"chatcmpl-{call.run}", "object": "chat.completion.chunk", "created": self._created}
         return event({**head, "model": call.model, **usage, **parts}, id=str(self._telling.place))

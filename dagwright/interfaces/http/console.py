@@ -1,6 +1,6 @@
-"""The web console: files that are served as they lie in the package, and the library that lays out graphs.
+"""The web console: static files of the package, and the graph layout library.
 
-They need no key, for they tell nothing; the page asks for one when the API wants it.
+They need no key, since they contain no data of runs; the page asks for a key when the API requires one.
 """
 
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ from starlette.staticfiles import StaticFiles
 import dagwright
 
 ROOT = "/console"
-"""Where the page is."""
+"""Path of the page."""
 _LAYOUT = f"{ROOT}/layout/dagre.js"
 _FILES = Path(dagwright.__file__).parent / "interfaces" / "console"
 _HEADERS: Mapping[str, str] = {
-    # Whatever a run wrote could not run as a script, nor send anything anywhere.
+    # Content written by a run cannot execute as a script, and the page cannot send data to other origins.
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # Kept, and asked about each time: a new version is there at once, and an old one costs an empty answer.
+    # Revalidated on each load: a new version is used at once, and an unchanged file costs a 304 response.
     "Cache-Control": "no-cache",
 }
 
@@ -38,7 +38,7 @@ class _Files(StaticFiles):
 
 
 def add_console(app: FastAPI) -> None:
-    """Serves the page; the address of the gateway alone leads there."""
+    """Serve the page, and redirect the root path to it."""
 
     async def to_console() -> Response:
         return RedirectResponse(f"{ROOT}/")
@@ -52,5 +52,5 @@ def add_console(app: FastAPI) -> None:
 
 
 def _layout_library() -> Path:
-    """Returns the file of dagre, which a package brings as it is."""
+    """Return the path of dagre in its package."""
     return Path(str(distribution("XStatic-Dagre").locate_file("xstatic/pkg/dagre/data/dagre.min.js")))

@@ -1,7 +1,7 @@
-"""What a conversation in OpenAI's form means for a run: the request now, what was said before, answers to questions.
+"""Interpret a conversation in OpenAI's form for a run: the request, earlier turns, and answers to questions.
 
-Pure. A run is asked what the last message of the user says. What stands before it is told to the planner as turns,
-unless the session knows turns of its own.
+Pure. The request of a run is the last user message. Earlier messages are passed to the planner as turns, unless the
+session has turns of its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,9 +14,9 @@ from dagwright.planning.conversation import TURNS_TOLD, TurnSummary
 from dagwright.protocol.turn_summaries import OLDER_RESPONSE_BYTES, cut_inside, shortened
 
 ANSWER_FUNCTION = "answer_feedback"
-"""The function that stands for a question to a person."""
+"""The function whose calls represent questions to people."""
 UNSUPPORTED = "unsupported_content"
-"""Code of what is refused since a run takes text alone."""
+"""Error code of content that a run does not accept: it accepts text only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class GivenAnswer:
     """The result of a call of `answer_feedback`.
 
     Args:
-        call: id of the call.
-        run: that asks.
-        text: the answer, as it was sent.
+        call: ID of the call.
+        run: ID of the run that asked.
+        text: the answer as it was sent.
     """
 
     call: str
@@ -36,14 +36,14 @@ class GivenAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A conversation as a run takes it.
+    """A conversation as a run reads it.
 
     Args:
-        text: what the user said last; empty if it ends with answers.
-        instructions: what the system and developer messages say.
-        said_before: oldest first.
-        answers: of the messages at the end, those that answer questions of runs.
-        other_tools: whether it ends with results of functions that are not ours.
+        text: the last user message; empty if the conversation ends with answers.
+        instructions: text of the system and developer messages.
+        said_before: earlier turns, oldest first.
+        answers: the messages at the end that answer questions of runs.
+        other_tools: whether it ends with results of the client's own functions.
     """
 
     text: str
@@ -54,18 +54,18 @@ class Conversation:
 
     @property
     def words(self) -> str:
-        """Returns the request in words, with what the system says before it."""
+        """Return the request, preceded by the instructions."""
         return f"{self.instructions}\n\n{self.text}" if self.instructions else self.text
 
 
 def conversation_of(messages: Sequence[ChatMessage], *, run: str | None = None) -> Conversation:
-    """Returns what messages mean.
+    """Interpret messages.
 
     Args:
-        run: that asked what results of functions answer whose calls are not among the messages.
+        run: run that asked the questions answered by function results whose calls are not among the messages.
 
     Raises:
-        ApiError: no run can take them.
+        ApiError: no run accepts the messages.
     """
     end = len(messages)
     while end and messages[end - 1].role == "tool":
@@ -76,33 +76,33 @@ def conversation_of(messages: Sequence[ChatMessage], *, run: str | None = None) 
         answers = [answer for each in results if (answer := _answer_of(each, calls, run)) is not None]
         return Conversation("", answers=answers, other_tools=len(answers) < len(results))
     if messages[-1].role != "user":
-        raise ApiError(400, "the last message must be one of the user, or the result of a tool", param="messages")
+        raise ApiError(400, "the last message must have the role user or tool", param="messages")
     said = [each for each in messages if each.role in ("user", "assistant")]
     system = [text_of(each) for each in messages if each.role in ("system", "developer")]
     return Conversation(text_of(messages[-1]), "\n\n".join(filter(None, system)), _turns(said[:-1]))
 
 
 def text_of(message: ChatMessage) -> str:
-    """Returns the text of a message.
+    """Return the text of a message.
 
     Raises:
-        ApiError: there is something else in it.
+        ApiError: it has content that is not text.
     """
     if message.content is None or isinstance(message.content, str):
         return message.content or ""
     texts = []
     for part in message.content:
         if part.get("type") not in ("text", "input_text", "output_text") or not isinstance(part.get("text"), str):
-            words = f"a run takes text only, not {part.get('type')!r:.40}; send that with routing_mode direct"
+            words = f"a run accepts text only, not {part.get('type')!r:.40}; use routing_mode direct for other content"
             raise ApiError(400, words, param="messages", code=UNSUPPORTED)
         texts.append(part["text"])
     return "\n".join(texts)
 
 
 def _turns(messages: Sequence[ChatMessage]) -> list[TurnSummary]:
-    """Returns what was said, as turns: of several messages of one side in a row the texts together.
+    """Return messages as turns; consecutive messages of one role are joined.
 
-    Of long ones as much as a session keeps, which docs/gateway.md says.
+    Long messages are cut to the size that a session stores (docs/gateway.md).
     """
     pairs: list[tuple[list[str], list[str]]] = []
     for message in messages:
@@ -127,7 +127,7 @@ def _turns(messages: Sequence[ChatMessage]) -> list[TurnSummary]:
 
 
 def _calls_before(messages: Sequence[ChatMessage]) -> dict[str, Mapping[str, Any]]:
-    """Returns the function calls of the last message of an assistant: id -> function."""
+    """Return the function calls of the last assistant message: ID -> function."""
     if not messages or messages[-1].role != "assistant":
         return {}
     found = {}
@@ -150,6 +150,6 @@ def _answer_of(message: ChatMessage, calls: Mapping[str, Mapping[str, Any]], run
     except (ValueError, KeyError, TypeError):
         asking = ""
     if not (asking and asking.isprintable()):
-        words = "the arguments of the call of answer_feedback are not those that were sent; send them back unchanged"
+        words = "the arguments of the call of answer_feedback were changed; send them back as they were received"
         raise ApiError(400, words, param="messages", code="answer_refused")
     return GivenAnswer(call, asking, text_of(message))

@@ -1,4 +1,4 @@
-"""What every endpoint works with: the runs, sessions and people of one namespace, tools, templates and models."""
+"""The context of every endpoint: runs, sessions and feedback of one namespace, tools, templates and models."""
 
 import asyncio
 import time
@@ -30,32 +30,32 @@ from dagwright.toolset.toolset import Toolset
 T = TypeVar("T")
 
 CALLER = "dagwright.caller"
-"""Where the scope of a request has its caller, once its key is known."""
+"""Key of the caller in the ASGI scope of an authenticated request."""
 STREAM = "dagwright.stream"
-"""Where it has the stream that it may become, of a caller with a key."""
+"""Key of the stream reservation in the ASGI scope, if the caller has a key."""
 HEARTBEAT_S = 10.0
-"""Between two signs of life in a stream: proxies give up on connections that are silent for 30 s or more."""
+"""Interval of heartbeats in a stream: proxies close connections that are silent for 30 s or more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What endpoints work with; nothing in here has to outlive the process.
+    """The context of endpoints. No state in it has to survive the process.
 
     Args:
-        server: where the runs are, and the Temporal UI.
-        runs: one object for all, since those who look at one run share its reader.
-        models: asks the models of the service.
-        keys: of those who may call, where one is needed.
-        uses: what each key has used here.
-        heartbeat_s: after which silence in a stream is broken.
-        leaving: set when the gateway ends: streams end then, and their clients come back elsewhere.
-        caller: who works with it.
-        stream: that the request may become; `None` where no key is needed.
-        starts: of each owner.
-        checks: of plans that callers send.
-        starting: runs that start here now, or wait here for their sessions.
-        plans: the folder of the templates; `None` without a folder, or if it is not read again.
-        broken: name of a template that cannot be used -> why, as `Published.problems`.
+        server: the Temporal server and its UI.
+        runs: one object for all requests, so that clients of one run share its reader.
+        models: clients of the model services.
+        keys: keys of the API.
+        uses: usage of each key at this gateway.
+        heartbeat_s: interval of heartbeats in streams.
+        leaving: set when the gateway stops: streams end then, and their clients reconnect to another gateway.
+        caller: the caller of the current request.
+        stream: reservation for a stream of the current request; `None` if no key is required.
+        starts: run quotas by owner.
+        checks: checks of plans that callers send.
+        starting: runs that this gateway is starting, including those that wait for their sessions.
+        plans: folder of the templates; `None` without a folder, or if it is not read again.
+        broken: name of an unusable template -> problems, as in `Published.problems`.
     """
 
     settings: Settings
@@ -81,14 +81,14 @@ class Desk:
 
     @property
     def model(self) -> ModelClient:
-        """Returns the client of the service of the settings."""
+        """Return the client of the model service in the settings."""
         return self.models.client(None)
 
     @property
     def shown_server(self) -> Server:
-        """The server as the caller may know it: with its UI only for callers with the scope `operate`.
+        """The server as shown to the caller: with its UI only for callers with the scope `operate`.
 
-        The UI lets its users do everything. The one of our own server is off as soon as there are keys.
+        The UI has full access to all workflows. The UI of a development server is off as soon as keys exist.
         """
         is_closed = self.server.pid is not None and self.caller.key is not None
         if is_closed or Scope.OPERATE not in self.caller.scopes:
@@ -96,30 +96,30 @@ class Desk:
         return self.server
 
     async def own(self, run: str) -> str:
-        """Returns the id of a run that the caller sees.
+        """Return the ID of a run that the caller sees.
 
         Raises:
-            RunNotFound: there is none.
-            IdInvalid: no run can have it.
+            RunNotFound: there is no such run, or it belongs to another owner.
+            IdInvalid: the ID is not valid for a run.
         """
         checked_id(run)
         if self.caller.owner is not None and not self.caller.sees(await self.runs.owner_of(run)):
-            # What others have is not told from what nobody has.
+            # The same error as for a missing run, so that it does not reveal runs of other owners.
             raise RunNotFound(f"there is no run {run!r:.200}")
         return run
 
     def hold_stream(self) -> None:
-        """Holds room for a stream of the caller until its request has ended.
+        """Reserve a stream of the caller until its request ends.
 
         Raises:
-            ApiError: it has too many.
+            ApiError: the caller has too many open streams.
         """
         if self.stream is not None and not self.stream.opens():
-            words = f"a key may have {self.uses.limits.streams:,} streams open at a time: close one, or ask again later"
+            words = f"a key may have {self.uses.limits.streams:,} open streams at a time: close one, or try again later"
             raise too_many(words, retry_after_s=RETRY_AFTER_S)
 
     def room_for_run(self, run: str) -> AbstractAsyncContextManager[None]:
-        """Returns what holds room for a run of the caller while it starts; entering it raises `ApiError` if none is."""
+        """Return a context manager that reserves a run of the caller while it starts; entering may raise `ApiError`."""
         owner = self.caller.starts_for
         if owner is None:
             return nullcontext()
@@ -128,9 +128,9 @@ class Desk:
         return self.starts[owner].room_for(run, self.runs)
 
     def keep_doing(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Does something to its end, whether or not whoever asked for it is still there.
+        """Run work to its end, even if the client disconnects.
 
-        Who awaits it shields it, for otherwise it ends with them.
+        Await the task through `asyncio.shield`: otherwise cancelling the caller cancels the task.
         """
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -139,12 +139,12 @@ class Desk:
 
     def _done(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
-        # Whoever still waits for it is told what it raised; of one that nobody waits for it is of no use.
+        # Marks the exception as retrieved. A caller that awaits the task still gets it.
         if not task.cancelled():
             task.exception()
 
     async def finish(self) -> None:
-        """Waits for what was to be done to its end."""
+        """Wait for all background work."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
@@ -158,19 +158,19 @@ async def open_desk(
     plans: TemplateFolder | None = None,
     heartbeat_s: float = HEARTBEAT_S,
 ) -> AsyncIterator[Desk]:
-    """Opens what endpoints work with, for as long as the block lasts.
+    """Open the gateway context.
 
     Args:
-        templates: plans that are published by name.
-        plans: a folder of them, which is read again when its files change; in place of `templates`.
+        templates: published plans by name.
+        plans: folder of published plans, read again when its files change; replaces `templates`.
 
     Raises:
-        PricesUnreadable: the user's own price table cannot be used.
-        KeysUnreadable: the file of keys holds something else.
+        PricesUnreadable: the user's price table is invalid.
+        KeysUnreadable: the key file is invalid.
     """
     runs = open_runs(connection, settings)
     keys = KeyFile(settings.api_keys)
-    # From here on a file that goes away is known to have been there.
+    # Read once, so that a key file removed later is known to have existed.
     keys.are_needed()
     async with ModelClients(toolset.models) as models:
         desk = Desk(
@@ -196,14 +196,14 @@ async def open_desk(
 
 
 def limits_of(settings: Settings) -> Limits:
-    """Returns what each key may do."""
+    """Return the limits of each key."""
     return Limits(
         settings.api_requests, settings.api_streams, settings.api_runs, settings.api_body_bytes, settings.api_plan_bytes
     )
 
 
 def desk_of(request: Request) -> Desk:
-    """Returns what the app was made with, for whoever sends a request."""
+    """Return the gateway context with the caller of a request."""
     desk: Desk = request.app.state.desk
     caller = request.scope.get(CALLER)
     return desk if caller is None else replace(desk, caller=caller, stream=request.scope.get(STREAM))
@@ -213,7 +213,7 @@ TheDesk = Annotated[Desk, Depends(desk_of)]
 
 
 def desk_with_plans(desk: TheDesk) -> Desk:
-    """Return the desk with the templates as their files are now; FastAPI calls it in a thread, as it reads files."""
+    """Return the context with the current templates; FastAPI calls it in a thread, since it reads files."""
     if desk.plans is None:
         return desk
     published = desk.plans.read()
@@ -221,27 +221,27 @@ def desk_with_plans(desk: TheDesk) -> Desk:
 
 
 PlansDesk = Annotated[Desk, Depends(desk_with_plans)]
-"""Of endpoints that use published plans."""
+"""Dependency of endpoints that use published plans."""
 
 
 def refuse_without(desk: Desk, scope: Scope) -> None:
-    """Makes sure that the caller may do something.
+    """Check that the caller has a scope.
 
     Raises:
-        ApiError: its key does not let it.
+        ApiError: it does not.
     """
     if scope not in desk.caller.scopes:
-        words = f"this key may not do that: it lacks the scope {scope.value!r}; make one with `dagwright keys add`"
+        words = f"this key lacks the scope {scope.value!r}; create one that has it with `dagwright keys add`"
         raise ApiError(403, words, code="insufficient_scope")
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Dependency of a route that only some keys may use; `JsonRoute` checks it before it reads the body.
+    """Dependency of a route that requires a scope; `JsonRoute` checks it before it reads the body.
 
     Args:
-        scopes: the caller has one of them.
-        unless: a header with which the request only reads.
+        scopes: the caller must have one of them.
+        unless: a header that makes the request read-only.
     """
 
     scopes: tuple[Scope, ...]

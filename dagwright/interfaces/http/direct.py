@@ -1,4 +1,4 @@
-"""The model itself: a request is passed on to the service, and its answer handed back, neither of them changed."""
+"""Answers of the model: requests are passed on to the service, and its answers returned, both unchanged."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping
@@ -15,19 +15,19 @@ T = TypeVar("T")
 
 
 async def answered(desk: Desk, body: Mapping[str, Any]) -> Any:
-    """Returns the JSON that the service answers.
+    """Return the JSON response of the service.
 
     Raises:
-        ModelFailure: it does not answer.
+        ModelFailure: the call failed.
     """
     return await desk.model.pass_on(body)
 
 
 async def soon(asking: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-    """Returns what a model is asked, which may still be under way: a stream begins then, though it has nothing to tell.
+    """Start a call of a model and return its task after at most `START_S`, so that a stream can send its headers.
 
     Raises:
-        ModelFailure: the service has refused it until then.
+        ModelFailure: the call failed by then.
     """
     task = asyncio.create_task(asking)
     try:
@@ -41,7 +41,7 @@ async def soon(asking: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
 
 
 async def opened_stream(desk: Desk, body: Mapping[str, Any]) -> Events:
-    """Returns the events of an answer, which begins as soon as the model does; raises as `soon`."""
+    """Return the events of a streamed answer; raises as `soon`."""
     chunks = desk.model.pass_on_stream(body)
     return _events(await soon(_first(chunks)), chunks)
 
@@ -53,7 +53,7 @@ async def _first(chunks: AsyncGenerator[Any, None]) -> Any:
 async def _events(beginning: "asyncio.Task[Any]", chunks: AsyncGenerator[Any, None]) -> Events:
     async with aclosing(chunks):
         try:
-            # Whoever leaves before it cancels it.
+            # A disconnect cancels it.
             first = await beginning
             if first is not None:
                 yield event(first, id="0")

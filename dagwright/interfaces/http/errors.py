@@ -1,8 +1,8 @@
-"""Errors of the API, all in OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`.
+"""Errors of the API, all in OpenAI's format: `{"error": {"message", "type", "param", "code"}}`.
 
-One function maps whatever the parts below raise to a status; what it does not know is a defect, told without its
-details. A client of OpenAI's tries 408, 409, 429 and 5xx again by itself, so what would only start the same work again
-says `x-should-retry: false`, which those clients heed.
+`api_error` maps exceptions of the packages below to responses; any other exception is a bug, reported without details.
+OpenAI's clients retry 408, 409, 429 and 5xx. Where a retry would only repeat the same work, the response has
+`x-should-retry: false`, which these clients respect.
 """
 
 import math
@@ -45,35 +45,35 @@ from dagwright.store import StoreError
 INVALID = "invalid_request_error"
 SERVER = "server_error"
 RUN_ERROR = "run_error"
-"""A run that gives no answer. Clients retry a `server_error`, and a retry would start another run."""
+"""Error type of a run without an answer. Clients retry a `server_error`, and a retry would start another run."""
 CLIENT_GONE = 499
-"""What is answered to nobody: the log of the server shows it."""
+"""Status for the access log: the client has disconnected and gets no response."""
 RETRY_AFTER_S = 2
-"""After which a client may try again that met a Temporal server that did not answer."""
+"""Seconds after which a client may retry if a dependency does not respond."""
 NO_RETRY: Mapping[str, str] = {"x-should-retry": "false"}
 
 _MESSAGES = "messages"
 _OF_MODELS = ("/v1/chat/", "/v1/responses")
-"""Requests that have messages."""
+"""Paths of requests that have messages."""
 _FEEDBACK = "/feedback"
 _PROBLEMS_TOLD = 5
 _PROBLEMS_LISTED = 100
-_BY_COMMAND, _BY_REQUEST = "start it anew with `run`", "start it anew"
+_BY_COMMAND, _BY_REQUEST = "start it again with `run`", "start it again"
 _UNREAD = "There was an error parsing the body"
-"""What FastAPI says of a body that Python's reader gives up."""
+"""FastAPI's message for a body that Python's JSON parser gives up on."""
 _TOO_LARGE = "larger than max"
-"""In the error of gRPC for a message that is too large; the status is that of a busy server."""
+"""Part of gRPC's message for a message that is too large; its status is the same as that of a busy server."""
 _LOG = structlog.stdlib.get_logger("dagwright.interfaces.http")
 
 
 @dataclass(eq=False)
 class ApiError(Exception):
-    """What a client is told in place of an answer.
+    """An error response.
 
     Args:
-        param: the field of the request that is wrong.
-        code: one word that programs may go by.
-        about: the run that it is about, as the object `dagwright` of an answer.
+        param: the invalid field of the request.
+        code: machine-readable code.
+        about: the run that the error is about, as in the object `dagwright` of an answer.
         errors: problems of an invalid plan, each with its JSON Pointer.
     """
 
@@ -90,7 +90,7 @@ class ApiError(Exception):
         return self.message
 
     def body(self) -> dict[str, Any]:
-        """Returns the body of the answer."""
+        """Return the response body."""
         told: dict[str, Any] = {
             "message": self.message,
             "type": self.type,
@@ -101,43 +101,43 @@ class ApiError(Exception):
         return {"error": told, **({} if self.about is None else {"dagwright": dict(self.about)})}
 
     def response(self) -> JSONResponse:
-        """Returns the answer."""
+        """Return the response."""
         return JSONResponse(self.body(), self.status, headers=dict(self.headers))
 
 
 class ErrorFacts(BaseModel):
-    """What went wrong, and what to do."""
+    """The problem, and how to fix it."""
 
     message: str
     type: str
-    # FastAPI leaves nulls out of examples.
+    # FastAPI omits null values from examples.
     param: str | None = None
     code: str | None = None
     errors: list[dict[str, Any]] | None = Field(
         default=None,
-        description="Of an invalid plan or invalid inputs: each problem with `code`, `pointer` and "
-        "`message`; of a plan that is a text with its `line`.",
+        description="Problems of an invalid plan or invalid inputs, each with `code`, `pointer` and `message`; for a "
+        "plan sent as text also with its `line`.",
     )
 
 
 class ErrorBody(BaseModel):
-    """Every answer that is an error."""
+    """The body of every error response."""
 
     error: ErrorFacts
-    dagwright: dict[str, Any] | None = Field(default=None, description="If it is about a run: which one.")
+    dagwright: dict[str, Any] | None = Field(default=None, description="The run that the error is about, if any.")
 
 
 _STATUSES: Mapping[int, str] = {
-    400: "What is wrong with the request.",
-    401: "There is no key, or none that is known.",
-    403: "The key may not do that; or without keys, the page of another site asks.",
-    404: "There is no such model, run or address.",
-    409: "The session waits for an answer, the run has ended, or the key is another request's.",
+    400: "The request is invalid.",
+    401: "The key is missing or unknown.",
+    403: "The key lacks a scope; or, without keys, the request comes from a page of another origin.",
+    404: "The model, run or path does not exist.",
+    409: "The session waits for an answer, the run has ended, or the idempotency key belongs to another request.",
     413: "The body is too large.",
     422: "The run failed or was cancelled.",
-    429: "The service, or the server, has too much to do, or the caller does too much.",
-    502: "The service answered what is of no use.",
-    503: "The service, or Temporal, does not answer.",
+    429: "The model service or the Temporal server is overloaded, or the caller exceeds a limit.",
+    502: "The model service returned an invalid answer.",
+    503: "The model service or Temporal does not respond.",
 }
 _HEADERS: Mapping[int, Sequence[str]] = {
     409: ("x-should-retry",),
@@ -154,17 +154,17 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
     }
     for status, words in _STATUSES.items()
 }
-"""Errors of the API, for its document; `never_given` says which an operation does without."""
+"""Error responses for the OpenAPI document; `never_given` lists those that an operation cannot return."""
 _OF_RUNS = ("/v1/chat/completions", "/v1/responses")
-"""What answers with what a model says, or with the end of a run."""
+"""Operations that return the answer of a model or of a run."""
 _NEVER: Mapping[str, Sequence[int]] = {"/v1/plans/check": (404, 409), "/v1/responses/{response_id}/cancel": (409,)}
 
 
 def never_given(path: str, method: str) -> set[int]:
-    """Returns those of the errors that an operation cannot give.
+    """Return the error statuses that an operation cannot return.
 
     Args:
-        path: as it is routed, with the names of its parameters.
+        path: the route, with the names of its parameters.
     """
     never = {*_NEVER.get(path, ())}
     if method == "GET":
@@ -190,7 +190,7 @@ _OF_MODEL: Mapping[ModelError, tuple[int, str, str]] = {
     ModelError.CUT_OFF: (400, INVALID, "max_tokens"),
     ModelError.REQUEST_INVALID: (400, INVALID, "invalid_request"),
 }
-"""Failure of a model call -> status, type and code. A key that is refused is the gateway's, and not the client's."""
+"""Error of a model call -> status, type and code. A refused key is the gateway's problem, not the client's."""
 _LASTING = (
     ModelError.QUOTA_SPENT,
     ModelError.KEY_MISSING,
@@ -198,7 +198,7 @@ _LASTING = (
     ModelError.FORBIDDEN,
     ModelError.ADDRESS_WRONG,
 )
-"""Failures that the same request would meet again."""
+"""Errors that a retry would meet again."""
 
 
 _PLAIN: Sequence[tuple[type[Exception], int, str | None, str, Mapping[str, str]]] = (
@@ -211,11 +211,11 @@ _PLAIN: Sequence[tuple[type[Exception], int, str | None, str, Mapping[str, str]]
     (CommandRejected, 400, None, "refused", {}),
     (FeedbackRejected, 400, _MESSAGES, "answer_refused", {}),
 )
-"""Errors whose text is what to tell -> status, field, code and headers."""
+"""Exceptions whose message is sent as it is -> status, field, code and headers."""
 
 
 def told_as(error: Exception) -> ApiError | None:
-    """Returns how a client is told of an error; `None` of one that is a defect."""
+    """Return the response for an exception; `None` for a bug."""
     for kind, status, param, code, headers in _PLAIN:
         if isinstance(error, kind):
             return ApiError(status, str(error), param=param, code=code, headers=headers)
@@ -223,11 +223,11 @@ def told_as(error: Exception) -> ApiError | None:
         case ApiError():
             return error
         case RunIdInUse():
-            # Nobody chooses the ids of runs here.
+            # Clients of the gateway do not choose run IDs.
             words = str(error).replace("choose another id", "send another request with another Idempotency-Key")
             return ApiError(409, words, code="idempotency_key_in_use", headers=NO_RETRY)
         case ForkRefused():
-            # Options of the command are fields here.
+            # Command-line options are request fields here.
             words = str(error).replace("--rerun", "rerun").replace("--plan", "plan").replace(_BY_COMMAND, _BY_REQUEST)
             return ApiError(400, words, code="fork_refused")
         case ModelFailure():
@@ -249,33 +249,33 @@ def _of_temporal(error: RPCError) -> ApiError | None:
     if error.status in NO_ANSWER:
         return unavailable("the Temporal server does not answer; nothing was lost, try again")
     if error.status is RPCStatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in error.message:
-        return ApiError(413, "what is sent to the run has over 4 MiB, the limit of Temporal", code="request_too_large")
+        return ApiError(413, "the message to the run exceeds 4 MiB, the limit of Temporal", code="request_too_large")
     if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
-        words, headers = "the Temporal server has too much to do; try again", {"Retry-After": str(RETRY_AFTER_S)}
+        words, headers = "the Temporal server is overloaded; try again", {"Retry-After": str(RETRY_AFTER_S)}
         return ApiError(429, words, "rate_limit_error", code="server_busy", headers=headers)
     if error.status is RPCStatusCode.INVALID_ARGUMENT:
-        return ApiError(400, f"the Temporal server does not take it: {error.message}", code="refused")
+        return ApiError(400, f"the Temporal server refused the request: {error.message}", code="refused")
     return None
 
 
 def unavailable(message: str) -> ApiError:
-    """Returns what a client is told while something that the gateway needs does not answer."""
+    """Return the error for a dependency that does not respond."""
     headers = {"Retry-After": str(RETRY_AFTER_S)}
     return ApiError(503, message, SERVER, code="unavailable", headers=headers)
 
 
 def draining() -> ApiError:
-    """Return the error of a gateway that was requested to stop."""
+    """Return the error of a gateway that is stopping."""
     headers = {"Retry-After": str(RETRY_AFTER_S)}
     words = "the gateway is draining: it stops, and runs continue; send the request again, to another gateway"
     return ApiError(503, words, SERVER, code=DRAINING, headers=headers)
 
 
 def too_many(words: str, *, retry_after_s: float) -> ApiError:
-    """Returns what a client is told that does too much.
+    """Return the error of a caller that exceeds a limit.
 
     Args:
-        retry_after_s: seconds after which there is room.
+        retry_after_s: seconds until the limit allows another request.
     """
     headers = {"Retry-After": str(max(1, math.ceil(retry_after_s)))}
     return ApiError(429, words, "rate_limit_error", code="rate_limit_exceeded", headers=headers)
@@ -290,7 +290,7 @@ def _of_model(failure: ModelFailure) -> ApiError:
 
 
 def of_plan(invalid: PlanInvalid) -> ApiError:
-    """Returns what a client is told of a plan, or of inputs, that are wrong."""
+    """Return the error for an invalid plan or invalid inputs."""
     told = [problem.text for problem in invalid.problems]
     more = f"; and {len(told) - _PROBLEMS_TOLD:,} more" if len(told) > _PROBLEMS_TOLD else ""
     code = invalid.problems[0].code if invalid.problems else "invalid"
@@ -322,20 +322,20 @@ _KNOWN: Sequence[type[Exception]] = (
 
 
 def install_errors(app: FastAPI) -> None:
-    """Has an app tell all errors in OpenAI's shape."""
+    """Make the application respond to all errors in OpenAI's format."""
 
     async def known(request: Request, error: Exception) -> JSONResponse:
         told = told_as(error)
         if told is not None and told.param == _MESSAGES and not request.url.path.startswith(_OF_MODELS):
-            # Other requests have no messages.
+            # Other requests have no field `messages`.
             told = replace(told, param=None)
         if told is not None and isinstance(error, FeedbackRejected) and not request.url.path.startswith(_OF_MODELS):
             is_answer = request.url.path.endswith(_FEEDBACK)
             told = replace(told, code=told.code if is_answer else "refused")
         if told is None:
             request_id = request.scope.get(REQUEST_ID)
-            _LOG.error("a defect of Dagwright", path=request.url.path, request_id=request_id, exc_info=error)
-            told = ApiError(500, "a defect of Dagwright; its log has the details", SERVER, code="defect")
+            _LOG.error("internal error", path=request.url.path, request_id=request_id, exc_info=error)
+            told = ApiError(500, "internal error of the gateway; its log has the details", SERVER, code="defect")
         return told.response()
 
     async def wrong_body(request: Request, error: Exception) -> JSONResponse:
@@ -356,7 +356,7 @@ def install_errors(app: FastAPI) -> None:
 def _of_validation(error: RequestValidationError, request: Request) -> ApiError:
     problem = error.errors()[0]
     if problem["type"] == "json_invalid":
-        return ApiError(400, "the body of the request is no JSON", code="invalid_json")
+        return ApiError(400, "the body of the request is not valid JSON", code="invalid_json")
     if tuple(problem["loc"]) == ("body",):
         words = "the body must be a JSON object, sent with Content-Type: application/json"
         return ApiError(400, words, code="invalid_json")
@@ -365,7 +365,7 @@ def _of_validation(error: RequestValidationError, request: Request) -> ApiError:
 
 
 def _body_fields(request: Request) -> Collection[str]:
-    """Return the fields that the body of a request may have; none if it has no model."""
+    """Return the fields of the request body's model; none if it has no model."""
     route = request.scope.get("route")
     field = route.body_field if isinstance(route, APIRoute) else None
     kind = None if field is None else field.field_info.annotation
@@ -376,11 +376,11 @@ def _body_fields(request: Request) -> Collection[str]:
 def _of_http(error: HTTPException, request: Request) -> ApiError:
     where = f"{request.method} {cut_name(request.url.path)}"
     words = {
-        404: f"there is no {where}; GET /openapi.json lists what there is",
-        405: f"{where} is not taken; the header Allow lists what is",
+        404: f"there is no {where}; GET /openapi.json lists all paths",
+        405: f"{where} is not allowed; the Allow header lists the methods",
     }.get(error.status_code, str(error.detail))
     if error.status_code == 400 and error.detail == _UNREAD:
-        words = f"the body of the request is no JSON, or nests lists and objects more than {MAX_DEPTH} deep"
+        words = f"the body of the request is not valid JSON, or is nested more than {MAX_DEPTH} deep"
         return ApiError(400, words, code="invalid_json")
     codes = {404: "unknown_url", 405: "method_not_allowed", 413: "request_too_large"}
     return ApiError(error.status_code, words, code=codes.get(error.status_code), headers=error.headers or {})

@@ -1,4 +1,4 @@
-"""Schemas of nodes and of the events of streams, for the document of the API and for generated clients."""
+"""OpenAPI models of nodes and of the events of streams."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -13,7 +13,7 @@ REF_TEMPLATE = "#/components/schemas/{model}"
 
 
 class _Open(BaseModel):
-    """A document that may have more fields than are named."""
+    """A document that may have further fields."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -23,7 +23,7 @@ class RunError(_Open):
 
     code: str = Field(description="Such as `node_failed`, `deadline` or `max_rounds`.")
     message: str
-    node: str | None = Field(default=None, description="The node that failed, if one did.")
+    node: str | None = Field(default=None, description="The node that failed, if any.")
 
 
 class NodeFailure(_Open):
@@ -40,21 +40,21 @@ class NodeFacts(_Open):
     status: NodeStatus
     title: str | None = None
     tool: str | None = Field(
-        default=None, description="Null if a person, a sub-plan or the run itself makes the result."
+        default=None, description="Null if the result comes from a person, a sub-plan or the run itself."
     )
-    attempts: int = Field(description="How often it was tried.")
-    result: Any = Field(default=None, description="Over 8 KiB by reference.")
+    attempts: int = Field(description="Number of attempts.")
+    result: Any = Field(default=None, description="By reference if over 8 KiB.")
     error: NodeFailure | None = None
     reason: str | None = Field(default=None, description="Why it waits, or was skipped or blocked.")
     started_at: str | None = None
     ended_at: str | None = None
-    items: JsonObject | None = Field(default=None, description="Of a node with `for_each`: its items.")
+    items: JsonObject | None = Field(default=None, description="Items of a node with `for_each`.")
     lineage: JsonObject | None = Field(default=None, description="Where the result comes from.")
     usage: JsonObject | None = Field(default=None, description="Tokens and cost of its model calls.")
 
 
 class ChangedNode(_Open):
-    """A node or item whose state has changed."""
+    """A node or item whose state changed."""
 
     node_id: str
     status: NodeStatus
@@ -68,7 +68,7 @@ class ChangedNode(_Open):
 
 
 class NodesEvent(BaseModel):
-    """Event `nodes`: the nodes and items that changed since the event before."""
+    """Event `nodes`: the nodes and items that changed since the previous event."""
 
     run_id: str
     nodes: list[ChangedNode]
@@ -91,17 +91,17 @@ class EndEvent(BaseModel):
     run_id: str
     status: RunStatus
     error: RunError | None = None
-    output: Any = Field(default=None, description="Over 8 KiB by reference.")
+    output: Any = Field(default=None, description="By reference if over 8 KiB.")
 
 
 class ErrorEvent(_Open):
-    """Event `error`: the stream broke; reconnect with the last id."""
+    """Event `error`: the stream failed; reconnect with the last event ID."""
 
     error: JsonObject
 
 
 class ProgressEvent(BaseModel):
-    """What happened in a run, in `dagwright.events` of a stream in OpenAI's form."""
+    """An event of a run, in `dagwright.events` of a stream in OpenAI's form."""
 
     type: str = Field(description="`node_` or `run_` and a state, `human_feedback_requested` or `cancelled`.")
     node_id: str | None = None
@@ -119,7 +119,7 @@ class CompletionChunk(_Open):
     choices: list[JsonObject]
     usage: JsonObject | None = None
     dagwright: JsonObject | None = Field(
-        default=None, description="`events`: progress events; in the last chunk the run, as in a completion."
+        default=None, description="`events`: progress events. In the last chunk: the run, as in a completion."
     )
 
 
@@ -137,17 +137,17 @@ RUN_EVENTS: Mapping[str, type[BaseModel]] = {
     "end": EndEvent,
     "error": ErrorEvent,
 }
-"""Type of an event of a run -> its data."""
+"""Event type of a run -> model of its data."""
 _IN_STREAMS: Sequence[type[BaseModel]] = (*RUN_EVENTS.values(), ProgressEvent, CompletionChunk, ResponseEvent)
 
 
 def event_schemas() -> JsonObject:
-    """Return the schemas of the models that only streams refer to: name -> JSON Schema."""
+    """Return the schemas of models that only streams reference: name -> JSON Schema."""
     _, found = models_json_schema([(model, "serialization") for model in _IN_STREAMS], ref_template=REF_TEMPLATE)
     schemas: JsonObject = found["$defs"]
     return schemas
 
 
 def reference_to(model: type[BaseModel]) -> JsonObject:
-    """Return the reference to the schema of a model."""
+    """Return a reference to the schema of a model."""
     return {"$ref": REF_TEMPLATE.format(model=model.__name__)}

@@ -1,4 +1,4 @@
-"""Examples of answers, for the document of the API; each test of the document compares them with real ones."""
+"""Example responses for the OpenAPI document; tests compare them with real responses."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -326,10 +326,10 @@ ERRORS: Mapping[int, Example] = {
     400: _error("stream_progress must be content, progress, full, not 'all'", "invalid_value", param="stream_progress"),
     401: _error("this gateway needs a key: send Authorization: Bearer KEY", "invalid_api_key"),
     403: _error(
-        "this key may not do that: it lacks the scope 'run'; make one with `dagwright keys add`", "insufficient_scope"
+        "this key lacks the scope 'run'; create one that has it with `dagwright keys add`", "insufficient_scope"
     ),
     404: _error("there is no run 'run-1'", "not_found"),
-    409: _error("the id 'run-1' is that of another run", "idempotency_key_in_use"),
+    409: _error("the id 'run-1' belongs to another run", "idempotency_key_in_use"),
     413: _error("the body may have at most 33,554,432 bytes", "request_too_large"),
     422: _error(
         "the run 'run-1' failed: 'double' failed; `dagwright why run-1` or GET /v1/runs/run-1/why has the details",
@@ -337,7 +337,7 @@ ERRORS: Mapping[int, Example] = {
         type="run_error",
     ),
     429: _error("a key may make 600 requests a minute", "rate_limit_exceeded", type="rate_limit_error"),
-    502: _error("the model 'gpt-4o-mini' answered what is no answer", "model_answer_broken", type="server_error"),
+    502: _error("the model 'gpt-4o-mini' returned an invalid answer", "model_answer_broken", type="server_error"),
     503: _error("the Temporal server does not answer; nothing was lost, try again", "unavailable", type="server_error"),
 }
-"""Status -> what a client is told."""
+"""Status -> example of the error body."""

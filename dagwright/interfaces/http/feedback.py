@@ -1,4 +1,4 @@
-"""`/v1/runs/{run_id}/feedback` and `/v1/inbox`: the open requests with the schemas of their answers, and answers."""
+"""`/v1/runs/{run_id}/feedback` and `/v1/inbox`: open requests with the schemas of their answers, and answers."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ router = APIRouter(tags=["feedback"], route_class=JsonRoute)
 
 
 async def asked_of(desk: Desk, run: str) -> dict[str, Any]:
-    """Open requests of a run and its sub-plans; for a run of another owner, those assigned to the caller.
+    """Return the open requests of a run and its sub-plans; for a run of another owner, those assigned to the caller.
 
     Raises:
         RunNotFound: there is no such run.
@@ -36,7 +36,7 @@ async def asked_of(desk: Desk, run: str) -> dict[str, Any]:
 
 
 async def _answerable(desk: Desk, run: str) -> tuple[Sequence[OpenRequest], MayAnswer]:
-    """Return the open requests of a run that the caller sees, and which of them it may answer.
+    """Return the open requests of a run, and the kind of requests that the caller may answer.
 
     Raises:
         RunNotFound: there is no such run, or it belongs to another owner and has no request for the caller.
@@ -55,12 +55,12 @@ async def _answerable(desk: Desk, run: str) -> tuple[Sequence[OpenRequest], MayA
 
 
 async def inbox(desk: Desk) -> dict[str, Any]:
-    """Returns what all runs of the caller ask now."""
+    """Return the open requests of all runs of the caller."""
     return _listed([asked(each) for each in await desk.runs.people.inbox(owner=desk.caller.owner)])
 
 
 def asked(request: OpenRequest) -> dict[str, Any]:
-    """Returns a request as the API tells it."""
+    """Return a request in the format of the API."""
     document = request.document
     told = {name: value for name, value in document.items() if name != "workflow_id"}
     named = {"run_id": document["workflow_id"], "title": request.title}
@@ -72,21 +72,23 @@ def _listed(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 async def answer_run(desk: Desk, run: str, body: AnswerBody) -> dict[str, Any]:
-    """Gives a run an answer and returns what became of it.
+    """Answer a request of a run and return the result.
 
     Raises:
-        ApiError: it does not fit, it is not clear for what it is, or it has nodes that the caller may not add.
+        ApiError: the answer is invalid, its request is ambiguous, or it has nodes that the caller may not add.
         RunNotFound: there is no such run.
     """
     asked_now, may_answer = await _answerable(desk, run)
     target = _target(asked_now, body, run=run)
     chosen = target.requests
     if may_answer == "assigned" and not chosen:
-        raise ApiError(404, f"the run {run!r:.200} asks no {body.request!r:.80} of this key's owner", code="not_found")
+        raise ApiError(
+            404, f"the run {run!r:.200} has no request {body.request!r:.80} for this key's owner", code="not_found"
+        )
     content = content_for(chosen[0].document if chosen else None, body)
     refuse_nodes(desk, content, may_answer)
     if content.get("nodes") and len(chosen) > 1:
-        raise _wrong("nodes are added once: name one request, and leave `all` out", param="request")
+        raise _wrong("nodes are added once: name one request, and omit `all`", param="request")
 
     async def extras(place: Place) -> Mapping[str, Any]:
         return await nodes_in(desk, place, content)
@@ -99,14 +101,14 @@ async def answer_run(desk: Desk, run: str, body: AnswerBody) -> dict[str, Any]:
         hint = "; `all` answers all of them" if outcome.is_ambiguous else ""
         raise _wrong(f"{told}{hint}", param="answer" if chosen else "request")
     if (again := await next_request(desk.runs.people, outcome)) is not None:
-        told += f"; something is asked again: {again['id']}: {again['prompt']}"
+        told += f"; there is another request: {again['id']}: {again['prompt']}"
     return {"run_id": run, "ok": outcome.is_accepted, "message": told}
 
 
 def refuse_nodes(desk: Desk, content: Mapping[str, Any], may_answer: MayAnswer) -> None:
-    """Refuse an answer whose nodes the caller may not add to the run.
+    """Refuse an answer with nodes that the caller may not add to the run.
 
-    Nodes run with the rights of the run's owner, so they need what `POST /v1/runs/ID/nodes` needs.
+    Nodes run with the rights of the run's owner, so adding them requires the scope of `POST /v1/runs/ID/nodes`.
 
     Raises:
         ApiError: the answer has nodes, and the caller may not operate the run.
@@ -116,11 +118,11 @@ def refuse_nodes(desk: Desk, content: Mapping[str, Any], may_answer: MayAnswer) 
     if may_answer == "assigned":
         words = (
             "an answer to a run of another owner cannot have `nodes`: they would run with that owner's rights; "
-            "send the text alone"
+            "send the text only"
         )
     elif Scope.OPERATE not in desk.caller.scopes:
         words = (
-            "`nodes` in an answer change the run, and this key lacks the scope 'operate'; send the text alone, or use "
+            "`nodes` in an answer change the run, and this key lacks the scope 'operate'; send the text only, or use "
             "a key with that scope"
         )
     else:
@@ -129,7 +131,7 @@ def refuse_nodes(desk: Desk, content: Mapping[str, Any], may_answer: MayAnswer) 
 
 
 async def nodes_in(desk: Desk, place: Place, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns nodes in an answer with the declarations of the tools that they name."""
+    """Return the nodes of an answer with the declarations of their tools."""
     nodes = content.get("nodes")
     if not isinstance(nodes, list) or not nodes:
         return {}
@@ -139,23 +141,23 @@ async def nodes_in(desk: Desk, place: Place, content: Mapping[str, Any]) -> dict
 
 
 def content_for(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[str, Any]:
-    """Returns the answer as the run takes it.
+    """Return an answer in the form that the run accepts.
 
     Args:
-        request: what is answered; `None` if it is not open now.
+        request: the answered request; `None` if it is not open.
 
     Raises:
-        ApiError: it is none.
+        ApiError: the answer is invalid.
     """
     said = body.answer
     if request is None:
         if isinstance(said, dict):
             return said
         raise _wrong(
-            f"{body.request!r:.80} is not asked now; before it asks, the answer must be an object", param="request"
+            f"the request {body.request!r:.80} is not open; until it is, the answer must be an object", param="request"
         )
     if isinstance(said, dict) and request["type"] != "INFORMATION":
-        # No text that happens to be JSON.
+        # An object is the answer itself; it is not text that happens to be JSON.
         return said
     return content_of(request, said if isinstance(said, str) else json.dumps(said))
 
@@ -164,9 +166,9 @@ def _target(asked_now: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> 
     try:
         return find_target(run, asked_now, body.request, of_all=body.all)
     except NothingAsked:
-        raise ApiError(409, f"the run {run!r} asks nothing of anyone now", code="nothing_asked") from None
+        raise ApiError(409, f"the run {run!r} has no open requests", code="nothing_asked") from None
     except AnswerUnclear as names:
-        words = f"the run {run!r} asks {len(asked_now):,} things; name one in `request`: {names}"
+        words = f"the run {run!r} has {len(asked_now):,} open requests; name one in `request`: {names}"
         raise _wrong(words, param="request") from None
 
 
@@ -174,26 +176,28 @@ def _wrong(words: str, *, param: str) -> ApiError:
     return ApiError(400, words, param=param, code="answer_refused")
 
 
-@router.get("/v1/inbox", summary="What all runs ask of people", responses=answered(Requests, examples.REQUESTS))
+@router.get("/v1/inbox", summary="List open requests of all runs", responses=answered(Requests, examples.REQUESTS))
 async def read_inbox(desk: TheDesk) -> Response:
-    """Lists what the runs of the caller ask, and what others ask of it, the oldest first, each with its schema."""
+    """List the open requests of the caller's runs and requests assigned to the caller, oldest first."""
     return told_json(await inbox(desk))
 
 
 @router.get(
-    "/v1/runs/{run_id}/feedback", summary="What it asks of people", responses=answered(Requests, examples.REQUESTS)
+    "/v1/runs/{run_id}/feedback",
+    summary="List open requests of a run",
+    responses=answered(Requests, examples.REQUESTS),
 )
 async def requests(run_id: str, desk: TheDesk) -> Response:
-    """Lists what a run and its sub-plans ask now, each with the JSON Schema of its answer."""
+    """List the open requests of a run and its sub-plans, each with the JSON Schema of its answer."""
     return told_json(await asked_of(desk, run_id))
 
 
 @router.post(
     "/v1/runs/{run_id}/feedback",
-    summary="Answer it",
+    summary="Answer a request of a run",
     dependencies=[needs(Scope.ANSWER)],
     responses=answered(Done, examples.ANSWERED),
 )
 async def answer(run_id: str, body: AnswerBody, desk: TheDesk) -> Response:
-    """Gives an answer, which is checked; says what became of it."""
+    """Validate an answer, deliver it, and return the result."""
     return told_json(await answer_run(desk, run_id, body))

@@ -1,7 +1,7 @@
-"""Questions of runs to people, as OpenAI's protocol can carry them: calls of a function, and its results as answers.
+"""Questions of runs to people in OpenAI's form: function calls, whose results are the answers.
 
-Pure. A completion that ends with questions has their words as its content, for clients that show nothing else, and one
-call of `answer_feedback` for each, whose arguments say what is asked and what an answer looks like.
+Pure. A completion that ends with questions has their text as its content, for clients that show only text, and one
+call of `answer_feedback` per question, whose arguments are the question and the JSON Schema of its answer.
 """
 
 import hashlib
@@ -22,17 +22,17 @@ _CALL = "call_"
 _YES = frozenset({"y", "yes", "true", "ok", "approve", "approved"})
 _NO = frozenset({"n", "no", "false", "reject", "rejected"})
 _TOLD = ("type", "prompt", "options", "multiple", "node", "assignee", "deadline", "purpose", "tool", "arguments")
-"""Parts of a request that a client is told."""
+"""Fields of a request that are sent to the client."""
 
 
 def may_call(body: ChatBody, *, is_structured: bool = False) -> bool:
     """Return whether a request allows calls of `answer_feedback`.
 
-    A request without tools is from a client that executes no tools by itself. A request with other tools comes from a
-    framework that replies to unknown calls with an error text, which would be taken for the answer.
+    A client without tools does not execute tools by itself. A client with other tools is usually a framework that
+    answers unknown calls with an error text, which would be taken for the answer.
 
     Args:
-        is_structured: whether the answer has a schema: then only a request that declares the function does.
+        is_structured: whether the answer has a schema: then the request must declare the function.
     """
     choice = body.tool_choice
     if "none" in (choice, body.function_call):
@@ -46,14 +46,14 @@ def may_call(body: ChatBody, *, is_structured: bool = False) -> bool:
 
 
 def refuse_undeclared(body: ChatBody) -> None:
-    """Refuse results of `answer_feedback` from a framework that does not have it: it replies with an error text.
+    """Refuse results of `answer_feedback` from a framework that does not declare it: its result is an error text.
 
     Raises:
-        ApiError: the request declares functions, and `answer_feedback` is none of them.
+        ApiError: the request declares functions, but not `answer_feedback`.
     """
     if (declared := _declared(body)) and ANSWER_FUNCTION not in declared:
         words = (
-            f"the result of {ANSWER_FUNCTION} is no answer of a person: the request declares no function of that name"
+            f"the result of {ANSWER_FUNCTION} is not the answer of a person: the request does not declare this function"
         )
         hint = f"declare {ANSWER_FUNCTION}, or answer in the console or with POST /v1/runs/ID/feedback"
         raise ApiError(400, f"{words}; {hint}", param="tools", code="answer_refused")
@@ -69,12 +69,12 @@ def _function_names(tools: Any) -> list[str]:
 
 
 def callable_requests(requests: Sequence[Request], *, allows_calls: bool) -> list[Request]:
-    """Return the requests that a client may answer with the result of a call."""
+    """Return the requests that a client may answer with a call result."""
     return [request for request in requests if allows_calls and request.get("channel") != "inbox"]
 
 
 def waiting_words(requests: Sequence[Request], *, run: str, allows_calls: bool) -> str:
-    """Return the questions in words, and where to answer those that are not calls."""
+    """Return the questions as text, with the place to answer those that are not calls."""
     words = question_words(requests)
     inbox_only = [request for request in requests if not callable_requests([request], allows_calls=allows_calls)]
     if not inbox_only:
@@ -85,7 +85,7 @@ def waiting_words(requests: Sequence[Request], *, run: str, allows_calls: bool) 
 
 
 def waiting_for(requests: Sequence[Request], *, run: str) -> list[dict[str, Any]]:
-    """Return the open requests as `dagwright.waiting_for` lists them."""
+    """Return the open requests as listed in `dagwright.waiting_for`."""
     return [
         {
             **{name: value for name, value in request.items() if name != "workflow_id"},
@@ -97,10 +97,10 @@ def waiting_for(requests: Sequence[Request], *, run: str) -> list[dict[str, Any]
 
 
 def call_of(request: Request, *, run: str) -> dict[str, Any]:
-    """Returns the function call that stands for a question.
+    """Return the function call for a question.
 
     Args:
-        run: id of the run that a client knows.
+        run: ID of the run that the client knows.
     """
     told = {name: request.get(name) for name in _TOLD if request.get(name) not in (None, False)}
     arguments = {"run_id": run, "request_id": request["id"], **told, "schema": answer_schema(request)}
@@ -113,16 +113,16 @@ def call_of(request: Request, *, run: str) -> dict[str, Any]:
 
 
 def call_id(request: Request, *, run: str) -> str:
-    """Returns the id of that call: the same from every gateway, and another one if the same is asked again.
+    """Return the ID of the call: the same from every gateway, and a new one if the same question is asked again.
 
-    It ends with a check of what it is made of, by which `is_call_of` knows it.
+    It ends with a checksum, which `is_call_of` verifies.
     """
     told = _digest([run, request["id"], request["opened_at"]])[:16]
     return f"{_CALL}{told}{_check(told, run)}"
 
 
 def is_call_of(call: str, *, run: str) -> bool:
-    """Tells whether an id is that of a call for which a run has asked, be that open or answered long ago."""
+    """Return whether an ID belongs to a call of a question that the run asked at any time."""
     told = call.removeprefix(_CALL)
     return call == f"{_CALL}{told[:16]}{_check(told[:16], run)}"
 
@@ -136,19 +136,19 @@ def _digest(parts: Sequence[str]) -> str:
 
 
 def question_words(requests: Sequence[Request]) -> str:
-    """Returns what is asked, for people."""
+    """Return the questions as text."""
     return "\n".join(str(request.get("prompt") or request["type"].capitalize()) for request in requests)
 
 
 def answer_schema(request: Request) -> dict[str, Any]:
-    """Returns the JSON Schema of the answer to a request."""
+    """Return the JSON Schema of the answer to a request."""
     text = {"type": "string"}
     match request["type"]:
         case "APPROVAL":
             fields: dict[str, Any] = {"approved": {"type": "boolean"}, "reason": text}
             if request.get("tool"):
-                fields["arguments"] = {"type": "object", "description": "In place of those of the call."}
-                fields["remember"] = {"type": "boolean", "description": "Ask no more about this tool in this run."}
+                fields["arguments"] = {"type": "object", "description": "Replaces the arguments of the call."}
+                fields["remember"] = {"type": "boolean", "description": "Do not ask about this tool again in this run."}
             required = ["approved"]
         case "SELECTION":
             names = [_option_id(option) for option in request.get("options") or ()]
@@ -161,8 +161,11 @@ def answer_schema(request: Request) -> dict[str, Any]:
                 fields["text"] = text
                 required = []
             if request.get("purpose") == "error":
-                fields["value"] = {"description": "With `value`: the result of the node."}
-                fields["arguments"] = {"type": "object", "description": "With `retry`: in place of those of the node."}
+                fields["value"] = {"description": "With option `value`: the result of the node."}
+                fields["arguments"] = {
+                    "type": "object",
+                    "description": "With option `retry`: replaces the node's arguments.",
+                }
         case "INFORMATION":
             fields, required = {"data": dict(request.get("schema") or {"type": "object"})}, ["data"]
         case "GUIDANCE":
@@ -178,12 +181,12 @@ def _option_id(option: Any) -> Any:
 
 
 def content_of(request: Request, text: str) -> dict[str, Any]:
-    """Returns the answer that the result of a call means, as the run takes it: it says what of it does not fit.
+    """Parse the result of a call into an answer; the run validates it.
 
-    Beside the object of `answer_schema` it may be what a person types: `yes`, an option, a text, the data alone.
+    Besides an object of `answer_schema`, it accepts what people type: `yes`, an option, a text, or the data.
 
     Raises:
-        ApiError: it means none.
+        ApiError: it is not an answer.
     """
     value = _json_or_text(text)
     kind = request["type"]
@@ -206,25 +209,25 @@ def content_of(request: Request, text: str) -> dict[str, Any]:
 
 
 def _is_answer(value: Mapping[str, Any], request: Request) -> bool:
-    """Tells whether an object is one of `answer_schema`, well or badly filled in, and not what it has in a field."""
+    """Return whether a value is an object of `answer_schema`, valid or not, rather than the content of one field."""
     match request["type"]:
         case "INFORMATION":
             return _is_wrapped(value, request)
         case "APPROVAL" | "SELECTION" | "GUIDANCE":
             return True
         case _:
-            # What is asked for is any text, which may be JSON.
+            # The answer is any text, which may be JSON.
             return {*value} == {"text"}
 
 
 def _is_wrapped(value: Mapping[str, Any], request: Request) -> bool:
-    """Tells whether data stand in their field `data` already."""
+    """Return whether data are wrapped in the field `data`."""
     if {*value} != {"data"} or not isinstance(value["data"], Mapping):
         return False
     schema = request.get("schema") or {}
     fields = schema.get("properties")
     has_own = isinstance(fields, Mapping) and "data" in fields
-    # With a field `data` of their own either may be meant: what fits as `answer_schema` has it, is meant so.
+    # With a field `data` of its own, both readings are possible: prefer the one that fits as `answer_schema` has it.
     return not has_own or _fits(value["data"], schema) or not _fits(value, schema)
 
 
@@ -247,4 +250,6 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _not_answered(request: Request, words: str) -> ApiError:
-    return ApiError(400, f"that is no answer to {request['id']!r}: {words}", param="messages", code="answer_refused")
+    return ApiError(
+        400, f"that is not an answer to {request['id']!r}: {words}", param="messages", code="answer_refused"
+    )

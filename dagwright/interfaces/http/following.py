@@ -1,4 +1,4 @@
-"""Follows the run behind a request, up to its end or to a question that the client has to answer."""
+"""Follow the run of a request until it ends or asks the client for feedback, and return its outcome."""
 
 import json
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
@@ -32,14 +32,14 @@ from dagwright.interfaces.http.structured_output import OutputForm, OutputMismat
 from dagwright.protocol.turns import end_of_turn
 
 RUN_FAILED = 422
-"""Status of an answer that there is none: one at which clients do not try again by themselves."""
+"""Status of a run without an answer: clients do not retry it."""
 _ANSWERED = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
 
 
 async def moments(
     desk: Desk, run: str, *, answered: Collection[RequestKey] = (), after: Told | None = None
 ) -> AsyncGenerator[RunMoment, None]:
-    """Yield a run at its moments, the last one when it has ended or waits for people; arguments as in `follow`."""
+    """Yield the moments of a run until it has ended or waits for feedback; arguments as in `follow`."""
     async with aclosing(follow(desk.runs, run, answered=answered, after=after)) as coming:
         async for moment in coming:
             yield moment
@@ -48,19 +48,19 @@ async def moments(
 
 
 async def last_moment(desk: Desk, run: str, *, answered: Collection[RequestKey] = ()) -> RunMoment:
-    """Return the moment at which a run has ended or waits for people; raises as `follow`."""
+    """Return the moment at which a run has ended or waits for feedback; raises as `follow`."""
     found = [moment async for moment in moments(desk, run, answered=answered) if moment.is_last]
     return found[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a client is told at the end.
+    """The end of an answer.
 
     Args:
-        text: the answer, or the words of what is asked.
-        requests: what is asked; none if the run has ended.
-        usage: of the run so far, in OpenAI's form.
+        text: the answer, or the text of the questions.
+        requests: open requests; none if the run has ended.
+        usage: usage of the run so far, in OpenAI's form.
         about: the object `dagwright` of the answer.
     """
 
@@ -69,9 +69,9 @@ class Outcome:
     usage: Mapping[str, Any]
     about: Mapping[str, Any]
     calls: Sequence[Request] = ()
-    """Those of the requests that the client may answer with the result of a call."""
+    """The requests that the client may answer with a call result."""
     output: OutputForm | None = None
-    """Form of the answer; `None` for a text, and for what is asked."""
+    """Form of the answer; `None` for text and for questions."""
 
     @property
     def is_call(self) -> bool:
@@ -81,11 +81,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """What a client accepts at the end.
+    """The answers that a client accepts.
 
     Args:
-        allows_calls: questions as calls of `answer_feedback`.
-        output: an answer of this form only; `None` for any text.
+        allows_calls: whether questions may be sent as calls of `answer_feedback`.
+        output: required form of the answer; `None` for text.
     """
 
     allows_calls: bool = True
@@ -96,14 +96,14 @@ ANY_FORM = AnswerForm()
 
 
 async def outcome_of(desk: Desk, moment: RunMoment, *, session: str | None, form: AnswerForm = ANY_FORM) -> Outcome:
-    """Returns what a client is told of the last moment.
+    """Return the outcome of a run at its last moment.
 
     Args:
-        session: whose turn the run is.
-        form: what the client accepts.
+        session: stored name of the session that the run is a turn of.
+        form: the answers that the client accepts.
 
     Raises:
-        ApiError: the run has no answer, since it failed or was cancelled.
+        ApiError: the run failed or was cancelled.
     """
     view = moment.view
     if moment.requests:
@@ -114,13 +114,13 @@ async def outcome_of(desk: Desk, moment: RunMoment, *, session: str | None, form
         words = waiting_words(moment.requests, run=run, allows_calls=form.allows_calls)
         calls = callable_requests(moment.requests, allows_calls=form.allows_calls)
         if form.output is not None and len(calls) < len(moment.requests):
-            # A client reads any text as a wrong answer, and sends the request again.
+            # The client would take any text for an invalid answer and send the request again.
             headers = {**headers_of_run(run, about["session_id"]), **NO_RETRY}
             raise ApiError(RUN_FAILED, words, RUN_ERROR, code="answer_required", headers=headers, about=about)
         return Outcome(words, moment.requests, usage_json(used), about, calls)
     document = await desk.runs.document(view)
     if session is not None:
-        # The next turn is prepared for what this one has made.
+        # The next turn depends on the results that this one saves in the session.
         await desk.sessions.settled(session, view.workflow_id)
     about = about_run(view, session=known_as(desk.caller, session), error=document["error"])
     if view.status not in _ANSWERED:
@@ -154,10 +154,10 @@ def _structured(form: OutputForm, document: Mapping[str, Any], about: Mapping[st
 
 
 def about_run(view: RunView, *, session: str | None, error: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Returns the object `dagwright` of an answer.
+    """Return the object `dagwright` of an answer.
 
     Args:
-        error: why the run is not completed though it has an answer, as its document has it.
+        error: error of a run that has an answer but is not completed, from its document.
     """
     counts = counts_of(view.scheduler.plan, view.scheduler.records) if view.scheduler is not None else {}
     nodes = {status.value: count for status, count in counts.items() if count}
@@ -167,29 +167,29 @@ def about_run(view: RunView, *, session: str | None, error: Mapping[str, Any] | 
 
 
 def answer_text(view: RunView, document: Mapping[str, Any]) -> str:
-    """Returns the answer of a run that has one: its output if that is a text, else as JSON.
+    """Return the answer of a run: its output as text or JSON.
 
-    Of one without an output it is what the plan says that it does, and what came of it, if it says so.
+    Without an output, the answer is the explanation of the plan and the outcome of the run, as far as there are any.
     """
     output = document["output"]
     if isinstance(output, str):
         return output
     if output is None or output == {}:
         end = end_of_turn(document, view.scheduler)
-        # A chat that is told nothing shows nothing.
+        # Chat clients show nothing for an empty answer.
         return "\n".join(filter(None, [end.explanation, end.outcome])) or json.dumps(output)
     return json.dumps(output, ensure_ascii=False)
 
 
 def run_error(document: Mapping[str, Any], about: Mapping[str, Any]) -> ApiError:
-    """Returns what a client is told of a run without an answer; its status is none that clients try again at.
+    """Return the error of a run without an answer; clients do not retry its status.
 
     Args:
         about: the object `dagwright` of an answer.
     """
     run, error = document["workflow_id"], document["error"] or {}
     if document["status"] == RunStatus.CANCELLED:
-        # Whoever was first has stopped it. Its output says nothing: what it is made of is not there.
+        # The first note says who cancelled it. The output has no meaning: the results it depends on are missing.
         said = [str(note["message"]) for note in document["notes"] if note["code"] == wire.CANCEL]
         code, what = "run_cancelled", f"was {said[0] if said else 'cancelled'}"
     else:
@@ -201,18 +201,18 @@ def run_error(document: Mapping[str, Any], about: Mapping[str, Any]) -> ApiError
 
 
 def headers_of_run(run: str, session: str | None) -> dict[str, str]:
-    """Returns the headers that name the run of an answer.
+    """Return the headers that name the run of an answer.
 
     Args:
-        session: as the client calls it.
+        session: the client's ID of the session.
     """
     told = {"X-Run-Id": run, "X-Session-Id": session}
-    # A header holds Latin letters; the body has names of others as they are.
+    # Headers are ASCII; the body has other names unchanged.
     return {name: value for name, value in told.items() if value is not None and value.isascii()}
 
 
 def usage_json(used: Usage) -> dict[str, Any]:
-    """Returns tokens in OpenAI's form."""
+    """Return usage in OpenAI's form."""
     return {
         "prompt_tokens": used.prompt_tokens,
         "completion_tokens": used.completion_tokens,
@@ -223,13 +223,13 @@ def usage_json(used: Usage) -> dict[str, Any]:
 
 
 async def give_answers(desk: Desk, answers: Sequence[GivenAnswer], *, by: str | None) -> set[RequestKey]:
-    """Gives a run what the client answers, and returns which requests these answers were for.
+    """Deliver the client's answers to a run; return the keys of the requests that they are for.
 
-    What is not asked any more was answered before, so a request that is sent again changes nothing.
+    Answers to requests that are no longer open are ignored: a request that is sent twice changes nothing.
 
     Raises:
-        ApiError, FeedbackRejected: an answer does not fit; those before it count.
-        RunClosed: the run has ended, and still asked when it was looked at.
+        ApiError, FeedbackRejected: an answer is invalid; the answers before it count.
+        RunClosed: the run ended before the answer arrived.
         RunNotFound: there is no such run.
     """
     given: set[RequestKey] = set()
@@ -243,7 +243,7 @@ async def give_answers(desk: Desk, answers: Sequence[GivenAnswer], *, by: str | 
             given_answer = Answer(content, by, through="tool_result", may_answer=desk.caller.may_answer)
             await desk.runs.people.answer(found.place, given_answer)
         except (FeedbackRejected, RunClosed):
-            # Somebody else may have answered it between the look and the answer.
+            # Another client may have answered it in the meantime.
             if await _asked(desk, answer) is not None:
                 raise
         given.add(request_key(found.document))
@@ -251,6 +251,6 @@ async def give_answers(desk: Desk, answers: Sequence[GivenAnswer], *, by: str | 
 
 
 async def _asked(desk: Desk, answer: GivenAnswer) -> OpenRequest | None:
-    """Returns the request that an answer is for; `None` if it is not asked any more."""
+    """Return the open request that an answer is for; `None` if it is not open."""
     asked = await desk.runs.people.requests_of(answer.run)
     return next((each for each in asked if call_id(each.document, run=answer.run) == answer.call), None)

@@ -1,6 +1,6 @@
-"""Stands before all endpoints: who calls, whether that is too much, and how large a body may be.
+"""Authentication, rate limits and body size limits for all endpoints.
 
-It is plain ASGI, so that a body is refused as it comes, and a stream counted until it has ended.
+A plain ASGI middleware: a body is refused while it is received, and a stream counts until it has ended.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from dagwright.process.health import LIVEZ, READYZ
 
 _OPEN = (LIVEZ, READYZ, "/openapi.json", "/", CONSOLE)
 _OPEN_FILES = f"{CONSOLE}/"
-"""What needs no key: the page itself tells nothing."""
+"""Paths that need no key: the console page itself contains no data."""
 _BEARER = "bearer "
 
 
 class Guard:
-    """Lets requests through to an application.
+    """Middleware that authenticates callers and enforces their limits.
 
     Args:
-        keys: of the gateway; where none is needed, everybody is let through.
-        uses: what each key has used here.
+        keys: keys of the API; if no key is required, all requests are accepted.
+        uses: usage of each key at this gateway.
         leaving: set when the gateway drains: from then on it refuses requests.
-        hosts: whom browsers may carry here where no key is needed.
+        hosts: hosts and origins that browsers may send if no key is required.
     """
 
     def __init__(self, app: ASGIApp, *, keys: KeyFile, uses: Uses, hosts: Hosts, leaving: asyncio.Event) -> None:
@@ -45,7 +45,7 @@ class Guard:
         self._leaving = leaving
 
     async def __call__(self, scope: Asked, receive: Receive, send: Send) -> None:
-        """Answers a request."""
+        """Handle a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -69,10 +69,10 @@ class Guard:
                 stream.close()
 
     def _caller(self, scope: Asked) -> Caller:
-        """Returns who calls.
+        """Return the caller.
 
         Raises:
-            ApiError: a key is needed, and there is none that is known; or none is, and the page of somebody else asks.
+            ApiError: the key is missing or unknown; or, without keys, the page of another origin sends the request.
         """
         if _is_open(scope["path"]) or scope["method"] == "OPTIONS":
             return ANYONE
@@ -126,7 +126,7 @@ def _is_open(path: str) -> bool:
 
 
 def _counted(receive: Receive, most_bytes: int) -> Callable[[], Awaitable[Any]]:
-    """Returns what receives a body and refuses one that turns out too large: not all say before how large it is."""
+    """Return a `receive` that refuses a body over the limit: not every request declares its size."""
     size = 0
 
     async def counted() -> Message:
@@ -135,7 +135,7 @@ def _counted(receive: Receive, most_bytes: int) -> Callable[[], Awaitable[Any]]:
         if message["type"] == "http.request":
             size += len(message.get("body", b""))
             if size > most_bytes:
-                # Any other exception would be told as a body that cannot be read.
+                # FastAPI would report any other exception as an unreadable body.
                 raise HTTPException(413, _too_large(most_bytes))
         return message
 

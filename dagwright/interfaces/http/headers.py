@@ -1,4 +1,4 @@
-"""Headers: those of requests as they are read, and those of answers for the document of the API."""
+"""Request headers as text, and response headers for the OpenAPI document."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ Described = dict[str, Any]
 
 
 def header_text(value: str) -> str:
-    """Returns what a header of a request says: clients send names as UTF-8, servers read each byte as a letter.
+    """Return a request header as text: clients send names as UTF-8, servers decode headers as Latin-1.
 
-    What is no UTF-8 stays as it was read.
+    A value that is not UTF-8 is returned unchanged.
     """
     try:
         return value.encode("latin-1").decode()
@@ -17,7 +17,7 @@ def header_text(value: str) -> str:
 
 
 def header_descriptions(*names: str) -> dict[str, Described]:
-    """Returns how headers of an answer are described."""
+    """Return the descriptions of response headers."""
     return {name: _ANSWERED[name] for name in names}
 
 
@@ -27,14 +27,14 @@ def _text(description: str, **schema: Any) -> Described:
 
 _ANSWERED = {
     "X-Run-Id": _text("The run that answers."),
-    "X-Session-Id": _text("The session whose turn it is."),
-    "X-Routing-Mode": _text("Who has answered.", enum=["direct", "orchestration"]),
+    "X-Session-Id": _text("The session that the run is a turn of."),
+    "X-Routing-Mode": _text("Whether the model or a run answered.", enum=["direct", "orchestration"]),
     "Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer", "minimum": 1}},
-    "Location": _text("The address of the run.", format="uri-reference"),
-    "x-request-id": _text("Id of the request: that of the caller's `x-request-id` if it is valid, else a new one."),
-    "x-should-retry": _text("`false`: the same request would come to the same.", enum=["false"]),
+    "Location": _text("URL of the run.", format="uri-reference"),
+    "x-request-id": _text("ID of the request: the `x-request-id` of the caller if it is valid, else a new one."),
+    "x-should-retry": _text("`false`: a retry would give the same result.", enum=["false"]),
 }
 OF_ANSWERS = header_descriptions("X-Run-Id", "X-Session-Id", "X-Routing-Mode")
-"""Of what answers in OpenAI's form; the first two only if a run does."""
+"""Headers of answers in OpenAI's form; the first two only if a run answers."""
 OF_ALL = header_descriptions("x-request-id")
-"""Of every answer."""
+"""Headers of every response."""

@@ -1,7 +1,7 @@
-"""Whom a browser may carry to a gateway that asks nobody for a key: no page of somebody else.
+"""Protection of a gateway without keys against pages of other sites.
 
-A page of another site can have a browser of this machine send requests here. If the name of its site is made to lead
-here, the browser even lets it read the answers; then `Host` is that name. If not, `Origin` is that site.
+A page of another site can make a browser on this machine send requests to the gateway. With DNS rebinding the browser
+even lets it read the responses: then `Host` is the name of that site. Otherwise `Origin` is that site.
 """
 
 from collections.abc import Iterable
@@ -11,19 +11,19 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 
 ALL = "*"
-"""Any name, or any page."""
+"""Any host or origin."""
 _OF_THIS_MACHINE = "localhost"
 
 
 class Hosts:
-    """Names by which a gateway is reached, and pages that may call it.
+    """Hosts of a gateway, and origins that may call it.
 
-    An address of numbers is always its own: nobody can make that of another lead here.
+    IP addresses are always accepted as hosts: DNS rebinding needs a name.
 
     Args:
-        names: hosts of a proxy before it: pages of these may call it from any port and scheme.
-        origins: of pages, such as `https://a.example.com`, that may call it from elsewhere.
-        own: where it listens itself, beside `localhost`: its pages have the port of `Host`.
+        names: hosts of a proxy in front of the gateway; pages of these hosts may use any port and scheme.
+        origins: origins of other pages that may call it, such as `https://a.example.com`.
+        own: host that the gateway listens on, besides `localhost`; its pages have the port of `Host`.
     """
 
     def __init__(self, names: Iterable[str] = (), origins: Iterable[str] = (), *, own: str = _OF_THIS_MACHINE) -> None:
@@ -32,16 +32,16 @@ class Hosts:
         self._origins = {origin.lower() for origin in origins}
 
     def refusal(self, headers: Headers) -> tuple[str, str] | None:
-        """Returns why a request is not taken, a word and a sentence; `None` if it is.
+        """Return the code and message for a request to refuse; `None` to accept it.
 
-        What is no browser sends whatever it likes, or nothing: it is not kept out.
+        Other clients than browsers can send any header: they are not refused.
         """
         host, origin = headers.get("host", "").lower(), headers.get("origin")
         if host and not self._is_own(_name_of(f"//{host}")):
-            words = f"this gateway is not known as {host!r:.100}: name that host in DAGWRIGHT_API_HOSTS"
+            words = f"{host!r:.100} is not a host of this gateway: add it to DAGWRIGHT_API_HOSTS"
             return "foreign_host", words
         if origin is not None and not self._may_call(origin.lower(), host):
-            words = f"pages of {origin!r:.100} may not call this gateway: name that origin in DAGWRIGHT_API_ORIGINS"
+            words = f"pages of {origin!r:.100} may not call this gateway: add the origin to DAGWRIGHT_API_ORIGINS"
             return "foreign_origin", words
         return None
 
@@ -51,12 +51,12 @@ class Hosts:
     def _may_call(self, origin: str, host: str) -> bool:
         if origin in self._origins or ALL in self._origins:
             return True
-        # A proxy may have put its own name into `Host`, but none into `Origin`.
+        # A proxy may replace `Host` with its own name, but not `Origin`.
         return (bool(host) and origin.partition("://")[2] == host) or _name_of(origin) in self._names
 
 
 def listed(text: str | None) -> list[str]:
-    """Returns what stands between the commas of a setting."""
+    """Return the comma-separated values of a setting."""
     return [each.strip() for each in (text or "").split(",") if each.strip()]
 
 

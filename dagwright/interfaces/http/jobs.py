@@ -1,6 +1,6 @@
-"""The run that answers a request: what it is made of, under which id it starts, and when its session lets it.
+"""Prepare the run that answers a request, and start it, in its session if it has one.
 
-The id of a run comes from the `Idempotency-Key`: a request that is sent twice, also to two gateways, is one run.
+The ID of a run is derived from the `Idempotency-Key`: the same request sent twice, also to two gateways, is one run.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ from dagwright.protocol.turn_summaries import cut_inside
 from dagwright.protocol.turns import REQUEST_BYTES
 
 _WITHOUT_SCHEMA = ("intents", "rounds")
-"""Profiles whose answers no model writes."""
+"""Profiles whose answers are not written by a model."""
 _AGENT_NODE = "answer"
 _OBJECTIVE = "objective"
 _TITLE_BYTES = 200
-"""Left for the title of a plan, of the request that a session keeps."""
+"""Reserved for the title of a plan in the request that a session stores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class Asking:
     """How models answer in the run of a request.
 
     Args:
-        config: how they are asked.
-        output: what the answer must be; `None` for a text.
+        config: options of model calls.
+        output: required form of the answer; `None` for text.
     """
 
     config: ModelConfig
@@ -61,10 +61,10 @@ class Asking:
 
 
 def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, asking: Asking) -> Job:
-    """Returns the run that answers a request, once it is known that one can.
+    """Validate a request and prepare the run that answers it.
 
     Raises:
-        ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: none can.
+        ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: no run can answer the request.
     """
     refuse_rounds(target, wishes)
     session = None if wishes.session is None else new_session_of(desk.caller, wishes.session)
@@ -75,7 +75,7 @@ def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, as
         given = json.dumps(wishes.inputs, ensure_ascii=False) if wishes.inputs else said.text.strip()
         shown = cut_inside(given, max_bytes=REQUEST_BYTES - _TITLE_BYTES)
         request, title = f"(the plan {template.title}){f' {shown}' if shown else ''}", template.file
-    # What is wrong with a request is wrong in every session, and is told before anything starts.
+    # Reports problems of the request, which do not depend on the session, before anything starts.
     prepare(None)
     owner, tools, tags = desk.caller.starts_for, desk.toolset.references, metadata_of(wishes.metadata)
 
@@ -88,10 +88,10 @@ def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, as
 
 
 def refuse_rounds(target: Target, wishes: Wishes) -> None:
-    """Refuses what a request says of rounds that are none.
+    """Refuse options of rounds for other targets.
 
     Raises:
-        ApiError: it does.
+        ApiError: the request has one.
     """
     of_rounds = {
         "max_rounds": wishes.max_rounds,
@@ -100,20 +100,20 @@ def refuse_rounds(target: Target, wishes: Wishes) -> None:
     }
     given = [name for name, value in of_rounds.items() if value is not None]
     if given and target.id != "profile/rounds":
-        words = f"{target.id} has no rounds of workers; send it to profile/rounds, or leave it out"
+        words = f"{target.id} does not run in rounds; use profile/rounds, or omit the field"
         raise ApiError(400, f"{given[0]}: {words}", param=given[0], code="invalid_value")
 
 
 def _preparing(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, asking: Asking) -> Prepare:
-    """Returns what prepares the run of a request.
+    """Return a function that prepares the run of a request for a session.
 
     Raises:
-        ApiError: the request has what its target cannot have, or the inputs of a plan are wrong.
-        PlanInvalid: they are wrong for the plan.
+        ApiError: the target does not support a field of the request, or the inputs of a plan are invalid.
+        PlanInvalid: the inputs in the message are invalid for the plan.
     """
     profile, config = target.name if target.kind == "profile" else "plan", asking.config
     if asking.output is not None and profile in _WITHOUT_SCHEMA:
-        words = f"{asking.output.param}: {target.id} assembles its answer and takes no schema; leave it out"
+        words = f"{asking.output.param}: {target.id} assembles its answer and does not support a schema; omit it"
         raise ApiError(400, words, param=asking.output.param, code="unsupported_parameter")
     if target.kind == "plan":
         template = desk.templates[target.name]
@@ -140,20 +140,20 @@ def _preparing(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes
 
 
 def id_of_key(key: str, *, owner: str | None = None) -> str:
-    """Returns the id of the run that an `Idempotency-Key` stands for.
+    """Return the run ID for an `Idempotency-Key`.
 
     Args:
-        owner: whose it is: two may choose the same.
+        owner: owner of the run: two owners may choose the same key.
     """
     told = key if owner is None else json.dumps([owner, key])
     return f"run-{hashlib.sha256(told.encode(errors='replace')).hexdigest()[:24]}"
 
 
 def config_of(body: ChatBody, target: Target, wishes: Wishes) -> ModelConfig:
-    """Returns how models are asked in the run of a request.
+    """Return the options of model calls in the run of a request.
 
     Raises:
-        ApiError: one of the options is none that models have.
+        ApiError: an option is invalid.
     """
     model = wishes.run_model or (target.name if target.kind == "model" else None)
     most = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
@@ -165,13 +165,13 @@ def config_of(body: ChatBody, target: Target, wishes: Wishes) -> ModelConfig:
 
 
 def inputs_of(template: Template, text: str, *, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Returns the inputs of a plan: those given apart, or a JSON object in the message.
+    """Return the inputs of a plan: `given`, or a JSON object in the message.
 
-    The run asks for what is missing. A plan with a single input takes any other JSON as that, and one of type string
-    any other text.
+    The run asks for missing inputs. If a plan has a single input, other JSON is its value; if that input is a string,
+    so is other text.
 
     Raises:
-        ApiError: the message is neither.
+        ApiError: the message has no inputs.
     """
     if given is not None:
         return given
@@ -200,7 +200,7 @@ def _objective(said: Conversation, session: Session | None) -> str:
 
 
 def objective_of(said: Conversation, turns: Sequence[TurnSummary]) -> str:
-    """Returns what an agent is to do: the request, with what was said before it."""
+    """Return the objective of an agent: the request, preceded by the conversation so far."""
     if not turns:
         return said.words
     before = "\n\n".join(f"User: {turn.human_message}\nAssistant: {turn.ai_response}" for turn in turns)
@@ -214,7 +214,7 @@ def _of_template(template: Template, inputs: Mapping[str, Any], config: ModelCon
 
 
 def _of_agent(desk: Desk, name: str, objective: str, asking: Asking) -> StartRequest:
-    # As an input: a text with braces in it is no reference.
+    # The objective is an input, since braces in it must not be read as references.
     written = {
         "plan": 1,
         "title": f"Agent {name}",
@@ -234,7 +234,7 @@ def _of_agent(desk: Desk, name: str, objective: str, asking: Asking) -> StartReq
 
 
 def _answering_in(tool: ToolDeclaration, agent: str, schema: Mapping[str, Any]) -> ToolDeclaration:
-    """Return a tool; of an agent of that name, with the schema of its answer. A program answers as it does."""
+    """Return the tool, with the answer schema if it is the agent. Agents that are programs have their own output."""
     card = tool.agent
     if card is None or card.name != agent or card.type != "llm":
         return tool
@@ -242,9 +242,9 @@ def _answering_in(tool: ToolDeclaration, agent: str, schema: Mapping[str, Any]) 
 
 
 async def start_job(desk: Desk, job: Job) -> None:
-    """Starts a run if the caller may have one more; raises as `_start_job` and `room_for_run`.
+    """Start a run if the caller's quota allows; raises as `_start_job` and `room_for_run`.
 
-    Whoever comes back to a turn that waits here waits with the one that waits already.
+    If the same start is in progress here, wait for it instead.
     """
     known = next((each for each in desk.starting if each.job is job), None)
     if known is None:
@@ -255,16 +255,16 @@ async def start_job(desk: Desk, job: Job) -> None:
 
 
 def starting_here(desk: Desk, run: str) -> Sequence[Starting]:
-    """Returns who starts a run here, or waits here for its session with it, of those that the caller sees.
+    """Return the starts of a run in progress at this gateway, including turns that wait for the session.
 
-    They are several if a request was sent again with its `Idempotency-Key`, and none if nobody does.
+    Only starts that the caller sees; several if a request was sent again with its `Idempotency-Key`.
     """
     found = [each for each in desk.starting if each.job.run == run and not each.job.unwanted.is_set()]
     return [each for each in found if desk.caller.sees(each.owner)]
 
 
 def is_given_up(refused: BaseException | None) -> bool:
-    """Tells whether a turn was given up before anything was sent."""
+    """Return whether a turn was abandoned before its start was requested."""
     return isinstance(refused, ApiError) and refused.status == CLIENT_GONE
 
 
@@ -274,12 +274,12 @@ async def _start_with_room(desk: Desk, job: Job) -> None:
 
 
 async def _start_job(desk: Desk, job: Job) -> None:
-    """Starts a run, in a session as soon as the turn before it has ended; one that is there already is the same.
+    """Start a run, in a session after the previous turn has ended. A run that was started before is left as it is.
 
     Raises:
-        ApiError: the turn before it waits for a person, or the gateway ends or the client gives up before it starts.
-        RunIdInUse: its `Idempotency-Key` was used for another request.
-        TurnNotTaken: the session takes no more turns, or nobody serves it.
+        ApiError: the previous turn waits for feedback, or the gateway stops or the client disconnects before the start.
+        RunIdInUse: the `Idempotency-Key` belongs to another request.
+        TurnNotTaken: the session accepts no more turns, or has no worker.
     """
     if job.session is None:
         await desk.runs.start(job.prepare(None))
@@ -299,20 +299,20 @@ async def _start_job(desk: Desk, job: Job) -> None:
 
 
 def _refuse_given_up(desk: Desk, job: Job) -> None:
-    """Refuses a turn that waits for its session and that nobody will be told of.
+    """Refuse a turn that waits for its session if its client has disconnected or the gateway stops.
 
-    Looked at between two attempts to start it: one that was sent may count, so it is never given up.
+    Called between two attempts to start it: an attempt that was sent may succeed, so it is never abandoned.
     """
     if job.unwanted.is_set():
-        raise ApiError(CLIENT_GONE, "the client has left")
+        raise ApiError(CLIENT_GONE, "the client has disconnected")
     if desk.leaving.is_set():
         called = known_as(desk.caller, job.session)
-        words = f"the gateway ends while the request waits for the session {called!r}; nothing was started"
+        words = f"the gateway stops while the request waits for the session {called!r}; nothing was started"
         raise unavailable(f"{words}, send it again")
 
 
 async def _refuse_waiting(desk: Desk, session: str, run: str) -> None:
-    """Refuses a turn whose session waits for a person: it would wait for as long as that."""
+    """Refuse a turn whose session waits for feedback: it could wait for days."""
     asked = await desk.runs.people.requests_of(run)
     if asked:
         called = known_as(desk.caller, session)

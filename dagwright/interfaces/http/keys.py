@@ -1,10 +1,10 @@
-"""Keys of the API: a file of their hashes, which every gateway of a state folder reads, and who has which key.
+"""API keys: a file with their hashes, which every gateway with the same state folder reads.
 
-A key is `dw-ID-SECRET`. The file holds the SHA-256 of the secret: of 32 random bytes it needs no slow hash, for nobody
-can try them out. It is written whole, under another name first, so a reader sees it as it was or as it is.
+A key is `dw-ID-SECRET`. The file has the SHA-256 of the secret: 32 random bytes cannot be guessed, so a slow hash is
+not needed. The file is written to a temporary name and renamed, so readers see the old or the new content.
 
-KeysUnreadable      the file is none of keys
-KeyRefused          a key cannot be added or removed so
+KeysUnreadable      the key file is invalid or cannot be read
+KeyRefused          a key cannot be added or removed
 """
 
 import fcntl
@@ -29,28 +29,28 @@ from dagwright.store.private_files import FOLDER_MODE
 PREFIX = "dw"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NOBODYS = "0" * 64
-"""Hash of no secret that anybody knows."""
+"""Compared with the hash of a secret if the key ID is unknown; no secret has this hash."""
 _SECRET_BYTES = 32
 _ID_BYTES = 6
 
 
 class KeysUnreadable(Exception):
-    """The file of keys cannot be read; the text says why."""
+    """The key file cannot be read; the message has the reason."""
 
 
 class KeyRefused(Exception):
-    """A key cannot be added or removed so; the text says why."""
+    """A key cannot be added or removed; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key as it is kept.
+    """A stored key.
 
     Args:
-        id: the part of it that may be shown.
-        owner: whose runs it sees; `*` is everybody.
-        scopes: what it lets do beside looking.
-        sha256: of its secret, in hexadecimal digits.
+        id: the part of the key that may be shown.
+        owner: owner of its runs; `*` sees the runs of all owners.
+        scopes: permissions in addition to reading.
+        sha256: hash of its secret, hexadecimal.
         created_at: RFC 3339 time.
     """
 
@@ -62,22 +62,22 @@ class Key:
 
     @property
     def caller(self) -> Caller:
-        """Returns whoever has it."""
+        """Return the caller with this key."""
         return Caller(None if self.owner == ALL_OWNERS else self.owner, frozenset(self.scopes), self.id)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it as lists show it, without its hash."""
+        """Return the key as listed, without its hash."""
         return {name: value for name, value in asdict(self).items() if name != "sha256"}
 
 
 class KeyFile:
-    """The keys of a file, which may change while somebody reads them.
+    """The keys in a file, which may change at any time.
 
-    Where there is no file, none is needed. Once there was one, they are needed: whoever removes the last key, or the
-    file while a gateway runs, opens it to nobody.
+    Without a file, no key is required. Once a file has existed, keys are required: removing the last key, or the file
+    while a gateway runs, locks everybody out.
 
     Args:
-        path: of the file.
+        path: path of the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -87,15 +87,15 @@ class KeyFile:
         self._was_there = False
 
     def are_needed(self) -> bool:
-        """Tells whether whoever calls needs a key; raises as `keys`."""
+        """Return whether callers need a key; raises as `keys`."""
         self.keys()
         return self._was_there
 
     def keys(self) -> Mapping[str, Key]:
-        """Returns all keys by their ids, read again only if the file has changed.
+        """Return all keys by ID. The file is read again only if it has changed.
 
         Raises:
-            KeysUnreadable: it holds something else.
+            KeysUnreadable: the file is invalid.
         """
         try:
             status = self._path.stat()
@@ -111,29 +111,29 @@ class KeyFile:
         return self._known
 
     def caller_of(self, text: str) -> Caller | None:
-        """Returns whose key a text is; `None` if it is none.
+        """Return the caller with a key; `None` if the key is unknown.
 
         Raises:
-            KeysUnreadable: the file holds something else.
+            KeysUnreadable: the file is invalid.
         """
         prefix, _, rest = text.partition("-")
         id, _, secret = rest.partition("-")
         key = self.keys().get(id)
-        # An id that is not known costs as much as a wrong secret.
+        # Compare also for an unknown ID, so that timing does not reveal valid IDs.
         is_right = hmac.compare_digest(_hash(secret), _NOBODYS if key is None else key.sha256)
         return key.caller if key is not None and is_right and prefix == PREFIX else None
 
     def add(self, owner: str, scopes: Iterable[Scope]) -> tuple[Key, str]:
-        """Adds a key, and returns it with its text, which nobody can be told again.
+        """Add a key; return it with its text, which cannot be shown again.
 
         Raises:
-            KeyRefused: the owner is none.
-            KeysUnreadable: the file holds something else, or cannot be written.
+            KeyRefused: the owner name is invalid.
+            KeysUnreadable: the file is invalid, or cannot be written.
         """
         if owner != ALL_OWNERS and not is_owner_name(owner):
-            words = "an owner has 1 to 64 letters, digits, _, ., @ and -; * is one who sees the runs of all"
-            raise KeyRefused(f"{owner!r:.80} is no owner: {words}")
-        # Without a hyphen, which is between the parts of a key.
+            words = "use 1 to 64 letters, digits, _, ., @ and -; or * for a key that sees the runs of all owners"
+            raise KeyRefused(f"invalid owner {owner!r:.80}: {words}")
+        # The ID has no hyphen, since hyphens separate the parts of a key.
         id, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         created_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         chosen = [scope for scope in Scope if scope in set(scopes)]
@@ -143,11 +143,11 @@ class KeyFile:
         return key, f"{PREFIX}-{id}-{secret}"
 
     def remove(self, id: str) -> Key:
-        """Removes a key and returns it; gateways take it no more from their next request on.
+        """Remove a key and return it; gateways refuse it from the next request on.
 
         Raises:
-            KeyRefused: there is none of that id.
-            KeysUnreadable: the file holds something else, or cannot be written.
+            KeyRefused: there is no key with that ID.
+            KeysUnreadable: the file is invalid, or cannot be written.
         """
         with self._alone():
             left = dict(self.keys())
@@ -165,10 +165,10 @@ class KeyFile:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Lets nobody else change the file inside the block: who wrote last would take the keys of others away."""
+        """Lock the file for a read-modify-write: two writers would lose each other's keys."""
         try:
             self._path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-            # The file itself is another one after each change.
+            # The key file itself is replaced on each change, so it cannot be the lock.
             lock = os.open(self._path.with_name(f".{self._path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise self._unwritable(error) from None
@@ -181,7 +181,7 @@ class KeyFile:
     def _write(self, keys: Mapping[str, Key]) -> None:
         content = json.dumps({"keys": [asdict(key) for key in keys.values()]}, indent=1)
         try:
-            # Only its owner may read what is made so.
+            # `mkstemp` creates files that only their owner may read.
             number, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}-")
             with os.fdopen(number, "w", encoding="utf-8") as file:
                 file.write(content)
@@ -197,7 +197,7 @@ def _key_from_json(encoded: Mapping[str, Any]) -> Key:
     scopes = [Scope(scope) for scope in encoded["scopes"]]
     sha256 = str(encoded["sha256"])
     if _SHA256.fullmatch(sha256) is None:
-        raise ValueError(f"sha256 of {encoded['id']!r:.80} is none: it has 64 hexadecimal digits")
+        raise ValueError(f"sha256 of {encoded['id']!r:.80} is invalid: it must have 64 hexadecimal digits")
     return Key(str(encoded["id"]), str(encoded["owner"]), scopes, sha256, str(encoded["created_at"]))
 
 

@@ -1,7 +1,7 @@
-"""How much one key may do: requests a minute, streams at a time, plans that run, and how large a body may be.
+"""Limits of a key: requests per minute, open streams, running plans, and body sizes.
 
-Requests and streams are counted in each gateway for itself, and so are requests with invalid keys, by address. Pure but
-for the clock that it is given.
+Each gateway counts requests and streams by itself, as well as requests with invalid keys, by address. Pure except for
+the clock that is passed in.
 """
 
 import re
@@ -16,46 +16,46 @@ _MIB = 1024 * _KIB
 
 @dataclass(frozen=True, slots=True)
 class BodyLimit:
-    """How large a body may be, and how many JSON values it may hold: parsed values take up to 60 times their bytes."""
+    """Maximum size of a body and number of its JSON values: parsed values take up to 60 times their bytes."""
 
     max_bytes: int
     max_values: int
 
 
 _COMPLETION_LIMIT = BodyLimit(32 * _MIB, 100_000)
-"""Pictures are large texts. The messages and tools of a conversation are some thousand values."""
+"""Images are large strings. The messages and tools of a conversation have a few thousand values."""
 _PLAN_LIMIT = BodyLimit(8 * _MIB, 1_000_000)
-"""The largest plan that runs has 50,000 nodes."""
+"""The largest supported plan has 50,000 nodes."""
 BODY_LIMITS: Sequence[tuple[str, BodyLimit]] = (
     (r"/v1/(chat/completions|responses)", _COMPLETION_LIMIT),
     (r"/v1/(plans/check|runs|runs/[^/]+/fork)", _PLAN_LIMIT),
-    # A run takes messages of 256 KiB; JSON in ASCII has up to six bytes for one.
+    # Messages to runs are limited to 256 KiB; JSON in ASCII has up to six bytes for each of them.
     (r"/v1/runs/[^/]+/(nodes|nodes/.+/(result|retry)|policy)", BodyLimit(_MIB, 200_000)),
     (r"/v1/(runs|orchestration)/[^/]+/feedback", BodyLimit(_MIB, 200_000)),
 )
-"""Paths of requests -> limit of the body; the first that matches. Settings change the first two."""
+"""Path pattern -> body limit; the first match applies. Settings change the first two."""
 OTHER_BODIES = BodyLimit(64 * _KIB, 10_000)
-"""The limit of all other requests, such as a cancel with its reason."""
+"""Limit for all other requests, such as a cancellation with a reason."""
 _PATTERNS = [(re.compile(f"{path}/?", re.DOTALL), limit) for path, limit in BODY_LIMITS]
 _MINUTE_S = 60.0
 INVALID_KEYS_A_MINUTE = 20
 """Requests with an invalid key that one address may send per minute, at each gateway."""
 _ADDRESSES = 10_000
-"""Addresses that are remembered; the one that has been quiet for longest is forgotten first. About 2 MB."""
+"""Number of addresses that are tracked, about 2 MB; the least recently seen address is dropped first."""
 _IPV6_NETWORK_BITS = 64
-"""One IPv6 client usually has this whole network."""
+"""An IPv6 client usually has this whole network."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a key may do.
+    """The limits of a key.
 
     Args:
-        requests_a_minute: on average; as many may come at once.
-        streams: that are open at a time.
-        runs: that go on at a time, over all gateways.
-        body_bytes: of one request, with or without a key.
-        plan_bytes: of one request that brings a plan.
+        requests_a_minute: average rate, and maximum burst.
+        streams: open streams.
+        runs: running plans, over all gateways.
+        body_bytes: size of a request body, with or without a key.
+        plan_bytes: size of a request body with a plan.
     """
 
     requests_a_minute: int
@@ -128,10 +128,10 @@ def _network_of(address: str) -> str:
 
 @dataclass(slots=True)
 class Uses:
-    """What keys have used in this process.
+    """Usage of keys at this gateway.
 
     Args:
-        clock: seconds that only grow.
+        clock: monotonic seconds.
     """
 
     limits: Limits
@@ -141,41 +141,41 @@ class Uses:
     _streams: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Count invalid keys by the same clock."""
+        """Use the same clock for invalid keys."""
         self.invalid_keys = InvalidKeys(self.clock)
 
     def take_request(self, key: str) -> float:
-        """Counts a request; returns after how many seconds there is room for it, 0 if there is now."""
+        """Count a request; return the seconds until it is allowed, 0 if it is allowed now."""
         now, most = self.clock(), self.limits.requests_a_minute
         return self._buckets.setdefault(key, _Bucket(float(most), now)).take(a_minute=most, now=now)
 
     def open_stream(self, key: str) -> bool:
-        """Counts a stream that opens; returns whether there is room for it, without which it is not counted."""
+        """Count an open stream; return whether the limit allows it. A refused stream is not counted."""
         if self._streams.get(key, 0) >= self.limits.streams:
             return False
         self._streams[key] = self._streams.get(key, 0) + 1
         return True
 
     def close_stream(self, key: str) -> None:
-        """Counts a stream that was opened as closed."""
+        """Count a stream as closed."""
         self._streams[key] -= 1
 
 
 @dataclass(slots=True)
 class StreamOfKey:
-    """The stream that a request may become: it counts from before anything is started until the request has ended."""
+    """The stream that a request may become; it counts from before a run is started until the request ends."""
 
     uses: Uses
     key: str
     _is_open: bool = False
 
     def opens(self) -> bool:
-        """Counts it, once; returns whether there is room for it."""
+        """Count the stream, once; return whether the limit allows it."""
         self._is_open = self._is_open or self.uses.open_stream(self.key)
         return self._is_open
 
     def close(self) -> None:
-        """Ends counting, if it was counted."""
+        """Stop counting the stream if it was counted."""
         if self._is_open:
             self._is_open = False
             self.uses.close_stream(self.key)

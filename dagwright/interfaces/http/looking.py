@@ -1,4 +1,4 @@
-"""Looks at one run for the gateway: its document, its graph, its events, and which run of a session is meant."""
+"""Documents and event streams of runs and sessions, as the API returns them."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ NO_HEADERS: Mapping[str, str] = {}
 
 
 async def run_document(desk: Desk, run: str) -> dict[str, Any]:
-    """Returns a run with its nodes.
+    """Return a run with its nodes.
 
     Raises:
         RunNotFound: there is no such run.
@@ -35,7 +35,7 @@ async def run_document(desk: Desk, run: str) -> dict[str, Any]:
 
 
 async def document_of(desk: Desk, view: RunView) -> dict[str, Any]:
-    """Returns the document of a run with what the gateway tells beside it."""
+    """Return the document of a run with the fields that only the API has."""
     document = await desk.runs.document(view)
     session = known_as(desk.caller, await desk.runs.session_of(view.workflow_id))
     beside: dict[str, Any] = {"started_at": format_time(view.started_at), "ended_at": format_time(view.ended_at)}
@@ -45,7 +45,7 @@ async def document_of(desk: Desk, view: RunView) -> dict[str, Any]:
 
 
 async def graph_document(desk: Desk, run: str) -> dict[str, Any]:
-    """Returns nodes and edges of a run, those inside of large regions with the others; raises as `run_document`."""
+    """Return the nodes and edges of a run, with those inside large regions; raises as `run_document`."""
     view = await desk.runs.feed(run).read()
     listing = desk.runs.graph(view)
     nodes = [node async for node in listing.nodes()]
@@ -54,7 +54,7 @@ async def graph_document(desk: Desk, run: str) -> dict[str, Any]:
 
 
 async def inputs_document(desk: Desk, run: str) -> dict[str, Any]:
-    """Returns what a run was started with; raises as `run_document`."""
+    """Return the inputs of a run and their schema; raises as `run_document`."""
     scheduler = (await desk.runs.feed(run).read()).scheduler
     if scheduler is None:
         return {"run_id": run, "schema": schema_of_form({}), "inputs": {}}
@@ -63,21 +63,21 @@ async def inputs_document(desk: Desk, run: str) -> dict[str, Any]:
 
 
 def seen_before(header: str | None, after: str | None) -> EventId | None:
-    """Returns what a client has seen: the header is that of a browser that comes back, and newer than the address.
+    """Return a client's cursor: a reconnecting browser's header is newer than the query parameter.
 
     Raises:
-        ApiError: it is no id of an event.
+        ApiError: it is not an event ID.
     """
     text = header_text(header or "").strip() or (after or "").strip()
     return EventId.parse(text) if text else None
 
 
 async def stream_of(desk: Desk, run: str, seen: EventId | None, *, named: str | None = None) -> Response:
-    """Returns the events of a run.
+    """Return the events of a run.
 
     Args:
-        seen: what the client has been told.
-        named: the run, where the ids have to name it.
+        seen: cursor of the client.
+        named: the run ID if event IDs must contain it.
 
     Raises:
         RunNotFound: there is no such run.
@@ -86,51 +86,51 @@ async def stream_of(desk: Desk, run: str, seen: EventId | None, *, named: str | 
         return Response(status_code=NOTHING_MORE)
     desk.hold_stream()
     updates = await first_known(desk, run, seen.told if seen is not None else None)
-    # A header holds Latin letters; each event names the run as it is.
+    # Headers are ASCII; each event has the run ID unchanged.
     headers = {"X-Run-Id": run} if run.isascii() else {}
     return stream_response(run_events(updates, named=named), desk=desk, headers=headers)
 
 
 async def session_view(desk: Desk, name: str) -> SessionView:
-    """Returns a session of the caller.
+    """Return a session of the caller.
 
     Raises:
-        SessionNotFound, SessionNameInvalid: there is none.
+        SessionNotFound, SessionNameInvalid: there is no such session.
     """
     kept = session_name(session_of(desk.caller, name))
     try:
         return await desk.sessions.look(kept)
     except SessionNotFound as error:
-        # Told by the name that the caller knows.
+        # Report the name that the caller knows.
         raise SessionNotFound(str(error).replace(repr(kept), repr(name))) from None
 
 
 async def run_of_session(desk: Desk, name: str, *, seen: EventId | None = None) -> str:
-    """Returns the run of the turn that goes on, or of the last one.
+    """Return the run of the current turn of a session, or of its last turn.
 
     Args:
-        seen: what the client has been told of a turn: then it is that one or, if its end was told, the one that
-            follows, as far as the session knows them.
+        seen: cursor of the client. The run is that of the cursor or, if the client has received its end, the next one,
+            if the session has them.
 
     Raises:
         SessionNotFound, SessionNameInvalid: there is no such session.
-        ApiError: it has had no turn.
+        ApiError: the session has no turns.
     """
     session = (await session_view(desk, name)).session
     if session.running is not None and not await _is_of(desk, session.running.run, session.name):
-        # It has the id of a run of somebody else, and is taken back in a moment.
+        # The turn has the ID of an unrelated run; the session is about to reject it.
         session.drop_turn(session.running.run)
     runs = [turn.run for turn in session.turns]
     if seen is not None and seen.run in runs:
         at = runs.index(seen.run)
         return runs[min(at + seen.is_end, len(runs) - 1)]
     if not runs:
-        raise ApiError(404, f"the session {name!r:.80} has had no turn", code="not_found")
+        raise ApiError(404, f"the session {name!r:.80} has no turns", code="not_found")
     return session.running.run if session.running is not None else runs[-1]
 
 
 async def _is_of(desk: Desk, run: str, session: str) -> bool:
-    """Tells whether a run is a turn of a session, or has not started yet."""
+    """Return whether a run is a turn of a session, or has not started yet."""
     try:
         return await desk.runs.session_of(run) == session
     except RunNotFound:
@@ -138,11 +138,11 @@ async def _is_of(desk: Desk, run: str, session: str) -> bool:
 
 
 def told_json(document: Any, *, status: int = 200, headers: Mapping[str, str] = NO_HEADERS) -> Response:
-    """Returns a document as an answer; in ASCII, for a result may hold half a character."""
+    """Return a JSON response; in ASCII, since results may contain lone surrogates."""
     text = json.dumps(document, separators=(",", ":"))
     return Response(text, status, headers, media_type="application/json")
 
 
 def created_run(document: Any, run: str) -> Response:
-    """Return the answer of a request that has created a run: 201 with its address."""
+    """Return the response of a request that created a run: 201 with its URL."""
     return told_json(document, status=201, headers={"Location": f"/v1/runs/{quote(run, safe='')}"})

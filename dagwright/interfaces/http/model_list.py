@@ -19,22 +19,22 @@ from dagwright.planning.model_calls.failures import ModelFailure
 
 router = APIRouter(tags=["models"], route_class=JsonRoute)
 SERVICE_S = 5.0
-"""How long the service may take to list its models; those of ours are told without them then."""
+"""Timeout for the model list of the service; after it, only our own models are listed."""
 CREATED = 1_767_225_600
 """2026-01-01: `created` of all models. OpenAI's schema requires a time, and neither services nor templates have one."""
 _LOG = structlog.stdlib.get_logger("dagwright.interfaces.http")
 
 
-@router.get("/v1/models", summary="What can be asked", responses=answered(ModelList, examples.MODELS))
+@router.get("/v1/models", summary="List models", responses=answered(ModelList, examples.MODELS))
 async def list_models(desk: PlansDesk) -> Response:
-    """Lists the models of the service, plan templates, agents and profiles of the planner."""
+    """List the models of the service, published plans, agents and planner profiles."""
     service = [_told(Target("model", name)) for name in await _service_models(desk)]
     return told_json({"object": "list", "data": [*service, *_own(desk)]})
 
 
-@router.get("/v1/models/{model:path}", summary="One model", responses=answered(ModelLine, examples.MODEL))
+@router.get("/v1/models/{model:path}", summary="Get a model", responses=answered(ModelLine, examples.MODEL))
 async def retrieve_model(model: str, desk: PlansDesk) -> Response:
-    """Tells one model; a plan with the JSON Schema of its inputs."""
+    """Return a model; a plan has the JSON Schema of its inputs."""
     target = target_of(desk, model)
     if target.is_ours:
         return told_json(next(told for told in _own(desk) if told["id"] == target.id))
@@ -56,7 +56,7 @@ def _own(desk: Desk) -> list[dict[str, Any]]:
 def _told(target: Target, **more: Any) -> dict[str, Any]:
     owner = "dagwright" if target.is_ours else "service"
     about = {"kind": target.kind, **{name: value for name, value in more.items() if value is not None}}
-    # Several gateways return the same list, so the time is not that of their start.
+    # All gateways must return the same list, so the time is not their start time.
     return {"id": target.id, "object": "model", "created": CREATED, "owned_by": owner, "dagwright": about}
 
 
@@ -66,6 +66,6 @@ async def _service_models(desk: Desk) -> list[str]:
         async with asyncio.timeout(SERVICE_S):
             listed = await desk.model.model_ids()
     except (ModelFailure, TimeoutError) as error:
-        _LOG.warning("the service does not list its models", error=str(error) or "it took too long")
+        _LOG.warning("model list of the service unavailable", error=str(error) or "timeout")
         return own
     return list(dict.fromkeys([*own, *listed]))

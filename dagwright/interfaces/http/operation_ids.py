@@ -1,4 +1,4 @@
-"""Names of the operations of the API, which generated clients use as names of methods."""
+"""Operation IDs of the API, which generated clients use as method names."""
 
 from collections.abc import Mapping
 
@@ -50,6 +50,6 @@ _NAMES: Mapping[str, str] = {
 
 
 def operation_id(route: APIRoute) -> str:
-    """Return the name of an operation; that of its function if it has none here."""
+    """Return the ID of an operation; the name of its function if it has none here."""
     names = [_NAMES.get(f"{method} {route.path}") for method in sorted(route.methods or ())]
     return next(filter(None, names), route.name)

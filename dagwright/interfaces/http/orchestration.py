@@ -1,4 +1,4 @@
-"""`/v1/orchestration`: sessions; of one its turn that goes on, or the last one."""
+"""`/v1/orchestration`: sessions, and the current or last turn of a session."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -43,15 +43,13 @@ async def _turn_of(session_id: str, desk: TheDesk) -> str:
 
 
 TurnOfSession = Annotated[str, Depends(_turn_of)]
-"""The run of the turn of the session that a request names."""
+"""The run of the current or last turn of the session in the path."""
 
 
-@router.get(
-    "/v1/orchestration", summary="Sessions, open ones first", responses=answered(SessionList, examples.SESSIONS)
-)
+@router.get("/v1/orchestration", summary="List sessions", responses=answered(SessionList, examples.SESSIONS))
 async def list_sessions(desk: TheDesk, *, limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100) -> Response:
-    """Lists the sessions of the caller: those that take turns first, then those that have ended."""
-    # To this owner no other's name is known: theirs begin with another one.
+    """List the sessions of the caller: open sessions first, then closed ones."""
+    # The owner is part of the stored name, so the prefix selects the caller's sessions.
     found = await desk.sessions.list(limit=limit + 1, prefix=session_of(desk.caller, ""))
     lines = [_named(desk, view, view.to_line()) for view in found[:limit]]
     return told_json({"object": "list", "data": lines, "has_more": len(found) > limit})
@@ -59,11 +57,11 @@ async def list_sessions(desk: TheDesk, *, limit: Annotated[int, Query(ge=1, le=M
 
 @router.get(
     "/v1/orchestration/{session_id}",
-    summary="A session with its turns",
+    summary="Get a session",
     responses=answered(SessionDocument, examples.SESSION),
 )
 async def read_session(session_id: str, desk: TheDesk) -> Response:
-    """Tells what a session knows, and the run of its turn that goes on."""
+    """Return a session with its turns and the run of its current turn."""
     view = await session_view(desk, session_id)
     running = view.session.running
     run = None if running is None else await run_document(desk, running.run)
@@ -72,63 +70,63 @@ async def read_session(session_id: str, desk: TheDesk) -> Response:
 
 @router.get(
     "/v1/orchestration/{session_id}/events",
-    summary="What happens in its turn",
+    summary="Stream the events of the current turn",
     response_class=StreamingResponse,
     responses=EVENTS,
 )
 async def events(session_id: str, desk: TheDesk, last_event_id: LastEventId = None, after: After = None) -> Response:
-    """Streams as the events of a run do; who has seen the end of a turn is told of the next one, if there is one."""
+    """Stream the events of the turn's run. A client that has received its end gets the next turn, if there is one."""
     seen = seen_before(last_event_id, after)
     run = await run_of_session(desk, session_id, seen=seen)
     if seen is not None and seen.run != run:
-        # What was seen is of another turn.
+        # The cursor belongs to another turn.
         seen = None
     return await stream_of(desk, run, seen, named=run)
 
 
 @router.get(
     "/v1/orchestration/{session_id}/graph",
-    summary="The graph of its turn",
+    summary="Get the graph of the current turn",
     responses=answered(GraphDocument, examples.GRAPH),
 )
 async def graph(run: TurnOfSession, desk: TheDesk) -> Response:
-    """Tells nodes with their states, and edges."""
+    """Return nodes with their states, and edges."""
     return told_json(await graph_document(desk, run))
 
 
 @router.get(
     "/v1/orchestration/{session_id}/feedback",
-    summary="What its turn asks of people",
+    summary="List open requests of the current turn",
     responses=answered(Requests, examples.REQUESTS),
 )
 async def requests(run: TurnOfSession, desk: TheDesk) -> Response:
-    """Lists what is asked now, each with the JSON Schema of its answer."""
+    """List the open requests, each with the JSON Schema of its answer."""
     return told_json(await asked_of(desk, run))
 
 
 @router.post(
     "/v1/orchestration/{session_id}/feedback",
-    summary="Answer it",
+    summary="Answer a request of the current turn",
     dependencies=[needs(Scope.ANSWER)],
     responses=answered(Done, examples.ANSWERED),
 )
 async def answer(run: TurnOfSession, body: AnswerBody, desk: TheDesk) -> Response:
-    """Gives an answer, which is checked; says what became of it."""
+    """Validate an answer, deliver it, and return the result."""
     return told_json(await answer_run(desk, run, body))
 
 
 @router.post(
     "/v1/orchestration/{session_id}/cancel",
-    summary="Stop its turn",
+    summary="Cancel the current turn",
     dependencies=[needs(Scope.OPERATE)],
     responses=answered(Done, examples.CANCELLED),
 )
 async def cancel(run: TurnOfSession, desk: TheDesk, body: OptionalAct = None) -> Response:
-    """Asks the run of the turn to stop; the session goes on."""
+    """Request cancellation of the turn's run; the session stays open."""
     return told_json(await cancelled(desk, run, body))
 
 
 def _named(desk: Desk, view: SessionView, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the document of a session with the names of the API; that of its workflow in Temporal is none of them."""
+    """Return the document of a session with the names of the API, without its Temporal workflow ID."""
     told = {name: value for name, value in document.items() if name not in ("session", "workflow_id")}
     return {"session_id": known_as(desk.caller, view.session.name), **told}

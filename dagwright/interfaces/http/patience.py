@@ -1,7 +1,7 @@
-"""Lets nobody who only looks wait for a server that does not answer.
+"""Fail read requests fast while the Temporal server does not respond.
 
-The client of Temporal tries for half a minute, which is right for what is to be done, and long for a look. What takes
-its time because there is much to read is not given up: the server says that it is there.
+The Temporal client retries for half a minute, which is right for commands, and long for reads. Reads that are slow
+because there is much to read are not aborted: the server responds to the check.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from dagwright.interfaces.http.errors import ApiError, told_as
 
 _AWAY = 503
 PATIENCE_S = 3.0
-"""How long a look may take before the server is asked whether it is there."""
+"""Seconds without a response after which the server is checked."""
 
 
 class Patience:
-    """Stands before an application.
+    """Middleware that checks the Temporal server while a read request waits.
 
     Args:
-        reach: makes sure that the server answers, or raises `RPCError`.
-        patience_s: after which it does, again and again until an answer begins.
+        reach: check that the server responds; raises `RPCError`.
+        patience_s: interval of the checks, until the response starts.
     """
 
     def __init__(self, app: ASGIApp, *, reach: Callable[[], Awaitable[object]], patience_s: float = PATIENCE_S) -> None:
@@ -32,7 +32,7 @@ class Patience:
         self._patience_s = patience_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request."""
+        """Handle a request."""
         if scope["type"] != "http" or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
@@ -49,7 +49,7 @@ class Patience:
         beginning = asyncio.create_task(begun.wait())
         try:
             lost = await self._lost({work, beginning})
-            # Between the two nothing is awaited: an answer that has begun is told to its end.
+            # Nothing is awaited between the two checks: a response that has started is sent to its end.
             if lost is None or begun.is_set():
                 await work
                 return
@@ -60,7 +60,7 @@ class Patience:
         await lost.response()(scope, receive, send)
 
     async def _lost(self, waited: "set[asyncio.Task[Any]]") -> ApiError | None:
-        """Returns what tells that the server is away; `None` as soon as an answer has begun or there will be none."""
+        """Return the error once the server does not respond; `None` if a response starts or the request ends first."""
         while True:
             done, _ = await asyncio.wait(waited, timeout=self._patience_s, return_when=asyncio.FIRST_COMPLETED)
             if done:
@@ -69,6 +69,6 @@ class Patience:
                 await self._reach()
             except RPCError as error:
                 told = told_as(error)
-                # A server that refuses to say how it is may well answer what it is asked.
+                # A server that refuses the check may still answer the request.
                 if told is not None and told.status == _AWAY:
                     return told

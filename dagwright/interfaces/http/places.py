@@ -1,15 +1,15 @@
-"""How far a client has come in the stream of an answer, as the `id` of each event says it. Pure.
+"""Cursors of answer streams, which are the `id` of each event. Pure.
 
     run-1/c1/1-45.9f3a01bc4d0e77a2/128.120.1a2b3c4d.answer/0
-    run   kind  history             text told               end
+    run   kind  history             text                    end
 
-Any gateway goes on from there, for all that it needs stands in the id, in the history of the run and in its answer:
-kind of the stream and how many events of its beginning were told; the place in the history, with checks of what was
-told of the run as a whole; how many characters were told in all and how many of the answer as it is now, with a check
-of these and the call that wrote them; and how many events of the end, with a check of what that was.
+Any gateway can resume a stream from a cursor, the history of the run and its answer. A cursor has: the kind of the
+stream and the number of opening events received; the position in the history, with checksums of the run status and open
+requests that were sent; the number of characters received in all and of the current answer, with their checksum and the
+node that wrote them; and the number of closing events received, with a checksum of the outcome.
 
-Events of responses have a number as well, which says less: how many characters were told, and eleven bits of their
-check. It grows with each of OpenAI's events, and leaves numbers out.
+Events of responses also have a `sequence_number`, which holds less: the number of characters, and eleven bits of their
+checksum. It grows with each event, with gaps.
 """
 
 import json
@@ -33,20 +33,20 @@ _FORM = re.compile(
     re.ASCII,
 )
 RESPONSE_BEGUN = 4
-"""Events of a response before the text of its answer: it, that it goes on, its message and the part with the text."""
+"""Events of a response before its text: created, in progress, the message item, and its text part."""
 CHECK_DIGITS = 8
-"""Of what `check_word` returns."""
+"""Digits of `check_word`."""
 _NOTHING_SEEN = Told(BEGINNING)
 _PLACES = 12
-"""Bits of a number below the count of characters: numbers fit into 31 bits up to an answer of 500,000."""
+"""Bits of a number below the count of characters: numbers fit into 31 bits up to an answer of 500,000 characters."""
 _FEW_DIGITS = 3
-"""Of the check of a text that is known by the number of an event alone."""
+"""Digits of the checksum of a text whose cursor was a `sequence_number`."""
 _TEXT = 1 << _PLACES - 1
-"""Set in the number of a piece of text, above the bits of its check; not in that of an event of the end."""
+"""Set in the number of a piece of text, above the bits of its checksum; not set in the number of a closing event."""
 
 
 class Kind(StrEnum):
-    """What a stream is made of."""
+    """Kind of an answer stream."""
 
     CHAT = "c"
     RESPONSE = "r"
@@ -54,16 +54,16 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How far a client has come.
+    """The position of a client in an answer stream.
 
     Args:
-        begun: how many events of the beginning it was told.
-        told: what it knows of the nodes.
-        standing: checks of what it was told of the run as a whole, its state and what it asks; empty for nothing.
-        total: how many characters it was told.
-        mark: how much of the answer, as it began last.
-        end: how many events of the end; the words of a question before them count as one, also if there are none.
-        outcome: check of the end that they were of; empty if nobody knows.
+        begun: number of opening events received.
+        told: position in the history.
+        standing: checksums of the run status and the open requests received; empty for none.
+        total: number of characters received.
+        mark: position in the current answer.
+        end: number of closing events received; the text of questions before them counts as one, even without text.
+        outcome: checksum of the outcome of the closing events; empty if unknown.
     """
 
     kind: Kind
@@ -85,10 +85,10 @@ class Place:
 
     @classmethod
     def parse(cls, text: str, kind: Kind) -> Self:
-        """Returns the place that an id says.
+        """Parse an event ID.
 
         Raises:
-            ApiError: it says none, or one in a stream of another kind.
+            ApiError: it is not the ID of an event in a stream of this kind.
         """
         found = _FORM.fullmatch(text)
         run = unquote(found["run"]) if found is not None else ""
@@ -119,12 +119,12 @@ class Place:
 
     @property
     def after(self) -> Told | None:
-        """What a client knows of the nodes; `None` for nothing."""
+        """Position in the history; `None` if the client has received no progress."""
         return None if self.told == _NOTHING_SEEN else self.told
 
     @property
     def number(self) -> int:
-        """The `sequence_number` of the event of a response after which a client is here."""
+        """The `sequence_number` of the response event after which the client is at this position."""
         if self.end > 1:
             return self.total + 1 << _PLACES | min(self.end - 1, _TEXT - 1)
         if self.end == 1:
@@ -133,16 +133,16 @@ class Place:
 
     @classmethod
     def numbered(cls, number: int, run: str) -> Self:
-        """Returns the place that the `sequence_number` of a response says; it knows nothing of what happened.
+        """Return the position for the `sequence_number` of a response, without a position in the history.
 
         Raises:
-            ApiError: no event has that number.
+            ApiError: no event has this number.
         """
         if number < RESPONSE_BEGUN:
             return cls(Kind.RESPONSE, run, number + 1)
         total, low = number >> _PLACES, number & (1 << _PLACES) - 1
         if total == 0:
-            words = f"no event of a response has the sequence_number {number}; send that of the last one that was seen"
+            words = f"no event of a response has the sequence_number {number}; send the one of the last received event"
             raise ApiError(400, words, param="starting_after", code="invalid_value")
         if low & _TEXT:
             mark = Mark("", total, low & _TEXT - 1, bits=_PLACES - 1)
@@ -152,31 +152,31 @@ class Place:
 
 
 def place_in(headers: Mapping[str, str], kind: Kind) -> Place | None:
-    """Returns where a request goes on; `None` if it begins.
+    """Return the cursor in the `Last-Event-ID` header; `None` without the header.
 
     Args:
         headers: names in lower case.
 
     Raises:
-        ApiError: it names a place that is none.
+        ApiError: the header is not a cursor.
     """
     text = headers.get(HEADER.lower(), "").strip()
     return Place.parse(text, kind) if text else None
 
 
 def refuse_place_of_other(place: Place | None, run: str) -> None:
-    """Makes sure that a place is one of a run.
+    """Check that a cursor belongs to a run.
 
     Raises:
-        ApiError: it is one of another run.
+        ApiError: it belongs to another run.
     """
     if place is not None and place.run != run:
-        words = f"{HEADER} is an id of the run {place.run!r:.200}, and the request is one of {run!r:.200}"
+        words = f"{HEADER} is an event id of the run {place.run!r:.200}, but the request is for {run!r:.200}"
         raise ApiError(400, words, param=HEADER, code="invalid_value")
 
 
 def check_word(parts: Sequence[Any]) -> str:
-    """Returns eight digits that tell what was told from what was not."""
+    """Return a checksum of eight digits."""
     return f"{check_of(json.dumps(parts)):0{CHECK_DIGITS}x}"
 
 
@@ -186,7 +186,7 @@ def _quoted(text: str) -> str:
 
 def _wrong(text: str) -> ApiError:
     words = (
-        f"{HEADER}: {text!r:.120} is no id of an event of such a stream of a run; send the id of the last event that "
-        "was seen, or leave it out. An answer of a model itself cannot be gone on with"
+        f"{HEADER}: {text!r:.120} is not an event id of such a stream; send the id of the last received event, "
+        "or omit it. Answers without a run cannot be resumed"
     )
     return ApiError(400, words, param=HEADER, code="invalid_value")

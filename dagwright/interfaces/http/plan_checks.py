@@ -1,9 +1,9 @@
-"""Checks of plans that callers send: bounded in time and size, one at a time per key, and cancelled with the request.
+"""Checks of plans in requests: limited in time and memory, one at a time per key, and cancelled with the request.
 
-Up to `IN_PROCESS_BYTES` a plan is checked in a thread of the gateway: checking is linear in its size and stops after
-100 problems, so that costs about 0.1 s, and at most another 0.5 s for names that are near to wrong ones
-(`references.HINT_BUDGET`). A larger plan is checked in a process of its own, which is killed after `CHECK_TIMEOUT_S`,
-or when the client disconnects, and whose memory has a limit (`process_pool.MEMORY_BYTES`).
+A plan up to `IN_PROCESS_BYTES` is checked in a thread of the gateway: checks are linear in its size and stop after 100
+problems, so they take about 0.1 s, plus at most 0.5 s for name suggestions (`references.HINT_BUDGET`). A larger plan is
+checked in a separate process, which is killed after `CHECK_TIMEOUT_S` or when the client disconnects, and whose memory
+is limited (`process_pool.MEMORY_BYTES`).
 """
 
 import asyncio
@@ -20,11 +20,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 IN_PROCESS_BYTES = 16 * 1024
-"""Body of a request whose plan is checked in this process."""
+"""Maximum size of a body whose plan is checked in this process."""
 CHECK_TIMEOUT_S = 60.0
 """A plan of 8 MiB takes up to 30 s on a busy machine."""
 _WAITING = 4
-"""Requests of one key that wait for its large body or check; further ones are answered 429."""
+"""Requests of one key that may wait for its large body or check; further requests get status 429."""
 
 
 @dataclass(slots=True)
@@ -47,15 +47,15 @@ class PlanChecks:
     async def run(
         self, key: str | None, size_bytes: int, function: Callable[P, T], *args: P.args, **named: P.kwargs
     ) -> T:
-        """Return the result of a function that checks a plan.
+        """Run a function that checks a plan, and return its result.
 
         Args:
-            key: ID of the caller's key; `None` is the one caller where no key is needed.
-            size_bytes: of the request's body.
-            function: of module level; its arguments and its result can be pickled.
+            key: ID of the caller's key; `None` without keys.
+            size_bytes: size of the request's body.
+            function: function of a module; its arguments and result must be picklable.
 
         Raises:
-            PlanInvalid: as the function; or the plan takes too long or too much memory to check.
+            PlanInvalid: as the function; or the check takes too much time or memory.
             ApiError: too many large plans of this key wait for their check.
         """
         is_large = size_bytes > IN_PROCESS_BYTES
@@ -65,20 +65,20 @@ class PlanChecks:
             try:
                 return await self.pool.run(function, *args, **named)
             except TimeoutError:
-                raise _too_large(f"the plan takes longer than {CHECK_TIMEOUT_S:g} s to check") from None
+                raise _too_large(f"checking the plan takes longer than {CHECK_TIMEOUT_S:g} s") from None
             except ProcessLost:
-                raise _too_large("the plan takes more memory to check than there is") from None
+                raise _too_large("checking the plan takes too much memory") from None
 
     @asynccontextmanager
     async def turn(self, key: str | None, *, is_large: bool = False) -> AsyncIterator[None]:
-        """Let one check, or one large body, of a key be processed at a time.
+        """Hold the key's turn to have a plan checked or a large body parsed.
 
         Raises:
-            ApiError: it is a large one, and too many requests of the key wait.
+            ApiError: it is large, and too many requests of the key wait.
         """
         turn = self._turns.setdefault(key, _Turn())
         if is_large and turn.lock.locked() and turn.waiting >= _WAITING:
-            raise too_many("a key may have one large body read or plan checked at a time", retry_after_s=RETRY_AFTER_S)
+            raise too_many("a key may have one large body or plan processed at a time", retry_after_s=RETRY_AFTER_S)
         turn.waiting += 1
         try:
             await turn.lock.acquire()
@@ -92,7 +92,7 @@ class PlanChecks:
                 self._turns.pop(key, None)
 
     async def close(self) -> None:
-        """End the processes."""
+        """Stop the processes."""
         await self.pool.close()
 
 

@@ -1,4 +1,4 @@
-"""`/v1/plans` and `POST /v1/runs`: plans that stand in a request, or are published by name."""
+"""`/v1/plans` and `POST /v1/runs`: plans in requests, and published plans."""
 
 import asyncio
 from dataclasses import replace
@@ -38,24 +38,24 @@ from dagwright.plans.templates import Template
 from dagwright.protocol.command_messages import MESSAGE_BYTES
 
 router = APIRouter(tags=["plans"], route_class=JsonRoute)
-Key = Annotated[str | None, Header(alias="Idempotency-Key", description="Sent twice, it is one run.")]
+Key = Annotated[str | None, Header(alias="Idempotency-Key", description="Requests with the same key start one run.")]
 
 
-@router.post("/v1/plans/check", summary="Whether a plan can run", responses=answered(CheckedPlan, examples.CHECKED))
+@router.post("/v1/plans/check", summary="Check a plan", responses=answered(CheckedPlan, examples.CHECKED))
 async def check(body: PlanBody, desk: PlansDesk, request: Request) -> Response:
-    """Checks a plan and lists its problems, each with its place; nothing is started."""
+    """Check a plan and list its problems, each with its JSON Pointer. No run is started."""
     posted, tools = posted_of(desk, body.plan, body.dialect), desk.toolset.declarations()
     return told_json(await checked_beside(desk, request, check_posted, posted, tools))
 
 
 @router.post(
     "/v1/runs",
-    summary="Start a plan",
+    summary="Start a run of a plan",
     dependencies=[needs(Scope.RUN)],
     responses=created(StartedRun, examples.STARTED),
 )
 async def start(body: RunBody, desk: PlansDesk, request: Request, idempotency_key: Key = None) -> Response:
-    """Starts a run and returns at once; the run asks for inputs that are missing."""
+    """Start a run and return at once. The run asks for missing inputs."""
     run = id_of_key(idempotency_key, owner=desk.caller.owner) if idempotency_key else made_id()
     prepared, title = await _prepared(desk, body, request)
     deadline_s = seconds_of("deadline", body.deadline)
@@ -71,9 +71,9 @@ async def start(body: RunBody, desk: PlansDesk, request: Request, idempotency_ke
     return created_run(document, started.workflow_id) if started.is_new else told_json(document)
 
 
-@router.get("/v1/plans/{name}", summary="A published plan", responses=answered(PublishedPlan, examples.PUBLISHED))
+@router.get("/v1/plans/{name}", summary="Get a published plan", responses=answered(PublishedPlan, examples.PUBLISHED))
 async def read_plan(name: str, desk: PlansDesk) -> Response:
-    """Tells a plan as it was written, with the files of its sub-plans put in."""
+    """Return a plan as it was written, with the files of its sub-plans inlined."""
     template = _published(desk, name, param="name")
     told: dict[str, Any] = {
         "name": template.name,
@@ -87,10 +87,10 @@ async def read_plan(name: str, desk: PlansDesk) -> Response:
 
 
 def _published(desk: Desk, name: str, *, param: str) -> Template:
-    """Returns a template.
+    """Return a published plan.
 
     Raises:
-        ApiError: no plan has that name, or it cannot be used.
+        ApiError: no plan with this name is published, or it cannot be used.
     """
     template = desk.templates.get(name)
     if template is None:
@@ -101,14 +101,14 @@ def _published(desk: Desk, name: str, *, param: str) -> Template:
 
 
 async def _prepared(desk: Desk, body: RunBody, request: Request) -> tuple[PreparedPlan, str | None]:
-    """Returns the plan of a request, ready to run, and what lists call it.
+    """Return the plan of a request, ready to run, and its title in lists.
 
     Raises:
-        ApiError: it names none, or two, or its plan is wrong.
-        PlanInvalid: its inputs are wrong.
+        ApiError: the request has no plan, or two, or its plan is invalid.
+        PlanInvalid: its inputs are invalid.
     """
     if (body.template is None) == (body.plan is None):
-        raise ApiError(400, "give either `template` or `plan`", param="plan", code="invalid_value")
+        raise ApiError(400, "send either `template` or `plan`", param="plan", code="invalid_value")
     policy = _policy(body)
     if body.template is None:
         posted, tools = posted_of(desk, body.plan, body.dialect), desk.toolset.declarations()

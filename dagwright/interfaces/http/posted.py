@@ -1,4 +1,4 @@
-"""What routes do with the plan of a request: name its published sub-plans, and check it beside the event loop."""
+"""Plans in requests: add their published sub-plans, and check them outside the event loop."""
 
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 def posted_of(desk: Desk, plan: Any, dialect: str | None = None) -> PostedPlan:
-    """Return the plan of a request, with the published plans that it may name as sub-plans."""
+    """Return the plan of a request, with the published plans that its sub-plans may name."""
     return posted_plan(plan, dialect, desk.templates)
 
 
 def with_sub_plans(desk: Desk, nodes: list[Any]) -> list[Any]:
-    """Return nodes for a run with the published plans that they name as sub-plans.
+    """Return new nodes for a run with the published plans that their sub-plans name.
 
     Raises:
         PlanInvalid: a sub-plan is not published.
@@ -31,7 +31,7 @@ def with_sub_plans(desk: Desk, nodes: list[Any]) -> list[Any]:
 
 
 async def checked_beside(desk: Desk, request: Request, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-    """Return the result of a check of the plan in a request; it ends when the client disconnects.
+    """Check the plan of a request and return the result; cancelled if the client disconnects.
 
     Raises:
         PlanInvalid: as the function, or the plan takes too long to check.

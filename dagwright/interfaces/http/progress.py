@@ -1,11 +1,10 @@
-"""What happens to the nodes of a run, as events for clients that show it. Pure.
+"""Progress events of a run, for clients that show them. Pure.
 
     {"type": "node_completed", "node_id": "sum", "run_id": "run-1", "data": {"title": …, "tool": …, "attempts": 1}}
 
-Types: `node_` and the state that a node has come to, `run_` and the state of the run, `human_feedback_requested` and
-`cancelled`. A node that came and went between two looks is told as started all the same; any other state that has
-passed is left out, between two looks as after a break. All of one moment is told together, so that no break falls into
-the middle of it.
+Types: `node_` and the new state of a node, `run_` and the state of the run, `human_feedback_requested` and `cancelled`.
+A node that starts and ends between two moments gets both events; other intermediate states are omitted. The events of
+one moment are sent together, so that a dropped connection cannot split them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,32 +24,32 @@ _RESULTS = (NodeStatus.COMPLETED, NodeStatus.FAILED)
 
 
 class Progress:
-    """Turns the moments of one run into events.
+    """Turns the moments of one run into progress events.
 
     Args:
-        run: its id.
-        shown: what is told; nothing if that is `content`.
-        standing: as below, of what a client was told before.
+        run: ID of the run.
+        shown: detail of the events; there are none for `content`.
+        standing: checksums of the run status and open requests that the client has received.
     """
 
     def __init__(self, run: str, shown: Shown, *, standing: str = "") -> None:
         self._run = run
         self._shown = shown
         self.started: set[str] = set()
-        """Nodes and items whose start was told."""
+        """Nodes and items whose start was sent."""
         self._checks = standing[:CHECK_DIGITS], standing[CHECK_DIGITS:]
         self._asked: set[RequestKey] = set()
 
     @property
     def standing(self) -> str:
-        """Checks of what was told of the run as a whole: of its state, and of what it asks; empty for nothing."""
+        """Checksums of the run status and open requests that were sent; empty for none."""
         return "".join(self._checks)
 
     def events(self, moment: RunMoment) -> Iterator[Event]:
-        """Yields what happened since the moment before: that the run goes on, what nodes did, or that it waits.
+        """Yield the events of a moment: the run continues, changes of nodes, or the run waits.
 
-        Nodes come in the order in which they changed last; those that changed between two looks in that of the plan.
-        What the run has come to at its last moment is left to `of_run`: its answer stands before that.
+        Nodes are in the order of their last change, or in the order of the plan if they changed between two moments.
+        The status of the last moment is left to `of_run`, since the answer comes before it.
         """
         if self._shown is Shown.CONTENT:
             return
@@ -63,7 +62,7 @@ class Progress:
             yield from self.of_run(moment)
 
     def of_run(self, moment: RunMoment) -> Iterator[Event]:
-        """Yields what has happened to the run as a whole: what it asks, and its state."""
+        """Yield the open requests and the status of the run, as far as they changed."""
         if self._shown is Shown.CONTENT:
             return
         status, asked = str(moment.view.status), {request_key(request) for request in moment.requests}
@@ -95,7 +94,7 @@ class Progress:
         told: dict[str, Any] = {"attempts": state.attempts, "at": None}
         if state.reason:
             told["reason"] = state.reason
-        # The scheduler may be ahead of what is told, and then the rest belongs to a later moment.
+        # The scheduler may be ahead of this moment; the other fields then belong to a later one.
         if record.status is not state.status:
             return told
         told["at"] = format_time(record.ended_at)

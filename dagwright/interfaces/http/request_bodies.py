@@ -1,7 +1,7 @@
-"""Reads the JSON body of a request: after the caller's scopes are known, within its limits, and once.
+"""Parse the JSON body of a request once, within its limits, after the caller's scopes are checked.
 
-A body is refused before it is parsed if it holds too many values: 30 MB of empty lists take gigabytes once they are
-objects, and pydantic reports an error for each of them.
+Bodies with too many values are refused before they are parsed: 30 MB of empty lists take gigabytes as objects, and
+pydantic reports an error for each of them.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from dagwright.interfaces.http.desk import Needs, desk_of
 from dagwright.interfaces.http.errors import ApiError
 
 MOST_FIELDS = 200
-"""Fields of a body: pydantic reports an error for each unknown field."""
+"""Maximum number of fields: pydantic reports an error for each unknown field."""
 _LARGE_BYTES = 4 * 1024 * 1024
 _MANY_VALUES = 20_000
-"""Larger bodies, and those with more values, are parsed one at a time for each key: nothing else runs meanwhile.
+"""Bodies with more bytes or values are parsed one at a time per key, since parsing blocks everything else.
 
 Parsing 480,000 empty lists takes 0.6 s.
 """
 _PAUSE = 3.0
-"""Times the duration of parsing: so long the key's next large body waits."""
+"""The key's next large body waits this many times the duration of parsing."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class JsonRequest(Request):
-    """A request whose JSON is parsed by `read_json`, and only there."""
+    """A request whose JSON is parsed by `read_json` only."""
 
     _value: Any = None
 
@@ -42,19 +42,19 @@ class JsonRequest(Request):
         """Read and validate the body.
 
         Args:
-            turn: waits until no other large body of the caller is parsed.
+            turn: context manager that waits until no other large body of the caller is being parsed.
 
         Raises:
-            ApiError: it is not JSON that can be stored, has more than `most_values` values, or too many fields; or too
-                many large bodies of the caller wait.
+            ApiError: the body is not valid JSON, has more than `most_values` values or too many fields, or too many
+                large bodies of the caller wait.
         """
         body = (await self.body()).removeprefix(_BYTE_ORDER_MARK)
         if not body or "json" not in self.headers.get("content-type", "").lower():
-            # FastAPI reports the content type.
+            # FastAPI reports the missing or wrong content type.
             return
         count = values_of(body, most=most_values)
         if count > most_values:
-            # The bound is not the number: an empty list counts twice.
+            # `count` is an upper bound: an empty list counts twice.
             words = f"the body may have at most {most_values:,} JSON values"
             raise ApiError(413, words, code="request_too_large")
         if count <= _MANY_VALUES and len(body) <= _LARGE_BYTES:
@@ -71,7 +71,7 @@ class JsonRequest(Request):
 
 
 class JsonRoute(APIRoute):
-    """A route that checks the scopes of the caller, then the size of the body, and parses it last.
+    """A route that checks the scopes of the caller, then the size of the body, and then parses it.
 
     FastAPI itself reads the body before any dependency of the route runs.
     """
@@ -97,14 +97,14 @@ class JsonRoute(APIRoute):
 def values_of(body: bytes, *, most: int) -> int:
     """Return an upper bound for the number of values in a JSON text, without parsing it.
 
-    Each value but the root follows a comma or is the first one of a list or an object. Texts may hold these characters
-    too, so they are left out, but only if the bound is above `most` otherwise.
+    Each value but the root follows a comma or is the first one of a list or an object. Strings may contain these
+    characters, so they are excluded if the bound would exceed `most` otherwise.
     """
     found = _marks(body)
     if found <= most:
         return found
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # A key and a text for each value, and two quotation marks for each of them.
+    # At most a key and a string per value, each with two quotation marks.
     if (texts := plain.count(b'"') // 4) > most:
         return texts
     return _marks(b"".join(plain.split(b'"')[::2]))
@@ -115,7 +115,7 @@ def _marks(text: bytes) -> int:
 
 
 def _parsed(body: bytes) -> Any:
-    """Return the value of a JSON text.
+    """Parse a JSON text.
 
     Raises:
         ApiError: the text is not JSON, holds a lone surrogate or a number that is not finite, is deeply nested, or has
@@ -139,4 +139,4 @@ def _parsed(body: bytes) -> Any:
 
 
 def _too_deep() -> ApiError:
-    return ApiError(400, f"the body nests lists and objects more than {MAX_DEPTH} deep", code="too_large")
+    return ApiError(400, f"the body is nested more than {MAX_DEPTH} deep", code="too_large")

@@ -1,6 +1,6 @@
-"""The Responses API's form of requests and answers, to and from that of chat completions. Pure.
+"""Convert between the Responses API and chat completions. Pure.
 
-The id of a response is that of its run with the model beside it, so any gateway can find the run and its model.
+The ID of a response contains the run ID and the model, so that any gateway can find both.
 """
 
 import base64
@@ -31,19 +31,19 @@ from dagwright.planning.model_calls.calls import MODEL_NAME_CHARACTERS
 
 _PREFIX = "resp_"
 _WITHOUT_CALLS = "~"
-"""Ends the id of a response whose request allows no calls of `answer_feedback`; no base64 has this character."""
+"""Suffix of the ID of a response whose request allows no calls of `answer_feedback`; not a base64 character."""
 _SAME_NAME = (
     *("model", "metadata", "user", "temperature", "top_p", "seed"),
     *OWN_FIELDS,
 )
-"""Fields that both forms have."""
+"""Fields with the same name in both APIs."""
 _MESSAGE, _CALL = "msg_", "fc_"
-"""What ids of items begin with: behind the first stands the run that gave the answer."""
+"""Prefixes of item IDs; the first is followed by the ID of the run that answered."""
 _REFERENCE = "item_reference"
 _OUTSIDE = ("reasoning", _REFERENCE)
-"""Items of a conversation that say nothing to a run; the answer that is referred to is put in the place of the last."""
+"""Items that a run ignores; a reference to a message is replaced by the answer of its run."""
 _SAYING_NOTHING = (_CALL, "rs_")
-"""References to calls of functions and to reasoning."""
+"""Prefixes of references to function calls and reasoning."""
 
 
 NOTHING_REFERRED: Mapping[str, str | None] = {}
@@ -66,16 +66,16 @@ class ResponseBody(BaseModel):
     input: str | JsonObjects = Field(description="A text, or items of a conversation.")
     instructions: str | None = None
     stream: bool | None = None
-    background: bool | None = Field(default=None, description="Answer at once; fetch the response by its id.")
+    background: bool | None = Field(default=None, description="Respond at once; fetch the response by its ID.")
     store: bool | None = None
     previous_response_id: str | None = None
-    conversation: str | JsonObject | None = Field(default=None, description="Refused: name a session.")
+    conversation: str | JsonObject | None = Field(default=None, description="Not supported: use `session_id`.")
     tools: JsonObjects | None = Field(
-        default=None, description="Declare `answer_feedback` to receive questions as calls of it."
+        default=None, description="Declare `answer_feedback` to receive questions as calls of this function."
     )
     tool_choice: str | JsonObject | None = None
     text: JsonObject | None = Field(
-        default=None, description="`format`: with `json_schema` or `json_object` the answer of a run is checked."
+        default=None, description="`format`: `json_schema` or `json_object` to validate the answer of a run."
     )
     metadata: JsonObject | None = None
     user: str | None = None
@@ -97,10 +97,10 @@ class ResponseBody(BaseModel):
 
 
 def runs_referred_to(body: ResponseBody) -> dict[str, int]:
-    """Returns the runs whose answers a request names by the ids of their items alone, with the place of the last such.
+    """Return the runs whose answers are referenced by message IDs: run -> index of its last reference in the input.
 
     Raises:
-        ApiError: an item is none of an answer of a run.
+        ApiError: a reference is not to the answer of a run.
     """
     found: dict[str, int] = {}
     for place, item in enumerate(body.input if isinstance(body.input, list) else ()):
@@ -117,17 +117,17 @@ def unknown_reference(place: int) -> ApiError:
     """Return the error for a reference to an item that is not stored here.
 
     Args:
-        place: of the reference in the input.
+        place: index of the reference in the input.
     """
     words = (
-        f"input.{place}: an item_reference names an answer of a run, by the id of its message, and this is none; "
-        "send the message itself (in the Vercel AI SDK providerOptions.openai.store = false), or name a session_id"
+        f"input.{place}: an item_reference must have the message id of a run's answer; send the message itself (in the "
+        "Vercel AI SDK providerOptions.openai.store = false), or use session_id"
     )
     return ApiError(400, words, param="input", code="unknown_item")
 
 
 def run_asked_by_reference(body: ResponseBody) -> str | None:
-    """Returns the run whose question a request answers that names the question by the ids of its items alone."""
+    """Return the run whose question is answered, if the input references the question by item IDs only."""
     items = list(body.input) if isinstance(body.input, list) else []
     while items and items[-1].get("type") == "function_call_output":
         items.pop()
@@ -139,16 +139,16 @@ def run_asked_by_reference(body: ResponseBody) -> str | None:
 
 
 def chat_of(body: ResponseBody, referred: Mapping[str, str | None] = NOTHING_REFERRED) -> ChatBody:
-    """Returns a request as a chat completion.
+    """Convert a request to a chat completion.
 
     Args:
-        referred: run -> its answer, of those that are named by an id alone; others are left out.
+        referred: run -> its answer, for referenced messages; references to other runs are omitted.
 
     Raises:
-        ApiError: it has what no run and no chat completion can take.
+        ApiError: neither a run nor a chat completion supports the request.
     """
     if body.conversation is not None:
-        words = "conversations are not kept here: name a session with session_id, or send previous_response_id"
+        words = "conversations are not supported: use session_id, or send previous_response_id"
         raise ApiError(400, words, param="conversation", code="unsupported_parameter")
     messages = _messages(body, referred)
     if not messages:
@@ -191,7 +191,7 @@ def _messages(body: ResponseBody, referred: Mapping[str, str | None]) -> list[Ch
         elif kind == _REFERENCE and (said := referred.get(str(item.get("id")).removeprefix(_MESSAGE))):
             found.append(ChatMessage(role="assistant", content=said))
         elif kind not in _OUTSIDE:
-            words = f"input.{place}: an item of type {kind!r:.40} is not taken; send messages, and results of functions"
+            words = f"input.{place}: items of type {kind!r:.40} are not supported; send messages and function results"
             raise ApiError(400, words, param="input", code=UNSUPPORTED)
     return found
 
@@ -204,7 +204,7 @@ def _text(content: Any, place: int) -> str:
         if not isinstance(text, str):
             raise ApiError(
                 400,
-                f"input.{place}: only text is taken here; send pictures and files as chat completions",
+                f"input.{place}: only text is supported; send images and files with chat completions",
                 param="input",
                 code=UNSUPPORTED,
             )
@@ -214,7 +214,7 @@ def _text(content: Any, place: int) -> str:
 
 def _tool(tool: Mapping[str, Any]) -> JsonObject:
     if tool.get("type") != "function":
-        words = f"a tool of type {tool.get('type')!r:.40} is not taken: the tools of a run are those of the gateway"
+        words = f"tools of type {tool.get('type')!r:.40} are not supported: a run uses the tools of the gateway"
         raise ApiError(400, words, param="tools", code="unsupported_tool")
     return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
 
@@ -242,11 +242,11 @@ def _tool_choice(choice: str | JsonObject) -> str | JsonObject:
 
 @dataclass(frozen=True, slots=True)
 class ResponseRef:
-    """What the id of a response holds, so that any gateway can find its run.
+    """The content of a response ID.
 
     Args:
-        model: as the client named it.
-        allows_calls: as `Call` has it.
+        model: model ID as the client sent it.
+        allows_calls: as in `Call`.
     """
 
     run: str
@@ -255,16 +255,16 @@ class ResponseRef:
 
     @property
     def id(self) -> str:
-        """The id of the response."""
+        """The ID of the response."""
         named = base64.urlsafe_b64encode(self.model.encode()).decode().rstrip("=")
         return f"{_PREFIX}{self.run}.{named}{'' if self.allows_calls else _WITHOUT_CALLS}"
 
 
 def run_of_response(response: str) -> ResponseRef:
-    """Returns the run and the model of a response.
+    """Parse a response ID.
 
     Raises:
-        ApiError: no response of a run has that id.
+        ApiError: it is not the ID of a response of a run.
     """
     run, dot, named = response.removeprefix(_PREFIX).rpartition(".")
     allows_calls, named = not named.endswith(_WITHOUT_CALLS), named.removesuffix(_WITHOUT_CALLS)
@@ -273,16 +273,16 @@ def run_of_response(response: str) -> ResponseRef:
     except (binascii.Error, ValueError):
         dot, model = "", ""
     if not (dot and run and run.isprintable() and response.startswith(_PREFIX)):
-        words = f"there is no response {response!r:.120}; only runs can be fetched later"
+        words = f"there is no response {response!r:.120}; only responses of runs are stored"
         raise ApiError(404, words, code="not_found")
     return ResponseRef(run, model, allows_calls)
 
 
 def response_object(body: Mapping[str, Any], of: ResponseRef, *, status: str) -> dict[str, Any]:
-    """Returns a response without its answer.
+    """Return a response without its answer.
 
     Args:
-        body: of the request, as far as it is known.
+        body: body of the request, as far as it is known.
         status: `in_progress`, `completed`, `failed` or `cancelled`.
     """
     id, previous = of.id, body.get("previous_response_id")
@@ -299,7 +299,7 @@ def response_object(body: Mapping[str, Any], of: ResponseRef, *, status: str) ->
         "model": of.model,
         "output": [],
         "parallel_tool_calls": True,
-        # An answer to its own question goes on with it: whoever walks back would come round to it.
+        # An answer to the response's own question has the same ID: a link to itself would be a cycle.
         "previous_response_id": None if previous == id else previous,
         "reasoning": {"effort": None, "summary": None},
         "store": True,
@@ -316,7 +316,7 @@ def response_object(body: Mapping[str, Any], of: ResponseRef, *, status: str) ->
 
 
 def answered(response: Mapping[str, Any], outcome: Outcome, *, run: str) -> dict[str, Any]:
-    """Returns a response with its answer: a text, or a call for each question to a person."""
+    """Return a response with its answer: a text, or a call for each question to a person."""
     calls = [call_of(request, run=run) for request in outcome.calls]
     items: list[dict[str, Any]] = [message_item(outcome.text, run=run)]
     if outcome.output is not None and outcome.is_call:
@@ -342,22 +342,22 @@ def answered(response: Mapping[str, Any], outcome: Outcome, *, run: str) -> dict
 
 
 def message_item(text: str, *, run: str) -> dict[str, Any]:
-    """Returns the item that is an answer."""
+    """Return the message item of an answer."""
     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
     return {"type": "message", "id": f"{_MESSAGE}{run}", "status": "completed", "role": "assistant", "content": [part]}
 
 
 def failed(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
-    """Returns the response of a run that gives no answer."""
+    """Return the response of a run without an answer."""
     status = "cancelled" if error.code == "run_cancelled" else "failed"
     return {**response, "status": status, "error": {"code": error.code, "message": error.message}}
 
 
 def of_completion(body: Mapping[str, Any], completion: Mapping[str, Any], *, model: str) -> dict[str, Any]:
-    """Returns the answer of a model as a response; it cannot be fetched later.
+    """Convert a chat completion of a model to a response, which is not stored.
 
     Args:
-        completion: what the service answered.
+        completion: the answer of the service.
     """
     said: Mapping[str, Any] = ((completion.get("choices") or [{}])[0]).get("message") or {}
     name = str(completion.get("id") or "direct")
@@ -396,7 +396,7 @@ def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def item_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the events that bring the items of an answer, each as a whole."""
+    """Return the events of complete items."""
     return [event for item in items if item["type"] == "message" for event in _told_whole(item)] + ended_items(items)
 
 
@@ -405,7 +405,7 @@ def _told_whole(item: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def ended_items(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the events that end the items of an answer: the streamed message, and its calls as a whole."""
+    """Return the events that end the items: for the streamed message its end, for calls all their events."""
     found: list[dict[str, Any]] = []
     for index, item in enumerate(items):
         place = {"output_index": index, "item_id": item["id"]}
@@ -434,7 +434,7 @@ def ended_items(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def begin_message(item: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the events that add the item of an answer, the first of the response, before its text."""
+    """Return the events that add the message item, the first one of the response, before its text."""
     (part,) = item["content"]
     inside = {"output_index": 0, "item_id": item["id"], "content_index": 0}
     started = {**item, "status": "in_progress", "content": []}
@@ -445,6 +445,6 @@ def begin_message(item: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def text_delta(item: Mapping[str, Any], words: str) -> dict[str, Any]:
-    """Returns the event that brings a piece of an answer."""
+    """Return the event for a piece of the answer."""
     inside = {"output_index": 0, "item_id": item["id"], "content_index": 0}
     return {"type": "response.output_text.delta", **inside, "delta": words, "logprobs": []}

@@ -1,4 +1,4 @@
-"""`/v1/responses`: the same answers in the form of OpenAI's newer API, in the background too, and fetched later."""
+"""`/v1/responses`: the same answers in the form of OpenAI's Responses API, also in the background."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,16 +70,16 @@ from dagwright.planning.model_calls.failures import ModelFailure
 
 router = APIRouter(tags=["responses"], route_class=JsonRoute)
 CANCEL_S = 5.0
-"""How long a run may take to stop before the answer says that it is still at it."""
+"""How long a cancellation waits for the run to stop before it responds."""
 _CREATED, _GOES_ON, _ERROR = "response.created", "response.in_progress", "error"
-"""Types of events; progress is beside one of the second, and beside an empty delta once the item of the answer has
-started, because some clients raise at types that they do not know."""
+"""Event types. Progress is sent with the second type and, once the message item has started, with an empty delta,
+because some clients raise an error for unknown event types."""
 _RESPONSE = described(ResponseAnswer, examples.RESPONSE)
 
 
 @router.post(
     "/v1/responses",
-    summary="An answer of a model or of a run",
+    summary="Create a response",
     dependencies=[OWN_HEADERS, needs(Scope.RUN, Scope.ANSWER, unless=HEADER)],
     responses=described(
         ResponseAnswer, examples.RESPONSE, events=(examples.RESPONSE_EVENTS, ResponseEvent), headers=OF_ANSWERS
@@ -91,32 +91,32 @@ async def respond(
     desk: PlansDesk,
     _: LastEventId = None,
 ) -> Response:
-    """Answers as chat completions do; with `background` at once, and the response is fetched by its id."""
+    """Answer as chat completions do. With `background`, respond at once; the response can be fetched by its ID."""
     written = body.model_dump(exclude_unset=True)
     wishes, seen = wishes_of(written, request.headers), place_in(request.headers, Kind.RESPONSE)
     if body.stream:
-        # Before anything is started.
+        # Before a run is started.
         desk.hold_stream()
-    # A session knows what was said itself.
+    # A session has its own turns.
     referred = await _answers_referred_to(desk, body) if wishes.session is None else NOTHING_REFERRED
     chat = chat_of(body, referred)
     target = target_of(desk, body.model)
     refuse_rounds(target, wishes)
     before = None if body.previous_response_id is None else run_of_response(body.previous_response_id).run
     said = conversation_of(chat.messages, run=before or run_asked_by_reference(body))
-    # Who answers was settled when the run was started that the client goes on with.
+    # The route was decided when the run of the cursor was started.
     if seen is None and await routed(desk, chat, target, said, wishes=wishes) is RoutingMode.DIRECT:
         return await _direct(desk, body, {**passed_on(chat.model_dump(exclude_unset=True)), "model": target.id})
     if before is not None and not said.answers:
         wishes, said = await _after(desk, before, wishes, said)
     if body.background and output_form_of(chat) is not None:
-        words = "background: an answer with a schema is only returned by the request that asks for it; leave it out"
+        words = "background: an answer with a schema is only returned by the request that asks for it; omit background"
         raise ApiError(400, words, param="background", code="unsupported_parameter")
     call = await call_for(desk, chat, target, said, wishes=wishes, seen=seen)
     response = response_object(written, _ref(call), status="in_progress")
     if body.stream:
         beginning = await beginning_of(desk, call)
-        # What is to go on in the background goes on whoever leaves.
+        # A background run continues if the client disconnects.
         gone = (lambda: None) if body.background else (lambda: left(desk, call, beginning))
         return await _streamed(desk, call, _events(desk, call, response, beginning), seen=seen, gone=gone)
     if body.background:
@@ -127,7 +127,7 @@ async def respond(
 
 @router.get(
     "/v1/responses/{response_id}",
-    summary="A response that a run gives",
+    summary="Get a response of a run",
     responses=described(ResponseAnswer, examples.RESPONSE, events=(examples.RESPONSE_EVENTS, ResponseEvent)),
 )
 async def fetch(
@@ -137,13 +137,13 @@ async def fetch(
     _: LastEventId = None,
     *,
     shown: TheShown,
-    stream: Annotated[bool, Query(description="Its events, from the first one on, up to its end.")] = False,
+    stream: Annotated[bool, Query(description="Stream its events from the first one to its end.")] = False,
     starting_after: Annotated[
         int | None,
-        Query(ge=0, lt=2**53, description="With `stream`: the sequence_number of the last event that was seen."),
+        Query(ge=0, lt=2**53, description="With `stream`: the sequence_number of the last received event."),
     ] = None,
 ) -> Response:
-    """Return the current state of a response, with its answer once there is one; or stream it, also after its end."""
+    """Return the current state of a response, with its answer if there is one; or stream it, also after its end."""
     of = run_of_response(response_id)
     run = of.run
     if not stream:
@@ -156,25 +156,25 @@ async def fetch(
         await joined(desk, run, of.model, wishes=Wishes(shown=shown), seen=seen), allows_calls=of.allows_calls
     )
     response = response_object({"background": True}, of, status="in_progress")
-    # Who names a number is no browser that comes back by itself, and some clients cannot read an answer without a body.
+    # A client that sends a number does not reconnect by itself, and some clients cannot read a response without a body.
     return await _streamed(desk, call, _events(desk, call, response, await beginning_of(desk, call)), seen=named)
 
 
 @router.post(
     "/v1/responses/{response_id}/cancel",
-    summary="Stop the run behind a response",
+    summary="Cancel the run of a response",
     responses=_RESPONSE,
     dependencies=[needs(Scope.OPERATE)],
 )
 async def cancel(response_id: str, desk: TheDesk) -> Response:
-    """Asks the run to stop; what has ended stays as it is."""
+    """Request cancellation of the run. A run that has ended is not changed."""
     of = run_of_response(response_id)
     run = of.run
     if here := starting_here(desk, run):
         for each in here:
             each.job.unwanted.set()
         await asyncio.wait(works := [each.work for each in here], timeout=CANCEL_S)
-        # Of any other end nobody knows that nothing was started.
+        # For any other result it is unknown whether the run was started.
         if all(work.done() and is_given_up(work.exception()) for work in works):
             words = f"the turn {run!r} was cancelled while it waited for its session"
             response = response_object({"background": True}, of, status="cancelled")
@@ -197,7 +197,7 @@ def _goes_on(response: Mapping[str, Any], run: str, session: str | None) -> dict
 
 
 async def _now(desk: Desk, of: ResponseRef) -> dict[str, Any]:
-    """Returns a response as it is now; raises as `Desk.own`."""
+    """Return the current state of a response; raises as `Desk.own`."""
     run = of.run
     response = response_object({"background": True}, of, status="in_progress")
     if here := starting_here(desk, run):
@@ -218,7 +218,7 @@ async def _now(desk: Desk, of: ResponseRef) -> dict[str, Any]:
 
 
 async def _after(desk: Desk, before: str, wishes: Wishes, said: Conversation) -> tuple[Wishes, Conversation]:
-    """Returns a request that follows a response: a turn of the same session, or one that gets the earlier messages."""
+    """Return a request that follows a response: a turn of the same session, or one with the earlier messages."""
     session = known_as(desk.caller, await desk.runs.session_of(await desk.own(before)))
     if session is not None:
         return (wishes if wishes.session is not None else replace(wishes, session=session)), said
@@ -229,7 +229,8 @@ async def _after(desk: Desk, before: str, wishes: Wishes, said: Conversation) ->
 
 
 async def _answers_referred_to(desk: Desk, body: ResponseBody) -> dict[str, str | None]:
-    """Returns the answers that a request names by the ids of their messages alone: run -> answer, if it has one yet.
+    """Return the answers that a request references by the IDs of their messages: run -> answer, `None` if it has none
+    yet.
 
     Raises:
         ApiError: there is no such answer.
@@ -241,7 +242,7 @@ async def _answers_referred_to(desk: Desk, body: ResponseBody) -> dict[str, str 
         except (RunNotFound, IdInvalid):
             raise unknown_reference(place) from None
 
-    # The planner gets no earlier turns.
+    # The planner ignores earlier turns.
     last = list(runs_referred_to(body).items())[-TURNS_TOLD:]
     answers = await asyncio.gather(*(answer(run, place) for run, place in last))
     return {run: said for (run, _), said in zip(last, answers, strict=True)}
@@ -259,10 +260,10 @@ async def _answer_in(desk: Desk, view: RunView) -> str | None:
 async def _direct(desk: Desk, body: ResponseBody, chat: Mapping[str, Any]) -> Response:
     refuse_without(desk, Scope.RUN)
     if body.background:
-        words = "the model itself answers only as long as it is waited for: leave background out, or ask for a run"
+        words = "answers without a run are not stored: omit background, or use a run"
         raise ApiError(400, words, param="background", code="routing_mode_unfit")
     if body.previous_response_id:
-        words = "the model itself keeps nothing: send the messages before in input, or ask for a run"
+        words = "answers without a run are not stored: send the earlier messages in input, or use a run"
         raise ApiError(400, words, param="previous_response_id", code="routing_mode_unfit")
     headers = {"X-Routing-Mode": RoutingMode.DIRECT.value}
     asking = _answered(desk, body, chat)
@@ -278,7 +279,7 @@ async def _answered(desk: Desk, body: ResponseBody, chat: Mapping[str, Any]) -> 
 
 async def _told_at_once(answering: "asyncio.Task[dict[str, Any]]") -> Events:
     try:
-        # Whoever leaves before it cancels it.
+        # A disconnect cancels it.
         response = await answering
     except ModelFailure as failure:
         wrong = told_as(failure)
@@ -303,7 +304,7 @@ async def _whole(desk: Desk, call: Call, response: Mapping[str, Any], request: R
 async def _streamed(
     desk: Desk, call: Call, events: Events, *, seen: Place | None, gone: Callable[[], object] = lambda: None
 ) -> Response:
-    """Answers with events, or by a status that the client has seen all of them."""
+    """Respond with events, or with a status if the client has received all of them."""
     left_over = await unless_over(desk, events, seen=seen)
     if left_over is None:
         return Response(status_code=NOTHING_MORE, headers=call.headers)
@@ -311,7 +312,7 @@ async def _streamed(
 
 
 async def _events(desk: Desk, call: Call, response: Mapping[str, Any], beginning: Beginning) -> Events:
-    """Yields what happens in a run and its answer as it is written; what the client has received is left out."""
+    """Yield progress and the answer as it is written, without the events that the client has received."""
     telling = Telling(
         Kind.RESPONSE, call.run, seen=call.seen, shown=call.wishes.shown, is_whole=call.output is not None
     )
@@ -325,7 +326,7 @@ async def _events(desk: Desk, call: Call, response: Mapping[str, Any], beginning
     def progress(events: Sequence[Event]) -> Mapping[str, Any]:
         beside = {"dagwright": {"events": events}}
         if telling.place.begun > len(first_events):
-            # A response without output would have the helpers of clients drop the item that has started.
+            # For a response without output, client libraries would drop the item that has started.
             return {**text_delta(item, ""), **beside}
         # The instructions may be long, and the first event had them.
         return {"type": _GOES_ON, "response": {**response, "instructions": None}, **beside}
@@ -363,7 +364,7 @@ async def _events(desk: Desk, call: Call, response: Mapping[str, Any], beginning
         for each in telling.broken(wrong, [{"type": "response.failed", "response": failed(response, wrong)}]):
             yield tell(each)
         return
-    # An answer that is the call of a function has no message.
+    # An answer that is a function call has no message.
     for each in telling.beginning([] if outcome.is_call else message):
         yield tell(each)
     words = telling.rest(outcome)

@@ -1,8 +1,8 @@
-"""Who answers a request: the model itself, or a run.
+"""Routing: whether the model or a run answers a request.
 
-What `auto` does: a plan, an agent and a profile are always answered by a run. A request that brings functions of its
-own, or results of such, is answered by the model, for a run could not call them. Of any other the model is asked once,
-and says which of the two it needs.
+Plans, agents and profiles are always answered by a run. With `auto`, a request with functions of its own, or results of
+such functions, is answered by the model, since a run cannot call them. For any other request the model is called once
+and chooses.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from dagwright.planning.model_calls.failures import ModelFailure
 
 TOOLS_TOLD = 40
 REQUEST_CHARACTERS = 4_000
-"""Of a request as the model is told it: how it begins says what it is about."""
+"""Maximum length of the request in the prompt: its start shows the subject."""
 PURPOSE = "route"
 _SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -28,22 +28,22 @@ _SCHEMA: Mapping[str, Any] = {
     "additionalProperties": False,
 }
 _PROMPT = """\
-You decide who answers a request.
-Say "direct" if a language model can answer it well by itself, from what it knows and what is said.
-Say "orchestration" if it takes steps: looking something up, calculating exactly, changing something, or several tasks
-that build on each other. The steps can use these tools:
+You decide how a request is answered.
+Choose "direct" if a language model can answer it well by itself, from its own knowledge and the request.
+Choose "orchestration" if the answer takes steps: looking something up, calculating exactly, changing something, or
+several tasks that depend on each other. The steps can use these tools:
 {tools}"""
 
 
 def decided(mode: RoutingMode | None, target: Target, said: Conversation, *, has_functions: bool) -> RoutingMode:
-    """Returns who answers; `auto` if that is for the model to say.
+    """Return what answers; `auto` if the model has to choose.
 
     Args:
-        mode: as it was asked for; `None` leaves it to the target.
-        has_functions: whether the request brings functions of its own.
+        mode: the requested mode; `None` for the default of the target.
+        has_functions: whether the request has functions of its own.
 
     Raises:
-        ApiError: the mode does not go with the model, or no run asked what is answered.
+        ApiError: the mode does not fit the target, or no run asked the question that is answered.
     """
     if said.other_tools and (said.answers or target.is_ours or mode is RoutingMode.ORCHESTRATION):
         raise unknown_call()
@@ -51,9 +51,7 @@ def decided(mode: RoutingMode | None, target: Target, said: Conversation, *, has
         return RoutingMode.ORCHESTRATION
     if target.is_ours:
         if mode is RoutingMode.DIRECT:
-            words = (
-                f"{target.id!r:.120} is answered by a run alone: leave routing_mode out, or name a model of the service"
-            )
+            words = f"{target.id!r:.120} is always answered by a run: omit routing_mode, or use a model of the service"
             raise ApiError(400, words, param="routing_mode", code="routing_mode_unfit")
         return RoutingMode.ORCHESTRATION
     if mode is RoutingMode.ORCHESTRATION:
@@ -64,18 +62,18 @@ def decided(mode: RoutingMode | None, target: Target, said: Conversation, *, has
 
 
 def unknown_call() -> ApiError:
-    """Returns what a client is told that answers what no run has asked."""
-    words = "a result among the last messages is of no call of answer_feedback that stands before it; no run asked it"
+    """Return the error for an answer to a question that no run asked."""
+    words = "a result in the last messages does not belong to a call of answer_feedback in the messages before it"
     return ApiError(400, words, param="messages", code="unknown_tool_call")
 
 
 async def route_by_model(
     client: ModelClient, config: ModelConfig, said: Conversation, *, tools: Sequence[ToolDeclaration]
 ) -> RoutingMode:
-    """Returns who answers a request, as a model sees fit; the model itself if it does not say.
+    """Let the model choose what answers a request; the model itself if it does not choose.
 
     Raises:
-        ModelFailure: it cannot be asked, so it could not answer either.
+        ModelFailure: the call failed, so the model could not answer either.
     """
     named = "\n".join(f"- {tool.name}: {_first_line(tool)}" for tool in tools[:TOOLS_TOLD])
     call = ModelCall(

@@ -1,11 +1,11 @@
-"""The events of one run: which node came to which state, each told once, also to a client that comes back elsewhere.
+"""Events of one run: each change of a node once, also to a client that reconnects to another gateway.
 
-    event: nodes    what has changed since the event before; `id` is the place up to which everything is told
-    event: run      the run as it stands, at the beginning of each connection and whenever that is another
-    event: end      how the run ended; nothing follows
+    event: nodes    nodes that changed since the previous event; `id` is the cursor after it
+    event: run      the state of the run, at the start of each connection and when it changes
+    event: end      how the run ended; the last event
 
-A client that comes back with the id it saw last is told what it missed, by any gateway: the id is a place in the
-history of the run, which the server keeps.
+A client that reconnects with the last ID that it received gets the events that it missed, from any gateway: the ID is a
+position in the history of the run, which the Temporal server stores.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -32,12 +32,12 @@ _SEPARATOR = "/"
 
 @dataclass(frozen=True, slots=True)
 class EventId:
-    """What the `id` of an event says, as `str` `1-145`, with the run before it in a session: `run-1/1-145`.
+    """The `id` of an event: `1-145`, or in a session with the run before it: `run-1/1-145`.
 
     Args:
-        told: what the client knows then.
-        is_end: it was told the end too.
-        run: whose turn it is; `None` where the address names the run.
+        told: position in the history.
+        is_end: whether the client has received the end.
+        run: the run of the turn; `None` if the URL has the run ID.
     """
 
     told: Told
@@ -50,25 +50,25 @@ class EventId:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Returns what an id says.
+        """Parse an event ID.
 
         Raises:
-            ApiError: it is none of these.
+            ApiError: it is not an event ID.
         """
         run, separator, place = text.rpartition(_SEPARATOR)
         try:
             return cls(Told.parse(place.removesuffix(_END)), place.endswith(_END), run if separator else None)
         except ValueError as error:
-            words = f"{error}; send the id of the last event that was seen, or leave it out"
+            words = f"{error}; send the id of the last received event, or omit it"
             raise ApiError(400, words, param="after", code="invalid_value") from None
 
 
 async def run_events(updates: AsyncGenerator[RunUpdate, None], *, named: str | None = None) -> Events:
-    """Yields the events of a run, all of one moment together, and ends with its end.
+    """Yield the events of a run, those of one update together, until it ends.
 
     Args:
-        updates: of the run, as `RunFeeds.subscribe` tells them.
-        named: the run, where the ids have to name it.
+        updates: updates of the run, from `RunFeeds.subscribe`.
+        named: the run ID if event IDs must contain it.
     """
     before: Mapping[str, Any] = {}
     try:
@@ -76,11 +76,11 @@ async def run_events(updates: AsyncGenerator[RunUpdate, None], *, named: str | N
             async for update in updates:
                 now = update.once("run", partial(run_now, update.view))
                 is_other, before = now != before, now
-                # A thousand clients of one run are told the same: it is put into words once, and sent as one.
+                # All clients of a run get the same text: it is serialized once per update.
                 key = ("events", named, update.changed, is_other)
                 if words := update.once(key, partial(_words, update, now if is_other else None, named)):
                     yield words
-    # The status of the answer is out, so what goes wrong now is told in the stream.
+    # The status of the response is sent, so errors from here on are events of the stream.
     except Exception as error:
         if (wrong := told_as(error)) is None:
             raise
@@ -88,10 +88,10 @@ async def run_events(updates: AsyncGenerator[RunUpdate, None], *, named: str | N
 
 
 def _words(update: RunUpdate, now: Mapping[str, Any] | None, named: str | None) -> str:
-    """Returns the events of an update.
+    """Return the events of an update.
 
     Args:
-        now: the run as it stands, if that is to be told.
+        now: the state of the run if it changed.
     """
     view, id = update.view, str(EventId(update.told, run=named))
     told = []
@@ -106,11 +106,11 @@ def _words(update: RunUpdate, now: Mapping[str, Any] | None, named: str | None) 
 
 
 async def first_known(desk: Desk, run: str, after: Told | None) -> AsyncGenerator[RunUpdate, None]:
-    """Returns the updates of a run once there is one, so that what is wrong from the beginning has its own status.
+    """Return the updates of a run after the first one has arrived, so that errors until then get an HTTP status.
 
     Raises:
         RunNotFound: there is no such run.
-        RPCError: the server does not answer.
+        RPCError: the server does not respond.
     """
     updates = desk.runs.feeds.subscribe(run, after=after)
     try:
@@ -129,7 +129,7 @@ async def _with_first(first: RunUpdate, rest: AsyncGenerator[RunUpdate, None]) -
 
 
 def node_now(update: RunUpdate, task: str) -> dict[str, Any]:
-    """Returns what is told of a node or item that has changed."""
+    """Return the document of a node or item that changed."""
     state = update.states[task]
     told: dict[str, Any] = {"node_id": task, "status": state.status.value, "attempts": state.attempts}
     if state.reason:
@@ -141,7 +141,7 @@ def node_now(update: RunUpdate, task: str) -> dict[str, Any]:
 def _facts(scheduler: RunScheduler, task: str, state: TaskState) -> dict[str, Any]:
     record, node = scheduler.record_of(task), scheduler.state.node_of(task)
     told: dict[str, Any] = {"title": node.title, "tool": node.tool}
-    # The scheduler may be ahead of what is told, and then the rest belongs to a later event.
+    # The scheduler may be ahead of this update; the other fields then belong to a later event.
     if record is not None and record.status is state.status and record.attempts == state.attempts:
         told |= {"started_at": format_time(record.started_at), "ended_at": format_time(record.ended_at)}
         if record.error is not None and state.status is NodeStatus.FAILED:
@@ -150,7 +150,7 @@ def _facts(scheduler: RunScheduler, task: str, state: TaskState) -> dict[str, An
 
 
 def run_now(view: RunView) -> dict[str, Any]:
-    """Returns what is told of a run as it stands."""
+    """Return the document of the current state of a run."""
     counts = counts_of(view.scheduler.plan, view.scheduler.records) if view.scheduler is not None else {}
     feedback = view.scheduler.features.feedback if view.scheduler is not None and not view.is_closed else None
     open_requests = feedback.requests.open.values() if feedback is not None else ()

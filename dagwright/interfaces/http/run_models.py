@@ -1,7 +1,7 @@
-"""What requests and answers about runs hold, for the document of the API and for its readers.
+"""OpenAPI models of requests and responses about runs.
 
-Answers are not checked against these: the documents are those of the command line, of which
-only what a client needs first is named here. What may be null has a default: FastAPI leaves nulls out of examples.
+Responses are not validated against them: they are the documents of the command line, of which only the main fields are
+named here. Fields that may be null have a default, since FastAPI omits nulls from examples.
 """
 
 from collections.abc import Mapping
@@ -16,17 +16,20 @@ from dagwright.protocol.command_messages import NAME_CHARACTERS, WORDS_CHARACTER
 
 JsonObject = dict[str, Any]
 MetadataField = Annotated[JsonObject, WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}})]
-"""`metadata_of` reports the first entry that is invalid."""
+"""`metadata_of` reports the first invalid entry."""
 ByField = Annotated[
     str | None,
-    Field(max_length=NAME_CHARACTERS, description="Who does it; with a key it is its owner; of one of `*`, its id."),
+    Field(
+        max_length=NAME_CHARACTERS,
+        description="User name of the actor. A key replaces it with its owner, or with its ID if its owner is `*`.",
+    ),
 ]
 WordsField = Annotated[str | None, Field(max_length=WORDS_CHARACTERS)]
-"""A reason or a note, as long as the run accepts it."""
+"""A reason or a note, at most as long as the run accepts."""
 
 
 class Told(BaseModel):
-    """A document that has more fields than are named."""
+    """A document that may have further fields."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -41,63 +44,63 @@ class RunLine(Told):
     ended_at: str | None = None
     nodes_done: int
     nodes_total: int
-    session_id: str | None = Field(default=None, description="The session whose turn it is.")
-    error: RunError | None = Field(default=None, description="Of a failed run.")
-    metadata: dict[str, str] = Field(description="As the caller gave it.")
+    session_id: str | None = Field(default=None, description="The session that the run is a turn of.")
+    error: RunError | None = Field(default=None, description="The error of a failed run.")
+    metadata: dict[str, str] = Field(description="Metadata set by the caller.")
 
 
 class RunList(BaseModel):
-    """Runs: those that go on first, then those that have ended."""
+    """Runs: open runs first, then closed ones."""
 
     object: str = "list"
     data: list[RunLine]
-    has_more: bool = Field(description="Whether a page follows.")
-    next: str | None = Field(default=None, description="Send it as `cursor` for the page that follows.")
+    has_more: bool = Field(description="True if there is another page.")
+    next: str | None = Field(default=None, description="Value of `cursor` for the next page.")
     ui_url: str | None = Field(
         default=None,
-        description="The page of all runs in the Temporal UI, for keys with the scope `operate`, if it is known.",
+        description="URL of the list of runs in the Temporal UI, if known; for keys with the scope `operate`.",
     )
 
 
 class RunDocument(Told):
-    """A run with its nodes; what `dagwright status RUN --json` tells, with the names of the API."""
+    """A run with its nodes, as in `dagwright status RUN --json`, with the names of the API."""
 
     run_id: str
-    execution_id: str = Field(description="What Temporal calls the run id: one execution of the run.")
+    execution_id: str = Field(description="Temporal's run ID: one execution of the run.")
     status: str
     title: str | None = None
     output: Any
     error: RunError | None = None
     nodes: dict[str, NodeFacts]
-    metadata: dict[str, str] = Field(description="As the caller gave it.")
-    waiting_for: list[JsonObject] = Field(description="What it asks of people.")
+    metadata: dict[str, str] = Field(description="Metadata set by the caller.")
+    waiting_for: list[JsonObject] = Field(description="Open requests for feedback.")
     started_at: str | None = None
     ended_at: str | None = None
-    offset: str = Field(description="Send it as `after` of the events, to be told what happens from here on.")
+    offset: str = Field(description="Value of `after` to stream the events after this document.")
     session_id: str | None = None
     ui_url: str | None = Field(
-        default=None, description="Its page in the Temporal UI, for keys with the scope `operate`, if it is known."
+        default=None, description="URL of the run in the Temporal UI, if known; for keys with the scope `operate`."
     )
 
 
 class InputsDocument(BaseModel):
-    """What a run was started with."""
+    """The inputs of a run."""
 
     run_id: str
     inputs_schema: JsonObject = Field(alias="schema", description="JSON Schema of its inputs.")
-    inputs: JsonObject = Field(description="Values by name; those over 8 KiB by reference.")
+    inputs: JsonObject = Field(description="Values by name; by reference if over 8 KiB.")
 
 
 class NodeDocument(NodeFacts):
-    """A node or an item; what `dagwright node RUN NODE --json` tells, with the names of the API."""
+    """A node or item, as in `dagwright node RUN NODE --json`, with the names of the API."""
 
     id: str
-    arguments: Any = Field(default=None, description="What its call is given; null before it begins.")
+    arguments: Any = Field(default=None, description="Arguments of its call; null before it starts.")
     notes: list[JsonObject] | None = None
 
 
 class GraphDocument(BaseModel):
-    """Nodes and edges; an edge leads from a node to one that waits for it, and a node of a round has its `group`."""
+    """Nodes and edges. An edge leads from a node to a dependent; a node of a round has its `group`."""
 
     run_id: str
     offset: str
@@ -107,7 +110,7 @@ class GraphDocument(BaseModel):
 
 
 class WhyDocument(Told):
-    """Why a run or a node is where it is; what `dagwright why --json` tells, with the names of the API."""
+    """Why a run or a node is in its state, as in `dagwright why --json`, with the names of the API."""
 
     run_id: str
     node: str | None = None
@@ -125,15 +128,15 @@ class SessionLine(Told):
 
 
 class SessionList(BaseModel):
-    """Sessions: those that take turns first, then those that have ended."""
+    """Sessions: open sessions first, then closed ones."""
 
     object: str = "list"
     data: list[SessionLine]
-    has_more: bool = Field(description="Whether there are more than `limit`.")
+    has_more: bool = Field(description="True if there are more sessions than `limit`.")
 
 
 class SessionDocument(Told):
-    """A session with its turns and, if one runs, the run of that."""
+    """A session with its turns and the run of the current turn."""
 
     session_id: str
     status: str
@@ -142,27 +145,27 @@ class SessionDocument(Told):
 
 
 class AskedRequest(Told):
-    """Something that a run asks of people."""
+    """A request for feedback."""
 
     id: str
     run_id: str
-    title: str | None = Field(default=None, description="Of the plan that asks; of a sub-plan its own.")
+    title: str | None = Field(default=None, description="Title of the plan that asks; for a sub-plan, its own title.")
     node: str | None = None
     type: str
     prompt: str | None = None
-    assignee: str | None = Field(default=None, description="Who is asked now; anyone if it is null.")
+    assignee: str | None = Field(default=None, description="Who is asked now; null for anyone.")
     escalations: list[JsonObject] | None = Field(
-        default=None, description="`from`, `to` and `at` of each escalation; absent if there was none."
+        default=None, description="`from`, `to` and `at` of each escalation; absent without escalations."
     )
     answer_schema: JsonObject = Field(description="JSON Schema of `answer`.")
 
 
 class Requests(BaseModel):
-    """What is asked now, the oldest first."""
+    """Open requests, oldest first."""
 
     object: str = "list"
     data: list[AskedRequest]
-    has_more: bool = Field(description="Always false: all are listed.")
+    has_more: bool = Field(description="Always false: the list is complete.")
 
 
 class AnswerBody(BaseModel):
@@ -174,16 +177,16 @@ class AnswerBody(BaseModel):
     )
 
     request: str | None = Field(
-        default=None, description="Its id, or the id of its node; may be left out if one alone is open."
+        default=None, description="ID of the request or of its node; optional if only one request is open."
     )
-    answer: Any = Field(description="As the schema of the request wants it; `yes`, an option or a text do as well.")
-    all: bool = Field(default=False, description="Whether the answer is for all open requests of the same node.")
+    answer: Any = Field(description="An object of `answer_schema`; `yes`, an option or a text are accepted as well.")
+    all: bool = Field(default=False, description="Whether the answer applies to all open requests of the same node.")
     by: ByField = None
     note: WordsField = None
 
 
 class ActBody(BaseModel):
-    """Why something is done, and who does it."""
+    """Reason and actor of a command."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"reason": "wrong figures", "by": "ann"}]}
@@ -194,33 +197,35 @@ class ActBody(BaseModel):
 
 
 class CancelNodeBody(ActBody):
-    """Stops a node."""
+    """A request to cancel a node."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"branch": True}]})
 
-    branch: bool = Field(default=False, description="Whether what needs it is stopped as well.")
+    branch: bool = Field(default=False, description="Whether its dependents are cancelled as well.")
 
 
 class RetryBody(ActBody):
-    """Has a node tried again."""
+    """A request to retry a node."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{}, {"arguments": {"expression": "4 / 2"}}]}
     )
 
-    arguments: JsonObject | None = Field(default=None, description="In place of those of the node.")
+    arguments: JsonObject | None = Field(default=None, description="Replaces the arguments of the node.")
 
 
 class ResultBody(ActBody):
-    """Gives a node its result."""
+    """A request to set the result of a node."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"result": 5, "reason": "by hand"}]})
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"result": 5, "reason": "manual correction"}]}
+    )
 
     result: Any
 
 
 class AppendBody(ActBody):
-    """Adds nodes to the plan of a run that goes on."""
+    """A request to add nodes to the plan of an open run."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -233,12 +238,12 @@ class AppendBody(ActBody):
 
 
 class Done(BaseModel):
-    """What became of an act."""
+    """The result of a command."""
 
     run_id: str
     ok: bool
     message: str
-    status: str | None = Field(default=None, description="State of a run that was cancelled before.")
+    status: str | None = Field(default=None, description="State of a run whose cancellation was requested before.")
 
 
 class PlanBody(BaseModel):
@@ -258,34 +263,34 @@ class PlanBody(BaseModel):
         },
     )
 
-    plan: JsonObject | list[Any] | str = Field(description="A plan in any dialect; a text is JSON or YAML.")
-    dialect: str | None = Field(default=None, description="Recognised if left out.")
+    plan: JsonObject | list[Any] | str = Field(description="A plan in any dialect; a string is parsed as JSON or YAML.")
+    dialect: str | None = Field(default=None, description="Default: detected.")
 
 
 class CheckedPlan(BaseModel):
-    """Whether a plan can run."""
+    """Result of a plan check."""
 
     status: str = Field(description="`valid` or `invalid`.")
     dialect: str | None = None
     title: str | None = None
     inputs: JsonObject | None = Field(default=None, description="JSON Schema of its inputs.")
     nodes: int
-    errors: list[JsonObject] = Field(description="Everything that is wrong; of a text with its `line`, if it has one.")
+    errors: list[JsonObject] = Field(description="All problems; for a plan sent as text with `line`, if known.")
 
 
 class PublishedPlan(BaseModel):
-    """A plan that can be started by name."""
+    """A published plan."""
 
     name: str
     title: str
     description: str | None = None
     dialect: str
     inputs: JsonObject = Field(description="JSON Schema of its inputs.")
-    plan: Any = Field(description="As it was written.")
+    plan: Any = Field(description="The plan as written.")
 
 
 class RunBody(BaseModel):
-    """Starts a plan: one that is published by name, or one that stands in the request."""
+    """A request to start a run of a published plan, or of a plan in the body."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -313,49 +318,49 @@ class RunBody(BaseModel):
     template: str | None = Field(default=None, description="Name of a published plan.")
     plan: JsonObject | list[Any] | str | None = Field(default=None, description="A plan in any dialect.")
     dialect: str | None = None
-    inputs: JsonObject = Field(default_factory=dict, description="The run asks for those that are missing.")
-    deadline: str | None = Field(default=None, description="How long the whole run may take, such as `90s` or `2h`.")
-    policy: JsonObject | None = Field(default=None, description="Which calls a person is asked about.")
-    title: str | None = Field(default=None, description="What lists call it if the plan has no title.")
+    inputs: JsonObject = Field(default_factory=dict, description="Inputs by name. The run asks for missing ones.")
+    deadline: str | None = Field(default=None, description="Maximum duration of the run, such as `90s` or `2h`.")
+    policy: JsonObject | None = Field(default=None, description="Which calls need approval.")
+    title: str | None = Field(default=None, description="Title in lists if the plan has none.")
     metadata: MetadataField = Field(
-        default_factory=dict, description="Names and values by which `GET /v1/runs` filters; at most 20."
+        default_factory=dict, description="At most 20 names and values; `GET /v1/runs` filters by them."
     )
 
 
 class StartedRun(BaseModel):
-    """A run that was started, or the one that the same `Idempotency-Key` had started before."""
+    """A run that was started, or the run that an earlier request with the same `Idempotency-Key` started."""
 
     run_id: str
-    status: str = Field(description="`running` of one that is new; else the state that it has now.")
+    status: str = Field(description="`running` for a new run; otherwise its current state.")
     is_new: bool
 
 
 class ForkBody(BaseModel):
-    """Makes a new run from another one, which does only what the change reaches."""
+    """A request to fork a run: the new run executes only the nodes affected by a change."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"inputs": {"number": 4}, "start": False}]}
     )
 
-    plan: JsonObject | list[Any] | str | None = Field(default=None, description="In place of that of the run.")
-    inputs: JsonObject = Field(default_factory=dict, description="Those that are others than in the run.")
+    plan: JsonObject | list[Any] | str | None = Field(default=None, description="Replaces the plan of the run.")
+    inputs: JsonObject = Field(default_factory=dict, description="The changed inputs.")
     rerun: Annotated[list[str], Field(fail_fast=True)] = Field(
-        default_factory=list, description="Nodes and items to do again."
+        default_factory=list, description="Nodes and items to execute again."
     )
-    start: bool = Field(default=False, description="Whether it is started, and not only shown.")
+    start: bool = Field(default=False, description="Whether to start the fork; otherwise only show it.")
 
 
 class ForkDocument(BaseModel):
-    """What a fork does, and its run if it was started."""
+    """The changes of a fork, and its run if it was started."""
 
     run_id: str = Field(description="The run that is forked.")
     fork: str = Field(description="The id of the fork.")
     is_started: bool
-    difference: JsonObject = Field(description="What it takes over, what it does and why.")
+    difference: JsonObject = Field(description="Results that it reuses, and nodes that it executes with the reason.")
 
 
 def _shown_by(model: type[BaseModel]) -> Any:
-    """Returns what shows the examples of a body that may be left out: its schema only refers to that of the model."""
+    """Add the examples of an optional body: its OpenAPI schema is only a reference to the model."""
     return Body(examples=model.model_json_schema()["examples"])
 
 
@@ -377,11 +382,11 @@ def answered(
     events: tuple[str, type[BaseModel]] | None = None,
     headers: Mapping[str, JsonObject] | None = None,
 ) -> dict[int | str, JsonObject]:
-    """Returns how an answer is described.
+    """Return the OpenAPI description of a response.
 
     Args:
-        events: an example of the same as a stream, where it may be asked for as one, with the schema of its events.
-        headers: that it has, as they are described.
+        events: example and event model of the same response as a stream, if it can be streamed.
+        headers: descriptions of its headers.
     """
     content: JsonObject = {"application/json": {"example": dict(example)}}
     if events is not None:
@@ -391,16 +396,16 @@ def answered(
 
 
 def streamed(example: str, *, data: type[BaseModel] | Mapping[str, type[BaseModel]]) -> JsonObject:
-    """Returns how server-sent events are described.
+    """Return the OpenAPI content of server-sent events.
 
     Args:
-        data: the schema of their data; of events with types, that of each type.
+        data: the model of their data; for events with types, that of each type.
     """
     if isinstance(data, Mapping):
         item: JsonObject = {"oneOf": [_event_of(model, kind=kind) for kind, model in data.items()]}
     else:
         item = _event_of(data, kind=None)
-    # Of each event, as OpenAPI 3.2 has it; before that there is a word for the whole stream alone.
+    # OpenAPI 3.2 describes each event with `itemSchema`; earlier versions can only describe the whole stream.
     return {"text/event-stream": {"itemSchema": item, "example": example}}
 
 
@@ -409,7 +414,7 @@ def _event_of(model: type[BaseModel], *, kind: str | None) -> JsonObject:
     facts = {
         "id": {"type": "string"},
         "event": {"type": "string", **({} if kind is None else {"const": kind})},
-        # Streams without types end as OpenAI's do.
+        # Streams without event types end with [DONE], as OpenAI's do.
         "data": {"type": "string", **(text if kind is not None else {"anyOf": [text, {"const": "[DONE]"}]})},
     }
     return {"type": "object", "properties": facts, "required": ["data"] if kind is None else ["event", "data"]}

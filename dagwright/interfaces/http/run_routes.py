@@ -1,4 +1,4 @@
-"""`/v1/runs`: looks at runs by their ids."""
+"""`/v1/runs`: read runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,16 +40,16 @@ from dagwright.interfaces.http.run_models import (
 from dagwright.protocol.sessions import session_name
 
 router = APIRouter(tags=["runs"], route_class=JsonRoute)
-LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="Id of the last event that was seen.")]
-After = Annotated[str | None, Query(description="The same, for clients that cannot set headers.")]
+LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="ID of the last received event.")]
+After = Annotated[str | None, Query(description="Same as `Last-Event-ID`, for clients that cannot set headers.")]
 NO_METADATA: list[str] = []
 EVENTS: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Server-sent events: `nodes` (what has changed), `run` (the run as it stands), `end` (last).",
+        "description": "Server-sent events: `nodes` (changes), `run` (current state of the run), `end` (last event).",
         "content": streamed(examples.EVENTS, data=RUN_EVENTS),
         "headers": header_descriptions("X-Run-Id"),
     },
-    204: {"description": "The client has seen the end already."},
+    204: {"description": "The client has received the end already."},
 }
 
 
@@ -58,7 +58,7 @@ class Page:
     """A page of a list.
 
     Args:
-        after: where it begins; `None` is at the newest run.
+        after: cursor of the page; `None` for the first page.
     """
 
     limit: int
@@ -67,7 +67,7 @@ class Page:
 
 def _page(
     limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100,
-    cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+    cursor: Annotated[str | None, Query(description="`next` of the previous page.")] = None,
 ) -> Page:
     return Page(limit, _place(cursor))
 
@@ -75,19 +75,19 @@ def _page(
 ThePage = Annotated[Page, Depends(_page)]
 
 
-@router.get("/v1/runs", summary="Runs, open ones first", responses=answered(RunList, examples.RUNS))
+@router.get("/v1/runs", summary="List runs", responses=answered(RunList, examples.RUNS))
 async def list_runs(
     desk: TheDesk,
     *,
-    status: Annotated[RunStatus | None, Query(description="Only those of this state.")] = None,
-    session_id: Annotated[str | None, Query(description="Only the turns of this session.")] = None,
-    title: Annotated[str | None, Query(description="Only those with this text in their title or id.")] = None,
+    status: Annotated[RunStatus | None, Query(description="Filter by state.")] = None,
+    session_id: Annotated[str | None, Query(description="Filter by session.")] = None,
+    title: Annotated[str | None, Query(description="Filter by text in the title or ID.")] = None,
     metadata: Annotated[
-        list[str], Query(description="`key=value`: only those with this metadata; several: with all of them.")
+        list[str], Query(description="Filter by metadata, as `key=value`. Repeat it to filter by several.")
     ] = NO_METADATA,
     page: ThePage,
 ) -> Response:
-    """Lists the runs of the caller, without sub-plans: those that go on first, then those that have ended."""
+    """List the runs of the caller without sub-plans: open runs first, then closed ones."""
     session = None if session_id is None else session_name(session_of(desk.caller, session_id))
     wanted = RunFilter(desk.caller.owner, status, session, title, tags=_metadata(metadata))
     found, following = await desk.runs.page_of_runs(limit=page.limit, wanted=wanted, after=page.after)
@@ -104,7 +104,7 @@ def _line(desk: Desk, run: RunSummary) -> dict[str, Any]:
 
 
 def _metadata(pairs: Sequence[str]) -> dict[str, str]:
-    """Return the metadata that a list is filtered by.
+    """Parse the metadata filter of a list.
 
     Raises:
         ApiError: a pair is not `key=value`.
@@ -116,65 +116,73 @@ def _metadata(pairs: Sequence[str]) -> dict[str, str]:
             words = f"metadata: must be key=value, such as order=4711, not {pair!r:.80}"
             raise ApiError(400, words, param="metadata", code="invalid_value")
         found[name] = value
-    # What no run can have, such as control characters, the server cannot search for.
+    # The server cannot search for values that no run can have, such as control characters.
     return metadata_of(found)
 
 
-@router.get("/v1/runs/{run_id}", summary="A run with its nodes", responses=answered(RunDocument, examples.RUN))
+@router.get("/v1/runs/{run_id}", summary="Get a run with its nodes", responses=answered(RunDocument, examples.RUN))
 async def read_run(run_id: str, desk: TheDesk) -> Response:
-    """Tells a run as it is now; large values stand there by reference."""
+    """Return the current state of a run; large values by reference."""
     return told_json(await run_document(desk, await desk.own(run_id)))
 
 
 @router.get(
     "/v1/runs/{run_id}/events",
-    summary="What happens in a run, as it happens",
+    summary="Stream the events of a run",
     response_class=StreamingResponse,
     responses=EVENTS,
 )
 async def events(run_id: str, desk: TheDesk, last_event_id: LastEventId = None, after: After = None) -> Response:
-    """Streams each change of a node once, up to the end of the run; goes on where a client stopped."""
+    """Stream each change of a node once, until the run ends; resume from the client's cursor."""
     seen = seen_before(last_event_id, after)
     if seen is not None and seen.run not in (None, run_id):
-        words = f"the id of an event is one of the run {seen.run!r:.200}, and the request is one of {run_id!r:.200}"
+        words = f"the event id belongs to the run {seen.run!r:.200}, but the request is for {run_id!r:.200}"
         raise ApiError(400, words, param="after", code="invalid_value")
     return await stream_of(desk, await desk.own(run_id), seen)
 
 
 @router.get(
-    "/v1/runs/{run_id}/inputs", summary="What it was started with", responses=answered(InputsDocument, examples.INPUTS)
+    "/v1/runs/{run_id}/inputs",
+    summary="Get the inputs of a run",
+    responses=answered(InputsDocument, examples.INPUTS),
 )
 async def inputs(run_id: str, desk: TheDesk) -> Response:
-    """Tells its inputs, and what they may be: of those a fork may have others."""
+    """Return the inputs of a run and their schema, which a fork can change."""
     return told_json(await inputs_document(desk, await desk.own(run_id)))
 
 
-@router.get("/v1/runs/{run_id}/graph", summary="Its graph", responses=answered(GraphDocument, examples.GRAPH))
+@router.get(
+    "/v1/runs/{run_id}/graph", summary="Get the graph of a run", responses=answered(GraphDocument, examples.GRAPH)
+)
 async def graph(run_id: str, desk: TheDesk) -> Response:
-    """Tells nodes with their states, and edges."""
+    """Return nodes with their states, and edges."""
     return told_json(await graph_document(desk, await desk.own(run_id)))
 
 
 @router.get(
-    "/v1/runs/{run_id}/nodes/{node:path}", summary="One node or item", responses=answered(NodeDocument, examples.NODE)
+    "/v1/runs/{run_id}/nodes/{node:path}",
+    summary="Get a node or item",
+    responses=answered(NodeDocument, examples.NODE),
 )
 async def read_node(
     run_id: str,
     node: str,
     desk: TheDesk,
     *,
-    full: Annotated[bool, Query(description="With values of any size.")] = False,
+    full: Annotated[bool, Query(description="Include values of any size.")] = False,
 ) -> Response:
-    """Tells arguments, result, attempts and lineage; a node of a sub-plan is `archive/check`."""
+    """Return arguments, result, attempts and lineage. A node of a sub-plan has a path, such as `archive/check`."""
     look = await look_at_node(desk.runs, await desk.own(run_id), node, full=full)
     return told_json({**named_node(look.document), "notes": list(look.notes)})
 
 
-@router.get("/v1/runs/{run_id}/why", summary="Why it is where it is", responses=answered(WhyDocument, examples.WHY))
+@router.get(
+    "/v1/runs/{run_id}/why", summary="Explain the state of a run", responses=answered(WhyDocument, examples.WHY)
+)
 async def why(
-    run_id: str, desk: TheDesk, node: Annotated[str | None, Query(description="Of one node or item.")] = None
+    run_id: str, desk: TheDesk, node: Annotated[str | None, Query(description="ID of a node or item.")] = None
 ) -> Response:
-    """Says what a run or a node waits for, down to the root of it, or what is behind a result."""
+    """Explain what a run or a node waits for, down to the root cause, or where a result comes from."""
     told = await desk.runs.explain(await desk.own(run_id), node)
     return told_json(named(told.to_json()))
 
@@ -183,5 +191,5 @@ def _place(cursor: str | None) -> RunPlace | None:
     try:
         return RunPlace.parse(cursor) if cursor else None
     except ValueError:
-        words = "`cursor` is not what `next` of a page said; leave it out to begin with the first page"
+        words = "`cursor` must be the value of `next` in a page; omit it for the first page"
         raise ApiError(400, words, param="cursor", code="invalid_value") from None

@@ -1,6 +1,6 @@
-"""Runs that this gateway starts: what they are made of, and how many an owner may have at a time.
+"""Runs that this gateway starts, and the quota of running plans of each owner.
 
-They are counted so that requests which come at once do not all find room.
+Starts are counted, so that simultaneous requests cannot exceed the quota.
 """
 
 import asyncio
@@ -14,19 +14,19 @@ from dagwright.interfaces.http.errors import RETRY_AFTER_S, too_many
 from dagwright.protocol.sessions import Session
 
 Prepare = Callable[[Session | None], StartRequest]
-"""Returns a run for what a session knows; `None` stands for no session."""
+"""Prepares a run for a session; `None` for a run outside sessions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run that is to be started.
+    """A run to be started.
 
     Args:
-        run: its id.
-        session: whose turn it is; `None` for a run of its own.
-        request: in words, as the session keeps it.
-        unwanted: set when its client has left that wants no run then: a turn that waits does not start any more.
-        waits: set as soon as it is known that its turn waits for the one before it.
+        run: ID of the run.
+        session: stored name of the session that the run is a turn of; `None` outside sessions.
+        request: text of the request that the session stores.
+        unwanted: set when its client disconnected and asked to cancel: a waiting turn is not started then.
+        waits: set once its turn waits for the previous turn.
     """
 
     run: str
@@ -42,8 +42,8 @@ class Starting:
     """A run that is being started, or whose turn waits for its session.
 
     Args:
-        owner: whose it will be.
-        work: ends when it has started, or does not start.
+        owner: owner of the run.
+        work: ends when the run was started or refused.
     """
 
     job: Job
@@ -52,10 +52,10 @@ class Starting:
 
 
 class Starts:
-    """Runs that one owner starts through this gateway.
+    """The quota of running plans of one owner at this gateway.
 
-    The list of the server is a second or so behind, so those that were started here and have not been seen in it yet
-    count beside it. Other gateways know of them by the list alone.
+    The server's list is about a second behind, so runs that were started here and are not listed yet count as well.
+    Other gateways see them in the list only.
     """
 
     def __init__(self, owner: str, *, most: int) -> None:
@@ -70,17 +70,17 @@ class Starts:
 
     @asynccontextmanager
     async def room_for(self, run: str, runs: Runs) -> AsyncIterator[None]:
-        """Holds room for a run while it starts; one that is there already, or is about to be, needs none.
+        """Reserve a run while it starts; a run that exists or is being started needs no reservation.
 
         Raises:
-            ApiError: the owner has too many.
+            ApiError: the owner has too many runs.
         """
-        # Before its turn: nobody stands in line for a server that does not answer.
+        # Before the lock: requests must not queue behind a server that does not respond.
         self._lists += 1
         number, listed = self._lists, await runs.open_runs_of(self._owner)
         async with self._turn:
             if number > self._newest:
-                # An older one lacks what was seen in a newer one, and does not count as begun any more.
+                # An older list may lack runs that were seen in a newer one and no longer count as started here.
                 self._newest, self._listed = number, listed
                 self._begun -= listed
             is_first = run not in self._under_way and await self._has_room(runs)
@@ -88,13 +88,13 @@ class Starts:
                 self._under_way.add(run)
             elif run not in self._under_way and not await runs.is_there(run):
                 many = f"{self._most:,} run{'' if self._most == 1 else 's'}"
-                words = f"{self._owner!r} may have {many} at a time: wait for one to end, or cancel one"
+                words = f"{self._owner!r} may have {many} at a time: wait for a run to end, or cancel one"
                 raise too_many(words, retry_after_s=RETRY_AFTER_S)
         try:
             yield
         finally:
             if is_first:
-                # Whether or not it was heard of, it may have started.
+                # The run may have started even if the start failed.
                 self._under_way.discard(run)
                 self._begun.add(run)
 

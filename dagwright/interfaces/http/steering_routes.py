@@ -1,4 +1,4 @@
-"""Steers runs: cancel, pause, resume, and what is done to nodes; each as the command of that name does it."""
+"""Commands to runs: cancel, pause, resume, fork, and commands to nodes."""
 
 from functools import partial
 from typing import Any
@@ -35,12 +35,12 @@ from dagwright.interfaces.http.run_models import (
 
 router = APIRouter(tags=["steering"], route_class=JsonRoute, dependencies=[needs(Scope.OPERATE)])
 NOBODY = ActBody()
-"""Of a request without a body."""
+"""Default for requests without a body."""
 _DONE = answered(Done, examples.PAUSED)
 
 
 async def cancelled(desk: Desk, run: str, body: ActBody | None) -> dict[str, Any]:
-    """Cancel a run; a run that is being stopped, or was cancelled, is left as it is.
+    """Cancel a run. A run that is stopping or cancelled is not changed.
 
     Raises:
         RunNotFound, RunClosed, CommandRejected: it cannot be cancelled.
@@ -56,47 +56,47 @@ async def cancelled(desk: Desk, run: str, body: ActBody | None) -> dict[str, Any
         return {**_done(run, f"the run {state} already"), "status": view.status}
 
 
-@router.post("/v1/runs/{run_id}/cancel", summary="Stop a run", responses=answered(Done, examples.CANCELLED))
+@router.post("/v1/runs/{run_id}/cancel", summary="Cancel a run", responses=answered(Done, examples.CANCELLED))
 async def cancel(run_id: str, desk: TheDesk, body: OptionalAct = None) -> Response:
-    """Asks a run to stop: its steps are told, and clean up in their own time."""
+    """Request cancellation of a run. Its running calls are notified and can clean up before they stop."""
     return told_json(await cancelled(desk, await desk.own(run_id), body))
 
 
-@router.post("/v1/runs/{run_id}/pause", summary="Let nothing new start", responses=_DONE)
+@router.post("/v1/runs/{run_id}/pause", summary="Pause a run", responses=_DONE)
 async def pause(run_id: str, desk: TheDesk, body: OptionalAct = None) -> Response:
-    """Lets nothing new start in a run; what runs goes on."""
+    """Pause a run: no new nodes start; running nodes finish."""
     return told_json(await send(desk, run_id, PAUSE, body))
 
 
-@router.post("/v1/runs/{run_id}/resume", summary="Let a paused run go on", responses=_DONE)
+@router.post("/v1/runs/{run_id}/resume", summary="Resume a paused run", responses=_DONE)
 async def resume(run_id: str, desk: TheDesk, body: OptionalAct = None) -> Response:
-    """Lets a paused run go on."""
+    """Resume a paused run."""
     return told_json(await send(desk, run_id, RESUME, body))
 
 
-@router.post("/v1/runs/{run_id}/nodes/{node:path}/cancel", summary="Stop a node", responses=_DONE)
+@router.post("/v1/runs/{run_id}/nodes/{node:path}/cancel", summary="Cancel a node", responses=_DONE)
 async def cancel_node(run_id: str, node: str, desk: TheDesk, body: OptionalCancelNode = None) -> Response:
-    """Stops a node, and with `branch` what needs it."""
+    """Cancel a node and, with `branch`, its dependents."""
     body = body or CancelNodeBody()
     return told_json(await send(desk, run_id, Command.cancel_node(node, branch=body.branch), body))
 
 
-@router.post("/v1/runs/{run_id}/nodes/{node:path}/retry", summary="Try a node again", responses=_DONE)
+@router.post("/v1/runs/{run_id}/nodes/{node:path}/retry", summary="Retry a node", responses=_DONE)
 async def retry(run_id: str, node: str, desk: TheDesk, body: OptionalRetry = None) -> Response:
-    """Has a node tried again, with other arguments as a new node."""
+    """Retry a node. With other arguments, a new node is added."""
     body = body or RetryBody()
     return told_json(await send(desk, run_id, Command.retry_node(node, arguments=body.arguments), body))
 
 
-@router.post("/v1/runs/{run_id}/nodes/{node:path}/result", summary="Give a node its result", responses=_DONE)
+@router.post("/v1/runs/{run_id}/nodes/{node:path}/result", summary="Set the result of a node", responses=_DONE)
 async def set_result(run_id: str, node: str, body: ResultBody, desk: TheDesk) -> Response:
-    """Gives a node the result that it did not get by itself."""
+    """Set the result of a node manually."""
     return told_json(await send(desk, run_id, Command.set_result(node, result=body.result), body))
 
 
-@router.post("/v1/runs/{run_id}/nodes", summary="Append nodes", responses=_DONE)
+@router.post("/v1/runs/{run_id}/nodes", summary="Add nodes", responses=_DONE)
 async def append(run_id: str, body: AppendBody, desk: PlansDesk) -> Response:
-    """Adds nodes to the plan of a run that goes on; they are checked first."""
+    """Validate nodes and add them to the plan of an open run."""
     tools = desk.toolset.declarations()
     run = await desk.own(run_id)
     nodes = with_sub_plans(desk, body.nodes)
@@ -105,9 +105,9 @@ async def append(run_id: str, body: AppendBody, desk: PlansDesk) -> Response:
         return told_json(_done(run, await desk.steering.add_nodes(run, nodes, tools=tools, by=by)))
 
 
-@router.post("/v1/runs/{run_id}/fork", summary="Make a new run from it", responses=created(ForkDocument, examples.FORK))
+@router.post("/v1/runs/{run_id}/fork", summary="Fork a run", responses=created(ForkDocument, examples.FORK))
 async def fork(run_id: str, body: ForkBody, desk: PlansDesk, request: Request) -> Response:
-    """Tells what a fork would do, and starts it with `start`; the same fork twice is one run."""
+    """Return the changes of a fork and, with `start`, start it. The same fork requested twice is one run."""
     forks = Forks(desk.runs.feed, desk.toolset.store)
     plans = () if body.plan is None else (posted_of(desk, body.plan),)
     wish = ForkWish(plans, body.inputs, body.rerun, apart=partial(checked_beside, desk, request))
@@ -121,16 +121,16 @@ async def fork(run_id: str, body: ForkBody, desk: PlansDesk, request: Request) -
 
 
 async def send(desk: Desk, run: str, command: Command, body: ActBody | None) -> dict[str, Any]:
-    """Send a command to a run of the caller, and return what became of it.
+    """Send a command to a run of the caller, and return its result.
 
     Raises:
-        RunNotFound, RunClosed, CommandRejected: it does not count.
+        RunNotFound, RunClosed, CommandRejected: the command was not accepted.
     """
     return _done(run, await desk.steering.send(await desk.own(run), command, actor_of(desk, body)))
 
 
 def actor_of(desk: Desk, body: ActBody | None) -> Actor:
-    """Return who sends a command, with a key its owner, and why."""
+    """Return the actor of a command, with a key its owner, and the reason."""
     told = body or NOBODY
     return Actor(desk.caller.acts_as or told.by, told.reason)
 

@@ -1,4 +1,4 @@
-"""Server-sent events: their form, heartbeats while nothing happens, and the end when client or gateway leave."""
+"""Server-sent events: format, heartbeats, and the end of a stream when the client or the gateway leaves."""
 
 import asyncio
 import json
@@ -12,25 +12,25 @@ from dagwright.interfaces.http.desk import Desk
 
 HEARTBEAT = ": heartbeat\n\n"
 DONE = "data: [DONE]\n\n"
-"""What ends a stream of chat completions, behind its `id` if it has one."""
+"""The last event of a stream of chat completions; its `id` line comes before it."""
 _HEADERS: Mapping[str, str] = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-"""Against proxies that keep what they could hand on."""
+"""Headers that turn off buffering in proxies."""
 
 NOTHING_MORE = 204
-"""What a client is told that has seen the end: browsers do not come back after that."""
+"""Status for a client that has received the end; browsers do not reconnect after it."""
 
 Events = AsyncGenerator[str, None]
 
 
 def event(content: Mapping[str, Any], *, id: str | None = None, name: str | None = None) -> str:
-    """Returns an event as it is sent.
+    """Serialize an event.
 
     Args:
-        id: what a client sends as `Last-Event-ID` after a drop; without line ends.
-        name: its type; OpenAI's chat completions have none.
+        id: cursor that a client sends as `Last-Event-ID` when it reconnects; must not contain line breaks.
+        name: event type; OpenAI's chat completions have none.
     """
     lines = [f"id: {id}\n" if id is not None else "", f"event: {name}\n" if name is not None else ""]
-    # JSON has no line ends of its own, and in ASCII none that a reader of lines could take for one.
+    # ASCII JSON contains no line breaks, and no other character that a client may read as one.
     return "".join([*lines, f"data: {json.dumps(content, separators=(',', ':'))}\n\n"])
 
 
@@ -41,18 +41,18 @@ def stream_response(
     headers: Mapping[str, str],
     gone: Callable[[], object] = lambda: None,
 ) -> StreamingResponse:
-    """Returns an answer that is sent as it comes.
+    """Return a streamed response.
 
     Args:
-        gone: called if the client leaves before the end.
+        gone: called if the client disconnects before the end.
     """
     return _EventStream(events, desk=desk, headers=headers, gone=gone)
 
 
 class _EventStream(StreamingResponse):
-    """Sends events as they come, and a sign of life while there are none.
+    """A response with events as they come, and heartbeats in between.
 
-    What comes goes straight out: a task or a timer for each event would be most of what a thousand streams cost.
+    Events are sent directly: a task or timer per event would be most of the cost of a thousand streams.
     """
 
     def __init__(self, events: Events, *, desk: Desk, headers: Mapping[str, str], gone: Callable[[], object]) -> None:
@@ -64,7 +64,7 @@ class _EventStream(StreamingResponse):
         self._is_silent = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
-        """Answers until the events, the client or the gateway end."""
+        """Respond until the events end, the client disconnects, or the gateway stops."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         sending = asyncio.create_task(self._send(send))
         beating = asyncio.create_task(self._beat(send))
@@ -89,7 +89,7 @@ class _EventStream(StreamingResponse):
 
     async def _send(self, send: Send) -> None:
         async for text in self._events:
-            # What comes now may only say that the gateway ends, and no client is to take that for an end.
+            # This event may only report that the gateway stops; clients must not take it for the end of the run.
             if self._leaving.is_set():
                 return
             self._is_silent = False
@@ -104,6 +104,6 @@ class _EventStream(StreamingResponse):
 
 
 async def _left(receive: Receive) -> None:
-    """Returns when the client has left."""
+    """Wait until the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,7 +1,7 @@
-"""Structured output of runs: a JSON Schema that the answer must fit, from `response_format` or a function to call.
+"""Structured output of runs: a JSON Schema for the answer, from `response_format` or from a required function.
 
-Clients ask for it in two ways: `response_format` (`text.format` of a response), or a function that the model has to
-call, whose arguments are the answer. Both are checked before a run starts, and the answer before it is returned.
+Clients request it with `response_format` (`text.format` of a response), or with a function that the model has to call,
+whose arguments are the answer. Both are validated before a run starts, and the answer before it is returned.
 """
 
 import hashlib
@@ -24,13 +24,13 @@ _MODES = ("required", "any")
 
 @dataclass(frozen=True, slots=True)
 class OutputForm:
-    """What the answer of a run must be.
+    """The required form of an answer.
 
     Args:
         schema: JSON Schema of the answer.
-        param: the field of the request that asks for it.
-        function: name of the function whose arguments are the answer; `None` if the content is.
-        is_named: whether `tool_choice` names that function: the answer ends with `stop` then, as OpenAI's do.
+        param: the field of the request with the schema.
+        function: name of the function whose arguments are the answer; `None` if the content is the answer.
+        is_named: whether `tool_choice` names the function: the finish reason is then `stop`, as with OpenAI.
     """
 
     schema: Mapping[str, Any]
@@ -73,20 +73,20 @@ class OutputForm:
 
 
 class OutputMismatch(Exception):
-    """The output of a run does not fit the schema that the request asks for; the text lists the problems."""
+    """The output of a run does not fit the schema of the request; the message lists the problems."""
 
 
 def output_form_of(body: ChatBody) -> OutputForm | None:
-    """Form that the request asks of the answer; `None` for text.
+    """Return the required form of the answer; `None` for text.
 
     Raises:
-        ApiError: no run can answer so.
+        ApiError: a run cannot answer in this form.
     """
     if isinstance(body.function_call, Mapping):
-        words = "function_call: the answer of a run is a call only by tools and tool_choice; use these"
+        words = "function_call: a run returns calls only with tools and tool_choice; use these instead"
         raise _unsupported(words, "function_call")
     by_format = _by_format(body.response_format)
-    # Some clients send both: a format is that of the content, and an answer that is a call has none.
+    # Some clients send both. The format applies to content, which an answer that is a call does not have.
     return _by_function(body) or by_format
 
 
@@ -115,18 +115,20 @@ def _by_function(body: ChatBody) -> OutputForm | None:
     }
     names = [name for name in (named or declared) if name != ANSWER_FUNCTION]
     if len(names) != 1:
-        given = f"{', '.join(names)} are given" if names else "there is none"
-        words = f"tool_choice: the answer of a run is the call of one function beside {ANSWER_FUNCTION}, and {given}"
-        raise _unsupported(f"{words}; name it in tool_choice, or leave tool_choice out", "tool_choice")
+        given = f"found {', '.join(names)}" if names else "found none"
+        words = (
+            f"tool_choice: the answer of a run must be the call of one function other than {ANSWER_FUNCTION}; {given}"
+        )
+        raise _unsupported(f"{words}; name it in tool_choice, or omit tool_choice", "tool_choice")
     if (function := declared.get(names[0])) is None:
-        words = f"tool_choice: there is no function {names[0]!r:.80} in tools"
+        words = f"tool_choice: tools has no function {names[0]!r:.80}"
         raise ApiError(400, words, param="tool_choice", code="invalid_value")
     schema = function.get("parameters") or _ANY_OBJECT
     return OutputForm(_checked(schema, "tools", f"tools: parameters of {names[0]}"), "tools", names[0], is_named)
 
 
 def _required(body: ChatBody) -> tuple[Sequence[str] | None, bool]:
-    """Return the functions one of which the model has to call, none for any, and whether `tool_choice` names one."""
+    """Return the functions of which one must be called, empty for any, and whether `tool_choice` names a single one."""
     choice = body.tool_choice
     if choice in _MODES:
         return (), False

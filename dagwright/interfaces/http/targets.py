@@ -1,4 +1,4 @@
-"""What the models of the API are: those of the service under their own names; plans, agents and profiles of ours."""
+"""Targets of requests: models of the service under their own names, and plans, agents and profiles."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -11,19 +11,19 @@ from dagwright.planning.plan_and_execute.goals import PROFILES
 
 Kind = Literal["plan", "agent", "profile", "model"]
 PROFILE_WORDS = {
-    "plan": "A model plans steps for the request, which run, and answers from their results",
-    "intents": "A model chooses verbs and the entities that they are about, which are then called",
-    "rounds": "A question is planned for in rounds of workers, and answered from what they found",
+    "plan": "A model plans steps for the request; they are executed, and the model answers from their results",
+    "intents": "A model chooses verbs and their entities, which are then called",
+    "rounds": "A model plans rounds of worker tools for a question; the answer is written from their findings",
 }
-"""Profile of the planner -> what it does."""
+"""Profile of the planner -> description."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a model id stands for.
+    """The plan, agent, profile or model that a model ID refers to.
 
     Args:
-        name: of the template, agent or profile; of a model of the service its id.
+        name: name of the template, agent or profile; for a model of the service, its ID.
     """
 
     kind: Kind
@@ -31,35 +31,35 @@ class Target:
 
     @property
     def id(self) -> str:
-        """Returns the model id."""
+        """Return the model ID."""
         return self.name if self.kind == "model" else f"{self.kind}/{self.name}"
 
     @property
     def is_ours(self) -> bool:
-        """Tells whether only a run can answer."""
+        """Return whether only a run can answer."""
         return self.kind != "model"
 
 
 def agents_of(desk: Desk) -> dict[str, str]:
-    """Returns the agents that plans can call: name -> what each does."""
+    """Return the agents that plans can call: name -> description."""
     declared = desk.toolset.declarations().values()
     return {tool.agent.name: tool.agent.description for tool in declared if tool.agent is not None}
 
 
 def profiles_of(desk: Desk) -> list[str]:
-    """Returns the profiles of the planner that can come to something: rounds need workers."""
+    """Return the available profiles of the planner: `rounds` needs worker tools."""
     return [*PROFILES, *(["rounds"] if workers_among(desk.toolset.declarations()) else [])]
 
 
 def target_of(desk: Desk, model: str | None) -> Target:
-    """Returns what a model id stands for; whether the service has a model of its own is not known here.
+    """Parse a model ID. It does not check whether the service has a model with that ID.
 
     Raises:
-        ApiError: it stands for nothing.
+        ApiError: the ID refers to nothing.
     """
     named = (model or desk.settings.model or "").strip()
     if not named:
-        words = "name a model, or set DAGWRIGHT_MODEL of the gateway; GET /v1/models lists what there is"
+        words = "send a model, or set DAGWRIGHT_MODEL for the gateway; GET /v1/models lists all models"
         raise ApiError(400, words, param="model", code="model_missing")
     kind, slash, name = named.partition("/")
     for known in get_args(Kind):
@@ -88,19 +88,19 @@ def _refuse_unknown(desk: Desk, model: str, name: str, *, kind: Kind) -> None:
     near = (suggestion(name, known) or "").replace("'", f"'{kind}/", 1)
     where = {
         "plan": _no_plan(desk, name) if kind == "plan" else "",
-        "agent": "no file of --agents has one of that name",
-        "profile": f"there are {', '.join(known)}"
-        + ("" if "rounds" in known else ", and rounds too where --tools names workers"),
+        "agent": "--agents has no file with an agent of this name",
+        "profile": f"available are {', '.join(known)}"
+        + ("" if "rounds" in known else "; rounds requires worker tools in --tools"),
     }[kind]
-    words = f"the model {model!r:.120} does not exist: {near or where}; GET /v1/models lists what there is"
+    words = f"the model {model!r:.120} does not exist: {near or where}; GET /v1/models lists all models"
     raise ApiError(404, words, param="model", code="model_not_found")
 
 
 def refuse_broken(desk: Desk, name: str, *, param: str) -> None:
-    """Refuse a published plan whose file cannot be used.
+    """Refuse a published plan whose file is invalid.
 
     Raises:
-        ApiError: it is one; the message has the problems of the file.
+        ApiError: the file is invalid; the message lists its problems.
     """
     if problems := desk.broken.get(name):
         words = f"the published plan {name!r:.120} cannot be used: {'; '.join(problems)}"
@@ -112,4 +112,4 @@ def _no_plan(desk: Desk, name: str) -> str:
         return "; ".join(unreadable)
     if desk.plans is None and not desk.templates:
         return "the gateway publishes no plans; start it with --plans FOLDER"
-    return f"the folder of --plans has no file {name:.80}.json, {name:.80}.yaml or {name:.80}.yml"
+    return f"the --plans folder has no file {name:.80}.json, {name:.80}.yaml or {name:.80}.yml"

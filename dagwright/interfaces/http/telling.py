@@ -1,4 +1,4 @@
-"""Tells a client what happens in a run and what it writes, from where it was told last: nothing lost or doubled."""
+"""The stream of the answer of a run, resumable from the client's cursor: no event is lost or sent twice."""
 
 from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing
@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 
 class Telling:
-    """One stream of the answer of a run; every event is told by one of its methods, and then `place` is its id.
+    """One answer stream. Every event is produced by one of its methods; afterwards `place` is the ID of the event.
 
     Args:
-        seen: where the client stopped; `None` if it begins.
-        shown: what is told beside the answer.
-        is_whole: whether the answer comes in one piece at the end, since only all of it can be checked.
+        seen: cursor of the client; `None` for a new stream.
+        shown: content in addition to the answer.
+        is_whole: whether the answer is sent in one piece at the end, since only a complete answer can be validated.
     """
 
     def __init__(self, kind: Kind, run: str, *, seen: Place | None, shown: Shown, is_whole: bool = False) -> None:
@@ -37,23 +37,23 @@ class Telling:
         self._last: RunMoment | None = None
 
     def beginning(self, events: Sequence[T]) -> Iterator[T]:
-        """Yields those events of the beginning of a stream that were not told.
+        """Yield the opening events that the client has not received.
 
         Args:
-            events: from the first one on.
+            events: the opening events from the first one on.
         """
         for each in events[self.place.begun :]:
             self.place = replace(self.place, begun=self.place.begun + 1)
             yield each
 
     async def coming(self, desk: Desk, *, answered: Collection[RequestKey]) -> AsyncGenerator[RunMoment | Piece, None]:
-        """Yields the run at its moments and its answer in pieces, up to its last moment; raises as `moments`."""
+        """Yield the moments of the run and the pieces of its answer, up to the last moment; raises as `moments`."""
         run, after = self.place.run, self.place.after
         if after is not None and self._shown is not Shown.CONTENT:
             self._progress.started |= await desk.runs.feed(run).begun_at(after.offset)
         await self._answer.look_back(desk, run)
         following = (
-            # The text was told to its end.
+            # The client has received the whole text.
             moments(desk, run, answered=answered, after=after)
             if self.place.end or self._is_whole
             else moments_and_pieces(desk, run, self._answer, answered=answered, after=after)
@@ -61,21 +61,21 @@ class Telling:
         async with aclosing(following) as coming:
             async for each in coming:
                 yield each
-        # It may have been given up while nobody saw what was written instead.
+        # The text may have been abandoned while no client received its replacement.
         await self._answer.look_back(desk, run)
 
     def happened(self, moment: RunMoment) -> list[Event]:
-        """Returns what a client is told of a moment, which is one event of its stream; may be nothing."""
+        """Return the progress events of a moment, which are sent in one event; may be empty."""
         events = [*self._progress.events(moment)]
         self._last = moment if moment.is_last else None
         self.place = replace(self.place, told=moment.told, standing=self._progress.standing)
         return events
 
     def closing(self, wrong: ApiError | None = None) -> list[Event]:
-        """Returns what a client is told behind the answer of the run as a whole, as one event; may be nothing.
+        """Return the progress events of the run status after the answer, which are sent in one event; may be empty.
 
         Args:
-            wrong: what is told in place of the answer; behind what passes comes the answer, and this behind that.
+            wrong: the error that replaces the answer. After a temporary error there are none: the client will resume.
         """
         if self._last is None or (wrong is not None and not _is_end(wrong)):
             return []
@@ -84,28 +84,28 @@ class Telling:
         return events
 
     def words(self, piece: Piece) -> str:
-        """Returns what a client is told of a piece of the answer."""
+        """Return the text to send for a piece of the answer."""
         words = self._answer.words_of(piece)
         self._put_text()
         return words
 
     def rest(self, outcome: Outcome) -> str:
-        """Returns what of the text was not told when the run has come to its end, or to a question."""
+        """Return the text that the client has not received when the run has ended or asks for feedback."""
         check = check_word([outcome.text, [request_key(request) for request in outcome.requests]])
         if self.place.end and self.place.outcome in ("", check):
             self.place = replace(self.place, outcome=check)
             return ""
         words = self._answer.rest_of(outcome)
         self._put_text()
-        # The words of a question are no part of an answer, so nothing else would say that they were told.
+        # The text of questions is not part of the answer, so `mark` does not cover it.
         self.place = replace(self.place, end=1 if outcome.requests else 0, outcome=check)
         return words
 
     def end(self, events: Iterable[T]) -> Iterator[T]:
-        """Yields those events of the end that were not told.
+        """Yield the closing events that the client has not received.
 
         Args:
-            events: all that follow the text.
+            events: all events after the text.
         """
         for number, each in enumerate(events, start=2):
             if number > self.place.end:
@@ -113,9 +113,9 @@ class Telling:
                 yield each
 
     def broken(self, error: ApiError, events: Iterable[T]) -> Iterator[T]:
-        """Yields what a client is told in place of the rest: that is the end only of a run that gives no answer.
+        """Yield the events of an error. They are closing events only if the run has no answer.
 
-        After anything else the client comes back to where it is, and nothing of what follows counts as told.
+        After any other error the client resumes from its cursor, so they do not count as received.
         """
         return self.end(events) if _is_end(error) else iter(events)
 
@@ -124,10 +124,10 @@ class Telling:
 
 
 async def unless_over(desk: Desk, events: Events, *, seen: Place | None) -> Events | None:
-    """Returns the events of a stream; `None` if its client was told all of them, and the run has ended.
+    """Return the events of a stream; `None` if the run has ended and the client has received all events.
 
     Args:
-        seen: what the client says that it was told, by the id of an event.
+        seen: cursor of the client.
     """
     if seen is None or not seen.end or not (await desk.runs.feed(seen.run).read()).is_closed:
         return events
@@ -141,5 +141,5 @@ async def _each_of(texts: Sequence[str]) -> Events:
 
 
 def _is_end(error: ApiError) -> bool:
-    """Tells whether a run gives no answer, and not only this stream of it."""
+    """Return whether an error means that the run has no answer, rather than that the stream failed."""
     return error.status == RUN_FAILED

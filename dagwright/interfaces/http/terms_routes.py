@@ -1,4 +1,4 @@
-"""The terms on which a run goes on: its limits and its policy, looked at and changed as `limits` and `policy` do."""
+"""Limits and policy of runs: read and change them."""
 
 from typing import Any
 
@@ -20,17 +20,17 @@ router = APIRouter(tags=["steering"], route_class=JsonRoute)
 
 
 class LimitsBody(ActBody):
-    """Changes limits of a run: those that are named; null takes one away."""
+    """A request to change limits of a run; null removes a limit."""
 
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={"examples": [{"max_parallel": 8, "deadline": "4h", "reason": "more data", "by": "ann"}]},
     )
 
-    max_parallel: int | None = Field(default=None, description="How many steps run at once, 1 to 500.")
-    deadline: str | None = Field(default=None, description="Such as `4h`, from the start of the run.")
+    max_parallel: int | None = Field(default=None, description="Maximum number of running nodes, 1 to 500.")
+    deadline: str | None = Field(default=None, description="Maximum duration from the start of the run, such as `4h`.")
     budget: JsonObject | None = Field(
-        default=None, description='New limits of its budget, such as `{"tokens": 90000}`; null takes one of these away.'
+        default=None, description='New limits of the budget, such as `{"tokens": 90000}`; null removes a limit.'
     )
 
 
@@ -38,13 +38,13 @@ class LimitsDocument(BaseModel):
     """The limits of a run."""
 
     run_id: str
-    max_parallel: int = Field(description="How many steps run at once.")
-    deadline: str | None = Field(default=None, description="The time at which it fails; null for none.")
-    budget: JsonObject | None = Field(default=None, description="Only of a run that was started with one.")
+    max_parallel: int = Field(description="Maximum number of running nodes.")
+    deadline: str | None = Field(default=None, description="Time at which the run fails; null for no deadline.")
+    budget: JsonObject | None = Field(default=None, description="Only for a run that was started with a budget.")
 
 
 class PolicyBody(BaseModel):
-    """Changes which calls a run asks people about."""
+    """A request to change which calls of a run need approval."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -56,44 +56,48 @@ class PolicyBody(BaseModel):
 
 
 class PolicyDocument(BaseModel):
-    """Which calls a run asks people about."""
+    """Which calls of a run need approval."""
 
     run_id: str
     policy: JsonObject
 
 
-@router.get("/v1/runs/{run_id}/limits", summary="Its limits", responses=answered(LimitsDocument, examples.LIMITS))
+@router.get(
+    "/v1/runs/{run_id}/limits", summary="Get the limits of a run", responses=answered(LimitsDocument, examples.LIMITS)
+)
 async def read_limits(run_id: str, desk: TheDesk) -> Response:
-    """Tells how much of a run runs at once, how long it may take, and its budget."""
+    """Return the parallelism, deadline and budget of a run."""
     run = await desk.own(run_id)
     return told_json({"run_id": run, **limits_to_json(await read_scheduler(desk.runs.feed(run)))})
 
 
 @router.post(
     "/v1/runs/{run_id}/limits",
-    summary="Change its limits",
+    summary="Change the limits of a run",
     dependencies=[needs(Scope.OPERATE)],
     responses=answered(Done, examples.LIMITED),
 )
 async def set_limits(run_id: str, body: LimitsBody, desk: TheDesk) -> Response:
-    """Changes how much of a run runs at once, how long it may take, or its budget."""
+    """Change the parallelism, deadline or budget of a run."""
     named: dict[str, Any] = body.model_dump(exclude_unset=True, exclude={"reason", "by"})
     return told_json(await send(desk, run_id, Command.set_limits(named), body))
 
 
-@router.get("/v1/runs/{run_id}/policy", summary="Its policy", responses=answered(PolicyDocument, examples.POLICY))
+@router.get(
+    "/v1/runs/{run_id}/policy", summary="Get the policy of a run", responses=answered(PolicyDocument, examples.POLICY)
+)
 async def read_policy(run_id: str, desk: TheDesk) -> Response:
-    """Tells which calls a run asks people about."""
+    """Return which calls of a run need approval."""
     run = await desk.own(run_id)
     return told_json({"run_id": run, **policy_to_json(await read_scheduler(desk.runs.feed(run)))})
 
 
 @router.post(
     "/v1/runs/{run_id}/policy",
-    summary="Change its policy",
+    summary="Change the policy of a run",
     dependencies=[needs(Scope.OPERATE)],
     responses=answered(Done, examples.POLICY_CHANGED),
 )
 async def set_policy(run_id: str, body: PolicyBody, desk: TheDesk) -> Response:
-    """Changes which calls a run asks people about; what waits for an approval that is not asked for goes on."""
+    """Change which calls of a run need approval. Calls that wait for an approval no longer required continue."""
     return told_json(await send(desk, run_id, Command.set_policy(body.policy), ActBody(by=body.by)))

@@ -66,7 +66,7 @@ def desk_of(people: People, owner: str, *scopes: Scope) -> Desk:
     ("again", "more"),
     [
         (None, ""),
-        ({"id": "find#2", "prompt": "Nobody. Which Anna?"}, "; something is asked again: find#2: Nobody. Which Anna?"),
+        ({"id": "find#2", "prompt": "Nobody. Which Anna?"}, "; there is another request: find#2: Nobody. Which Anna?"),
     ],
 )
 async def test_answer_is_reported_with_the_request_that_follows_it(again: Any, more: str) -> None:

@@ -102,7 +102,7 @@ def test_schema_decides_whether_data_is_wrapped() -> None:
     ambiguous = request("INFORMATION", schema=_object(data={"type": "object"}))
     assert content_of(ambiguous, '{"data": {}}') == {"data": {}}
     for asked, text in ((request("APPROVAL"), "perhaps"), (request("INFORMATION", schema=PLACE), "Oslo")):
-        with pytest.raises(ApiError, match="that is no answer to 'check': answer"):
+        with pytest.raises(ApiError, match="that is not an answer to 'check': answer"):
             content_of(asked, text)
 
 
@@ -141,7 +141,7 @@ def test_result_of_an_undeclared_function_is_refused() -> None:
     for tools in (None, [], [_WEATHER, _DECLARED]):
         refuse_undeclared(_body(tools=tools))
     for fields in ({"tools": [_WEATHER]}, {"functions": [_WEATHER["function"]]}):
-        with pytest.raises(ApiError, match="is no answer of a person: the request declares no function of that name"):
+        with pytest.raises(ApiError, match="is not the answer of a person: the request does not declare this function"):
             refuse_undeclared(_body(**fields))
 
 

@@ -62,7 +62,7 @@ def test_only_rounds_have_max_rounds_and_worker_timeout(tmp_path: Path) -> None:
     plan = Target("profile", "plan")
     assert _prepared(tmp_path, plan, Wishes(deadline_s=900)).options.deadline_s == 900
     for wishes, name in ((Wishes(max_rounds=4), "max_rounds"), (Wishes(worker_timeout_s=9.0), "worker_timeout")):
-        with pytest.raises(ApiError, match="profile/plan has no rounds of workers") as refused:
+        with pytest.raises(ApiError, match="profile/plan does not run in rounds") as refused:
             _prepared(tmp_path, plan, wishes)
         assert (refused.value.status, refused.value.param) == (400, name)
 

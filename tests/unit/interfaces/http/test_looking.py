@@ -41,7 +41,7 @@ def _session(*ended: str, turn: str) -> Session:
 async def test_run_of_a_session_is_that_of_its_last_turn_unless_it_belongs_to_another() -> None:
     for of in ("p", None):
         assert await run_of_session(_desk(_session("one", turn="shared"), shared=of), "q") == "one"
-        with pytest.raises(ApiError, match="has had no turn"):
+        with pytest.raises(ApiError, match="has no turns"):
             await run_of_session(_desk(_session(turn="shared"), shared=of), "q")
     assert await run_of_session(_desk(_session(turn="one"), one="q"), "q") == "one"
     # A turn has its run before that has started.

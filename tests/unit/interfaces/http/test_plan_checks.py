@@ -74,7 +74,7 @@ async def test_small_checks_wait_in_any_number_and_use_no_process(checks: PlanCh
     assert await asyncio.gather(*(checks.run(None, IN_PROCESS_BYTES, len, "abc") for _ in range(50))) == [3] * 50
 
 
-@pytest.mark.parametrize(("error", "words"), [(TimeoutError(), "longer than 60 s"), (ProcessLost(), "more memory")])
+@pytest.mark.parametrize(("error", "words"), [(TimeoutError(), "longer than 60 s"), (ProcessLost(), "too much memory")])
 async def test_plan_over_the_bounds_is_too_large(checks: PlanChecks, pool: Pool, error: Exception, words: str) -> None:
     pool.error = error
     with pytest.raises(PlanInvalid, match=words) as invalid:

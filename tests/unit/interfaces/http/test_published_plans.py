@@ -85,5 +85,5 @@ async def test_problems_of_files_do_not_name_folders_of_the_machine(served: Serv
     assert [str(folder.parent) in each for each in found] == [False] * 4
     assert "syntax.json" in found[0]
     assert "there is no file parts/lost.json" in found[1]
-    assert "the folder of --plans has no file other.json, other.yaml or other.yml" in found[2]
+    assert "the --plans folder has no file other.json, other.yaml or other.yml" in found[2]
     assert "the folder of plans, plans, holds no file that ends with .json, .yaml, .yml" in found[3]

@@ -77,7 +77,7 @@ def test_call_reference_belongs_to_the_answer_before_it() -> None:
 
 @pytest.mark.parametrize("id", [None, 7, "", "msg", "msg_a\nb", "resp_1", {}])
 def test_reference_to_what_is_no_answer_of_a_run_is_refused(id: Any) -> None:
-    with pytest.raises(ApiError, match=r"input\.0: an item_reference names an answer of a run"):
+    with pytest.raises(ApiError, match=r"input\.0: an item_reference must have the message id"):
         runs_referred_to(ResponseBody(input=[reference(id)]))
 
 
@@ -111,7 +111,7 @@ def test_function_calls_of_a_completion_become_items_of_the_response() -> None:
 
 @pytest.mark.parametrize("conversation", ["conv_1", {"id": "conv_1"}])
 def test_conversation_of_the_service_is_refused(conversation: Any) -> None:
-    with pytest.raises(ApiError, match="name a session with session_id") as refused:
+    with pytest.raises(ApiError, match="use session_id") as refused:
         messages({"input": "And then?", "conversation": conversation})
     assert (refused.value.status, refused.value.param) == (400, "conversation")
 

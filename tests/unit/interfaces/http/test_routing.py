@@ -77,7 +77,7 @@ def _desk(folder: Path, own: ToolRegistry | None = None) -> Desk:
 async def test_rounds_are_a_model_only_where_there_are_workers(tmp_path: Path) -> None:
     none, some = _desk(tmp_path), _desk(tmp_path, Workers().registry())
     assert (profiles_of(none), profiles_of(some)) == (["plan", "intents"], ["plan", "intents", "rounds"])
-    with pytest.raises(ApiError, match="rounds too where --tools names workers") as refused:
+    with pytest.raises(ApiError, match="rounds requires worker tools in --tools") as refused:
         await retrieve_model("profile/rounds", none)
     assert (refused.value.status, refused.value.code) == (404, "model_not_found")
     assert target_of(some, "profile/rounds") == Target("profile", "rounds")
@@ -87,7 +87,7 @@ async def test_rounds_are_a_model_only_where_there_are_workers(tmp_path: Path) -
 def test_name_that_is_near_is_told_as_it_is_to_be_sent(tmp_path: Path) -> None:
     for model, near in (
         ("profile/plans", "did you mean 'profile/plan'"),
-        ("profile/zzzzzzzz", "there are plan, intents"),
+        ("profile/zzzzzzzz", "available are plan, intents"),
     ):
         with pytest.raises(ApiError, match=near):
             target_of(_desk(tmp_path), model)

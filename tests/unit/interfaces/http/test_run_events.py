@@ -35,7 +35,7 @@ def test_event_id_is_parsed_as_it_was_sent(text: str, id: EventId) -> None:
 
 @pytest.mark.parametrize("text", ["x", "1", "-", "0-1", "1-x", "1-1ew", "run-1/", "[DONE]", "1-" + "9" * 40])
 def test_invalid_event_id_is_refused(text: str) -> None:
-    with pytest.raises(ApiError, match="send the id of the last event"):
+    with pytest.raises(ApiError, match="send the id of the last received event"):
         EventId.parse(text)
 
 
