@@ -26,7 +26,7 @@ demo-ask: setup ## Have a request in words planned, run and answered; without OP
 
 demo-human: setup ## Run a plan that asks two people; answer from a second terminal
 	@echo "answer in a second terminal in this folder, after: . $(BIN)/activate"
-	@$(BIN)/dagwright run examples/people/publish.yaml --keep
+	@$(BIN)/dagwright run examples/people/publish.yaml --keep-server
 
 demo-onboarding: export DAGWRIGHT_STATE_DIR := .dagwright/demo-onboarding
 demo-onboarding: setup ## Onboard a fund whose director could be two people; answer from a second terminal

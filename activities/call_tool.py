@@ -258,10 +258,10 @@ class _Call:
             return Outcome(error=OutcomeUnknown(outcome_unknown_words(self._spec.name)))
         # A pure tool calls nobody who could fail for all.
         if self._parked is not None and self._effects is not Effects.PURE:
-            # By the name of the call, which may be an alias: `unpark` finds held calls by it.
+            # By the name of the call, which may be an alias: `tool resume` finds held calls by it.
             parked = await self._parked.hold_back(self._info.activity_type)
             if parked is not None:
-                return Outcome(error=ToolPaused(f"{self._spec.name}: {parked.words}"))
+                return Outcome(error=ToolPaused(f"{self._spec.name}: {parked.message}"))
         try:
             keywords = await self._keywords(arguments)
         # What goes wrong before the tool is called: the arguments, a secret, a validator of the user's own.

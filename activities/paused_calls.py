@@ -13,7 +13,7 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from dagwright.server.tool_pauses import FRESH_S, ToolPause, go_on_with_call, pause_call, paused_tool
+from dagwright.server.tool_pauses import FRESH_S, ToolPause, find_tool_pause, pause_call, unpause_call
 
 _LOG = structlog.stdlib.get_logger("dagwright.activities.paused_calls")
 
@@ -33,7 +33,7 @@ class PausedCalls:
         """Tool -> when the last look began, and the look."""
 
     async def hold_back(self, tool: str) -> ToolPause | None:
-        """Pauses the activity that this is called in if its tool is paused; the attempt has to fail then.
+        """Pauses the activity that this is called in if its tool is parked; the attempt has to fail then.
 
         Returns:
             Who parked the tool; `None` if the call is to be made.
@@ -49,16 +49,16 @@ class PausedCalls:
 
     async def _pause(self, tool: str) -> ToolPause | None:
         # What is known may be some seconds old.
-        parked = await paused_tool(self._client, tool)
+        parked = await find_tool_pause(self._client, tool)
         if parked is None:
             return None
         info = activity.info()
         run = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or "")
-        await pause_call(self._client, run, info.activity_id, reason=parked.words)
-        if await paused_tool(self._client, tool) is not None:
+        await pause_call(self._client, run, info.activity_id, reason=parked.message)
+        if await find_tool_pause(self._client, tool) is not None:
             return parked
         # It was unparked at this moment, and nobody would come for this call any more.
-        await go_on_with_call(self._client, run, info.activity_id)
+        await unpause_call(self._client, run, info.activity_id)
         return None
 
     async def _known(self, tool: str) -> ToolPause | None:
@@ -71,7 +71,7 @@ class PausedCalls:
 
     async def _look(self, tool: str) -> ToolPause | None:
         try:
-            return await paused_tool(self._client, tool)
+            return await find_tool_pause(self._client, tool)
         except RPCError as error:
             _LOG.warning("whether a tool is paused is not known", tool=tool, error=str(error))
             return None

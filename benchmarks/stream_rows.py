@@ -249,7 +249,7 @@ def _middle(samples: Sequence[float]) -> float:
 async def _gateway(bench: Bench) -> AsyncIterator[Gateway]:
     """Serves the API in a process of its own inside the block."""
     file = bench.settings.state_dir / f"{uuid4().hex[:8]}-{_PORT_FILE}"
-    options = ["serve", "--no-worker", "--port", "0", "--tools", TOOLS_FILE, "--told", str(file)]
+    options = ["serve", "--no-worker", "--port", "0", "--tools", TOOLS_FILE, "--address-file", str(file)]
     process = await asyncio.create_subprocess_exec(
         *python(bench.settings),
         "starter.py",

@@ -45,7 +45,7 @@ def demo(output: Output) -> int:
         output.say("no OPENAI_API_KEY is set, so a script plays the model")
     run_id = f"demo-maritime-{uuid4().hex[:6]}"
     # The Temporal server stays, so that the run and its page can be looked at when it has ended.
-    ask = ("ask", QUESTION, "--profile", "rounds", "--tools", "dagwright_maritime", "--id", run_id, "--keep")
+    ask = ("ask", QUESTION, "--profile", "rounds", "--tools", "dagwright_maritime", "--id", run_id, "--keep-server")
     environment = {"DAGWRIGHT_OPENSEARCH_PREFIX": prefix}
     with _filled(settings, DataSet(datetime.now(UTC).date()), output):
         output.say(f"\nquestion: {QUESTION}")

@@ -41,7 +41,7 @@ from dagwright.protocol.failures import NODE_FAILED, run_error_of
 from dagwright.protocol.run_attributes import attributes_at_start
 from dagwright.protocol.run_labels import tags_in
 from dagwright.server import Connection
-from dagwright.server.tool_pauses import ToolPause, paused_tools
+from dagwright.server.tool_pauses import ToolPause, list_paused_tools
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
 
@@ -251,9 +251,9 @@ class Runs:
         """
         await self._client.service_client.check_health(timeout=timedelta(seconds=REACH_S))
 
-    async def parked(self) -> list[ToolPause]:
-        """Returns the tools that are parked."""
-        return await paused_tools(self._client)
+    async def paused_tools(self) -> list[ToolPause]:
+        """Return the pauses of all paused tools."""
+        return await list_paused_tools(self._client)
 
     async def tools_of(self, workflow_id: str) -> list[str]:
         """Returns the `--tools` that a run was started with.

@@ -89,7 +89,7 @@ class Explanation:
         yield from self.chain.reasons[:1] if self.node else self.chain.starts()
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the document of `why`."""
+        """Returns the document of `explain`."""
         return {
             "workflow_id": self.view.workflow_id,
             "run_id": self.view.run_id,

@@ -158,8 +158,8 @@ def _help_for(tool: str, why: str, *, is_one: bool) -> tuple[str, str]:
         goes = "the call continues by itself" if is_one else "the calls continue by themselves"
         return wire.ERROR_TOOL_MISSING, f"{fix}, and start the worker again: {goes}"
     is_paused = why.startswith(wire.PAUSED_FOR_TOOL)
-    command = shlex.join(["dagwright", "unpark", tool] if is_paused else ["temporal", "activity", "unpause"])
-    return "tool_paused" if is_paused else "call_paused", f"`{command}` lets {'it' if is_one else 'them'} go"
+    command = shlex.join(["dagwright", "tool", "resume", tool] if is_paused else ["temporal", "activity", "unpause"])
+    return "tool_paused" if is_paused else "call_paused", f"`{command}` resumes {'it' if is_one else 'them'}"
 
 
 def _commands(queue: Queue, tools: Sequence[str], *, workflow_id: str, own_queue: str | None) -> str:

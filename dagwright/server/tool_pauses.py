@@ -1,9 +1,9 @@
-"""Tools that are parked: which they are, and how their calls are let go again.
+"""Pause and resume a tool in all runs.
 
-That a tool is paused is told by an open workflow of its own, a note on which nobody works: it is where the calls
-are, every worker and every command can see it at once, and no crash takes it away. A worker that is about to call
-such a tool lets the server pause the call instead (`dagwright.activities.paused_calls`). This module starts no runs and
-knows no plans.
+An open workflow without a worker records the pause of a tool. Every worker and every command of the namespace can read
+it, and it survives crashes of all of them. Before each call of the tool a worker checks for this record and, if it
+exists, has the server pause the activity (`dagwright.activities.paused_calls`). This module starts no runs and knows no
+plans.
 """
 
 import asyncio
@@ -23,28 +23,28 @@ from dagwright.core.model.times import format_time
 from dagwright.server.note_workflows import end_note, note_id, read_note, start_note
 
 FRESH_S = 2.0
-"""How old what a worker knows of a parked tool may be: it asks no more often."""
+"""Seconds for which a worker caches whether a tool is paused."""
 SETTLED_S = FRESH_S + 1.0
-"""After this long no worker goes by what was true before."""
-LEAST_SPREAD_S = 10.0
-_SPREAD_A_CALL_S = 0.1
+"""Seconds after a change until every worker acts on it."""
+MIN_RAMP_S = 10.0
+_RAMP_S_PER_CALL = 0.1
 _RPC_TIMEOUT = timedelta(seconds=5)
-_RELEASED_AT_ONCE = 10
+_CONCURRENT_RESUMES = 10
 _REASON_CHARACTERS = 500
 IS_HELD = (
     PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED,
     PendingActivityState.PENDING_ACTIVITY_STATE_PAUSE_REQUESTED,
 )
-"""States of a call that the server has paused, or will pause when its attempt has failed."""
+"""States of a call that the server has paused, or pauses after the current attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolPause:
-    """A tool that is not called for the time being.
+    """The pause of a tool.
 
     Args:
         since: seconds since the epoch.
-        by, reason: who parked it and why, as far as they said.
+        by, reason: name of the person who paused the tool and the reason, if given.
     """
 
     tool: str
@@ -53,24 +53,24 @@ class ToolPause:
     reason: str | None = None
 
     @property
-    def words(self) -> str:
-        """What its nodes wait for."""
+    def message(self) -> str:
+        """The reason for which the nodes of the tool wait."""
         by = f" by {self.by}" if self.by else ""
         reason = f": {self.reason}" if self.reason else ""
         return f"{wire.PAUSED_FOR_TOOL}{by} at {format_time(self.since)}{reason}"
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it as `park --json` tells it."""
+        """Return the entry of `tool list --json`."""
         return {"tool": self.tool, "since": format_time(self.since), "by": self.by, "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """The calls of one run that are held back because their tool is paused.
+    """The calls of one run that are paused because of the pause of their tool.
 
     Args:
-        ids: their activity ids.
-        is_all: nobody has paused another call of the same tool there for a reason of his own.
+        ids: activity IDs.
+        is_all: no call of the tool in this run was paused for another reason.
     """
 
     run: WorkflowExecution
@@ -79,74 +79,74 @@ class _Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
-    """What became of the calls of a tool.
+class Resumed:
+    """Result of resuming a tool.
 
     Args:
-        parked: what was taken back; `None` if it was not parked.
-        calls, runs: how many calls were let go, and of how many runs and sub-plans.
-        spread_s: seconds over which they start again.
+        pause: the pause that ended; `None` if the tool was not paused.
+        calls, runs: number of resumed calls, and of the runs and sub-plans that they belong to.
+        ramp_s: seconds over which the calls start.
     """
 
-    parked: ToolPause | None
+    pause: ToolPause | None
     calls: int
     runs: int
-    spread_s: float
+    ramp_s: float
 
 
-async def paused_tool(client: Client, tool: str) -> ToolPause | None:
-    """Returns who parked a tool; `None` if it is not parked."""
+async def find_tool_pause(client: Client, tool: str) -> ToolPause | None:
+    """Return the pause of a tool; `None` if the tool is not paused."""
     note = await read_note(client, _note_id(tool))
-    return None if note is None else await _parked(note)
+    return None if note is None else await _pause_of(note)
 
 
-async def paused_tools(client: Client) -> list[ToolPause]:
-    """Returns every parked tool, in the order of the alphabet."""
+async def list_paused_tools(client: Client) -> list[ToolPause]:
+    """Return the pauses of all paused tools, sorted by tool name."""
     query = f"WorkflowType = '{wire.NOTE_PAUSED_TOOL}' AND ExecutionStatus = 'Running'"
-    found = [await _parked(note) async for note in client.list_workflows(query)]
-    return sorted(found, key=lambda parked: parked.tool)
+    found = [await _pause_of(note) async for note in client.list_workflows(query)]
+    return sorted(found, key=lambda pause: pause.tool)
 
 
 async def pause_tool(client: Client, tool: str, *, by: str | None, reason: str | None) -> ToolPause | None:
-    """Parks a tool; returns who did it before, or `None`. It holds everywhere after `SETTLED_S` seconds."""
+    """Pause a tool; return its earlier pause if there is one. Every worker acts on it after `SETTLED_S` seconds."""
     is_new = await start_note(
         client,
         wire.NOTE_PAUSED_TOOL,
         _note_id(tool),
         memo={wire.MEMO_TOOL: tool, wire.MEMO_BY: by, wire.MEMO_REASON: reason and reason[:_REASON_CHARACTERS]},
-        summary=f"{tool} is parked{f' by {by}' if by else ''}{f': {reason}' if reason else ''}",
-        details=f"Nobody works on this: it is a note. `dagwright unpark {tool}` ends it.",
+        summary=f"{tool} is paused{f' by {by}' if by else ''}{f': {reason}' if reason else ''}",
+        details=f"This workflow only records the pause; no worker runs it. `dagwright tool resume {tool}` ends it.",
     )
-    return None if is_new else await paused_tool(client, tool)
+    return None if is_new else await find_tool_pause(client, tool)
 
 
-async def resume_tool(client: Client, tool: str, *, by: str | None, spread_s: float | None = None) -> Released:
-    """Lets the calls of a tool go, a few at a time; may be repeated, also for a tool that is not parked any more.
+async def resume_tool(client: Client, tool: str, *, by: str | None, ramp_s: float | None = None) -> Resumed:
+    """Resume a tool and start its waiting calls gradually; idempotent, also for a tool that is not paused.
 
     Args:
-        spread_s: seconds over which they start again; `None` is a tenth of a second for each, and 10 at least.
+        ramp_s: seconds over which the calls start; `None` means 0.1 s per call, and at least 10 s.
     """
-    parked = await paused_tool(client, tool)
-    if parked is not None:
-        await end_note(client, _note_id(tool), reason=f"unparked{f' by {by}' if by else ''}")
-        # What a worker knew before may still pause a call.
+    pause = await find_tool_pause(client, tool)
+    if pause is not None:
+        await end_note(client, _note_id(tool), reason=f"resumed{f' by {by}' if by else ''}")
+        # A worker that still has the pause in its cache may pause a call.
         await asyncio.sleep(SETTLED_S)
     held = [each async for each in _held_calls(client, tool)]
     calls = sum(len(each.ids) for each in held)
-    if spread_s is None:
-        spread_s = max(LEAST_SPREAD_S, calls * _SPREAD_A_CALL_S)
-    turns = asyncio.Semaphore(_RELEASED_AT_ONCE)
+    if ramp_s is None:
+        ramp_s = max(MIN_RAMP_S, calls * _RAMP_S_PER_CALL)
+    slots = asyncio.Semaphore(_CONCURRENT_RESUMES)
 
-    async def release(each: _Held) -> None:
-        async with turns:
-            await _release(client, tool, each, spread_s=spread_s)
+    async def resume(each: _Held) -> None:
+        async with slots:
+            await _resume_calls(client, tool, each, ramp_s=ramp_s)
 
-    await asyncio.gather(*(release(each) for each in held))
-    return Released(parked, calls, len(held), spread_s)
+    await asyncio.gather(*(resume(each) for each in held))
+    return Resumed(pause, calls, len(held), ramp_s)
 
 
 async def _held_calls(client: Client, tool: str) -> AsyncIterator[_Held]:
-    """Goes through the open runs that have calls of a tool that are held back."""
+    """Yield the paused calls of a tool, by open run."""
     query = f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"
     async for run in client.list_workflows(query):
         try:
@@ -166,27 +166,27 @@ async def _held_calls(client: Client, tool: str) -> AsyncIterator[_Held]:
             yield _Held(execution, [call.activity_id for call in ours], len(ours) == len(paused))
 
 
-async def _release(client: Client, tool: str, held: _Held, *, spread_s: float) -> None:
-    """Lets the calls of one run go, each at a time of its own; none of its attempts has counted."""
-    # There may be hundreds, and one request for all of them is enough.
+async def _resume_calls(client: Client, tool: str, held: _Held, *, ramp_s: float) -> None:
+    """Resume the calls of one run, each at a random moment of the ramp, with their attempts reset."""
+    # One request by activity type resumes hundreds of calls.
     requests = [UnpauseActivityRequest(id=activity_id) for activity_id in held.ids]
     for request in [UnpauseActivityRequest(type=tool)] if held.is_all else requests:
         request.namespace, request.identity, request.reset_attempts = client.namespace, client.identity, True
         request.execution.CopyFrom(held.run)
-        request.jitter.FromTimedelta(timedelta(seconds=spread_s))
+        request.jitter.FromTimedelta(timedelta(seconds=ramp_s))
         try:
             await client.workflow_service.unpause_activity(request, timeout=_RPC_TIMEOUT)
         except RPCError as error:
-            # The call or its run has ended meanwhile.
+            # The call or its run has ended in the meantime.
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
 
 
 async def pause_call(client: Client, run: WorkflowExecution, activity_id: str, *, reason: str) -> None:
-    """Lets the server hold a call back from its next attempt on.
+    """Have the server pause a call before its next attempt.
 
     Raises:
-        RPCError: the server does not do it.
+        RPCError: the server refuses or does not answer.
     """
     request = PauseActivityRequest(
         namespace=client.namespace, execution=run, identity=client.identity, id=activity_id, reason=reason
@@ -194,8 +194,8 @@ async def pause_call(client: Client, run: WorkflowExecution, activity_id: str, *
     await client.workflow_service.pause_activity(request, timeout=_RPC_TIMEOUT)
 
 
-async def go_on_with_call(client: Client, run: WorkflowExecution, activity_id: str) -> None:
-    """Takes back `pause_call`."""
+async def unpause_call(client: Client, run: WorkflowExecution, activity_id: str) -> None:
+    """Undo `pause_call`."""
     request = UnpauseActivityRequest(
         namespace=client.namespace, execution=run, identity=client.identity, id=activity_id
     )
@@ -206,8 +206,8 @@ def _note_id(tool: str) -> str:
     return note_id(wire.ID_PAUSED_TOOL, tool)
 
 
-async def _parked(note: Any) -> ToolPause:
-    """Returns what a note says, from its description or from a list."""
+async def _pause_of(note: Any) -> ToolPause:
+    """Read a pause from its record, which comes from a description or a list."""
     memo = await note.memo()
     by, reason = memo.get(wire.MEMO_BY), memo.get(wire.MEMO_REASON)
     return ToolPause(

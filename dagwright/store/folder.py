@@ -383,7 +383,7 @@ def _sync_folder(folder: Path) -> None:
 
 def _advice(error: OSError) -> str:
     if error.errno in _FULL:
-        return "can take no more: the disk is full or the quota used up; free space (`dagwright store clean` helps)"
+        return "can take no more: the disk is full or the quota used up; free space (`dagwright store prune` helps)"
     if error.errno in _FORBIDDEN:
         return f"may not be used by this user ({error.strerror}: {error.filename}); give it the right to write there"
     if error.errno in (errno.ENOTDIR, errno.EEXIST):

@@ -215,7 +215,7 @@ class Script:
         self._violations.append(f"{call.summary()}: {words}")
 
     def unexpected(self, call: ReceivedCall, why: str = "") -> None:
-        """Takes note of a request that gets no answer: the server lacks its address, or `why`."""
+        """Takes note of a request that gets no answer: the server lacks its address, or `explain`."""
         self._unexpected.append(f"{call.summary()}: {why}" if why else call.summary())
 
     def _left(self) -> list[str]:

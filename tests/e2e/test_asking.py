@@ -92,7 +92,7 @@ async def test_plan_only_writes_nothing_to_stdout_if_no_plan_can_be_run(command_
         ("'Do it.' --profile intents --context 'a b=x'", "bad_usage"),
         ("'Do it.' --profile intents --max-replans 1", "bad_usage"),
         ("'Do it.' --budget 1$", "bad_usage"),
-        ("'Do it.' --timeout soon", "bad_usage"),
+        ("'Do it.' --deadline soon", "bad_usage"),
         ("'Do it.' --plan-only --approve-plan", "bad_usage"),
         ("'Do it.' --plan-only --detach", "bad_usage"),
         ("'Do it.' --max-repairs 20", "bad_usage"),
@@ -213,7 +213,7 @@ async def test_ask_says_why_it_planned_again(command_line: CommandLine) -> None:
         commands = asking(command_line, server)
         end = await commands("ask", "Divide.", "--id", "ask-replan", "--max-replans", "1")
         told = await commands("status", "ask-replan")
-        why = await commands("why", "ask-replan")
+        why = await commands("explain", "ask-replan")
     lines = end.stdout.splitlines()
     assert (end.code, "It cannot be said." in lines) == (1, True)
     assert any("call_model · planning again (1 of 1): 'sum' failed: " in line for line in lines)
@@ -224,7 +224,7 @@ async def test_ask_says_why_it_planned_again(command_line: CommandLine) -> None:
 
 async def test_at_the_limit_of_its_budget_a_request_that_asks_nobody_finishes(command_line: CommandLine) -> None:
     async with ModelServer(SUM, "It is 6.") as server:
-        arguments = ["ask", "Double it.", "--budget", "calls=1", "--no-ask", "--id", "ask-nobody"]
+        arguments = ["ask", "Double it.", "--budget", "calls=1", "--non-interactive", "--id", "ask-nobody"]
         end = await asking(command_line, server)(*arguments)
     assert (end.code, end.stderr) == (0, "")
     assert "It is 6." in end.stdout.splitlines()

@@ -193,7 +193,7 @@ async def test_chat_goes_on_when_server_and_worker_are_back(own_command_line: Co
 
 @pytest.mark.parametrize(
     ("arguments", "status"),
-    [(["--session", " "], "bad_usage"), (["--profile", "rounds"], "no_tools"), (["--rounds", "3"], "bad_usage")],
+    [(["--session", " "], "bad_usage"), (["--profile", "rounds"], "no_tools"), (["--max-rounds", "3"], "bad_usage")],
 )
 async def test_chat_refuses_unusable_options(command_line: CommandLine, arguments: list[str], status: str) -> None:
     async with ModelServer() as server:
@@ -233,7 +233,7 @@ async def test_clarification_of_a_turn_in_rounds_is_answered_by_the_next_one(com
     async with ModelServer(*_UNCLEAR, *_CLEAR, _sum(), "Three.") as server:
         commands = asking(command_line, server)
         first = await commands("ask", "Show shipments from Acme Corp to Houston", *asked)
-        end = await commands("chat", *asked, "--rounds", "5", text="Acme Corp LLC\n")
+        end = await commands("chat", *asked, "--max-rounds", "5", text="Acme Corp LLC\n")
         third = await commands("ask", "How many were there?", "--session", "acme", "--json")
     second = json.loads(end.stdout)
     assert (first.code, first.document["output"]) == (0, _CLARIFICATION)

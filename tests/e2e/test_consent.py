@@ -101,7 +101,7 @@ async def test_plan_approval_without_a_terminal(command_line: CommandLine, write
     plan = write_plan(_pay("a", "ann"))
     run = await command_line.start("run", plan, "--tools", tools, "--approve-plan", "--id", "asks-leave")
     line = await line_with(run, "plan waits for anyone: ")
-    why = await command_line("why", "asks-leave", "--json")
+    why = await command_line("explain", "asks-leave", "--json")
     code, screen = await command_line.on_terminal("feedback", "asks-leave", answers="yes\n")
     end = await ended(run)
 

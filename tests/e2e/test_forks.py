@@ -81,7 +81,7 @@ async def test_fork_shows_its_plan_starts_once(command_line: CommandLine, write_
     assert {mark: len(keys) for mark, keys in marks.items()} == {"first": 1, "second": 2, "third": 1}
     shown = await command_line("node", name, "first")
     assert "reused from: first of the run forked" in shown.stdout
-    why = await command_line("why", name, "--node", "first", "--json")
+    why = await command_line("explain", name, "--node", "first", "--json")
     assert why.document["chain"][0]["reused"] == {"workflow_id": "forked", "node": "first"}
 
 

@@ -34,7 +34,7 @@ async def test_one_terminal_runs_another_watches_a_third_cancels(command_line: C
     plan = write_plan(calculation("first", "1 + 1"), pause("long", "10m", depends_on=["first"]))
     running = await command_line.start("run", plan, "--id", "steered")
     await line_with(running, "running    long")
-    watching = await command_line.start("watch", "steered", "--no-serve")
+    watching = await command_line.start("watch", "steered", "--no-worker")
     await line_with(watching, "completed  first")
 
     cancelled = await command_line("cancel", "steered", "--reason", "changed my mind", "--by", "ann", "--json")
@@ -97,7 +97,7 @@ async def test_detached_run_ends_in_the_background_until_down(
     # The first command and the worker that it starts are new interpreters; these need not be.
     forked = CommandLine(tmp_path, own_commands_without_server.environment)
     await eventually((tmp_path / "marks.txt").exists)
-    watched = await forked("watch", "left", "--no-serve", "--json")
+    watched = await forked("watch", "left", "--no-worker", "--json")
     assert (watched.code, watched.document["output"], watched.stderr) == (0, {"only": "only"}, "")
 
     # Any process will do for the search server: what it is asked is told by the tests that need a real one.

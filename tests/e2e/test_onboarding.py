@@ -33,7 +33,7 @@ async def test_unknown_party_in_an_answer_is_asked_for_again(own_command_line: C
     told = f"{maria!r} is answered; something is asked again: {maria}#2 waits for anyone: No party found for person "
     assert (wrong.code, wrong.stdout.startswith(told)) == (0, True)
     assert (given.code, given.stdout) == (0, f"{maria + '#2'!r} is answered\n")
-    status, why = [await own_command_line(command, "again") for command in ("status", "why")]
+    status, why = [await own_command_line(command, "again") for command in ("status", "explain")]
     for shown in (end, status, why):
         assert shown.code == 0
         assert "'Maria Garcia' is Sarah Chen (person, HK, " in shown.stdout

@@ -1,4 +1,4 @@
-"""`park` and `unpark`: who is told what, and that a kill of everything takes nothing back and does nothing twice."""
+"""`tool pause` and `tool resume`: messages, and that a pause survives a kill of worker and server."""
 
 import asyncio
 import signal
@@ -53,58 +53,60 @@ async def test_commands_show_the_parked_tool(command_line: CommandLine, write_pl
         calculation("beside", "1 + 1"),
         calculation("after", "2 + 2", depends_on=["send"]),
     )
-    parked = await command_line("park", name, "--tools", tools, "--by", "ann", "--reason", "it loses mail", "--json")
+    parked = await command_line(
+        "tool", "pause", name, "--tools", tools, "--by", "ann", "--reason", "it loses mail", "--json"
+    )
     assert parked.document == {
         "tool": name,
         "ok": True,
-        "message": f"{name} is parked: no call of it begins any more, and those that run, run to their end; "
-        f"`dagwright unpark {name}` lets them go",
+        "message": f"{name} is paused: running calls finish, no new calls start; "
+        f"`dagwright tool resume {name}` resumes it",
     }
     running = await command_line.start("run", plan, "--id", f"r-{name}", "--tools", tools, "--json")
     await _waits(command_line, f"r-{name}")
     shown, node, why, listed, again, all_paused = await asyncio.gather(
         command_line("status", f"r-{name}"),
         command_line("node", f"r-{name}", "send"),
-        command_line("why", f"r-{name}"),
+        command_line("explain", f"r-{name}"),
         command_line("list"),
-        command_line("park", name, "--json"),
-        command_line("park", "--json"),
+        command_line("tool", "pause", name, "--json"),
+        command_line("tool", "list", "--json"),
     )
-    hint = f"`dagwright unpark {name}` lets it go"
+    hint = f"`dagwright tool resume {name}` resumes it"
     for text in (shown.stdout, node.stdout, why.stdout):
         assert "tool paused by ann at 20" in text
         assert "it loses mail" in text
         assert hint in text
-    assert f"{name} parked by ann since " in listed.stdout
-    assert f"`dagwright unpark {name}`" in listed.stdout
-    # The worker of the run has told of its tools.
-    assert again.document["message"].startswith(f"{name} is parked already: tool paused by ann at 20")
+    assert f"{name} paused by ann since " in listed.stdout
+    assert f"`dagwright tool resume {name}`" in listed.stdout
+    # The worker of the run has published its tools.
+    assert again.document["message"].startswith(f"{name} is already paused: tool paused by ann at 20")
     mine = [(each["by"], each["reason"]) for each in all_paused.document if each["tool"] == name]
     assert mine == [("ann", "it loses mail")]
     assert not (tmp_path / "sent").exists()
 
-    released = await command_line("unpark", name, "--over", "500ms", "--json")
-    message = f"{name} is not parked any more; 1 call of 1 run starts within 500 ms"
+    released = await command_line("tool", "resume", name, "--ramp", "500ms", "--json")
+    message = f"{name} is resumed; 1 call of 1 run starts within 500 ms"
     assert released.document == {"tool": name, "ok": True, "message": message}
     end = await ended(running)
     assert (end.code, end.document["output"]) == (0, {"beside": 2, "after": 4})
     assert (tmp_path / "sent").read_text() == "hello\n"
-    twice = await command_line("unpark", name, "--json")
-    message = f"{name} is not parked, and no call of it waits"
+    twice = await command_line("tool", "resume", name, "--json")
+    message = f"{name} is not paused, and none of its calls waits"
     assert (twice.code, twice.document) == (2, {"tool": name, "ok": False, "message": message})
 
 
 async def test_what_cannot_be_parked_is_refused(command_line: CommandLine, tmp_path: Path) -> None:
     tools, name = _write_tools(tmp_path)
     pure, unknown, bad = await asyncio.gather(
-        command_line("park", f"double_{name}", "--tools", tools, "--json"),
-        command_line("park", "http_reqest", "--json"),
-        command_line("unpark", name, "--over", "soon", "--json"),
+        command_line("tool", "pause", f"double_{name}", "--tools", tools, "--json"),
+        command_line("tool", "pause", "http_reqest", "--json"),
+        command_line("tool", "resume", name, "--ramp", "soon", "--json"),
     )
     assert [end.code for end in (pure, unknown, bad)] == [2, 2, 2]
-    assert pure.document["message"].startswith(f"'double_{name}' cannot be parked: it is pure, ")
-    assert unknown.document["message"] == "no tool is called 'http_reqest'; did you mean 'http_request'?"
-    assert bad.document["message"].startswith("--over must be a duration such as 2m: ")
+    assert pure.document["message"].startswith(f"'double_{name}' cannot be paused: it is pure ")
+    assert unknown.document["message"] == "unknown tool 'http_reqest'; did you mean 'http_request'?"
+    assert bad.document["message"].startswith("--ramp must be a duration such as 2m: ")
 
 
 async def test_tool_stays_parked_after_worker_and_server_are_killed(write_plan: Plans, tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ async def test_tool_stays_parked_after_worker_and_server_are_killed(write_plan: 
     plan = write_plan({"id": "send", "tool": name, "arguments": {"text": "hello"}})
     async with live_server(tmp_path / "state") as live:
         command_line = CommandLine(tmp_path, live.environment())
-        await command_line("park", name, "--tools", tools, "--by", "ann")
+        await command_line("tool", "pause", name, "--tools", tools, "--by", "ann")
         running = await command_line.start("run", plan, "--id", "parked-killed", "--tools", tools)
         await _waits(command_line, "parked-killed")
         running.send_signal(signal.SIGKILL)
@@ -127,7 +129,7 @@ async def test_tool_stays_parked_after_worker_and_server_are_killed(write_plan: 
         assert other.code == 0
         await _waits(command_line, "other")
         assert not (tmp_path / "sent").exists()
-        released = await command_line("unpark", name, "--over", "100ms", "--json")
+        released = await command_line("tool", "resume", name, "--ramp", "100ms", "--json")
         assert "; 2 calls of 2 runs start within " in released.document["message"]
         end = await ended(watching)
         assert (end.code, end.document["status"]) == (0, "completed")

@@ -184,7 +184,7 @@ async def test_default_at_the_deadline_and_pause_are_noted(command_line: Command
         return [note["message"] for note in notes] == [by, f"nothing new starts: {by}"]
 
     await eventually(is_noted)
-    why = await command_line("why", "deadline", "--node", "late")
+    why = await command_line("explain", "deadline", "--node", "late")
     await command_line("cancel", "deadline")
 
     assert (paused.code, (await ended(run)).code) == (0, 3)

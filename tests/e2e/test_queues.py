@@ -115,7 +115,7 @@ async def test_node_without_a_worker_waits_and_says_how_to_start_one(
             command_line("list", "--json"),
             command_line("graph", "no-worker", "--format", "json"),
         )
-        watching = await command_line.start("watch", "no-worker", "--no-serve")
+        watching = await command_line.start("watch", "no-worker", "--no-worker")
         assert "waiting    own" in await line_with(watching, "no worker for stamp")
         command = shlex.join(["python", "worker.py", *both])
         note = (

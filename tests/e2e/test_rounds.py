@@ -39,7 +39,7 @@ async def test_rounds_are_told_and_then_the_answer(command_line: CommandLine) ->
     async with ModelServer(*SCRIPT) as server:
         end = await asking(command_line, server)(*ask)
         again = await asking(command_line, server)(*ask, "--json")
-        other = await asking(command_line, server)(*ask, "--rounds", "3", "--json")
+        other = await asking(command_line, server)(*ask, "--max-rounds", "3", "--json")
     assert (end.code, end.stderr) == (0, "")
     lines = end.stdout.splitlines()
     first = lines.index("What is meant: How many shipments does Maersk have?")
@@ -80,7 +80,7 @@ async def test_number_of_rounds_comes_from_the_settings_and_from_the_question(co
         commands = asking(command_line, server)
         told = CommandLine(commands.folder, {**commands.environment, "DAGWRIGHT_MAX_ROUNDS": "1"})
         by_setting = await told(*ask, "--id", "rounds-setting")
-        by_option = await commands(*ask, "--id", "rounds-option", "--rounds", "1")
+        by_option = await commands(*ask, "--id", "rounds-option", "--max-rounds", "1")
     for end in (by_setting, by_option):
         assert (end.code, end.document["error"]["code"]) == (1, "max_rounds")
 
@@ -90,11 +90,11 @@ async def test_number_of_rounds_comes_from_the_settings_and_from_the_question(co
     [
         (["--profile", "rounds"], "there is no worker, so nothing could be found"),
         ([*OF_ROUNDS, "--plan-only"], "--plan-only: --profile rounds has no such"),
-        (["--rounds", "3"], "--rounds: only --profile rounds has that"),
+        (["--max-rounds", "3"], "--max-rounds: only --profile rounds has that"),
         (["--synthesis", "model"], "--synthesis: only --profile rounds has that"),
         (["--worker-timeout", "2m"], "--worker-timeout: only --profile rounds has that"),
         ([*OF_ROUNDS, "--worker-timeout", "soon"], "--worker-timeout: 'soon' is not a duration"),
-        ([*OF_ROUNDS, "--rounds", "0"], "'--rounds'"),
+        ([*OF_ROUNDS, "--max-rounds", "0"], "'--max-rounds'"),
     ],
 )
 async def test_invalid_options_start_no_rounds(command_line: CommandLine, options: list[str], words: str) -> None:

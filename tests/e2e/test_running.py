@@ -82,7 +82,7 @@ nodes:
   - {id: hi, tool: greet, arguments: {name: "{{PLACEHOLDER_name}}", count: "{{PLACEHOLDER_count}}"}}
 output: "{{hi.result}}"
 """
-    arguments = ("--tools", "greetings.py", "--inputs", "values.yaml", "--input", "count=2", "--json")
+    arguments = ("--tools", "greetings.py", "--input-file", "values.yaml", "--input", "count=2", "--json")
     end = await command_line("run", "-", *arguments, text=plan)
 
     assert (end.code, end.document["output"]) == (0, ["Hello Ann", "Hello Ann"])
@@ -144,7 +144,7 @@ async def test_missing_input_is_refused_where_nobody_can_be_asked(command_line: 
 
 async def test_deadline_of_the_command_ends_the_run(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(pause("long", "10m"))
-    end = await command_line("run", plan, "--timeout", "500ms", "--json")
+    end = await command_line("run", plan, "--deadline", "500ms", "--json")
 
     assert end.code == 1
     assert end.document["status"] == "failed"
@@ -196,7 +196,7 @@ async def test_server_that_is_down_is_told_in_one_sentence(command_line: Command
 async def test_repaired_plan_runs_and_notes_its_repairs(command_line: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "answer.txt"
     file.write_text('Here it is:\n1. calculatr("6 * 7")\n2. calculator("$1 + 1")\n3. join()\n', encoding="utf-8")
-    end = await command_line("run", str(file), "--mend", "--json")
+    end = await command_line("run", str(file), "--repair", "--json")
 
     assert (end.code, end.document["output"]) == (0, {"2": 43})
     message = "the tool 'calculatr' was read as 'calculator'"

@@ -64,7 +64,7 @@ async def test_up_has_a_gateway_until_down(own_command_line: CommandLine, tmp_pa
 
 
 async def test_running_gateway_follows_changes_of_keys(own_command_line: CommandLine) -> None:
-    options = ("--host", "0.0.0.0", "--port", "0", "--no-worker", "--no-keys", "--json")
+    options = ("--host", "0.0.0.0", "--port", "0", "--no-worker", "--no-auth", "--json")
     serving = await own_command_line.start("serve", *options)
     url = json.loads(await line_with(serving, '"status"'))["url"]
     added = (await own_command_line("keys", "add", "ann", "--scope", "run", "--json")).document

@@ -168,7 +168,7 @@ async def test_party_that_was_chosen_in_one_turn_is_not_asked_for_in_the_next(ow
         assert (answered.code, answered.stderr) == (0, "")
         one = await ended(first)
         two = await commands(*_ASK, "m", "Set up custody.", "--json")
-        three = await commands(*_ASK, "m", "Let Maria Garcia sign, too.", "--no-ask", "--json")
+        three = await commands(*_ASK, "m", "Let Maria Garcia sign, too.", "--non-interactive", "--json")
         shown = await commands("session", "m", "--json")
     assert [end.code for end in (one, two, three)] == [0, 0, 0]
     assert one.document["nodes"]["@result_2"]["result"]["entity_id"] == chosen

@@ -1,4 +1,4 @@
-"""An operator steers a run with commands: `pause`, `limits`, `policy`, `cancel`, `retry`, `set-result`, `append`."""
+"""An operator steers a run with commands: `pause`, `limits`, `policy`, `cancel`, `retry`, `set-result`, `add-nodes`."""
 
 import json
 import signal
@@ -48,9 +48,9 @@ async def test_run_is_mended_while_it_goes_on(command_line: CommandLine, write_p
 
     more = tmp_path / "more.json"
     more.write_text(json.dumps([calculation("more", "{{sum.result}} * 10"), {"id": "bad", "tool": "calculater"}]))
-    refused = await command_line("append", "mended", str(more), "--json")
+    refused = await command_line("add-nodes", "mended", str(more), "--json")
     more.write_text(json.dumps({"plan": 1, "nodes": [calculation("more", "{{sum.result}} * 10")]}))
-    added = await command_line("append", "mended", str(more), "--by", "ann", "--json")
+    added = await command_line("add-nodes", "mended", str(more), "--by", "ann", "--json")
     await _is(command_line, "mended", more="completed")
 
     branch = ("--node", "long", "--branch", "--reason", "enough", "--by", "ann", "--json")
@@ -136,7 +136,7 @@ async def test_node_of_a_sub_plan_is_steered_by_its_path(command_line: CommandLi
 
 async def test_running_run_is_steered(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
     plan = write_plan(pause("long", "1h"), calculation("last", "2", depends_on=["long"]))
-    run = await command_line.start("run", plan, "--id", "governed", "--timeout", "2h")
+    run = await command_line.start("run", plan, "--id", "governed", "--deadline", "2h")
     await _is(command_line, "governed", long="running")
 
     paused = await command_line("pause", "governed", "--reason", "too early", "--by", "ann")

@@ -1,4 +1,4 @@
-"""`store show` and `store clean` on a real server, and what commands say if the store can not be used."""
+"""`store show` and `store prune` on a real server, and what commands say if the store can not be used."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -38,7 +38,7 @@ async def test_clean_up_removes_only_unneeded_payloads(own_command_line: Command
     await FolderStore(folder).remember("a" * 64, b"old", expires_at=_days_ago(1))
     await FolderStore(folder).remember("b" * 64, b"new!", expires_at=_days_ago(-1))
 
-    unused = await own_command_line("store", "clean", "--yes", "--json")
+    unused = await own_command_line("store", "prune", "--yes", "--json")
     assert (unused.code, unused.document["status"]) == (1, "need_unknown")
     assert unused.document["message"].startswith("nothing is removed: no worker of the namespace default (")
 
@@ -55,17 +55,17 @@ async def test_clean_up_removes_only_unneeded_payloads(own_command_line: Command
         "reason": "the namespace default keeps runs for 90 days, and a day is added",
         "cached": {"results": 2, "bytes": 7, "expired": {"results": 1, "bytes": 3}},
     }
-    dry = (await own_command_line("store", "clean", "--json")).document
+    dry = (await own_command_line("store", "prune", "--json")).document
     nothing = {"removed": {"payloads": 0, "bytes": 0}, "forgotten": {"results": 0, "bytes": 0}}
     assert {**dry, "renewed_before": None} == {**before, **nothing, "status": "dry_run"}
     assert len(await _kept(folder)) == 4
 
-    cleaned = (await own_command_line("store", "clean", "--yes", "--json")).document
+    cleaned = (await own_command_line("store", "prune", "--yes", "--json")).document
     removed = {"removed": {"payloads": 2, "bytes": 450}, "forgotten": {"results": 1, "bytes": 3}}
     assert {**cleaned, "renewed_before": None} == {**before, **removed, "status": "cleaned"}
     assert await _kept(folder) == {ref_of(b"x" * days) for days in (90, 60)}
 
-    shown = await own_command_line("store", "clean")
+    shown = await own_command_line("store", "prune")
     lines = ["for later calls: 1 cached result, 4 bytes; 0 expired", "can be removed: nothing"]
     assert shown.stdout.splitlines()[1:3] == lines
 
@@ -76,7 +76,7 @@ async def test_store_is_shown_even_if_no_server_can_be_had(command_line: Command
     command_line.environment |= {"DAGWRIGHT_PAYLOAD_STORE": "payloads", "TEMPORAL_ADDRESS": "127.0.0.1:9"}
 
     shown = await command_line("store", "show")
-    cleaned = await command_line("store", "clean", "--yes", "--json")
+    cleaned = await command_line("store", "prune", "--yes", "--json")
 
     first, second = shown.stdout.splitlines()
     assert (shown.code, cleaned.code) == (0, 1)
@@ -105,7 +105,7 @@ async def test_unusable_store_starts_no_run(command_line: CommandLine, write_pla
 
 async def test_processes_with_another_store_are_refused(own_command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(calculation("a", "1 + 1"))
-    assert (await own_command_line("run", plan, "--json", "--keep")).code == 0
+    assert (await own_command_line("run", plan, "--json", "--keep-server")).code == 0
     own_command_line.environment["DAGWRIGHT_PAYLOAD_STORE"] = "other"
     worker = await ended(await own_command_line.start("--json", program=("worker.py",)))
     gateway = await own_command_line("serve", "--no-worker", "--port", "0", "--json")

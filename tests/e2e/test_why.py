@@ -1,4 +1,4 @@
-"""`why`: what the command says of a run that has ended, of its nodes, and of what is not there."""
+"""`explain`: what the command says of a run that has ended, of its nodes, and of what is not there."""
 
 import asyncio
 
@@ -22,13 +22,13 @@ async def test_why_tells_ends_and_what_is_behind_them(command_line: CommandLine,
     )
     await command_line("run", plan, "--input", "count=2", "--id", "asked-why", "--json")
     whole, document, after, off, good, made, unknown = await asyncio.gather(
-        command_line("why", "asked-why"),
-        command_line("why", "asked-why", "--json"),
-        command_line("why", "asked-why", "--node", "after"),
-        command_line("why", "asked-why", "--node", "off"),
-        command_line("why", "asked-why", "--node", "good"),
-        command_line("why", "asked-why", "--node", "made"),
-        command_line("why", "asked-why", "--node", "goood", "--json"),
+        command_line("explain", "asked-why"),
+        command_line("explain", "asked-why", "--json"),
+        command_line("explain", "asked-why", "--node", "after"),
+        command_line("explain", "asked-why", "--node", "off"),
+        command_line("explain", "asked-why", "--node", "good"),
+        command_line("explain", "asked-why", "--node", "made"),
+        command_line("explain", "asked-why", "--node", "goood", "--json"),
     )
 
     assert [end.code for end in (whole, document, after, off, good, unknown)] == [0, 0, 0, 0, 0, 2]

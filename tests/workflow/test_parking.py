@@ -16,7 +16,14 @@ from dagwright.activities import paused_calls
 from dagwright.core.boundary import wire
 from dagwright.history.run_reader import RunFeed, RunView
 from dagwright.server import tool_pauses
-from dagwright.server.tool_pauses import Released, pause_call, pause_tool, paused_tool, paused_tools, resume_tool
+from dagwright.server.tool_pauses import (
+    Resumed,
+    find_tool_pause,
+    list_paused_tools,
+    pause_call,
+    pause_tool,
+    resume_tool,
+)
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
@@ -102,9 +109,9 @@ async def _view(runs: Runs, handle: Handle) -> RunView:
 
 
 async def _words(runs: Runs, tool_name: str) -> str:
-    found = await paused_tool(runs.client, tool_name)
+    found = await find_tool_pause(runs.client, tool_name)
     assert found is not None
-    return found.words
+    return found.message
 
 
 async def test_calls_of_a_parked_tool_wait_and_the_rest_goes_on(served: Runs, service: Service) -> None:
@@ -131,14 +138,14 @@ async def test_calls_of_a_parked_tool_wait_and_the_rest_goes_on(served: Runs, se
         "beside": ("completed", None),
         "after": ("pending", None),
     }
-    release = f"`dagwright unpark {service.send}` lets them go"
+    release = f"`dagwright tool resume {service.send}` resumes them"
     assert document["notes"] == [
         {"code": "tool_paused", "node": None, "message": f"{service.send}: {words}; 3 calls wait; {release}"}
     ]
     assert service.calls == []
 
-    released = await resume_tool(served.client, service.send, by="bob", spread_s=0.1)
-    assert (released.parked is not None, released.calls, released.runs) == (True, 3, 1)
+    released = await resume_tool(served.client, service.send, by="bob", ramp_s=0.1)
+    assert (released.pause is not None, released.calls, released.runs) == (True, 3, 1)
     document = await document_of(handle)
     # A `write` has one attempt, and the one that found its tool paused has not counted.
     assert bare(document)["nodes"] == {
@@ -150,7 +157,7 @@ async def test_calls_of_a_parked_tool_wait_and_the_rest_goes_on(served: Runs, se
         "after": done("after"),
     }
     assert sorted(service.calls) == ["each", "each", "one"]
-    assert await paused_tool(served.client, service.send) is None
+    assert await find_tool_pause(served.client, service.send) is None
 
 
 async def test_call_that_runs_ends_and_the_next_does_not_begin(served: Runs, service: Service) -> None:
@@ -163,7 +170,7 @@ async def test_call_that_runs_ends_and_the_next_does_not_begin(served: Runs, ser
     nodes = (await _view(served, handle)).document()["nodes"]
     assert {name: node["status"] for name, node in nodes.items()} == {"first": "completed", "second": "waiting"}
     assert service.calls == ["first"]
-    await resume_tool(served.client, service.send, by=None, spread_s=0.1)
+    await resume_tool(served.client, service.send, by=None, ramp_s=0.1)
     assert bare(await document_of(handle))["nodes"] == {"first": done("first"), "second": done("second")}
 
 
@@ -176,7 +183,7 @@ async def test_call_that_fails_is_held_at_its_next_attempt_and_has_all_its_attem
     await pause_tool(served.client, service.get, by=None, reason=None)
     await _holds(handle, 1)
     assert service.calls == ["a"]
-    await resume_tool(served.client, service.get, by=None, spread_s=0.1)
+    await resume_tool(served.client, service.get, by=None, ramp_s=0.1)
     await eventually(lambda: len(service.calls) > 1)
     service.is_down = False
     document = await document_of(handle)
@@ -187,8 +194,8 @@ async def test_release_is_gradual(served: Runs, service: Service) -> None:
     await pause_tool(served.client, service.get, by=None, reason=None)
     handle = await served.start({"nodes": [_node("a", service.get, for_each=[*range(8)])]})
     await _holds(handle, 8)
-    released = await resume_tool(served.client, service.get, by=None, spread_s=600)
-    assert (released.calls, released.spread_s) == (8, 600)
+    released = await resume_tool(served.client, service.get, by=None, ramp_s=600)
+    assert (released.calls, released.ramp_s) == (8, 600)
     waits = [call.next_attempt_schedule_time.seconds for call in await _pending(handle)]
     assert max(waits) - min(waits) > 30
     await handle.signal(wire.CANCEL)
@@ -218,7 +225,7 @@ async def test_sub_plan_waits_with_its_tool_and_the_run_above_says_so(served: Ru
     document = (await _view(served, handle)).document()
     assert (document["nodes"]["sub"]["status"], document["nodes"]["sub"]["reason"]) == ("waiting", words)
     assert [(note["code"], note["node"]) for note in document["notes"]] == [("tool_paused", "sub")]
-    await resume_tool(served.client, service.send, by=None, spread_s=0.1)
+    await resume_tool(served.client, service.send, by=None, ramp_s=0.1)
     assert (await document_of(handle))["status"] == "completed"
 
 
@@ -226,15 +233,15 @@ async def test_parking_twice_says_who_did_it_and_unparking_twice_does_nothing(cl
     assert await pause_tool(client, service.send, by="ann", reason=None) is None
     first = await pause_tool(client, service.send, by="bob", reason=None)
     assert (first and first.by) == "ann"
-    assert await paused_tool(client, service.get) is None
+    assert await find_tool_pause(client, service.get) is None
 
     async def is_listed() -> bool:
-        return first in await paused_tools(client)
+        return first in await list_paused_tools(client)
 
     await eventually(is_listed)
     released = await resume_tool(client, service.send, by="bob")
-    assert released == Released(first, calls=0, runs=0, spread_s=tool_pauses.LEAST_SPREAD_S)
-    assert await resume_tool(client, service.send, by="bob") == Released(None, 0, 0, tool_pauses.LEAST_SPREAD_S)
+    assert released == Resumed(first, calls=0, runs=0, ramp_s=tool_pauses.MIN_RAMP_S)
+    assert await resume_tool(client, service.send, by="bob") == Resumed(None, 0, 0, tool_pauses.MIN_RAMP_S)
     assert await pause_tool(client, service.send, by="eve", reason=None) is None
     await resume_tool(client, service.send, by=None)
 

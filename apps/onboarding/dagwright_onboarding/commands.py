@@ -7,7 +7,9 @@ import typer
 from dagwright.plugins.commands import Json, NoColor, Output, PlainHelp, call
 
 _ACTIONS = "dagwright_onboarding.party_commands"
-entities = typer.Typer(help="The parties that onboarding plans look up.", rich_markup_mode=None)
+entities = typer.Typer(
+    help="Manage the parties that onboarding plans look up.", rich_markup_mode=None, add_completion=False
+)
 
 
 @entities.command("load", cls=PlainHelp)
@@ -17,7 +19,7 @@ def load_entities(
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
-    """Bring parties in from a CSV file."""
+    """Load parties from a CSV file."""
     return call(_ACTIONS, "load", file, Output(is_json=json, has_color=not no_color))
 
 
@@ -32,16 +34,16 @@ def find_entities(
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
-    """Show what a lookup of a text finds, and why."""
+    """Show which parties a lookup finds, and why."""
     return call(_ACTIONS, "find", (text, entity_type, jurisdiction), Output(is_json=json, has_color=not no_color))
 
 
 @entities.command("migrate", cls=PlainHelp)
 def migrate_entities(*, json: Json = False, no_color: NoColor = False) -> int:
-    """Bring the database to this version, and all names into the search index."""
+    """Migrate the database and the search index to this version."""
     return call(_ACTIONS, "migrate", None, Output(is_json=json, has_color=not no_color))
 
 
 @entities.callback()
 def _entities() -> None:
-    """The parties that onboarding plans look up."""
+    """Manage the parties that onboarding plans look up."""

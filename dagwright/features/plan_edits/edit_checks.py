@@ -76,7 +76,9 @@ def _with_hint(problem: Problem, state: RunState, tools: Mapping[str, ToolDeclar
     known = sorted(name for name in {**state.plan.tools, **tools} if not name.startswith(AGENT_PREFIX))
     left = f" and {len(known) - _LISTED_TOOLS} more" if len(known) > _LISTED_TOOLS else ""
     listed = f"{', '.join(known[:_LISTED_TOOLS])}{left}"
-    hint = f"the run knows {listed or 'no tool'}; `dagwright feedback` and `dagwright append` add others with --tools"
+    hint = (
+        f"the run knows {listed or 'no tool'}; `dagwright feedback` or `dagwright add-nodes` with --tools adds others"
+    )
     return replace(problem, hint=hint)
 
 

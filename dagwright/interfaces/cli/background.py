@@ -58,7 +58,7 @@ async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | Non
     """
     daemon = LocalServer(settings).worker(GATEWAY)
     told = settings.state_dir / "workers" / f"{GATEWAY}.json"
-    command = [*_PROGRAM, "serve", "--no-worker", "--told", str(told), *options_of(toolset)]
+    command = [*_PROGRAM, "serve", "--no-worker", "--address-file", str(told), *options_of(toolset)]
     command += [] if port is None else ["--port", str(port)]
     command += [] if settings.plans is None else ["--plans", str(settings.plans)]
     async with turn_of_background(settings):

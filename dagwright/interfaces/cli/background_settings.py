@@ -75,7 +75,7 @@ def _other_daemon(daemon: Daemon, names: list[str] | None, settings: Settings) -
     what = f"the {daemon.name.partition('-')[0]} in the background of {settings.state_dir}"
     if names is None:
         return OtherSettings(f"{what} does not say which settings it has", ": end it with `dagwright down`")
-    ways = "give the same, or end it with `dagwright down` (`watch --no-serve` only looks)"
+    ways = "give the same, or end it with `dagwright down` (`watch --no-worker` only looks)"
     does = "continues with it" if daemon.name.startswith(GATEWAY) else "would take a part of the work"
     if is_elsewhere := bool(_PLACE & {*names}):
         # Nothing of what it does would go wrong, but it is found by its name, whatever it serves.
@@ -87,8 +87,9 @@ def _other_daemon(daemon: Daemon, names: list[str] | None, settings: Settings) -
 def _other_command(command: Daemon, names: list[str] | None, settings: Settings) -> OtherSettings:
     which = f"a command that serves runs of {settings.state_dir} (process {command.name.partition('-')[0]})"
     difference = "unknown settings" if names is None else f"another value of {_setting_words(names, settings)}"
-    ways = " (`watch --no-serve` only looks)" if names is None else ", or give the same (`watch --no-serve` only looks)"
-    return OtherSettings(f"{which} has {difference}", f", and would take a part of the work: end it first{ways}")
+    fix = "end it first" if names is None else "end it first, or give the same"
+    fix = f"{fix} (`watch --no-worker` only looks)"
+    return OtherSettings(f"{which} has {difference}", f", and would take a part of the work: {fix}")
 
 
 @asynccontextmanager

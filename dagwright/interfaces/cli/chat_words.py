@@ -92,13 +92,13 @@ def asking_options(asking: AskRequest) -> list[str]:
     """Returns the options by which another chat asks in the same way."""
     given = {
         "--profile": asking.profile if asking.profile != "plan" else None,
-        "--rounds": asking.rounds,
+        "--max-rounds": asking.rounds,
         "--worker-timeout": asking.worker_timeout,
         "--synthesis": asking.synthesis,
         "--model": asking.model,
         "--policy": asking.policy_file,
         "--budget": asking.budget,
-        "--timeout": asking.timeout,
+        "--deadline": asking.timeout,
     }
     return [word for name, value in given.items() if value is not None for word in (name, str(value))]
 

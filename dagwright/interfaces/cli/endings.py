@@ -274,7 +274,7 @@ def _more_rounds(document: Mapping[str, Any]) -> Iterator[str]:
     """Yields how a question has more rounds, if it can; the run itself does not know of commands."""
     most = (document.get("rounds") or {}).get("max_rounds")
     if isinstance(most, int) and most < MAX_ROUNDS_LIMIT:
-        yield f"more rounds: --rounds N, at most {MAX_ROUNDS_LIMIT}"
+        yield f"more rounds: --max-rounds N, at most {MAX_ROUNDS_LIMIT}"
 
 
 def _commands_of_last_plan(document: Mapping[str, Any], *names: str) -> str:

@@ -1,4 +1,4 @@
-"""`why`: what a node waits for, down to the root of it, or what is behind a result."""
+"""`explain`: what a node waits for, down to the root of it, or what is behind a result."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ _LINE = 1_000
 _REQUESTS_TOLD = 20
 
 
-def why(request: LookRequest, output: Output) -> int:
+def explain(request: LookRequest, output: Output) -> int:
     """Says why a run or a node of it is where it is; 0 whatever became of the run.
 
     Raises:

@@ -7,12 +7,17 @@ import typer
 from dagwright.interfaces.cli.calling import call
 from dagwright.interfaces.cli.options import (
     Agents,
-    AllOrNothing,
+    ApprovePlan,
     Budget,
+    Compensate,
     Context,
+    Deadline,
+    Detach,
     Json,
+    KeepServer,
     Model,
     NoColor,
+    Policy,
     Tags,
     Tools,
     ToolsQueue,
@@ -24,23 +29,23 @@ from dagwright.planning.plan_and_execute.goals import MOST_PLANS, MOST_PLANS_LIM
 from dagwright.planning.rounds.rounds import MAX_ROUNDS, MAX_ROUNDS_LIMIT, SYNTHESIS, WORKER_TIMEOUT_S
 from dagwright.planning.rounds.rounds import Synthesis as SynthesisChoice
 
-Rounds = Annotated[
+MaxRounds = Annotated[
     int | None,
     typer.Option(
-        "--rounds",
+        "--max-rounds",
         metavar="N",
         min=1,
         max=MAX_ROUNDS_LIMIT,
-        help=f"How often the planner is asked (profile rounds); else DAGWRIGHT_MAX_ROUNDS, or {MAX_ROUNDS}.",
+        help=f"Maximum number of rounds (profile rounds); default: DAGWRIGHT_MAX_ROUNDS or {MAX_ROUNDS}.",
     ),
 ]
 WorkerTimeout = Annotated[
     str | None,
     typer.Option(
         "--worker-timeout",
-        metavar="TIME",
-        help="How long a call of a worker may take that names no timeout (profile rounds), such as 2m; else "
-        f"DAGWRIGHT_WORKER_TIMEOUT_S, or {WORKER_TIMEOUT_S:g} s.",
+        metavar="DURATION",
+        help="Timeout of calls of worker tools without their own (profile rounds), such as 2m; default: "
+        f"DAGWRIGHT_WORKER_TIMEOUT_S or {WORKER_TIMEOUT_S:g} s.",
     ),
 ]
 
@@ -48,60 +53,51 @@ Synthesis = Annotated[
     SynthesisChoice | None,
     typer.Option(
         "--synthesis",
-        metavar="HOW",
-        help="How the answer is made (profile rounds): assemble joins what workers found, model has a model word it; "
-        f"else DAGWRIGHT_SYNTHESIS, or {SYNTHESIS}.",
+        metavar="MODE",
+        help="How the answer is written (profile rounds): assemble joins the results of the worker tools, model "
+        f"has a model write it; default: DAGWRIGHT_SYNTHESIS or {SYNTHESIS}.",
     ),
 ]
 
 
 def ask(
-    words: Annotated[str, typer.Argument(metavar="REQUEST", help="What should be done, in words.")],
+    words: Annotated[str, typer.Argument(metavar="REQUEST", help="The request in natural language.")],
     *,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="MODEL", help="Which model is asked; else DAGWRIGHT_MODEL.")
+        str | None,
+        typer.Option("--model", metavar="MODEL", help="Model that plans and answers; default: DAGWRIGHT_MODEL."),
     ] = None,
     tools: Tools = None,
     agents: Agents = None,
     tools_queue: ToolsQueue = None,
-    plan_only: Annotated[bool, typer.Option("--plan-only", help="Write the plan, and run nothing.")] = False,
-    approve_plan: Annotated[
-        bool, typer.Option("--approve-plan", help="Ask somebody whether the plan may run; it can be changed then.")
-    ] = False,
-    no_ask: Annotated[
+    plan_only: Annotated[bool, typer.Option("--plan-only", help="Print the plan without running it.")] = False,
+    approve_plan: ApprovePlan = False,
+    non_interactive: Annotated[
         bool,
         typer.Option(
-            "--no-ask", help="Ask nothing at the terminal; at the limit of --budget finish with what there is."
+            "--non-interactive",
+            help="Do not ask at the terminal; at the limit of --budget, finish with the results so far.",
         ),
     ] = False,
     workflow_id: Annotated[
         str | None,
-        typer.Option(
-            "--id", metavar="ID", help="Id of the run; if it is there already with the same request, that run goes on."
-        ),
+        typer.Option("--id", metavar="ID", help="Run ID; a run that exists with the same request is continued."),
     ] = None,
-    timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="DURATION", help="Deadline of the run, such as 90s or 2h.")
-    ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option("--policy", metavar="FILE", help="JSON or YAML with the calls that people are asked about."),
-    ] = None,
-    detach: Annotated[
-        bool, typer.Option("--detach", help="Return at once; server and worker stay until `down`.")
-    ] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the server running until `down`.")] = False,
+    deadline: Deadline = None,
+    policy: Policy = None,
+    detach: Detach = False,
+    keep_server: KeepServer = False,
     profile: Annotated[
         Literal["plan", "intents", "rounds"],
         typer.Option(
             "--profile",
             metavar="PROFILE",
-            help="plan; intents: calls of verbs about entities that are looked up; rounds: worker tools, planned round "
-            "by round.",
+            help="plan: the model writes a plan; intents: it calls verbs with entities to look up; rounds: it plans "
+            "calls of worker tools round by round.",
         ),
     ] = "plan",
     context: Context = None,
-    rounds: Rounds = None,
+    max_rounds: MaxRounds = None,
     worker_timeout: WorkerTimeout = None,
     synthesis: Synthesis = None,
     confidence: Annotated[
@@ -111,12 +107,12 @@ def ask(
             metavar="C",
             min=0.0,
             max=1.0,
-            help="0 to 1: ask whether the plan may run where the model is less sure (profile intents).",
+            help="Request approval if the confidence of the model is below this, 0 to 1 (profile intents).",
         ),
     ] = None,
     budget: Budget = None,
     tag: Tags = None,
-    all_or_nothing: AllOrNothing = False,
+    compensate: Compensate = False,
     max_repairs: Annotated[
         int | None,
         typer.Option(
@@ -124,7 +120,7 @@ def ask(
             metavar="N",
             min=0,
             max=MOST_PLANS_LIMIT - 1,
-            help=f"How often a plan that cannot be run goes back to the model; else {MOST_PLANS - 1} times.",
+            help=f"How often the model may correct an invalid plan; default: {MOST_PLANS - 1}.",
         ),
     ] = None,
     max_replans: Annotated[
@@ -134,7 +130,7 @@ def ask(
             metavar="N",
             min=0,
             max=MOST_REPLANS_LIMIT,
-            help=f"How often the model plans again once its plan has run; else {MOST_REPLANS} times.",
+            help=f"How often the model may plan again after its plan has run; default: {MOST_REPLANS}.",
         ),
     ] = None,
     session: Annotated[
@@ -142,26 +138,26 @@ def ask(
         typer.Option(
             "--session",
             metavar="S",
-            help="A turn of the session S: it knows names, entities and what was asked before.",
+            help="Ask as a turn of session S, which knows its earlier names, entities and requests.",
         ),
     ] = None,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
-    """Have a model plan a request, run the plan, and answer."""
+    """Plan a request with a model, run the plan and answer."""
     request = AskRequest(
         words=words,
         model=model,
         tools=with_queue(tools, tools_queue),
         agents=agents or [],
         workflow_id=workflow_id,
-        timeout=timeout,
+        timeout=deadline,
         policy_file=policy,
         budget=budget,
         max_repairs=max_repairs,
         max_replans=max_replans,
         profile=profile,
-        rounds=rounds,
+        rounds=max_rounds,
         worker_timeout=worker_timeout,
         synthesis=synthesis,
         context=context or [],
@@ -170,10 +166,10 @@ def ask(
         tags=tag or [],
         is_plan_only=plan_only,
         asks_first=approve_plan,
-        is_all_or_nothing=all_or_nothing,
-        is_asking=not no_ask,
+        is_all_or_nothing=compensate,
+        is_asking=not non_interactive,
         is_detached=detach,
-        is_keeping=keep,
+        is_keeping=keep_server,
     )
     return call("goals", "ask", request, Output(is_json=json, has_color=not no_color))
 
@@ -181,43 +177,40 @@ def ask(
 def chat(
     *,
     session: Annotated[
-        str | None, typer.Option("--session", metavar="S", help="Go on with the session S; else a new one begins.")
+        str | None, typer.Option("--session", metavar="S", help="Continue session S; default: a new session.")
     ] = None,
     profile: Annotated[
         Literal["plan", "intents", "rounds"],
-        typer.Option("--profile", metavar="PROFILE", help="How messages are answered; /profile changes it."),
+        typer.Option("--profile", metavar="PROFILE", help="Profile of each message; /profile changes it."),
     ] = "plan",
     model: Model = None,
     tools: Tools = None,
     agents: Agents = None,
     tools_queue: ToolsQueue = None,
-    rounds: Rounds = None,
+    max_rounds: MaxRounds = None,
     worker_timeout: WorkerTimeout = None,
     synthesis: Synthesis = None,
-    timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="DURATION", help="How long each turn may take, such as 10m.")
+    deadline: Annotated[
+        str | None, typer.Option("--deadline", metavar="DURATION", help="Time limit of each turn, such as 10m.")
     ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option("--policy", metavar="FILE", help="JSON or YAML with the calls that people are asked about."),
-    ] = None,
+    policy: Policy = None,
     budget: Budget = None,
     json: Annotated[
-        bool, typer.Option("--json", help="Write a JSON document for each turn, on one line, and nothing else.")
+        bool, typer.Option("--json", help="Write one JSON document per turn and line, and nothing else.")
     ] = False,
     no_color: NoColor = False,
 ) -> int:
-    """Talk: each message is a turn of a session, answered before the next; lines of a pipe are messages too."""
+    """Chat in a session; each line of input is a turn."""
     request = ChatRequest(
         session=session,
         profile=profile,
-        rounds=rounds,
+        rounds=max_rounds,
         worker_timeout=worker_timeout,
         synthesis=synthesis,
         model=model,
         tools=with_queue(tools, tools_queue),
         agents=agents or [],
-        timeout=timeout,
+        timeout=deadline,
         policy_file=policy,
         budget=budget,
     )
@@ -226,15 +219,15 @@ def chat(
 
 def session(
     name: Annotated[
-        str | None, typer.Argument(metavar="S", help="Name of the session; without one all of them are listed.")
+        str | None, typer.Argument(metavar="S", help="Name of the session; without it, list the sessions.")
     ] = None,
     *,
     end: Annotated[
-        bool, typer.Option("--end", help="It takes no more requests, and ends as soon as no run of it goes on.")
+        bool, typer.Option("--end", help="Accept no more requests, and end when its last run has ended.")
     ] = False,
     json: Json = False,
     no_color: NoColor = False,
 ) -> int:
-    """Show a session, or end it; without a name list the newest."""
+    """List the sessions, or show or end a session."""
     request = SessionRequest(name, is_ending=end)
     return call("sessions", "session", request, Output(is_json=json, has_color=not no_color))

@@ -72,7 +72,7 @@ def prepare_turn(request: AskRequest, toolset: Toolset, output: Output, session:
 def _refuse_options(request: AskRequest) -> None:
     """Refuse options that the profile does not have, and options that exclude each other."""
     of_rounds = {
-        "--rounds": request.rounds is not None,
+        "--max-rounds": request.rounds is not None,
         "--worker-timeout": request.worker_timeout is not None,
         "--synthesis": request.synthesis is not None,
     }

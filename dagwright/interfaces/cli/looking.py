@@ -25,7 +25,6 @@ from dagwright.interfaces.cli.drawing import mermaid, svg
 from dagwright.interfaces.cli.endings import bound_lines, summary_line, tell_result, tell_run_error
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode, exit_code_of
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text, value_text, with_link
-from dagwright.interfaces.cli.parking import parked_line
 from dagwright.interfaces.cli.plans import read_tags
 from dagwright.interfaces.cli.progress import call_words
 from dagwright.interfaces.cli.rendering import RUN_STYLES
@@ -34,6 +33,7 @@ from dagwright.interfaces.cli.requests import ListRequest, LookRequest
 from dagwright.interfaces.cli.round_words import phase_line, reason_lines
 from dagwright.interfaces.cli.status_rows import status_rows
 from dagwright.interfaces.cli.streaming import Elements
+from dagwright.interfaces.cli.tool_pauses import paused_line
 from dagwright.interfaces.cli.wording import (
     closing_words,
     failed_items_words,
@@ -76,8 +76,8 @@ def list_runs(request: ListRequest, output: Output) -> int:
             output.document([run.to_json() for run in found])
         elif found:
             output.show(_table(found))
-            for parked in await runs.parked():
-                output.say(parked_line(parked))
+            for pause in await runs.paused_tools():
+                output.say(paused_line(pause))
             if url := server.runs_url():
                 output.say(f"Temporal UI: {url}")
         else:
@@ -300,7 +300,7 @@ def _tell_nodes(view: RunView, document: Document, output: Output, *, is_all: bo
     if document["nodes"]:
         output.show(table)
     if rows.left_out:
-        command = f"dagwright status {one_line(view.workflow_id)} --all"
+        command = f"dagwright status {one_line(view.workflow_id)} --all-items"
         output.say(f"{rows.left_out:,} items are not listed; `{command}` lists them")
 
 
@@ -312,7 +312,7 @@ def _tell_answers(view: RunView, output: Output) -> None:
         output.say(f"{one_line(name)}: {one_line(closing_words(closing.to_json()), limit=300)}")
     if len(told) > _REQUESTS_SHOWN:
         output.say(
-            f"and {len(told) - _REQUESTS_SHOWN:,} more answers; `dagwright why {one_line(view.workflow_id)}"
+            f"and {len(told) - _REQUESTS_SHOWN:,} more answers; `dagwright explain {one_line(view.workflow_id)}"
             " --node N` tells those of a node"
         )
 

@@ -75,7 +75,7 @@ def _listener(request: McpRequest) -> socket.socket:
     if request.needs_keys and not is_of_this_machine(listener):
         listener.close()
         raise CommandRefused(
-            f"whoever reaches {request.host} could do all, for the MCP server has no keys: say --no-keys if something "
+            f"whoever reaches {request.host} could do all, for the MCP server has no keys: say --no-auth if something "
             "before it asks who calls"
         )
     return listener

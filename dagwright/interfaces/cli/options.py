@@ -12,10 +12,10 @@ _TYPE = re.compile(r" <(?:str|list\[str\])>")
 
 
 class PlainHelp(TyperCommand):
-    """A command whose help names values by what they are."""
+    """A command whose help shows the metavar of an option and not its Python type."""
 
     def get_help(self, ctx: Any) -> str:
-        # Blanks instead, so that the columns stay where they are.
+        # Spaces instead, so that the columns stay aligned.
         return _TYPE.sub(lambda found: " " * len(found[0]), super().get_help(ctx))
 
 
@@ -26,14 +26,12 @@ Tools = Annotated[
     typer.Option(
         "--tools",
         metavar="MODULE_OR_FILE",
-        help="Module or .py file with tools, or .json file of MCP servers; may be given often.",
+        help="Module or .py file with tools, or .json file of MCP servers; repeatable.",
     ),
 ]
 Context = Annotated[
     list[str] | None,
-    typer.Option(
-        "--context", metavar="KEY=VALUE", help="A name of the session, such as order for @order; may be given often."
-    ),
+    typer.Option("--context", metavar="KEY=VALUE", help="Value of a @name in the plan, such as order=o-7; repeatable."),
 ]
 Dialect = Annotated[
     str | None,
@@ -41,57 +39,72 @@ Dialect = Annotated[
         "--dialect",
         metavar="DIALECT",
         help="plan, tasks, steps, agents, intents, subgoals, hugginggpt, taskbench, nestful, llmcompiler or rewoo; "
-        "else detected.",
+        "detected by default.",
     ),
 ]
-Mend = Annotated[
+Repair = Annotated[
     bool,
-    typer.Option("--mend", help="Read what a model wrote: fences, prose and slips; tell what was mended."),
+    typer.Option("--repair", help="Accept plans as models write them (fences, prose, slips) and report each repair."),
 ]
 Agents = Annotated[
     list[str] | None,
-    typer.Option("--agents", metavar="FILE", help="YAML, JSON or .py file with agents; may be given often."),
+    typer.Option("--agents", metavar="FILE", help="YAML, JSON or .py file with agents; repeatable."),
 ]
 ToolsQueue = Annotated[
     str | None,
     typer.Option(
         "--tools-queue",
         metavar="QUEUE",
-        help="Task queue of all these tools and agents; else one for each file or module, named after it.",
+        help="Task queue of all these tools and agents; by default one per file or module, named after it.",
     ),
 ]
 Plans = Annotated[
     str | None,
-    typer.Option(
-        "--plans", metavar="FOLDER", help="Folder of plans that are published by name; else that of DAGWRIGHT_PLANS."
-    ),
+    typer.Option("--plans", metavar="FOLDER", help="Folder of published plans; default: DAGWRIGHT_PLANS."),
 ]
 Budget = Annotated[
     str | None,
     typer.Option(
         "--budget",
         metavar="LIMITS",
-        help="What it may use: some of tokens=50000,money=1.50,calls=40,nodes=200,time=2h.",
+        help="Limits of the run: any of tokens=50000,money=1.50,calls=40,nodes=200,time=2h.",
     ),
 ]
-AllOrNothing = Annotated[
+Compensate = Annotated[
     bool,
-    typer.Option("--all-or-nothing", help="Take back what was done, last first, if the run is not completed."),
+    typer.Option("--compensate", help="If the run does not complete, undo its finished calls in reverse order."),
 ]
 Model = Annotated[
     str | None,
-    typer.Option("--model", metavar="MODEL", help="Which model is asked in the run; else that of DAGWRIGHT_MODEL."),
+    typer.Option("--model", metavar="MODEL", help="Model for the calls of the run; default: DAGWRIGHT_MODEL."),
 ]
 Tags = Annotated[
     list[str] | None,
-    typer.Option("--tag", metavar="KEY=VALUE", help="Tag of the run, for `list --tag`; may be given often."),
+    typer.Option("--tag", metavar="KEY=VALUE", help="Tag of the run, for `list --tag`; repeatable."),
 ]
-Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; kept in the run's notes.")]
-By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who; kept in the run's notes.")]
+Deadline = Annotated[
+    str | None, typer.Option("--deadline", metavar="DURATION", help="Time limit of the run, such as 90s or 2h.")
+]
+Policy = Annotated[
+    str | None,
+    typer.Option("--policy", metavar="FILE", help="JSON or YAML file that selects the calls that need approval."),
+]
+ApprovePlan = Annotated[bool, typer.Option("--approve-plan", help="Request approval of the plan before it runs.")]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="Return after the start; server and worker keep running until `down`.")
+]
+KeepServer = Annotated[
+    bool, typer.Option("--keep-server", help="Keep the server running after the command, until `down`.")
+]
+NoWorker = Annotated[bool, typer.Option("--no-worker", help="Start no worker; other workers run the plans.")]
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason, recorded with the change.")]
+By = Annotated[
+    str | None, typer.Option("--by", metavar="NAME", help="Name of the person who does this; default: your account.")
+]
 Node = Annotated[str, typer.Option("--node", metavar="N", help="sum, sum[north], or archive/check in a sub-plan.")]
-RunId = Annotated[str, typer.Argument(metavar="ID", help="Id of the run.")]
+RunId = Annotated[str, typer.Argument(metavar="ID", help="Run ID.")]
 
 
 def with_queue(tools: list[str] | None, tools_queue: str | None) -> list[str]:
-    """Return the values of `--tools`, with that of `--tools-queue` as one of them."""
+    """Return the values of `--tools` plus a reference to the queue of `--tools-queue`."""
     return [*(tools or []), *([] if tools_queue is None else [queue_reference(tools_queue)])]

@@ -173,7 +173,7 @@ def read_tags(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def read_inputs_file(file: str | None) -> dict[str, JsonValue]:
-    """Returns the inputs of `--inputs FILE`.
+    """Returns the inputs of `--input-file FILE`.
 
     Raises:
         CommandRefused: the file cannot be read or holds no object.
@@ -183,9 +183,9 @@ def read_inputs_file(file: str | None) -> dict[str, JsonValue]:
     try:
         values = read_plan_file(Path(file))
     except PlanInvalid as invalid:
-        raise CommandRefused(f"--inputs: {invalid.problems[0].text}", status="unreadable") from None
+        raise CommandRefused(f"--input-file: {invalid.problems[0].text}", status="unreadable") from None
     if not isinstance(values, dict):
-        raise CommandRefused(f"--inputs: {file} must hold an object of inputs")
+        raise CommandRefused(f"--input-file: {file} must hold an object of inputs")
     return values
 
 

@@ -11,9 +11,13 @@ from typer.core import TyperGroup
 from dagwright import __version__
 from dagwright.core.plugins import InstalledPlugin, PluginError, contributions
 
+_PLUGIN_PANEL = "Other"
+_HELP_MARGIN = 6
+"""Columns around the names of commands, as in click's own help."""
+
 
 class PluginGroup(TyperGroup):
-    """The commands of the engine, and after them those of the installed plugins."""
+    """The commands of the engine, followed by the command groups of the installed plugins."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         own, groups = super().list_commands(ctx), _groups()
@@ -21,6 +25,19 @@ class PluginGroup(TyperGroup):
             if name in own:
                 raise PluginError(f"the {owner} contributes the command {name!r}, which Dagwright has; rename it")
         return [*own, *groups]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands in panels, each with its own heading."""
+        panels: dict[str, list[tuple[str, Any]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            panel = command.rich_help_panel
+            panels.setdefault(panel if isinstance(panel, str) else _PLUGIN_PANEL, []).append((name, command))
+        width = max(len(name) for rows in panels.values() for name, _ in rows)
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                limit = formatter.width - width - _HELP_MARGIN
+                formatter.write_dl([(f"{name:{width}}", command.get_short_help_str(limit)) for name, command in rows])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = super().get_command(ctx, cmd_name)
@@ -45,7 +62,7 @@ def program_options(
         typer.Option("--version", "-V", is_eager=True, callback=_show_version, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """Run plans that must not be lost."""
+    """Run durable plans on Temporal."""
 
 
 def _groups() -> dict[str, InstalledPlugin]:

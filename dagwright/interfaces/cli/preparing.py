@@ -93,7 +93,7 @@ def prepare_run(
     typed, problems = typed_inputs(checked.inputs, texts)
     problems = [*unused_inputs(checked, texts), *problems]
     for problem in unused_inputs(checked, given):
-        output.tell(f"--inputs: {request.inputs_file}: {problem.message}, so it is not used; {problem.hint}")
+        output.tell(f"--input-file: {request.inputs_file}: {problem.message}, so it is not used; {problem.hint}")
     values: dict[str, JsonValue] = {**given, **typed}
     if problems:
         wrong = input_problems(checked, values, given=[*values, *texts])
@@ -168,12 +168,12 @@ def _with_approval(options: RunOptions, plan: CompiledPlan, *, can_ask: bool) ->
 
 
 def deadline_s_of(timeout: str | None) -> float | None:
-    """Returns the seconds of a `--timeout`.
+    """Returns the seconds of a `--deadline`.
 
     Raises:
         CommandRefused: it is no duration.
     """
-    return seconds_of_option("--timeout", timeout)
+    return seconds_of_option("--deadline", timeout)
 
 
 def seconds_of_option(name: str, written: str | None) -> float | None:

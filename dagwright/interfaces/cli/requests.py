@@ -228,19 +228,19 @@ class AppendRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ParkRequest:
-    """Arguments of `park` and `unpark`; without a tool `park` tells which are parked.
+class ToolPauseRequest:
+    """Arguments of `tool pause` and `tool resume`.
 
     Args:
-        tools: values of `--tools`, where a tool of the user's own is looked up.
-        over: how long the release takes, as a duration.
+        tools: values of `--tools`, where tools of the user are looked up.
+        ramp: time over which waiting calls start, as a duration.
     """
 
-    tool: str | None
+    tool: str
     by: str | None = None
     reason: str | None = None
     tools: Sequence[str] = ()
-    over: str | None = None
+    ramp: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

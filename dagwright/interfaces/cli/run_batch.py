@@ -105,7 +105,7 @@ def _tell_unused_inputs(request: RunRequest, lines: Sequence[_Line], output: Out
     known = list(dict.fromkeys(name for line in lines for name in line.run.plan.inputs))
     for name in read_inputs_file(request.inputs_file):
         if name not in used:
-            output.tell(f"--inputs: {request.inputs_file}: no plan of the batch has an input {name!r}; it is not used")
+            output.tell(f"--input-file: {request.inputs_file}: ignored, no plan of the batch has the input {name!r}")
     problems = [
         Problem(
             "invalid_field",

@@ -1,4 +1,4 @@
-"""Names, options and help of `worker`, `serve`, `up` and `mcp`; other modules do the work."""
+"""Names, options and help of `worker`, `serve`, `up`, `down` and `mcp`; other modules do the work."""
 
 from typing import Annotated
 
@@ -6,15 +6,19 @@ import typer
 
 from dagwright.interfaces.cli.calling import call
 from dagwright.interfaces.cli.exits import CommandRefused
-from dagwright.interfaces.cli.options import Agents, Json, Plans, Tools, ToolsQueue, with_queue
+from dagwright.interfaces.cli.options import Agents, Json, NoWorker, Plans, Tools, ToolsQueue, with_queue
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.requests import McpRequest, ServeRequest, UpRequest, WorkerRequest
 
 Port = Annotated[
     int | None,
     typer.Option(
-        "--port", metavar="PORT", min=0, max=65535, help="0 is any free one; 8484, or a free one, if left out."
+        "--port", metavar="PORT", min=0, max=65535, help="Port, 0 for any free one; default: 8484, or a free one."
     ),
+]
+
+NoAuth = Annotated[
+    bool, typer.Option("--no-auth", help="Serve other addresses than localhost without keys, to any client.")
 ]
 
 
@@ -23,12 +27,12 @@ def worker(
     tools: Tools = None,
     agents: Agents = None,
     task_queue: Annotated[
-        str | None, typer.Option("--task-queue", metavar="QUEUE", help="Queue of workflows and built-in tools.")
+        str | None, typer.Option("--task-queue", metavar="QUEUE", help="Task queue of workflows and built-in tools.")
     ] = None,
     tools_queue: ToolsQueue = None,
     json: Json = False,
 ) -> int:
-    """Serve runs and tools until SIGTERM or SIGINT."""
+    """Run a worker until SIGTERM or SIGINT."""
     request = WorkerRequest(with_queue(tools, tools_queue), agents or [], task_queue)
     return call("worker", "worker", request, Output(is_json=json))
 
@@ -36,21 +40,19 @@ def worker(
 def serve(
     *,
     host: Annotated[
-        str, typer.Option("--host", metavar="HOST", help="Address to listen on; 0.0.0.0 is all of this machine.")
+        str, typer.Option("--host", metavar="HOST", help="Address to listen on; 0.0.0.0 for all.")
     ] = "127.0.0.1",
     port: Port = None,
     tools: Tools = None,
     agents: Agents = None,
     tools_queue: ToolsQueue = None,
     plans: Plans = None,
-    no_worker: Annotated[bool, typer.Option("--no-worker", help="Leave the runs to other workers.")] = False,
-    no_keys: Annotated[
-        bool, typer.Option("--no-keys", help="Let everybody who reaches another address than localhost do all.")
-    ] = False,
-    told: Annotated[str | None, typer.Option("--told", hidden=True)] = None,
+    no_worker: NoWorker = False,
+    no_auth: NoAuth = False,
+    address_file: Annotated[str | None, typer.Option("--address-file", hidden=True)] = None,
     json: Json = False,
 ) -> int:
-    """Serve the API that speaks OpenAI's protocol, until SIGTERM or SIGINT."""
+    """Serve the OpenAI-compatible HTTP API until SIGTERM or SIGINT."""
     request = ServeRequest(
         host,
         port,
@@ -58,8 +60,8 @@ def serve(
         agents or [],
         plans,
         is_serving=not no_worker,
-        needs_keys=not no_keys,
-        told=told,
+        needs_keys=not no_auth,
+        told=address_file,
     )
     return call("serving", "serve", request, Output(is_json=json), extra="gateway")
 
@@ -73,9 +75,14 @@ def up(
     port: Port = None,
     json: Json = False,
 ) -> int:
-    """Start server, worker and API in the background, until `down`."""
+    """Start server, worker and HTTP API in the background."""
     request = UpRequest(with_queue(tools, tools_queue), agents or [], plans, port)
     return call("parts", "up", request, Output(is_json=json), extra="gateway")
+
+
+def down(*, json: Json = False) -> int:
+    """Stop the background processes of this folder."""
+    return call("parts", "down", None, Output(is_json=json))
 
 
 _HOST = "127.0.0.1"
@@ -85,27 +92,27 @@ _PORT = 8765
 def mcp(
     *,
     http: Annotated[
-        bool, typer.Option("--http", help="Serve by streamable HTTP; else one client on standard input and output.")
+        bool, typer.Option("--http", help="Serve streamable HTTP; default: one client on standard input and output.")
     ] = False,
     host: Annotated[
-        str | None, typer.Option("--host", metavar="HOST", help=f"Where to listen with --http; else {_HOST}.")
+        str | None, typer.Option("--host", metavar="HOST", help=f"Address to listen on with --http; default: {_HOST}.")
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option("--port", metavar="PORT", min=0, max=65_535, help=f"With --http; else {_PORT}. 0 is a free one."),
+        typer.Option(
+            "--port", metavar="PORT", min=0, max=65_535, help=f"Port with --http, 0 for any; default: {_PORT}."
+        ),
     ] = None,
     tools: Tools = None,
     agents: Agents = None,
     tools_queue: ToolsQueue = None,
     plans: Plans = None,
-    no_keys: Annotated[
-        bool, typer.Option("--no-keys", help="Let everybody who reaches another address than localhost do all.")
-    ] = False,
-    no_worker: Annotated[bool, typer.Option("--no-worker", help="Leave the runs to other workers.")] = False,
+    no_auth: NoAuth = False,
+    no_worker: NoWorker = False,
 ) -> int:
-    """Be an MCP server: clients run plans, ask, answer and fetch."""
+    """Serve plans, requests and feedback as MCP tools."""
     if not http and (host is not None or port is not None):
-        raise CommandRefused("--host and --port go with --http: without it the client starts this command itself")
+        raise CommandRefused("--host and --port need --http; without it the MCP client starts this command itself")
     request = McpRequest(
         tools=with_queue(tools, tools_queue),
         agents=agents or [],
@@ -114,6 +121,6 @@ def mcp(
         port=_PORT if port is None else port,
         is_http=http,
         is_serving=not no_worker,
-        needs_keys=not no_keys,
+        needs_keys=not no_auth,
     )
     return call("mcp_serving", "mcp", request, Output(), extra="mcp")

@@ -59,7 +59,7 @@ def _refuse_open(listener: socket.socket, keys: KeyFile, *, needs_keys: bool) ->
     if needs_keys and not are_needed and not is_of_this_machine(listener):
         raise CommandRefused(
             f"whoever reaches {listener.getsockname()[0]} could do all: make a key with `dagwright keys add OWNER`, or "
-            "say --no-keys if something before the API asks who calls"
+            "say --no-auth if something before the API asks who calls"
         )
 
 
@@ -72,7 +72,7 @@ def _refuse_all_pages(settings: Settings, keys: KeyFile, *, needs_keys: bool) ->
     if needs_keys and ALL in listed(settings.api_origins) and not keys.are_needed():
         raise CommandRefused(
             "DAGWRIGHT_API_ORIGINS is *, so a page of any site could do all: name the origins of your pages, make a "
-            "key with `dagwright keys add OWNER`, or say --no-keys if something before the API asks who calls"
+            "key with `dagwright keys add OWNER`, or say --no-auth if something before the API asks who calls"
         )
 
 

@@ -1,4 +1,4 @@
-"""Which nodes `status` lists: of large maps counts and failures first, and the rest only with `--all`."""
+"""Which nodes `status` lists: of large maps counts and failures first, and the rest only with `--all-items`."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

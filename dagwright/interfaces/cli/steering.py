@@ -114,14 +114,14 @@ def act_on(workflow_id: str, output: Output, act: Callable[[Steering, Connection
     return run_async(work, output)
 
 
-def append(request: AppendRequest, output: Output) -> int:
+def add_nodes(request: AppendRequest, output: Output) -> int:
     """Adds nodes; 2 if they, or the run, are such that they cannot be added.
 
     Raises:
         CommandRefused: the file holds no nodes.
     """
     try:
-        return _append(nodes_in(request.file), request, output)
+        return _add_nodes(nodes_in(request.file), request, output)
     except PlanInvalid as invalid:
         return tell_invalid(request.file, invalid, output)
 
@@ -152,7 +152,7 @@ def tell_invalid(file: str, invalid: PlanInvalid, output: Output) -> ExitCode:
     return ExitCode.REFUSED
 
 
-def _append(nodes: Sequence[Any], request: AppendRequest, output: Output) -> int:
+def _add_nodes(nodes: Sequence[Any], request: AppendRequest, output: Output) -> int:
     settings = command_settings()
 
     async def act(steering: Steering, connection: Connection) -> str:

@@ -1,4 +1,4 @@
-"""`store show`, `store clean`, `store adopt`: what the payload store holds, what can be removed, and who uses it."""
+"""`store show`, `store prune`, `store adopt`: what the payload store holds, what can be removed, and who uses it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ def show(_: None, output: Output) -> int:
     return run_async(work, output)
 
 
-def clean(is_sure: bool, output: Output) -> int:
+def prune(is_sure: bool, output: Output) -> int:
     """Removes what no run can need any more, or without `is_sure` only says what that would be.
 
     Raises:
@@ -98,7 +98,7 @@ def clean(is_sure: bool, output: Output) -> int:
         else:
             _tell(look, output)
             if look.holdings.removable != Amount() or look.memories.expired.count:
-                output.say("nothing was removed yet; `dagwright store clean --yes` removes it")
+                output.say("nothing was removed yet; `dagwright store prune --yes` removes it")
         return ExitCode.COMPLETED
 
     return run_async(work, output)

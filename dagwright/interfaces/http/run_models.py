@@ -110,7 +110,7 @@ class GraphDocument(BaseModel):
 
 
 class WhyDocument(Told):
-    """Why a run or a node is in its state, as in `dagwright why --json`, with the names of the API."""
+    """Why a run or a node is in its state, as in `dagwright explain --json`, with the names of the API."""
 
     run_id: str
     node: str | None = None

@@ -29,10 +29,10 @@ class Server:
         self.answers = list(answers)
         self.done: list[str] = []
         self.refuses = False
-        for name in ("paused_tool", "pause_call", "go_on_with_call"):
+        for name in ("find_tool_pause", "pause_call", "unpause_call"):
             monkeypatch.setattr(paused_calls, name, getattr(self, name))
 
-    async def paused_tool(self, client: Client, tool: str) -> ToolPause | None:
+    async def find_tool_pause(self, client: Client, tool: str) -> ToolPause | None:
         answer = self.answers.pop(0)
         if isinstance(answer, RPCError):
             raise answer
@@ -43,7 +43,7 @@ class Server:
             raise RPCError("unknown method", RPCStatusCode.UNIMPLEMENTED, b"")
         self.done.append(f"pause {activity_id}: {reason}")
 
-    async def go_on_with_call(self, client: Client, run: Any, activity_id: str) -> None:
+    async def unpause_call(self, client: Client, run: Any, activity_id: str) -> None:
         self.done.append(f"go on {activity_id}")
 
 
@@ -94,8 +94,8 @@ async def test_call_is_not_made_where_the_server_cannot_pause_it(monkeypatch: py
 
 
 @pytest.mark.parametrize("effects", Effects)
-def test_attempt_that_found_its_tool_parked_may_be_made_again_whatever_the_effects(effects: Effects) -> None:
-    error = ToolPaused(f"send: {_PAUSED.words}")
+def test_attempt_that_found_its_tool_paused_may_be_made_again_whatever_the_effects(effects: Effects) -> None:
+    error = ToolPaused(f"send: {_PAUSED.message}")
     posture = posture_of(error, effects)
     assert (posture.code, posture.is_final, posture.delay is not None) == ("tool_paused", False, True)
     assert text_of(error) == "send: tool paused by ann at 1970-01-01T00:00:00.000Z: down"

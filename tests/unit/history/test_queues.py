@@ -76,8 +76,8 @@ def test_paused_calls_are_noted_with_the_way_to_resume_them() -> None:
     missing = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no tool 'mark'"
     by_hand = replace(_call("c"), held="paused by eve")
     assert [reason_of(call) for call in (*parked, by_hand)] == [words, words, "paused by eve"]
-    resumed = "mark: tool paused by ann at noon; 2 calls wait; `dagwright unpark mark` lets them go"
-    paused = "mark: paused by eve; its call waits; `temporal activity unpause` lets it go"
+    resumed = "mark: tool paused by ann at noon; 2 calls wait; `dagwright tool resume mark` resumes them"
+    paused = "mark: paused by eve; its call waits; `temporal activity unpause` resumes it"
     assert held_notes([*parked, by_hand]) == [
         {"code": "tool_paused", "node": None, "message": resumed},
         {"code": "call_paused", "node": "c", "message": paused},

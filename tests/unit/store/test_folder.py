@@ -20,7 +20,7 @@ from dagwright.store import PayloadMissing, StoreUnavailable, open_store, ref_of
 from dagwright.store.folder import FolderStore
 from tests.support.eventually import eventually
 
-FULL = "can take no more: the disk is full or the quota used up; free space (`dagwright store clean` helps)"
+FULL = "can take no more: the disk is full or the quota used up; free space (`dagwright store prune` helps)"
 
 
 def _files(folder: Path) -> list[str]:

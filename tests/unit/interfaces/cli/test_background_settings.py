@@ -92,7 +92,7 @@ async def test_different_setting_is_refused(
     settings = load_settings()
     expected = (
         f"the worker in the background of {folder} was started with another value of {variable}, and would take a part"
-        " of the work: give the same, or end it with `dagwright down` (`watch --no-serve` only looks)"
+        " of the work: give the same, or end it with `dagwright down` (`watch --no-worker` only looks)"
     )
     with pytest.raises(CommandRefused) as refused:
         async with connected_to_run(settings, load_toolset(settings)):
@@ -120,7 +120,7 @@ async def test_no_worker_starts_beside_a_command_with_other_settings(
         assert str(refused.value) == (
             f"a command that serves runs of {folder} (process {os.getpid()}) has another value of"
             " DAGWRIGHT_DATABASE_URL, and would take a part of the work: end it first, or give the same"
-            " (`watch --no-serve` only looks)"
+            " (`watch --no-worker` only looks)"
         )
         assert [daemon for daemon in LocalServer(load_settings()).workers() if daemon.is_running()] == []
     assert (await _start())[1]
@@ -189,7 +189,7 @@ async def test_other_queue_or_server_is_refused(
         refuse_other_settings(settings)
     assert str(refused.value) == (
         f"the worker in the background of {folder} was started with another value of {variable}, and serves that"
-        " alone: give the same, or end it with `dagwright down` (`watch --no-serve` only looks), or take another"
+        " alone: give the same, or end it with `dagwright down` (`watch --no-worker` only looks), or take another"
         " DAGWRIGHT_STATE_DIR"
     )
     nothing = cast(Client, None)

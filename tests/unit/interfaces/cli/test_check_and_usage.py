@@ -80,7 +80,7 @@ def test_steps_without_undo_are_noted_with_all_or_nothing(command: Command) -> N
     nodes = [{"id": "a", "tool": "book"}, {"id": "b", "tool": "send"}]
     arguments = ["check", _write("plan.json", {"plan": 1, "nodes": nodes}), "--tools", "tools.py", "--json"]
     note = {"code": "stands", "node": "b", "message": "'b' cannot be taken back: the tool 'send' has no undo"}
-    for more, notes in ((["--all-or-nothing"], [note]), ([], [])):
+    for more, notes in ((["--compensate"], [note]), ([], [])):
         code, out, _ = command(*arguments, *more)
         assert (code, json.loads(out)["notes"]) == (0, notes)
 
@@ -180,7 +180,7 @@ def test_all_invalid_inputs_of_a_run_are_reported(command: Command) -> None:
     nodes = [{"id": name, "tool": "calculator", "arguments": text} for name, text in texts.items()]
     plan = _write("plan.json", {"plan": 1, "inputs": {name: {"type": "integer"} for name in texts}, "nodes": nodes})
     given = [text for each in ("strange=1", "a=x", "b=1") for text in ("--input", each)]
-    code, out, _ = command("run", plan, *given, "--inputs", _write("values.json", {"c": "y"}), "--json")
+    code, out, _ = command("run", plan, *given, "--input-file", _write("values.json", {"c": "y"}), "--json")
     assert (code, _errors(out)) == (
         2,
         [
@@ -225,7 +225,7 @@ def test_unused_session_name_is_noted(command: Command) -> None:
 
 
 def test_any_tool_accepts_unknown_tools(command: Command) -> None:
-    assert command("check", _write("plan.json", _UNKNOWN_TOOL), "--any-tool")[0] == 0
+    assert command("check", _write("plan.json", _UNKNOWN_TOOL), "--allow-unknown-tools")[0] == 0
 
 
 @pytest.mark.waits
@@ -252,12 +252,12 @@ def test_unknown_input_is_refused_with_the_nearest(command: Command) -> None:
 def test_unknown_input_of_a_file_and_unknown_session_name_are_noted(command: Command) -> None:
     node = {"id": "a", "tool": "wait", "arguments": {"duration": "{{PLACEHOLDER_d}}"}}
     file, values = _write("plan.json", {"plan": 1, "nodes": [node]}), _write("values.json", {"other": 1})
-    code, _, err = command("run", file, "--inputs", values, "--context", "cbuu=x")
+    code, _, err = command("run", file, "--input-file", values, "--context", "cbuu=x")
     assert (code, err.splitlines()) == (
         2,
         [
             "note: the plan does not use @cbuu, which --context gives; it uses no name of a session",
-            "--inputs: values.json: the plan has no input 'other', so it is not used; it has d",
+            "--input-file: values.json: the plan has no input 'other', so it is not used; it has d",
             "plan.json: missing_input at /inputs/d: the input 'd' is missing (give it with --input d=VALUE)",
         ],
     )
@@ -277,8 +277,11 @@ def test_unknown_input_of_a_file_and_unknown_session_name_are_noted(command: Com
         (["run", "small.json", "--input", "n"], "--input takes KEY=VALUE, not 'n'"),
         (["run", "small.json", "--input", "n=x"], "invalid_field at /inputs/n: the input 'n': 'x' is no integer"),
         (["run", "small.json"], "small.json: missing_input at /inputs/n: the input 'n' is missing: How many?"),
-        (["run", "small.json", "--timeout", "soon"], "--timeout: 'soon' is not a duration; write a number and a unit"),
-        (["run", "small.json", "--inputs", "none.yaml"], "--inputs: there is no file none.yaml"),
+        (
+            ["run", "small.json", "--deadline", "soon"],
+            "--deadline: 'soon' is not a duration; ",
+        ),
+        (["run", "small.json", "--input-file", "none.yaml"], "--input-file: there is no file none.yaml"),
         (["run", "small.json", "--tools", "none.py"], "There is no file none.py of tools"),
         (["run", "small.json", "--dialect", "poem"], "small.json: invalid_field: there is no dialect 'poem'"),
         (["run", "unknown.json"], "unknown.json: unknown_tool at /nodes/0/tool: there is no tool 'calculate'"),
@@ -324,7 +327,7 @@ def test_argument_that_is_not_utf_8_is_refused(arguments: list[str], command: Co
 def test_missing_files_and_syntax_errors_are_reported(name: str, command: Command) -> None:
     code, _, err = command(name, "\udcff.json")
     assert (code, "unreadable" in err) == (2, True)
-    code, out, _ = command(name, "none.txt", "--mend", "--json")
+    code, out, _ = command(name, "none.txt", "--repair", "--json")
     assert (code, _errors(out)) == (2, [("unreadable", "")])
     Path("broken.json").write_text('{"plan": 1,\n "nodes": [}', encoding="utf-8")
     code, _, err = command(name, "broken.json")
@@ -335,7 +338,7 @@ def test_bad_usage_is_a_document_with_json(command: Command) -> None:
     code, out, err = command("status", "--json")
     assert (code, json.loads(out)) == (2, {"status": "bad_usage", "message": err.strip()})
     code, out, err = command("graph", "x", "--format", "svg", "--json")
-    sentence = "--json writes the graph as JSON, and --format svg does not: leave one of them out"
+    sentence = "--json and --format svg contradict each other; give one of them"
     assert (code, json.loads(out), err) == (2, {"status": "bad_usage", "message": sentence}, f"{sentence}\n")
 
 
@@ -354,9 +357,11 @@ def test_parties_are_loaded_and_refused_rows_are_listed(command: Command) -> Non
 
 
 def test_help_describes_each_value_and_not_its_type(command: Command) -> None:
-    names = re.findall(r"^  ([a-z]+)  ", command("--help")[1].partition("Commands:")[2], re.MULTILINE)
-    commands = [[name] for name in names if name not in ("entities", "store")]
-    commands += [["entities", "load"], ["store", "show"], ["store", "clean"]]
+    names = re.findall(r"^  ([a-z-]+)  ", command("--help")[1].partition("Runs:")[2], re.MULTILINE)
+    groups = {"agents", "entities", "keys", "new", "store", "tool"}
+    assert groups <= {*names}
+    commands = [[name] for name in names if name not in groups]
+    commands += [["entities", "load"], ["store", "show"], ["store", "prune"], ["tool", "resume"]]
     assert len(commands) > 10
     for each in commands:
         code, out, _ = command(*each, "--help")
@@ -369,7 +374,7 @@ def test_answer_of_a_model_is_repaired_with_mend_alone(command: Command) -> None
     nodes = "{'id': 'a', 'tool': 'Calculator', 'arguments': {'expression': '1'}}"
     Path("answer.txt").write_text(f"Sure:\n```json\n{{'plan': 1, 'nodes': [{nodes}]}}\n```\n", encoding="utf-8")
     assert command("check", "answer.txt", "--json")[0] == 2
-    code, out, _ = command("check", "answer.txt", "--mend", "--json")
+    code, out, _ = command("check", "answer.txt", "--repair", "--json")
     document = json.loads(out)
     assert (code, document["status"], document["levels"]) == (0, "valid", [["a"]])
     codes = [mend["code"] for mend in document["mends"]]
@@ -383,12 +388,12 @@ def test_answer_of_a_model_is_repaired_with_mend_alone(command: Command) -> None
 def test_plan_that_was_cut_off_does_not_run(command: Command) -> None:
     first = {"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}
     Path("cut.txt").write_text(json.dumps({"plan": 1, "nodes": [first, first]})[:-20], encoding="utf-8")
-    code, out, _ = command("run", "cut.txt", "--mend", "--json")
+    code, out, _ = command("run", "cut.txt", "--repair", "--json")
     hint = "have the rest written, or close the plan by hand if this is all of it"
     assert (code, [(error["code"], error["hint"]) for error in json.loads(out)["errors"]]) == (2, [("cut_off", hint)])
     plan = {"plan": 1, "output": "{{b.result}}", "nodes": [first, {**first, "id": "b"}]}
     Path("cut.txt").write_text(json.dumps(plan)[:-20], encoding="utf-8")
-    code, out, _ = command("check", "cut.txt", "--mend", "--json")
+    code, out, _ = command("check", "cut.txt", "--repair", "--json")
     assert (code, [error[0] for error in _errors(out)]) == (2, ["cut_off", "invalid_reference"])
 
 

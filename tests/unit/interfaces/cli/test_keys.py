@@ -86,7 +86,7 @@ def test_invalid_arguments_and_an_unreadable_file_are_refused(path: Path, capsys
 def test_public_address_needs_keys(path: Path, host: str, *, has_key: bool, needs_keys: bool, is_refused: bool) -> None:
     if has_key:
         KeyFile(path).add("ann", [])
-    with socket.create_server((host, 0)) as listener, _refused(r"dagwright keys add OWNER.*--no-keys", is_refused):
+    with socket.create_server((host, 0)) as listener, _refused(r"dagwright keys add OWNER.*--no-auth", is_refused):
         _refuse_open(listener, KeyFile(path), needs_keys=needs_keys)
     path.write_text("{", encoding="utf-8")
     with socket.create_server((host, 0)) as listener, pytest.raises(CommandRefused, match="cannot be read"):
@@ -115,7 +115,7 @@ def test_public_address_of_the_mcp_server_needs_no_keys(
 ) -> None:
     # The MCP server does not use the keys of the gateway.
     KeyFile(path).add("ann", [])
-    with _refused("--no-keys", is_refused):
+    with _refused("--no-auth", is_refused):
         _listener(McpRequest([], [], None, host, 0, is_http=True, needs_keys=needs_keys)).close()
 
 

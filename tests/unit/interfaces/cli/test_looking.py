@@ -1,4 +1,4 @@
-"""The nodes that `status` lists, and the lines of `why`."""
+"""The nodes that `status` lists, and the lines of `explain`."""
 
 from dataclasses import replace
 from typing import Any

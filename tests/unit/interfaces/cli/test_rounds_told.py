@@ -268,7 +268,7 @@ def test_sub_goal_that_was_cancelled_says_so() -> None:
     assert error_words(Record(NodeStatus.SKIPPED)) == "it was left out"
 
 
-@pytest.mark.parametrize(("most", "advice"), [(2, ["more rounds: --rounds N, at most 50"]), (MAX_ROUNDS_LIMIT, [])])
+@pytest.mark.parametrize(("most", "advice"), [(2, ["more rounds: --max-rounds N, at most 50"]), (MAX_ROUNDS_LIMIT, [])])
 def test_question_that_used_its_rounds_says_how_to_have_more_where_there_are_more(most: int, advice: list[str]) -> None:
     names = [sub_goal(number, "pick", name=f"Carrier {number}") for number in range(1, most + 1)]
     question = Question(*map(goes_on, names), max_rounds=most)

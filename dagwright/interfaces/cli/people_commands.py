@@ -1,0 +1,96 @@
+"""Names, options and help of `inbox` and `feedback`; other modules do the work."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from dagwright.interfaces.cli.calling import call
+from dagwright.interfaces.cli.options import By, Json, NoColor, RunId
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.requests import AnswerRequest, InboxRequest
+
+
+def inbox(
+    *,
+    assignee: Annotated[
+        str | None,
+        typer.Option("--assignee", metavar="NAME", help="Only requests to this person; `anyone` for unassigned ones."),
+    ] = None,
+    type: Annotated[
+        Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"] | None,
+        typer.Option(
+            "--type", metavar="TYPE", case_sensitive=False, help="Only requests of this type, such as APPROVAL."
+        ),
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", metavar="DURATION", help="Only requests open for longer than this, such as 2h."),
+    ] = None,
+    json: Json = False,
+    no_color: NoColor = False,
+) -> int:
+    """List the open requests of all runs."""
+    request = InboxRequest(assignee, type, older_than)
+    return call("inbox", "inbox", request, Output(is_json=json, has_color=not no_color))
+
+
+def feedback(
+    workflow_id: RunId,
+    request: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[REQUEST]",
+            help="check, sum[north], sum for all its items, archive/check in a sub-plan; default: the only open one.",
+        ),
+    ] = None,
+    *,
+    for_all: Annotated[
+        bool, typer.Option("--all", help="Answer every request of this node, in all items and sub-plans.")
+    ] = False,
+    approve: Annotated[bool, typer.Option("--approve", help="Approve (APPROVAL).")] = False,
+    reject: Annotated[bool, typer.Option("--reject", help="Reject (APPROVAL).")] = False,
+    reason: Annotated[
+        str | None, typer.Option("--reason", metavar="TEXT", help="Reason for the approval or rejection.")
+    ] = None,
+    remember: Annotated[
+        bool, typer.Option("--remember", help="With --approve: approve later calls of this tool in this run too.")
+    ] = False,
+    select: Annotated[
+        list[str] | None, typer.Option("--select", metavar="OPTION", help="Selected option (SELECTION); repeatable.")
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option("--text", metavar="TEXT", help="Text (GUIDANCE, CLARIFICATION), or another name to look up."),
+    ] = None,
+    nodes: Annotated[
+        str | None, typer.Option("--nodes", metavar="FILE", help="Nodes to add to the plan (GUIDANCE).")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", metavar="JSON", help="Value (INFORMATION), or the value for `--select value`."),
+    ] = None,
+    arguments: Annotated[
+        str | None, typer.Option("--arguments", metavar="JSON", help="Approve or retry with these arguments instead.")
+    ] = None,
+    by: By = None,
+    note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Note, stored with the answer.")] = None,
+    json: Json = False,
+) -> int:
+    """Answer a request; on a terminal, a form asks for the rest."""
+    answer = AnswerRequest(
+        workflow_id,
+        request,
+        is_for_all=for_all,
+        is_approved=approve,
+        is_rejected=reject,
+        is_remembered=remember,
+        nodes=nodes,
+        reason=reason,
+        selected=select or [],
+        text=text,
+        data=data,
+        arguments=arguments,
+        by=by,
+        note=note,
+    )
+    return call("answering", "feedback", answer, Output(is_json=json))

@@ -1,0 +1,272 @@
+"""Names, options and help of the commands that start and show runs; other modules do the work."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from dagwright.interfaces.cli.calling import call
+from dagwright.interfaces.cli.exits import CommandRefused
+from dagwright.interfaces.cli.options import (
+    Agents,
+    ApprovePlan,
+    Budget,
+    Compensate,
+    Context,
+    Deadline,
+    Detach,
+    Dialect,
+    Json,
+    KeepServer,
+    Model,
+    NoColor,
+    NoWorker,
+    Policy,
+    Repair,
+    RunId,
+    Tags,
+    Tools,
+    ToolsQueue,
+    with_queue,
+)
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.requests import CheckRequest, ForkRequest, ListRequest, LookRequest, RunRequest
+
+
+def run(
+    plan: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLAN", help="JSON or YAML file; a .jsonl file starts one run per line; - reads standard input."
+        ),
+    ],
+    *,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="KEY=VALUE", help="Value of an input; repeatable."),
+    ] = None,
+    inputs_file: Annotated[
+        str | None, typer.Option("--input-file", metavar="FILE", help="JSON or YAML file with an object of inputs.")
+    ] = None,
+    context: Context = None,
+    tools: Tools = None,
+    dialect: Dialect = None,
+    repair: Repair = False,
+    workflow_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="Run ID; a run that exists with the same plan is continued."),
+    ] = None,
+    non_interactive: Annotated[
+        bool, typer.Option("--non-interactive", help="Fail on missing inputs and unclear lookups instead of asking.")
+    ] = False,
+    deadline: Deadline = None,
+    detach: Detach = False,
+    keep_server: KeepServer = False,
+    agents: Agents = None,
+    tools_queue: ToolsQueue = None,
+    policy: Policy = None,
+    budget: Budget = None,
+    model: Model = None,
+    approve_plan: ApprovePlan = False,
+    compensate: Compensate = False,
+    tag: Tags = None,
+    session: Annotated[
+        str | None,
+        typer.Option("--session", metavar="S", help="Run the plan as a turn of session S, which resolves its @names."),
+    ] = None,
+    json: Json = False,
+    no_color: NoColor = False,
+) -> int:
+    """Run a plan and wait until it ends."""
+    request = RunRequest(
+        plan=plan,
+        inputs=inputs or [],
+        inputs_file=inputs_file,
+        context=context or [],
+        tools=with_queue(tools, tools_queue),
+        agents=agents or [],
+        dialect=dialect,
+        workflow_id=workflow_id,
+        timeout=deadline,
+        policy_file=policy,
+        budget=budget,
+        model=model,
+        session=session,
+        tags=tag or [],
+        is_by_model=approve_plan,
+        is_all_or_nothing=compensate,
+        is_mending=repair,
+        is_asking=not non_interactive,
+        is_detached=detach,
+        is_keeping=keep_server,
+    )
+    output = Output(is_json=json, has_color=not no_color)
+    return (
+        call("run_batch", "run", request, output)
+        if session is None
+        else call("session_turns", "run_plan", request, output)
+    )
+
+
+def check(
+    plans: Annotated[
+        list[str], typer.Argument(metavar="PLAN", help="JSON, YAML or .jsonl files; - reads standard input.")
+    ],
+    *,
+    tools: Tools = None,
+    dialect: Dialect = None,
+    context: Context = None,
+    allow_unknown_tools: Annotated[
+        bool, typer.Option("--allow-unknown-tools", help="Accept tools and agents that are not found.")
+    ] = False,
+    repair: Repair = False,
+    agents: Agents = None,
+    policy: Policy = None,
+    compensate: Annotated[
+        bool, typer.Option("--compensate", help="Report the calls that `run --compensate` could not undo.")
+    ] = False,
+    json: Json = False,
+    no_color: NoColor = False,
+) -> int:
+    """Validate plans without a server."""
+    request = CheckRequest(
+        plans,
+        tools or [],
+        dialect,
+        context or [],
+        allow_unknown_tools,
+        is_mending=repair,
+        agents=agents or [],
+        policy_file=policy,
+        is_all_or_nothing=compensate,
+    )
+    return call("checking", "check", request, Output(is_json=json, has_color=not no_color))
+
+
+def list_runs(
+    *,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="COUNT", min=1, max=1000, help="Maximum number of runs.")
+    ] = 100,
+    state: Annotated[
+        Literal["running", "waiting", "completed", "completed_with_failures", "failed", "cancelled"] | None,
+        typer.Option("--state", metavar="STATE", help="Only runs in this state, such as failed."),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option("--title", metavar="TEXT", help="Only runs with this text in the title or ID.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="WHEN", help="Only runs started since then: 2h (ago) or 2026-11-23."),
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="KEY=VALUE", help="Only runs with this tag; repeatable."),
+    ] = None,
+    json: Json = False,
+    no_color: NoColor = False,
+) -> int:
+    """List runs, newest first."""
+    request = ListRequest(limit, state, title, since, tag or [])
+    return call("looking", "list_runs", request, Output(is_json=json, has_color=not no_color))
+
+
+def status(
+    workflow_id: RunId,
+    *,
+    all_items: Annotated[
+        bool, typer.Option("--all-items", help="List every item of large maps, not only failed and open ones.")
+    ] = False,
+    json: Json = False,
+    no_color: NoColor = False,
+) -> int:
+    """Show the state of a run and its nodes."""
+    request = LookRequest(workflow_id, is_all=all_items)
+    return call("looking", "status", request, Output(is_json=json, has_color=not no_color))
+
+
+def watch(
+    workflow_id: RunId,
+    *,
+    no_worker: NoWorker = False,
+    json: Json = False,
+    no_color: NoColor = False,
+) -> int:
+    """Follow a run until it ends, with a worker for its tools."""
+    request = LookRequest(workflow_id, is_serving=not no_worker)
+    return call("running", "watch", request, Output(is_json=json, has_color=not no_color))
+
+
+def result(
+    workflow_id: RunId,
+    *,
+    full: Annotated[bool, typer.Option("--full", help="Include values over 1 MiB.")] = False,
+    json: Json = False,
+    no_color: NoColor = False,
+) -> int:
+    """Show the output of a run."""
+    request = LookRequest(workflow_id, is_full=full)
+    return call("looking", "result", request, Output(is_json=json, has_color=not no_color))
+
+
+def graph(
+    workflow_id: RunId,
+    *,
+    format: Annotated[
+        Literal["mermaid", "svg", "json"] | None,
+        typer.Option("--format", metavar="FORMAT", help="mermaid (default), svg or json; --json means json."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Draw the graph of a run with the states of its nodes."""
+    if json and format not in (None, "json"):
+        raise CommandRefused(f"--json and --format {format} contradict each other; give one of them")
+    request = LookRequest(workflow_id, format="json" if json else format or "mermaid")
+    return call("looking", "graph", request, Output(is_json=json))
+
+
+def node(
+    workflow_id: RunId,
+    node_id: Annotated[str, typer.Argument(metavar="N", help="ID of the node, or of an item: sum[north].")],
+    *,
+    full: Annotated[bool, typer.Option("--full", help="Include values over 1 MiB.")] = False,
+    json: Json = False,
+    no_color: NoColor = False,
+) -> int:
+    """Show the details of a node."""
+    request = LookRequest(workflow_id, is_full=full, node=node_id)
+    return call("looking", "node", request, Output(is_json=json, has_color=not no_color))
+
+
+def explain(
+    workflow_id: RunId,
+    *,
+    node: Annotated[
+        str | None,
+        typer.Option("--node", metavar="N", help="Explain a node or item: check, sum[north], archive/check."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Explain why a run or node waits, or why it ended."""
+    return call("explaining", "explain", LookRequest(workflow_id, node=node or ""), Output(is_json=json))
+
+
+def fork(
+    workflow_id: RunId,
+    *,
+    plan: Annotated[
+        str | None, typer.Option("--plan", metavar="FILE", help="Changed plan; default: the plan of the run.")
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="KEY=VALUE", help="Changed value of an input; repeatable."),
+    ] = None,
+    rerun: Annotated[
+        list[str] | None,
+        typer.Option("--rerun", metavar="N", help="Run this node or item again, with a new key; repeatable."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Start without confirmation.")] = False,
+    json: Json = False,
+) -> int:
+    """Start a run from another run, reusing unaffected results."""
+    request = ForkRequest(workflow_id, plan, inputs or [], rerun or [], yes)
+    return call("forking", "fork", request, Output(is_json=json))

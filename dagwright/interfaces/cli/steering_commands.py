@@ -1,0 +1,158 @@
+"""Names, options and help of the commands that change running runs and tools; other modules do the work."""
+
+from typing import Annotated
+
+import typer
+
+from dagwright.interfaces.cli.calling import call
+from dagwright.interfaces.cli.exits import CommandRefused
+from dagwright.interfaces.cli.options import Budget, By, Json, Node, PlainHelp, Reason, RunId, Tools
+from dagwright.interfaces.cli.output import Output
+from dagwright.interfaces.cli.requests import AppendRequest, CancelRequest, NodeRequest, TermsRequest, ToolPauseRequest
+
+tool = typer.Typer(help="Pause and resume tools in all runs.", rich_markup_mode=None)
+ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")]
+
+
+def cancel(
+    workflow_id: RunId,
+    *,
+    reason: Reason = None,
+    by: By = None,
+    node: Annotated[
+        str | None, typer.Option("--node", metavar="N", help="Cancel only this node: sum, sum[north], archive/check.")
+    ] = None,
+    branch: Annotated[
+        bool, typer.Option("--branch", help="With --node: also cancel the nodes that cannot run without it.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Cancel a run or one of its nodes; finished results stay."""
+    if node is not None:
+        steered = NodeRequest(workflow_id, node, is_branch=branch, reason=reason, by=by)
+        return call("steering", "cancel_node", steered, Output(is_json=json))
+    if branch:
+        raise CommandRefused("--branch needs --node")
+    return call("steering", "cancel", CancelRequest(workflow_id, reason, by), Output(is_json=json))
+
+
+def pause(workflow_id: RunId, *, reason: Reason = None, by: By = None, json: Json = False) -> int:
+    """Pause a run: running nodes finish, no new nodes start."""
+    return call("steering", "pause", CancelRequest(workflow_id, reason, by), Output(is_json=json))
+
+
+def resume(workflow_id: RunId, *, reason: Reason = None, by: By = None, json: Json = False) -> int:
+    """Resume a paused run."""
+    return call("steering", "resume", CancelRequest(workflow_id, reason, by), Output(is_json=json))
+
+
+def limits(
+    workflow_id: RunId,
+    *,
+    max_parallel: Annotated[
+        int | None,
+        typer.Option("--max-parallel", metavar="N", min=1, max=500, help="Maximum number of nodes at the same time."),
+    ] = None,
+    deadline: Annotated[
+        str | None,
+        typer.Option("--deadline", metavar="DURATION", help="Time limit from the start of the run, such as 4h; none."),
+    ] = None,
+    budget: Budget = None,
+    reason: Reason = None,
+    by: By = None,
+    json: Json = False,
+) -> int:
+    """Show or change the parallelism, deadline and budget of a run."""
+    request = TermsRequest(workflow_id, max_parallel, deadline, budget, reason=reason, by=by)
+    return call("terms", "limits", request, Output(is_json=json))
+
+
+def policy(
+    workflow_id: RunId,
+    file: Annotated[
+        str | None, typer.Argument(metavar="[FILE]", help="JSON or YAML file; without it, show the policy.")
+    ] = None,
+    *,
+    by: By = None,
+    json: Json = False,
+) -> int:
+    """Show or change which calls of a run need approval."""
+    return call("terms", "policy", TermsRequest(workflow_id, policy_file=file, by=by), Output(is_json=json))
+
+
+def retry(
+    workflow_id: RunId,
+    *,
+    node: Node,
+    arguments: Annotated[
+        str | None, typer.Option("--arguments", metavar="JSON", help="Retry as a new node with these arguments.")
+    ] = None,
+    by: By = None,
+    json: Json = False,
+) -> int:
+    """Retry a failed or cancelled node of an open run."""
+    return call("steering", "retry", NodeRequest(workflow_id, node, arguments, by=by), Output(is_json=json))
+
+
+def set_result(
+    workflow_id: RunId,
+    result: Annotated[str, typer.Argument(metavar="JSON", help="The result, such as 5 or '{\"n\": 5}'.")],
+    *,
+    node: Node,
+    reason: Reason = None,
+    by: By = None,
+    json: Json = False,
+) -> int:
+    """Set the result of a node manually and unblock its dependents."""
+    steered = NodeRequest(workflow_id, node, result=result, reason=reason, by=by)
+    return call("steering", "set_result", steered, Output(is_json=json))
+
+
+def add_nodes(
+    workflow_id: RunId,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A plan or a list of nodes; - reads standard input.")],
+    *,
+    by: By = None,
+    json: Json = False,
+) -> int:
+    """Add nodes to the plan of an open run."""
+    return call("steering", "add_nodes", AppendRequest(workflow_id, file, by), Output(is_json=json))
+
+
+@tool.command("pause", cls=PlainHelp)
+def pause_tool(
+    tool: ToolName,
+    *,
+    tools: Tools = None,
+    reason: Reason = None,
+    by: By = None,
+    json: Json = False,
+) -> int:
+    """Pause a tool in all runs; calls that run already finish."""
+    return call("tool_pauses", "pause", ToolPauseRequest(tool, by, reason, tools or []), Output(is_json=json))
+
+
+@tool.command("resume", cls=PlainHelp)
+def resume_tool(
+    tool: ToolName,
+    *,
+    ramp: Annotated[
+        str | None,
+        typer.Option("--ramp", metavar="DURATION", help="Time over which waiting calls start; default: 10s or more."),
+    ] = None,
+    by: By = None,
+    json: Json = False,
+) -> int:
+    """Resume a paused tool and start its waiting calls gradually."""
+    return call("tool_pauses", "resume", ToolPauseRequest(tool, by, ramp=ramp), Output(is_json=json))
+
+
+@tool.command("list", cls=PlainHelp)
+def list_tools(*, json: Json = False) -> int:
+    """List the paused tools."""
+    return call("tool_pauses", "list_paused", None, Output(is_json=json))
+
+
+@tool.callback()
+def _tool() -> None:
+    """Pause and resume tools in all runs."""
