@@ -58,22 +58,22 @@ class StoredForm:
 
 
 def result_key(
-    tool: str, code: str, *, arguments: Mapping[str, Any], holes: Sequence[Any], owner: str | None = None
+    tool: str, code: str, *, arguments: Mapping[str, Any], bindings: Sequence[Any], owner: str | None = None
 ) -> str | None:
     """Returns the key of a call: 64 hex digits.
 
     Args:
         code: what `CodeReader.code_of` says of the tool.
         arguments: JSON, as a run sends them; a tool can see the order of what stands in an object.
-        holes: `[path, parts]`, what the worker fills into them, as in the header.
+        bindings: `[path, parts]`, what the worker fills into them, as in the header.
         owner: whose results alone may be used; `None` if it does not matter, or the run has none.
 
     Returns:
         `None` if the arguments hold a secret, so that the result is never kept, or are nested too deeply.
     """
-    if holes and secret_names(holes):
+    if bindings and secret_names(bindings):
         return None
-    call = [_FORMAT, tool, code, arguments, [_unnamed(hole) for hole in holes]]
+    call = [_FORMAT, tool, code, arguments, [_unnamed(binding) for binding in bindings]]
     if owner is not None:
         call.append(owner)
     try:
@@ -83,15 +83,15 @@ def result_key(
     return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
 
 
-def _unnamed(hole: Any) -> list[Any]:
-    """Returns a hole without the names that only messages use: they differ from plan to plan."""
-    path, parts = hole
+def _unnamed(binding: Any) -> list[Any]:
+    """Returns a binding without the names that only messages use: they differ from plan to plan."""
+    path, parts = binding
     return [path, [_unnamed_part(part) for part in parts]]
 
 
 def _unnamed_part(part: Mapping[str, Any]) -> dict[str, Any]:
     found = {key: value for key, value in part.items() if key != "name" or "stored" not in part}
-    return {**found, "holes": [_unnamed(hole) for hole in found["holes"]]} if "holes" in found else found
+    return {**found, "holes": [_unnamed(binding) for binding in found["holes"]]} if "holes" in found else found
 
 
 def to_stored_form(result: CachedResult) -> bytes:

@@ -161,25 +161,25 @@ def _answers() -> list[dict[str, Any]]:
     return [answer for answer in given if isinstance(answer, dict)] if isinstance(given, list) else []
 
 
-def given_holes() -> list[Any]:
+def given_bindings() -> list[Any]:
     """Returns what only this worker may fill into the arguments."""
     return list(_header(HEADER_BINDINGS) or ())
 
 
-def known_secrets(holes: Sequence[Any], tool: ToolDeclaration, environment: ToolEnvironment) -> dict[str, str]:
-    """Returns name -> value of each secret that the holes name.
+def known_secrets(bindings: Sequence[Any], tool: ToolDeclaration, environment: ToolEnvironment) -> dict[str, str]:
+    """Returns name -> value of each secret that the bindings name.
 
     Args:
-        holes: `[path, parts]` as in the header.
+        bindings: `[path, parts]` as in the header.
         tool: whose arguments they are.
 
     Raises:
         SecretRefused: a secret is not bound to the tool.
         MissingSecret: names every variable that is not set.
     """
-    if not holes:
+    if not bindings:
         return {}
-    names = sorted(secret_names(holes))
+    names = sorted(secret_names(bindings))
     for name in names:
         if (problem := problem_of_secret(tool, name, environment.binding_of(name))) is not None:
             raise SecretRefused(problem[:1].upper() + problem[1:])

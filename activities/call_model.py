@@ -1,6 +1,6 @@
 """The activity `call_model`: one question to a model, durable as a tool call is.
 
-It takes a request (`dagwright.planning.model_calls.calls`) whose messages may have holes for stored values, and
+It takes a request (`dagwright.planning.model_calls.calls`) whose messages may have bindings for stored values, and
 returns the answer, a large one by reference. The client's own retries are off: each attempt asks once, and Temporal's
 policy decides on the next, with the delay that the service asked for.
 
@@ -23,7 +23,13 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from dagwright.activities.call_headers import attempt_details, attempt_metadata, given_holes, given_model, wanted_parts
+from dagwright.activities.call_headers import (
+    attempt_details,
+    attempt_metadata,
+    given_bindings,
+    given_model,
+    wanted_parts,
+)
 from dagwright.activities.errors import Posture, WorkerStopped, activity_failure_of, posture_of
 from dagwright.activities.heartbeats import Heartbeats
 from dagwright.activities.model_asks import ModelAsks, failure_details
@@ -126,7 +132,7 @@ class _Asking:
         """Returns the request with all that it leaves out: stored values and what was said before."""
         given = await self._values.filled(
             arguments,
-            given_holes(),
+            given_bindings(),
             expected=f"{ACTIVITY_CALL_MODEL} takes one request",
             no_secrets="a secret must not be told to a model",
         )

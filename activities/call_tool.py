@@ -28,8 +28,8 @@ from dagwright.activities.call_headers import (
     call_effects,
     checked_version,
     given_answers,
+    given_bindings,
     given_checkpoint,
-    given_holes,
     given_model,
     given_owner,
     idempotency_key,
@@ -241,7 +241,7 @@ class _Call:
             return None
         # What a tool reads may differ from owner to owner; what a pure one computes does not.
         owner = None if is_pure else given_owner()
-        key = result_key(self._spec.name, self._code, arguments=arguments[0], holes=given_holes(), owner=owner)
+        key = result_key(self._spec.name, self._code, arguments=arguments[0], bindings=given_bindings(), owner=owner)
         if key is None:
             return None
         return Asked(
@@ -324,13 +324,13 @@ class _Call:
         if len(arguments) != 1 or not isinstance(arguments[0], dict):
             raise InvalidArguments(f"Invalid arguments: {self._spec.name!r} takes one JSON object")
         given = arguments[0]
-        holes = given_holes()
-        if holes:
-            secrets = known_secrets(holes, self._spec.declaration, self._environment)
+        bindings = given_bindings()
+        if bindings:
+            secrets = known_secrets(bindings, self._spec.declaration, self._environment)
             self._redaction = Redaction(secrets.values())
             if secrets and self._spec.declaration.sends_to_hosts:
                 self._secret_hosts = hosts_of_secrets(secrets, self._environment.binding_of)
-            await self._values.fill(given, holes, secrets=secrets)
+            await self._values.fill(given, bindings, secrets=secrets)
         return self._spec.bind(given)
 
     def _encoded(self, value: Any) -> bytes:

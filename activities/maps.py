@@ -116,13 +116,13 @@ class _Stretch:
     """A stretch of results.
 
     Args:
-        results: with holes for what lies in the store.
-        holes: places in the results, and what belongs there.
-        size_bytes: of its JSON, what is in the holes with it.
+        results: with bindings for what lies in the store.
+        bindings: places in the results, and what belongs there.
+        size_bytes: of its JSON, what is in the bindings with it.
     """
 
     results: list[Any]
-    holes: Sequence[tuple[Path, StoredValue]]
+    bindings: Sequence[tuple[Path, StoredValue]]
     size_bytes: int
 
 
@@ -141,14 +141,14 @@ def _results_of(told: Mapping[str, Any] | bytes) -> _Stretch:
         # By far the most, and to go through all of their values would take longer than all the rest.
         return _Stretch(part["value"], (), size)
     results = value_from_json(part["value"], part["stored"])
-    holes = [(path, stored) for path, stored in find_value_refs(results) if isinstance(stored, StoredValue)]
-    shapes = [stored.shape for _, stored in holes]
-    return _Stretch(results, holes, size + sum(shape.size_bytes for shape in shapes if shape is not None))
+    bindings = [(path, stored) for path, stored in find_value_refs(results) if isinstance(stored, StoredValue)]
+    shapes = [stored.shape for _, stored in bindings]
+    return _Stretch(results, bindings, size + sum(shape.size_bytes for shape in shapes if shape is not None))
 
 
 async def _fill(values: Values, stretch: _Stretch) -> None:
     """Puts into a stretch of results what lies in the store."""
-    for path, stored in stretch.holes:
+    for path, stored in stretch.bindings:
         loaded = await values.load([stored.ref])
         part = await asyncio.to_thread(loaded[stored.ref].take, stored.paths, stored.name)
         _put(stretch.results, path, part)

@@ -17,7 +17,7 @@ from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.expressions.hydration import stored_refs
-from dagwright.core.expressions.value_refs import WorkerHole, holes_of
+from dagwright.core.expressions.value_refs import WorkerBinding, bindings_of
 from dagwright.core.model.compiled import PURE_TIMEOUT_S
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.tasks import Task
@@ -96,7 +96,7 @@ class PureCalls:
         self._load = load
         self._results = results
         self._has_looked = False
-        self._holes: list[WorkerHole] = []
+        self._bindings: list[WorkerBinding] = []
         self._loaded: Mapping[str, Loaded] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._async_tools: dict[str, bool] = {}
@@ -116,11 +116,11 @@ class PureCalls:
         Returns:
             How the task ends without a call: they cannot be had, or an equal call was made before.
         """
-        self._holes = holes_of(task.arguments)
+        self._bindings = bindings_of(task.arguments)
         self._has_looked = self._results is not None and self._results.worth.of(task.node.tool)
         if self._has_looked and (end := self._found(task)) is not None:
             return end
-        refs = stored_refs(self._holes) if self._holes else []
+        refs = stored_refs(self._bindings) if self._bindings else []
         try:
             self._loaded = self._load(refs) if refs else {}
         except ToolError as error:
@@ -128,7 +128,7 @@ class PureCalls:
         return None
 
     def _found(self, task: Task) -> PureEnd | None:
-        found = self._results.find(task, self._holes) if self._results is not None else None
+        found = self._results.find(task, self._bindings) if self._results is not None else None
         if found is None:
             return None
         return PureEnd(json_from_bytes(found.content), len(found.content), cached=found.told())
@@ -136,7 +136,7 @@ class PureCalls:
     def keep(self, task: Task, end: PureEnd, *, took_s: float) -> None:
         """Keeps the value that the task loaded last came to for equal calls, if to call took long."""
         if self._results is not None and end.cached is None:
-            self._results.keep(task, self._holes, end.value, took_s=took_s)
+            self._results.keep(task, self._bindings, end.value, took_s=took_s)
 
     async def written(self) -> None:
         """Waits a moment until what was kept is in the store; to be awaited by the event loop."""
@@ -167,10 +167,10 @@ class PureCalls:
         redaction = NOTHING_HIDDEN
         try:
             arguments = {name: copied(value) for name, value in task.arguments.items()}
-            if self._holes:
-                secrets = known_secrets(self._holes, spec.declaration, self._environment)
+            if self._bindings:
+                secrets = known_secrets(self._bindings, spec.declaration, self._environment)
                 redaction = Redaction(secrets.values())
-                put_in(arguments, self._holes, secrets=secrets, loaded=self._loaded)
+                put_in(arguments, self._bindings, secrets=secrets, loaded=self._loaded)
             keywords = spec.bind(arguments)
             assert spec.function is not None
             is_async = self._async_tools.get(spec.name)

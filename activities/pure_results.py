@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, wait
 from dagwright.activities.cached_results import CachedResult, result_key
 from dagwright.activities.result_cache import Asked, ResultCache
 from dagwright.core.boundary.decoding import json_from_bytes
-from dagwright.core.expressions.value_refs import WorkerHole
+from dagwright.core.expressions.value_refs import WorkerBinding
 from dagwright.core.model.tasks import Task
 from dagwright.protocol.outcomes import CallTooLarge, encode_arguments
 from dagwright.tools.context import Cancellation
@@ -46,13 +46,13 @@ class PureResults:
         self._cancellation = cancellation
         self._kept: list[tuple[Asked, CachedResult]] = []
 
-    def find(self, task: Task, holes: Sequence[WorkerHole]) -> CachedResult | None:
+    def find(self, task: Task, bindings: Sequence[WorkerBinding]) -> CachedResult | None:
         """Returns the result of an equal call, if there is one; to be asked if it is worth it.
 
         Raises:
             CancelledError: the slice was told to stop while the store did not answer.
         """
-        asked = self._asked(task, holes)
+        asked = self._asked(task, bindings)
         found = self._in_memory_or_store(asked) if asked is not None else None
         self.worth.looked(task.node.tool, found_s=found.took_s if found is not None else None)
         return found
@@ -71,9 +71,9 @@ class PureResults:
         self.worth.asked_store(time.monotonic() - began_s)
         return found
 
-    def keep(self, task: Task, holes: Sequence[WorkerHole], value: object, *, took_s: float) -> None:
+    def keep(self, task: Task, bindings: Sequence[WorkerBinding], value: object, *, took_s: float) -> None:
         """Keeps the result of a call that took long."""
-        asked = self._asked(task, holes)
+        asked = self._asked(task, bindings)
         if asked is None:
             return
         result = CachedResult(json_bytes(value), time.time() - took_s, took_s, self._workflow_id, task.id)
@@ -88,7 +88,7 @@ class PureResults:
         if kept:
             await self._cache.written({asked.key for asked, _ in kept})
 
-    def _asked(self, task: Task, holes: Sequence[WorkerHole]) -> Asked | None:
+    def _asked(self, task: Task, bindings: Sequence[WorkerBinding]) -> Asked | None:
         code, max_age_s = self._codes.get(task.node.tool), task.node.cache_s
         if code is None or max_age_s == 0:
             return None
@@ -97,7 +97,7 @@ class PureResults:
             arguments = json_from_bytes(encode_arguments(task.arguments)[0])
         except (CallTooLarge, ValueError):
             return None
-        key = result_key(task.node.tool, code, arguments=arguments, holes=holes)
+        key = result_key(task.node.tool, code, arguments=arguments, bindings=bindings)
         if key is None:
             return None
         return Asked(key, task.node.tool, max_age_s, is_pure=True, workflow_id=self._workflow_id, node=task.id)

@@ -12,7 +12,7 @@ from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
-from dagwright.activities.call_headers import attempt_details, attempt_metadata, given_holes
+from dagwright.activities.call_headers import attempt_details, attempt_metadata, given_bindings
 from dagwright.activities.errors import Posture, activity_failure_of, posture_of
 from dagwright.activities.heartbeats import kept_alive
 from dagwright.activities.values import Values
@@ -45,7 +45,7 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: Values) -> 
             try:
                 given = await values.filled(
                     arguments,
-                    given_holes(),
+                    given_bindings(),
                     expected=f"{ACTIVITY_READ_MODEL_PLAN} takes one object",
                     no_secrets="a plan holds no secrets",
                 )

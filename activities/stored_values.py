@@ -76,7 +76,7 @@ def load_values_activity(values: Values) -> LoadValues:
 
     @activity.defn(name=ACTIVITY_LOAD_VALUES)
     async def load_values(message: dict[str, Any]) -> RawValue:
-        """Returns the arguments of `{"arguments", "holes"}` with the holes filled."""
+        """Returns the arguments of `{"arguments", "holes"}` with the bindings filled."""
         arguments = message["arguments"]
         try:
             await with_store(lambda: values.fill(arguments, message["holes"], secrets={}))

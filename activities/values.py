@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pydantic_core
 
-from dagwright.core.expressions.hydration import MisplacedHole, hydrate, secret_names, stored_refs, value_at_paths
+from dagwright.core.expressions.hydration import MisplacedBinding, hydrate, secret_names, stored_refs, value_at_paths
 from dagwright.core.expressions.projection import describe
 from dagwright.core.expressions.resolution import MissingData
 from dagwright.core.expressions.stored_values import Path, Projection, StoredValue
@@ -57,11 +57,13 @@ Load = Callable[[Sequence[str]], Mapping[str, Loaded]]
 """References -> the values, for a thread that can wait."""
 
 
-def put_in(arguments: Any, holes: Sequence[Any], *, secrets: Mapping[str, str], loaded: Mapping[str, Loaded]) -> None:
+def put_in(
+    arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, str], loaded: Mapping[str, Loaded]
+) -> None:
     """Puts what is missing into the arguments of a call, in place.
 
     Raises:
-        InvalidArguments: a hole is at a place that the arguments do not have.
+        InvalidArguments: a binding is at a place that the arguments do not have.
         MissingPart: a reference leads nowhere in a stored value.
     """
 
@@ -69,8 +71,8 @@ def put_in(arguments: Any, holes: Sequence[Any], *, secrets: Mapping[str, str], 
         return loaded[ref].take(paths, name)
 
     try:
-        hydrate(arguments, holes, secrets=secrets, take=take)
-    except MisplacedHole as error:
+        hydrate(arguments, bindings, secrets=secrets, take=take)
+    except MisplacedBinding as error:
         raise InvalidArguments(f"Invalid arguments: {error}") from None
     except MissingData as error:
         raise MissingPart(str(error)) from None
@@ -91,44 +93,45 @@ class Values:
         self._kept_bytes = 0
         self._loading: dict[str, asyncio.Task[Loaded]] = {}
 
-    async def fill(self, arguments: Any, holes: Sequence[Any], *, secrets: Mapping[str, str]) -> None:
+    async def fill(self, arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, str]) -> None:
         """Puts what is missing into the arguments of a call, in place.
 
         Raises:
             ValueNotLoaded: the store does not answer.
             ValueLost: a value is gone or damaged.
-            InvalidArguments: a hole is at a place that the arguments do not have.
+            InvalidArguments: a binding is at a place that the arguments do not have.
             MissingPart: a reference leads nowhere in a stored value.
         """
-        refs = stored_refs(holes)
+        refs = stored_refs(bindings)
         loaded = await self.load(refs)
         if not refs:
-            put_in(arguments, holes, secrets=secrets, loaded=loaded)
+            put_in(arguments, bindings, secrets=secrets, loaded=loaded)
         else:
             # Seconds for a hundred megabytes, in which no other call of the worker could heartbeat.
-            await asyncio.to_thread(put_in, arguments, holes, secrets=secrets, loaded=loaded)
+            await asyncio.to_thread(put_in, arguments, bindings, secrets=secrets, loaded=loaded)
 
     async def filled(
-        self, arguments: Sequence[Any], holes: Sequence[Any], *, expected: str, no_secrets: str
+        self, arguments: Sequence[Any], bindings: Sequence[Any], *, expected: str, no_secrets: str
     ) -> dict[str, Any]:
         """Returns the one object that an activity takes, with the stored values that belong into it.
 
         Args:
             arguments: of the activity; anything may have been given.
             expected: what is said of other arguments than one object.
-            no_secrets: what is said of a hole for a secret.
+            no_secrets: what is said of a binding for a secret.
 
         Raises:
-            InvalidArguments: the arguments are other ones, a hole is for a secret, or is at a place that there is not.
+            InvalidArguments: the arguments are other ones, a binding is for a secret, or is at a place that there is
+                not.
             ValueNotLoaded, ValueLost, MissingPart: as in `fill`.
         """
         if len(arguments) != 1 or not isinstance(arguments[0], dict):
             raise InvalidArguments(f"Invalid arguments: {expected}")
-        if secret_names(holes):
+        if secret_names(bindings):
             raise InvalidArguments(f"Invalid arguments: {no_secrets}")
         given: dict[str, Any] = arguments[0]
-        if holes:
-            await self.fill(given, holes, secrets={})
+        if bindings:
+            await self.fill(given, bindings, secrets={})
         return given
 
     async def load(self, refs: Sequence[str]) -> dict[str, Loaded]:

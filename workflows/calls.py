@@ -98,8 +98,8 @@ def make_call(ready: ReadyCall, run: RunScope, *, tool: ToolDeclaration) -> Call
         return Call(json_payload(ready.arguments), {})
     key = run.key_of(task.scope, task.path)
     headers = {wire.HEADER_IDEMPOTENCY_KEY: json_payload(pydantic_core.to_json(key))}
-    if ready.holes:
-        headers[wire.HEADER_BINDINGS] = json_payload(pydantic_core.to_json(ready.holes))
+    if ready.bindings:
+        headers[wire.HEADER_BINDINGS] = json_payload(pydantic_core.to_json(ready.bindings))
     if task.node.wanted:
         headers[wire.HEADER_PROJECTIONS] = json_payload(pydantic_core.to_json(projections_to_json(task.node.wanted)))
     if tool.effects is Effects.WRITE and not tool.is_foreign:

@@ -63,7 +63,7 @@ class Draft:
     at: str
     nodes: list[dict[str, Any]] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
-    holes: dict[tuple[int, str], Reference | Lookup] = field(default_factory=dict)
+    bindings: dict[tuple[int, str], Reference | Lookup] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=ProblemList)
     notes: list[Note] = field(default_factory=list)
     workers: set[int] = field(default_factory=set)
@@ -89,7 +89,7 @@ class Draft:
             plan=plan,
             dialect=self.dialect,
             pointers=WrittenPointers(lambda: {"/nodes": self.at, **dict(pointers()), **self.moved}),
-            holes=self.holes,
+            bindings=self.bindings,
             problems=self.problems,
             notes=self.notes,
             unknown_node_hint=unknown_node_hint,

@@ -142,20 +142,20 @@ class _IntentReader:
             self.entry.tell("invalid_field", message, group, key)
             return False
         self.arguments[key] = None
-        self.draft.holes[self.index, key] = _NOT_READ
+        self.draft.bindings[self.index, key] = _NOT_READ
         return True
 
     def _refuse_ref_as_param(self, key: str, value: str) -> None:
         message = f"Invalid reference: {key!r} is {value!r:.80} among the params, where it is only a text"
         self.entry.tell("invalid_reference", message, "params", key, hint="write it under refs")
-        self.draft.holes[self.index, key] = _NOT_READ
+        self.draft.bindings[self.index, key] = _NOT_READ
 
     def _read_ref(self, key: str, ref: Any) -> None:
         if not isinstance(ref, str):
             message = f"{key!r} must be a reference such as @result_1 or @order, not {describe(ref)}"
             self.entry.tell("invalid_reference", message, "refs", key)
         elif _RESULT.fullmatch(ref):
-            self.draft.holes[self.index, key] = ResultOf(ref, "identity")
+            self.draft.bindings[self.index, key] = ResultOf(ref, "identity")
             self._note_forward(ref)
         elif (name := _SESSION_NAME.fullmatch(ref)) and not ref.lower().startswith("@result"):
             self._read_session_name(key, name[1])
@@ -180,9 +180,9 @@ class _IntentReader:
         self.arguments[key] = _without_references(value)
         if isinstance(value, str):
             # Whether an entity is taken here is known to who knows the verb.
-            self.draft.holes[self.index, key] = Lookup(value, "", known_as=f"@{name}", called=called)
+            self.draft.bindings[self.index, key] = Lookup(value, "", known_as=f"@{name}", called=called)
         else:
-            del self.draft.holes[self.index, key]
+            del self.draft.bindings[self.index, key]
 
     def _tell_missing(self, key: str, name: str) -> None:
         context, maker = self.known.context, self.known.makers.get(name)
@@ -216,7 +216,7 @@ class _IntentReader:
         if (filters := _filters(lookup, inner, resolver)) is None:
             return
         if search_text is not None and entity_type is not None:
-            self.draft.holes[self.index, key] = Lookup(search_text, entity_type, filters)
+            self.draft.bindings[self.index, key] = Lookup(search_text, entity_type, filters)
 
 
 def _filters(lookup: Mapping[str, Any], entry: Entry, resolver: Resolver) -> tuple[tuple[str, str], ...] | None:

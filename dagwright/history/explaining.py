@@ -11,7 +11,7 @@ from typing import Any
 
 from dagwright.core.boundary.wire import ERROR_PLAN_FAILED
 from dagwright.core.errors import DagwrightError
-from dagwright.core.model.lookups import bindings
+from dagwright.core.model.lookups import resolved_lookups
 from dagwright.core.model.requests import BUDGET_TASK, Request
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_time
@@ -123,7 +123,7 @@ class Explanation:
     def bound(self) -> Sequence[dict[str, Any]]:
         """Returns what the run has bound of what it looked up; nothing where one node was asked about."""
         scheduler = self.view.scheduler
-        return [*bindings(scheduler.plan, scheduler.records)] if scheduler is not None and not self.node else ()
+        return [*resolved_lookups(scheduler.plan, scheduler.records)] if scheduler is not None and not self.node else ()
 
     def asked_before(self) -> Sequence[Request]:
         """Returns what is asked for no node that is shown: for inputs, for leave, for what is looked up."""

@@ -17,7 +17,7 @@ from dagwright.core.expressions.stored_values import (
     is_whole,
     stored_from_json,
 )
-from dagwright.core.expressions.value_refs import holes_of, shown_in_arguments, with_shown
+from dagwright.core.expressions.value_refs import bindings_of, shown_in_arguments, with_shown
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.offloaded_regions import InnerNode, Insides, unreadable_note
 from dagwright.history.run_reader import RESTORED_BYTES, RunView, shortened
@@ -271,7 +271,7 @@ class _Restorer:
         return {**error, "message": told["message"], "traceback": told["traceback"]}
 
     async def _filled(self, value: Any) -> Any:
-        holes = [hole for hole in holes_of(value) if not _holds_secret(hole[1])]
+        bindings = [binding for binding in bindings_of(value) if not _holds_secret(binding[1])]
         turns = asyncio.Semaphore(_LOADED_AT_ONCE)
 
         async def load(ref: str) -> None:
@@ -279,13 +279,13 @@ class _Restorer:
                 content = await self._store.get(ref)
             self._loaded[ref] = await asyncio.to_thread(pydantic_core.from_json, content)
 
-        await asyncio.gather(*(load(ref) for ref in stored_refs(holes) if ref not in self._loaded))
+        await asyncio.gather(*(load(ref) for ref in stored_refs(bindings) if ref not in self._loaded))
 
         def take(ref: str, paths: Sequence[Path], name: str) -> Any:
             return value_at_paths(self._loaded[ref], paths, name)
 
         filled = [with_shown(value, shown_in_arguments)]
-        hydrate(filled, [((0, *path), parts) for path, parts in holes], secrets={}, take=take)
+        hydrate(filled, [((0, *path), parts) for path, parts in bindings], secrets={}, take=take)
         return filled[0]
 
     def insides_of(self, view: RunView) -> Insides:

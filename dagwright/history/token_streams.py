@@ -365,9 +365,9 @@ def _told_by(call: PendingActivityInfo) -> TextSoFar | None:
 
 def answering_node(plan: CompiledPlan) -> str | None:
     """Returns the node whose result, and nothing else, is what a plan gives out."""
-    if len(plan.output_holes) != 1:
+    if len(plan.output_bindings) != 1:
         return None
-    ((path, template),) = plan.output_holes
+    ((path, template),) = plan.output_bindings
     whole = template[0] if len(template) == 1 else None
     is_all = path == () and isinstance(whole, ResultOf) and (whole.field, whole.path) == ("result", ())
     return whole.node if is_all and isinstance(whole, ResultOf) else None

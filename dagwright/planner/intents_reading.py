@@ -161,7 +161,7 @@ def _given_entities(raw: Any, document: Document, tools: Mapping[str, ToolDeclar
         verb = tools.get(node.get("tool") or "")
         params = intent.get("params") if verb is not None and isinstance(intent, dict) else None
         for key, value in params.items() if isinstance(params, dict) else ():
-            is_told = (index, key) in document.holes
+            is_told = (index, key) in document.bindings
             if value is not None and not is_told and verb is not None and accepted_kinds(verb, key):
                 message = f"intent {index + 1}: {key!r} is an entity, which no plain value can stand for"
                 hint = "write a lookup if it exists already, and a ref to the intent that makes it if not"

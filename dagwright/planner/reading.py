@@ -163,7 +163,7 @@ def made_of(checked: Checked, mends: Sequence[Mend], *, there: Sequence[str] = (
         PlanInvalid: it uses what cannot run, or a part of it is too large.
     """
     compiled = compile_planned(checked)
-    asked = with_all_asked(replace(compiled, output=None, output_holes=(), deadline_s=None, on_failure="continue"))
+    asked = with_all_asked(replace(compiled, output=None, output_bindings=(), deadline_s=None, on_failure="continue"))
     plan = with_tools_for_answers(with_agents(asked, checked.tools), checked.tools)
     try:
         refuse_too_large(plan)

@@ -25,7 +25,7 @@ def with_free_ids(document: Document) -> tuple[dict[str, Any], list[Mend]] | Non
     nodes = document.plan["nodes"]
     ids = [node["id"] for node in nodes]
     own = [node_id for node_id in ids if is_own(node_id)]
-    if document.holes or document.workers or document.sub_documents or any(_is_unclear(one, nodes) for one in own):
+    if document.bindings or document.workers or document.sub_documents or any(_is_unclear(one, nodes) for one in own):
         return None
     renamed: dict[str, str] = {}
     for node_id in own:

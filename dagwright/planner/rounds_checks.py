@@ -5,7 +5,7 @@ from typing import Any
 
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.argument_checks import SchemaOfTool
-from dagwright.core.model.compiled import Hole
+from dagwright.core.model.compiled import Binding
 from dagwright.core.model.errors import Problem, pointer
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.worker_cards import WorkerCard
@@ -223,13 +223,13 @@ class RoundChecks:
         if schema is None:
             return
         arguments: dict[str, Any] = dict(sub_goal.params)
-        holes: list[Hole] = []
+        bindings: list[Binding] = []
         for name, given in sub_goal.inputs.items():
             arguments[name] = None if isinstance(given, InputRef) else [None] * len(given)
             paths = [(name,)] if isinstance(given, InputRef) else [(name, place) for place in range(len(given))]
-            holes += [(path, ()) for path in paths]
+            bindings += [(path, ()) for path in paths]
         try:
-            found = [*SchemaOfTool(schema).problems_of(arguments, holes)]
+            found = [*SchemaOfTool(schema).problems_of(arguments, bindings)]
         except ValueError:
             # Its worker made it, and will judge the call.
             return

@@ -8,7 +8,7 @@ from typing import Any
 
 from dagwright.core.expressions.references import holds_reference, listed, suggestion, walk_texts
 from dagwright.core.model.argument_checks import SchemaOfTool
-from dagwright.core.model.compiled import Hole
+from dagwright.core.model.compiled import Binding
 from dagwright.core.model.errors import Problem, pointer
 from dagwright.core.model.json_types import ALL
 from dagwright.core.model.plan import Node
@@ -53,7 +53,7 @@ def problems_of_call(tool: ToolDeclaration, node: Node, uses: Uses) -> Iterator[
     if tool.input_schema is None:
         return
     schema = SchemaOfTool(tool.input_schema)
-    for path, message, near in schema.problems_of(node.arguments, _holes(node.arguments)):
+    for path, message, near in schema.problems_of(node.arguments, _bindings(node.arguments)):
         at = pointer("arguments", *path)
         hint = near or _hint_of_option(tool, path)
         yield Problem("invalid_arguments", f"{tool.name}: {message}", at, node.id, hint)
@@ -120,12 +120,12 @@ def problems_of_inputs(declared: Mapping[str, Any], node: Node, *, is_read: Mapp
         if name not in node.arguments and "default" not in schema:
             yield Problem("missing_input", f"the sub-plan needs the input {name!r}", "/arguments", node.id)
     given = {name: value for name, value in node.arguments.items() if name in known}
-    for path, message, hint in schema_of(known).problems_of(given, _holes(given)):
+    for path, message, hint in schema_of(known).problems_of(given, _bindings(given)):
         at = pointer("arguments", *path)
         yield Problem("invalid_arguments", f"the sub-plan's input {message}", at, node.id, hint)
 
 
-def _holes(arguments: Mapping[str, Any]) -> list[Hole]:
+def _bindings(arguments: Mapping[str, Any]) -> list[Binding]:
     return [(path, ()) for path, text in walk_texts(arguments) if holds_reference(text)]
 
 

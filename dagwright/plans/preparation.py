@@ -231,7 +231,7 @@ def notes_of_context(checked: Checked, names: Iterable[str]) -> list[Note]:
 
 
 def _session_names(document: Document) -> Iterator[str]:
-    for part in document.holes.values():
+    for part in document.bindings.values():
         if isinstance(part, Lookup) and part.known_as is not None:
             yield part.known_as.removeprefix("@")
     for inner in document.sub_documents.values():

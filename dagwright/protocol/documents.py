@@ -12,7 +12,7 @@ from dagwright.core.expressions.stored_values import StoredValue, ValueRef, Work
 from dagwright.core.expressions.value_refs import encode, shown_in_arguments, with_shown
 from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.lookups import bindings
+from dagwright.core.model.lookups import resolved_lookups
 from dagwright.core.model.states import NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import ToolDeclaration
@@ -100,7 +100,7 @@ def _without_nodes(scheduler: RunScheduler | None, facts: RunFacts, *, status: s
     seen = seen_of_run(scheduler) if scheduler is not None else None
     names = names_set(scheduler) if scheduler is not None else {}
     rounds = rounds_document(scheduler, _compacted) if scheduler is not None else None
-    looked_up = list(bindings(scheduler.plan, scheduler.records)) if scheduler is not None else []
+    looked_up = list(resolved_lookups(scheduler.plan, scheduler.records)) if scheduler is not None else []
     unbound = (
         lookup_errors(scheduler.plan, scheduler.records) if scheduler is not None and scheduler.state.error else []
     )

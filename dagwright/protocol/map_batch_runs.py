@@ -75,7 +75,7 @@ def _plan_of_chunk(scheduler: RunScheduler, task: Task) -> tuple[CompiledPlan, C
     own = replace(
         node,
         for_each=(Placeholder(_ITEMS),),
-        item_holes=(),
+        item_bindings=(),
         first_index=chunk.first,
         dependencies=tuple(range(len(node.dependencies))),
         join=("all_done", 0),
@@ -123,7 +123,7 @@ def _input_names(node: CompiledNode) -> set[str]:
 
 
 def _references_of(node: CompiledNode) -> Iterable[Reference]:
-    return references_in([template for _, template in node.holes] + ([node.key] if node.key is not None else []))
+    return references_in([template for _, template in node.bindings] + ([node.key] if node.key is not None else []))
 
 
 def load_items_message(source: StoredList, node: CompiledNode) -> dict[str, Any]:

@@ -43,7 +43,7 @@ from dagwright.core.boundary.usage import (
 )
 from dagwright.core.expressions.hydration import secret_names, stored_refs
 from dagwright.core.expressions.stored_values import stored_from_json
-from dagwright.core.expressions.value_refs import WorkerHole, encode, holes_of, shown_in_arguments
+from dagwright.core.expressions.value_refs import WorkerBinding, bindings_of, encode, shown_in_arguments
 from dagwright.core.model.compiled import CompiledNode, agent_of, tool_of
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import Attempt, RunStatus
@@ -241,18 +241,18 @@ class ReadyCall:
 
     Args:
         task: the task.
-        arguments: its arguments as JSON, with something to look at in every hole.
-        holes: what only a worker may put into them.
+        arguments: its arguments as JSON, with something to look at in every binding.
+        bindings: what only a worker may put into them.
     """
 
     task: Task
     arguments: bytes
-    holes: Sequence[WorkerHole] = ()
+    bindings: Sequence[WorkerBinding] = ()
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes the arguments have, with the holes and what people answered."""
-        beside = [*self.holes, *self.task.answers]
+        """About how many bytes the arguments have, with the bindings and what people answered."""
+        beside = [*self.bindings, *self.task.answers]
         return len(self.arguments) + sum(len(pydantic_core.to_json(part)) for part in beside)
 
 
@@ -308,13 +308,13 @@ def _check_chunk(scheduler: RunScheduler, task: Task) -> None:
 
 def _ready_call(task: Task, tool: ToolDeclaration) -> ReadyCall:
     encoded, is_unfilled = encode_arguments(task.arguments)
-    holes = holes_of(task.arguments) if is_unfilled else ()
-    if tool.is_foreign and task.node.kind == "tool" and secret_names(holes):
+    bindings = bindings_of(task.arguments) if is_unfilled else ()
+    if tool.is_foreign and task.node.kind == "tool" and secret_names(bindings):
         # A plan that was checked has none; a compiled plan may come from anywhere.
         raise ValueError(f"{task.node.tool!r} runs in a foreign worker, which cannot be given secrets")
-    call = ReadyCall(task, encoded, holes)
-    if holes and call.size_bytes - len(call.arguments) > ARGUMENTS_LIMIT_BYTES:
-        told = f"the arguments name {len(holes):,} stored values; their references alone have more than"
+    call = ReadyCall(task, encoded, bindings)
+    if bindings and call.size_bytes - len(call.arguments) > ARGUMENTS_LIMIT_BYTES:
+        told = f"the arguments name {len(bindings):,} stored values; their references alone have more than"
         raise CallTooLarge(f"{told} {ARGUMENTS_LIMIT_BYTES:,} bytes, which is all that a call can take")
     return call
 
@@ -322,7 +322,7 @@ def _ready_call(task: Task, tool: ToolDeclaration) -> ReadyCall:
 def needs_loading(scheduler: RunScheduler, ready: ReadyCall) -> bool:
     """Tells whether stored values have to be put into the arguments first, because the activity cannot read them."""
     tool = scheduler.plan.tools.get(ready.task.node.tool, _UNDECLARED)
-    return tool.is_foreign and ready.task.node.kind == "tool" and bool(stored_refs(ready.holes))
+    return tool.is_foreign and ready.task.node.kind == "tool" and bool(stored_refs(ready.bindings))
 
 
 def is_workflow_call(scheduler: RunScheduler, node: CompiledNode) -> bool:
@@ -332,8 +332,8 @@ def is_workflow_call(scheduler: RunScheduler, node: CompiledNode) -> bool:
 
 def loading_of(ready: ReadyCall) -> tuple[bytes, ReadyCall]:
     """Returns the message of the activity that loads the arguments of a call, and the call that is left to make."""
-    message = b'{"arguments":' + ready.arguments + b',"holes":' + pydantic_core.to_json(ready.holes) + b"}"
-    return message, replace(ready, holes=())
+    message = b'{"arguments":' + ready.arguments + b',"holes":' + pydantic_core.to_json(ready.bindings) + b"}"
+    return message, replace(ready, bindings=())
 
 
 def take_loading_failure(scheduler: RunScheduler, task_id: str, error: BaseException, *, at: float) -> None:
@@ -412,7 +412,7 @@ def call_again(scheduler: RunScheduler, task: Task) -> ReadyCall:
 
 def store_wait_message(ready: ReadyCall, wait: StoreWait) -> bytes:
     """Return the message of the activity that waits for the payload store, with the values that the call reads."""
-    message = {"refs": stored_refs(ready.holes), "size_bytes": wait.size_bytes, "pause_s": wait.pause_s}
+    message = {"refs": stored_refs(ready.bindings), "size_bytes": wait.size_bytes, "pause_s": wait.pause_s}
     return pydantic_core.to_json(message)
 
 

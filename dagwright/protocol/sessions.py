@@ -37,7 +37,7 @@ TURNS = 50
 """Turns that a session remembers."""
 TURNS_BYTES = 14_000
 NAMES_BYTES = 6_000
-BINDINGS_BYTES = 10_000
+LOOKUPS_BYTES = 10_000
 """Encoded parts of the state, the turns without their answers. With those (`RESPONSES_BYTES`) and a policy it stays
 below the 64 KiB that a memo may have in every database of a server."""
 
@@ -189,7 +189,7 @@ class Session:
     name: str
     version: int = 0
     names: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    bindings: list[Mapping[str, Any]] = field(default_factory=list)
+    resolved_lookups: list[Mapping[str, Any]] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     turns_left_out: int = 0
     policy: Policy | None = None
@@ -275,8 +275,8 @@ class Session:
             workflow_id: of the session.
         """
         found = {**start.start, "session": TurnPlace(workflow_id, start.run).to_json()}
-        if self.bindings:
-            found["bound"] = [dict(binding) for binding in self.bindings]
+        if self.resolved_lookups:
+            found["bound"] = [dict(lookup) for lookup in self.resolved_lookups]
         options = found.get("options")
         if self.policy is not None and (options is None or isinstance(options, Mapping)):
             found["options"] = {"policy": self.policy.to_json(), **(options or {})}
@@ -308,10 +308,10 @@ class Session:
             self.names.pop(name, None)
             self.names[name] = known
         # Nobody knows here which of them is gone, and to look up all again costs little.
-        self.bindings = [] if end.is_unbound else self.bindings
-        for binding in end.bindings:
-            self.bindings = [each for each in self.bindings if _looked_up(each) != _looked_up(binding)]
-            self.bindings.append(binding)
+        self.resolved_lookups = [] if end.is_unbound else self.resolved_lookups
+        for lookup in end.resolved_lookups:
+            self.resolved_lookups = [each for each in self.resolved_lookups if _looked_up(each) != _looked_up(lookup)]
+            self.resolved_lookups.append(lookup)
         self._changed()
         return True
 
@@ -333,8 +333,8 @@ class Session:
         kept = _newest(told, most=TURNS, most_bytes=TURNS_BYTES)
         self.turns_left_out += len(self.turns) - kept
         self.turns = self.turns[len(self.turns) - kept :]
-        kept = _newest(list(self.bindings), most_bytes=BINDINGS_BYTES)
-        self.bindings = self.bindings[len(self.bindings) - kept :]
+        kept = _newest(list(self.resolved_lookups), most_bytes=LOOKUPS_BYTES)
+        self.resolved_lookups = self.resolved_lookups[len(self.resolved_lookups) - kept :]
         names = list(self.names.items())
         kept = _newest(names, most=NAMES, most_bytes=NAMES_BYTES)
         self.names = dict(names[len(names) - kept :])
@@ -348,16 +348,16 @@ class Session:
             "status": self.status,
             "version": self.version,
             "context": {name: dict(known) for name, known in self.names.items()},
-            "lookups": [dict(binding) for binding in self.bindings],
+            "lookups": [dict(lookup) for lookup in self.resolved_lookups],
             "turns": [turn.to_json() for turn in self.turns],
             "turns_left_out": self.turns_left_out,
             "policy": self.policy.to_json() if self.policy is not None else None,
         }
 
 
-def _looked_up(binding: Mapping[str, Any]) -> tuple[Any, ...]:
+def _looked_up(lookup: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what an entity was found for."""
-    return (binding.get("search_text"), binding.get("entity_type"), filters_in(binding))
+    return (lookup.get("search_text"), lookup.get("entity_type"), filters_in(lookup))
 
 
 def _newest(values: Sequence[Any], *, most_bytes: int, most: int | None = None) -> int:
@@ -385,7 +385,7 @@ def session_from_json(encoded: Any, *, name: str) -> Session:
             name=name,
             version=int(encoded["version"]),
             names=dict(end.names),
-            bindings=list(end.bindings),
+            resolved_lookups=list(end.resolved_lookups),
             turns=[_turn_from_json(turn) for turn in encoded["turns"]][-TURNS:],
             turns_left_out=int(encoded["turns_left_out"]),
             policy=policy_from_json(encoded["policy"]) if encoded.get("policy") is not None else None,

@@ -34,9 +34,9 @@ EXPLANATION_BYTES = 400
 OUTCOME_BYTES = 400
 NAMES = 100
 """Names that a session holds, the newest of them: a planner takes no more."""
-BINDING_BYTES = 2_000
+LOOKUP_BYTES = 2_000
 """Encoded entity that a search text was bound to; a larger one is looked up again."""
-BINDINGS = 100
+LOOKUPS_KEPT = 100
 """Parties of one run that a session takes over."""
 
 _FAILURES_TOLD = 3
@@ -149,7 +149,7 @@ class TurnEnd:
     response_at: Mapping[str, Any] | None = None
     explanation: str | None = None
     names: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    bindings: Sequence[Mapping[str, Any]] = ()
+    resolved_lookups: Sequence[Mapping[str, Any]] = ()
     is_unbound: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class TurnEnd:
             **({"response_at": dict(self.response_at)} if self.response_at is not None else {}),
             "explanation": self.explanation,
             "names": {name: dict(found) for name, found in self.names.items()},
-            "bindings": [dict(binding) for binding in self.bindings],
+            "bindings": [dict(lookup) for lookup in self.resolved_lookups],
             "unbound": self.is_unbound,
         }
 
@@ -174,7 +174,7 @@ def turn_end_from_json(message: Any) -> TurnEnd:
     """
     if not isinstance(message, Mapping) or message.get("status") not in _ENDS:
         raise MessageInvalid("a report of a turn must be an object with the status that its run ended with")
-    names, bindings = message.get("names"), message.get("bindings")
+    names, lookups = message.get("names"), message.get("bindings")
     return TurnEnd(
         status=message["status"],
         outcome=line_or_none(message.get("outcome"), max_bytes=OUTCOME_BYTES),
@@ -182,7 +182,7 @@ def turn_end_from_json(message: Any) -> TurnEnd:
         response_at=place_from_json(message.get("response_at")),
         explanation=line_or_none(message.get("explanation"), max_bytes=EXPLANATION_BYTES),
         names=_names_read(names if isinstance(names, Mapping) else {}),
-        bindings=_bindings_read(bindings if isinstance(bindings, list) else []),
+        resolved_lookups=_lookups_read(lookups if isinstance(lookups, list) else []),
         is_unbound=message.get("unbound") is True,
     )
 
@@ -195,19 +195,19 @@ def _names_read(told: Mapping[Any, Any]) -> dict[str, dict[str, Any]]:
     return dict([*found.items()][-NAMES:])
 
 
-def _bindings_read(told: Sequence[Any]) -> list[dict[str, Any]]:
+def _lookups_read(told: Sequence[Any]) -> list[dict[str, Any]]:
     """Returns the newest of them that a session can hold."""
     found = [
-        dict(binding)
-        for binding in told
-        if isinstance(binding, Mapping)
-        and all(isinstance(binding.get(key), str) for key in ("search_text", "entity_type"))
-        and has_readable_filters(binding)
-        and isinstance(binding.get("party"), Mapping)
-        and isinstance(binding["party"].get("id"), str)
-        and encoded_size(dict(binding)) <= BINDING_BYTES
+        dict(lookup)
+        for lookup in told
+        if isinstance(lookup, Mapping)
+        and all(isinstance(lookup.get(key), str) for key in ("search_text", "entity_type"))
+        and has_readable_filters(lookup)
+        and isinstance(lookup.get("party"), Mapping)
+        and isinstance(lookup["party"].get("id"), str)
+        and encoded_size(dict(lookup)) <= LOOKUP_BYTES
     ]
-    return found[-BINDINGS:]
+    return found[-LOOKUPS_KEPT:]
 
 
 def end_of_turn(document: Mapping[str, Any], scheduler: RunScheduler | None = None) -> TurnEnd:
@@ -218,10 +218,10 @@ def end_of_turn(document: Mapping[str, Any], scheduler: RunScheduler | None = No
         scheduler: of the run, if it is there: it knows the plan of a model, and what it is for.
     """
     status = document.get("status")
-    names, bindings, error = document.get("context"), document.get("lookups"), document.get("error")
-    if isinstance(bindings, list) and scheduler is not None and scheduler.state.phase.is_compensated:
+    names, lookups, error = document.get("context"), document.get("lookups"), document.get("error")
+    if isinstance(lookups, list) and scheduler is not None and scheduler.state.phase.is_compensated:
         # They may be gone with the rest that was taken back; one that stands is found again.
-        bindings = [each for each in bindings if not (isinstance(each, Mapping) and each.get("created"))]
+        lookups = [each for each in lookups if not (isinstance(each, Mapping) and each.get("created"))]
     code = error.get("code") if isinstance(error, Mapping) else None
     response = response_of(document.get("output"))
     outcome = _outcome(document, response, scheduler)
@@ -232,7 +232,7 @@ def end_of_turn(document: Mapping[str, Any], scheduler: RunScheduler | None = No
         response_at=place_of(document.get("output")),
         explanation=line_or_none(scheduler and _explanation(scheduler), max_bytes=EXPLANATION_BYTES),
         names=_names_read(names if isinstance(names, Mapping) else {}),
-        bindings=_bindings_read(bindings if isinstance(bindings, list) else []),
+        resolved_lookups=_lookups_read(lookups if isinstance(lookups, list) else []),
         is_unbound=isinstance(code, str) and code.startswith(_LOOKUP_CODES),
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.compiler.compilation import compile_plan
-from dagwright.core.expressions.resolution import Scope, resolve_holes
+from dagwright.core.expressions.resolution import Scope, resolve_bindings
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.graph import levels_of
@@ -62,7 +62,7 @@ def run(plan: CompiledPlan, toolset: Toolset, inputs: dict[str, Any]) -> dict[st
     levels = levels_of([node.dependencies for node in plan.nodes]) or []
     scope = Scope(node_value=lambda node, part: results[node] if part == "result" else "completed", inputs=inputs)
     for _, node in sorted(zip(levels, plan.nodes, strict=True), key=lambda pair: pair[0]):
-        arguments = resolve_holes(dict(node.arguments), node.holes, scope=scope)
+        arguments = resolve_bindings(dict(node.arguments), node.bindings, scope=scope)
         spec = toolset.built_in.merged(toolset.own)[node.tool]
         assert spec.function is not None
         with tool_context(node=node.id):

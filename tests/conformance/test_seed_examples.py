@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.compiler.compilation import compile_plan
-from dagwright.core.expressions.resolution import Scope, resolve_holes
+from dagwright.core.expressions.resolution import Scope, resolve_bindings
 from dagwright.dialects import to_document
 from tests.conformance.kit import check, problems_of
 
@@ -68,11 +68,11 @@ def test_arguments_get_the_values_that_the_format_says(name: str) -> None:
         node_value=lambda node_id, part: expected["results"][node_id] if part == "result" else "completed",
         inputs=expected["inputs"],
     )
-    assert resolve_holes(dict(node.arguments), node.holes, scope=scope) == expected["arguments"]
+    assert resolve_bindings(dict(node.arguments), node.bindings, scope=scope) == expected["arguments"]
 
 
-def test_holes_of_an_intent_stand_where_the_arguments_are_null() -> None:
+def test_bindings_of_an_intent_stand_where_the_arguments_are_null() -> None:
     document = to_document(SEEDS["intents-onboarding"]["document"])
-    for (number, key), _ in document.holes.items():
+    for (number, key), _ in document.bindings.items():
         assert document.plan["nodes"][number]["arguments"][key] is None
-    assert len(document.holes) == 7
+    assert len(document.bindings) == 7

@@ -21,7 +21,7 @@ from dagwright.core.expressions.references import (
     _parse_any,
     parse_template,
 )
-from dagwright.core.expressions.resolution import Scope, resolve_holes, resolve_template
+from dagwright.core.expressions.resolution import Scope, resolve_bindings, resolve_template
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.plan import RESERVED_IDS
 from tests.property.naive import as_text
@@ -179,15 +179,15 @@ REFERENCES = st.one_of(
 @settings(deadline=None)
 @given(template=st.lists(TEXTS | REFERENCES, min_size=1, max_size=4))
 def test_template_survives_its_way_through_json(template: list[Part]) -> None:
-    plan = CompiledPlan(nodes=(CompiledNode(id="a", holes=((("x", 0), tuple(template)),)),))
+    plan = CompiledPlan(nodes=(CompiledNode(id="a", bindings=((("x", 0), tuple(template)),)),))
     assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
 
 
 @settings(deadline=None)
 @given(value=st.dictionaries(KEYS, JSON_VALUES, min_size=1, max_size=3), filled=JSON_VALUES, data=st.data())
-def test_filling_a_hole_changes_nothing_else(value: dict[str, Any], filled: Any, data: st.DataObject) -> None:
+def test_filling_a_binding_changes_nothing_else(value: dict[str, Any], filled: Any, data: st.DataObject) -> None:
     before = json.dumps(value)
     key = data.draw(st.sampled_from(sorted(value)))
-    resolved = resolve_holes(value, [((key,), (ResultOf("a", "result"),))], scope=scope_of({"a": filled}))
+    resolved = resolve_bindings(value, [((key,), (ResultOf("a", "result"),))], scope=scope_of({"a": filled}))
     assert resolved == {**value, key: filled}
     assert json.dumps(value) == before

@@ -23,8 +23,8 @@ from dagwright.core.expressions.stored_values import (
     stored_to_json,
 )
 from dagwright.core.expressions.value_refs import (
+    bindings_of,
     encode,
-    holes_of,
     shown_in_arguments,
     value_from_json,
     value_to_json,
@@ -188,14 +188,14 @@ def _filled(value: Any) -> Any:
 @example(arguments={"a": {"ref": "sha256-a"}})
 def test_worker_gets_the_arguments_that_the_plan_says(arguments: dict[str, Any]) -> None:
     encoded, is_unfilled = encode(arguments, shown_in_arguments)
-    holes = json.loads(json.dumps(holes_of(arguments)))
+    bindings = json.loads(json.dumps(bindings_of(arguments)))
     sent = pydantic_core.from_json(encoded)
-    assert is_unfilled == bool(holes) == (not is_whole(arguments))
+    assert is_unfilled == bool(bindings) == (not is_whole(arguments))
     for secret in _SECRETS.values():
         assert secret.encode() not in encoded
-    assert secret_names(holes) <= _SECRETS.keys()
-    assert set(stored_refs(holes)) <= _KEPT.keys()
-    hydrate(sent, holes, secrets=_SECRETS, take=lambda ref, paths, name: value_at_paths(_KEPT[ref], paths, name))
+    assert secret_names(bindings) <= _SECRETS.keys()
+    assert set(stored_refs(bindings)) <= _KEPT.keys()
+    hydrate(sent, bindings, secrets=_SECRETS, take=lambda ref, paths, name: value_at_paths(_KEPT[ref], paths, name))
     assert sent == _filled(arguments)
 
 

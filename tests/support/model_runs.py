@@ -39,7 +39,7 @@ class AskModelsWorkflow:
                 name,
                 summary=f"question {place}",
                 task_queue=message.get("task_queue"),
-                holes=message.get("holes", ()),
+                bindings=message.get("holes", ()),
                 retry=retry,
             )
             value, _ = read_result(answer.payload, name=name)
@@ -87,17 +87,17 @@ def _start_model_call(
     *,
     summary: str,
     task_queue: str | None = None,
-    holes: Sequence[Any] = (),
+    bindings: Sequence[Any] = (),
     retry: RetryPolicy,
 ) -> workflow.ActivityHandle[RawValue]:
-    """Start a model call; `holes` are paths of stored parts of the request, as in `wire.HEADER_BINDINGS`."""
+    """Start a model call; `bindings` are paths of stored parts of the request, as in `wire.HEADER_BINDINGS`."""
     encoded = pydantic_core.to_json(request_to_json(request))
     if len(encoded) > limits.ARGUMENTS_LIMIT_BYTES:
         raise RequestTooLarge(
             f"what is said to the model has {len(encoded):,} bytes; at most {limits.ARGUMENTS_LIMIT_BYTES:,} can stand "
             "in history: hand on large values by reference"
         )
-    headers = {wire.HEADER_BINDINGS: json_payload(pydantic_core.to_json(list(holes)))} if holes else {}
+    headers = {wire.HEADER_BINDINGS: json_payload(pydantic_core.to_json(list(bindings)))} if bindings else {}
     return workflow.start_activity(
         wire.ACTIVITY_CALL_MODEL,
         Call(json_payload(encoded), headers),

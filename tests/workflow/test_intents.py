@@ -205,19 +205,19 @@ async def test_ambiguous_party_is_asked_and_no_click_goes_back_through_a_model(c
         chosen = option_of(request, "LU")
         await give(handle, request["id"], {"selected": [chosen["id"]]})
         found = await ended(runs, handle)
-        bindings = (await view_of(runs, handle)).document()["lookups"]
+        resolved_lookups = (await view_of(runs, handle)).document()["lookups"]
     assert {*made(waiting).values()} == {"pending"}
     assert (found["status"], {*made(found).values()}) == ("completed", {"completed"})
     assert [*found["nodes"]] == ["plan", "read", "@result_1", "@result_2", "@result_3", "@result_4"]
     assert found["nodes"]["@result_2"]["result"]["entity_id"] == chosen["id"]
-    assert [(each["search_text"], each["party"]["name"]) for each in bindings] == [
+    assert [(each["search_text"], each["party"]["name"]) for each in resolved_lookups] == [
         ("Maria Garcia", "María Garcia"),
         ("Sarah Chen", "Sarah Chen"),
     ]
     # The model was asked once, before anybody was looked up.
     assert purposes([*server.calls]) == [("plan", "plan")]
     told = json.dumps([call.messages for call in server.calls], ensure_ascii=False)
-    assert [each["party"]["id"] in told for each in bindings] == [False, False]
+    assert [each["party"]["id"] in told for each in resolved_lookups] == [False, False]
     assert "María García" not in told
 
 

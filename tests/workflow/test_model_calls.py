@@ -129,8 +129,8 @@ async def test_large_answers_and_prompts_travel_by_reference(client: Client) -> 
         handle = await asked.start(request("big"), request("json", output=schema))
         said, value = await handle.result()
         history = await handle.fetch_history()
-        hole = [["messages", 0, "content"], [{"stored": said["text"]["ref"], "paths": [["message", "content"]]}]]
-        [short] = await asked.run(request("to be filled"), holes=[hole])
+        binding = [["messages", 0, "content"], [{"stored": said["text"]["ref"], "paths": [["message", "content"]]}]]
+        [short] = await asked.run(request("to be filled"), bindings=[binding])
     assert (said["text"]["paths"], said["calls"]) == ([["message", "content"]], 1)
     assert json.loads(asked.store.contents[said["text"]["ref"]])["message"]["content"] == long
     assert json.loads(asked.store.contents[value["output"]["ref"]])["output"] == {"n": long}

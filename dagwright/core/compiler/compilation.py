@@ -11,9 +11,9 @@ from dagwright.core.model.agents import tool_of_agent, with_effects_of_tools
 from dagwright.core.model.compiled import (
     DEFAULT_TIMEOUT_S,
     Approval,
+    Binding,
     CompiledNode,
     CompiledPlan,
-    Hole,
     Join,
     RetryRule,
     default_retry,
@@ -112,7 +112,7 @@ def _unavailable_parts(node: Node, tools: Mapping[str, ToolDeclaration]) -> Iter
 def _compile(checked: Checked) -> CompiledPlan:
     nodes = tuple(_compile_node(checked, index) for index in range(len(checked.nodes)))
     named = {node.tool for node in nodes if node.kind == "tool"}
-    output, output_holes = _with_holes(checked.plan.output, checked.output_holes)
+    output, output_bindings = _with_bindings(checked.plan.output, checked.output_bindings)
     return CompiledPlan(
         nodes=nodes,
         tools={
@@ -126,7 +126,7 @@ def _compile(checked: Checked) -> CompiledPlan:
         on_failure=checked.plan.on_failure,
         deadline_s=checked.plan.deadline.total_seconds() if checked.plan.deadline else None,
         output=output,
-        output_holes=output_holes,
+        output_bindings=output_bindings,
         dialect=checked.dialect,
     )
 
@@ -134,23 +134,23 @@ def _compile(checked: Checked) -> CompiledPlan:
 def _compile_node(checked: Checked, index: int) -> CompiledNode:
     node, references = checked.nodes[index], checked.references[index]
     tool = tool_of_agent(node.agent_name, checked.tools) if node.agent_name else checked.tools.get(node.tool or "")
-    arguments, holes = _arguments_of(checked, index)
-    items, item_holes = _with_holes(node.for_each, references.item_holes)
-    approval, approval_holes = _approval_of(node, references)
+    arguments, bindings = _arguments_of(checked, index)
+    items, item_bindings = _with_bindings(node.for_each, references.item_bindings)
+    approval, approval_bindings = _approval_of(node, references)
     if node.human is not None:
-        arguments, holes = _with_holes(question_of(node.human), references.human_holes)
+        arguments, bindings = _with_bindings(question_of(node.human), references.human_bindings)
     compiled = CompiledNode(
         id=node.id,
         kind="plan" if node.plan is not None else "human" if node.human is not None else "tool",
         title=node.title,
         tool=tool.name if tool else node.tool or node.agent_name or "",
         arguments=arguments,
-        holes=holes,
+        bindings=bindings,
         dependencies=tuple(checked.dependencies[index]),
         join=_join_of(node),
         when=node.when,
         for_each=references.for_each if isinstance(node.for_each, str) else items,
-        item_holes=item_holes,
+        item_bindings=item_bindings,
         key=references.key,
         max_parallel=node.max_parallel,
         on_error="value" if isinstance(node.on_error, OnErrorValue) else _ON_ERROR.get(node.on_error, "block"),
@@ -166,23 +166,23 @@ def _compile_node(checked: Checked, index: int) -> CompiledNode:
         else 0.0,
         is_worker=index in checked.workers or (tool is not None and tool.worker is not None),
         approval=approval,
-        approval_holes=approval_holes,
+        approval_bindings=approval_bindings,
         sub_plan=_compile(checked.sub_plans[index]) if index in checked.sub_plans else None,
-        effects=effects_of_node(tool, node, arguments, unknown=[path for path, _ in holes]),
+        effects=effects_of_node(tool, node, arguments, unknown=[path for path, _ in bindings]),
     )
     return _agent_as_tool(compiled, checked, index) if node.agent_name is not None and tool is not None else compiled
 
 
-def _arguments_of(checked: Checked, index: int) -> tuple[Any, tuple[Hole, ...]]:
+def _arguments_of(checked: Checked, index: int) -> tuple[Any, tuple[Binding, ...]]:
     """Return the arguments of a node; the arguments of a sub-plan include its lookups."""
-    arguments, holes = _with_holes(checked.nodes[index].arguments, checked.references[index].argument_holes)
+    arguments, bindings = _with_bindings(checked.nodes[index].arguments, checked.references[index].argument_bindings)
     sub_plan = checked.sub_plans.get(index)
-    return (arguments, holes) if sub_plan is None else with_inherited_lookups(arguments, holes, sub_plan.lookups)
+    return (arguments, bindings) if sub_plan is None else with_inherited_lookups(arguments, bindings, sub_plan.lookups)
 
 
-def _approval_of(node: Node, references: NodeReferences) -> tuple[Approval, Sequence[Hole]]:
+def _approval_of(node: Node, references: NodeReferences) -> tuple[Approval, Sequence[Binding]]:
     if isinstance(node.approval, Human):
-        return _with_holes(question_of(node.approval), references.approval_holes)
+        return _with_bindings(question_of(node.approval), references.approval_bindings)
     # A human node needs no approval: it is a request to a person already.
     return ("policy" if node.human is not None else node.approval), ()
 
@@ -191,13 +191,13 @@ def _agent_as_tool(compiled: CompiledNode, checked: Checked, index: int) -> Comp
     """Return the node of an agent as a call of a tool with its objective and the results of its dependencies."""
     references = checked.references[index]
     arguments = {**compiled.arguments, "objective": None}
-    holes = [*compiled.holes, (("objective",), references.objective or ("",))]
+    bindings = [*compiled.bindings, (("objective",), references.objective or ("",))]
     schema = checked.tools[compiled.tool].input_schema
     if schema is None or "context" in schema.get("properties", {}) or schema.get("additionalProperties", True):
         ids = [checked.nodes[number].id for number in checked.dependencies[index]]
         arguments["context"] = dict.fromkeys(ids)
-        holes += [(("context", name), (ResultOf(name, "result"),)) for name in ids]
-    return replace(compiled, arguments=arguments, holes=tuple(holes))
+        bindings += [(("context", name), (ResultOf(name, "result"),)) for name in ids]
+    return replace(compiled, arguments=arguments, bindings=tuple(bindings))
 
 
 def _timeout_s(node: Node, tool: ToolDeclaration | None) -> float:
@@ -228,6 +228,6 @@ def _retry_of(node: Node, tool: ToolDeclaration | None) -> RetryRule:
     )
 
 
-def _with_holes(value: Any, holes: Sequence[Hole]) -> tuple[Any, tuple[Hole, ...]]:
+def _with_bindings(value: Any, bindings: Sequence[Binding]) -> tuple[Any, tuple[Binding, ...]]:
     """Return the value with null at every binding, so that it contains no texts with references."""
-    return with_parts(value, [(path, None) for path, _ in holes]), tuple(holes)
+    return with_parts(value, [(path, None) for path, _ in bindings]), tuple(bindings)

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from dagwright.core.expressions.queries import parse_query
 from dagwright.core.expressions.references import Field, Index, Item, Placeholder, ResultOf, Secret, Template
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, Join
+from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, Join
 from dagwright.core.model.lookups import is_find
 from dagwright.core.model.tools import Effects, problem_of_rule
 
@@ -58,9 +58,9 @@ def compiled_plan_problem(plan: CompiledPlan) -> str | None:
     for name, tool in plan.tools.items():
         if tool.effects_by is not None and (problem := problem_of_rule(tool.effects_by)) is not None:
             return f"the tool {name!r}: effects_by: {problem}"
-    if not _lead_into(plan.output, plan.output_holes):
+    if not _lead_into(plan.output, plan.output_bindings):
         return "the path of a reference in its output does not exist"
-    if (problem := _template_problem((template for _, template in plan.output_holes), ids)) is not None:
+    if (problem := _template_problem((template for _, template in plan.output_bindings), ids)) is not None:
         return f"its output: {problem}"
     return None
 
@@ -79,13 +79,13 @@ def _problem_of(node: CompiledNode, ids: Collection[str]) -> str | None:
             return "its 'join' is invalid"
     if node.effects is not None and node.effects not in [*Effects]:
         return "its 'effects' must be pure, read, idempotent or write"
-    if not _lead_into(node.arguments, node.holes):
+    if not _lead_into(node.arguments, node.bindings):
         return "the path of a reference in its arguments does not exist"
-    if node.approval_holes and not _lead_into(node.approval, node.approval_holes):
+    if node.approval_bindings and not _lead_into(node.approval, node.approval_bindings):
         return "the path of a reference in its approval does not exist"
-    if node.item_holes and not _lead_into(node.for_each, node.item_holes):
+    if node.item_bindings and not _lead_into(node.for_each, node.item_bindings):
         return "the path of a reference in its items does not exist"
-    templates = [template for _, template in (*node.holes, *node.item_holes, *node.approval_holes)]
+    templates = [template for _, template in (*node.bindings, *node.item_bindings, *node.approval_bindings)]
     templates += [each for each in (node.for_each, node.key) if isinstance(each, tuple)]
     return _template_problem(templates, ids)
 
@@ -101,9 +101,9 @@ def _lookup_problem(node: CompiledNode, plan: CompiledPlan) -> str | None:
     return None
 
 
-def _lead_into(value: Any, holes: Iterable[Hole]) -> bool:
+def _lead_into(value: Any, bindings: Iterable[Binding]) -> bool:
     """Return whether the path of each binding exists in a value."""
-    for path, _ in holes:
+    for path, _ in bindings:
         current = value
         for step in path:
             exists = (isinstance(current, dict) and isinstance(step, str) and step in current) or (

@@ -160,9 +160,9 @@ def _wanted(plan: CompiledPlan, region_of: Mapping[int, int], *, ends: set[int])
     for number in range(plan.written_count):
         own = region_of.get(number)
         wanted.update(needed for needed in plan.nodes[number].dependencies if region_of.get(needed, own) != own)
-    if plan.output is None and not plan.output_holes:
+    if plan.output is None and not plan.output_bindings:
         return wanted | (ends & region_of.keys() if len(ends) <= OUTPUT_NODES else set())
-    named = {part.node for part in _references(plan.output_holes) if isinstance(part, ResultOf)}
+    named = {part.node for part in _references(plan.output_bindings) if isinstance(part, ResultOf)}
     return wanted | {member for member in region_of if plan.nodes[member].id in named}
 
 
@@ -204,10 +204,10 @@ def _read_by(plan: CompiledPlan, region: CompiledNode) -> set[int]:
             continue
         if node.when is not None:
             read |= outside.intersection(node.dependencies)
-        named = (part.node for part in _references(node.holes) if isinstance(part, ResultOf))
+        named = (part.node for part in _references(node.bindings) if isinstance(part, ResultOf))
         read |= {numbers[name] for name in named if name in numbers}
     return read
 
 
-def _references(holes: Iterable[Any]) -> Iterable[Reference]:
-    return references_in(template for _, template in holes)
+def _references(bindings: Iterable[Any]) -> Iterable[Reference]:
+    return references_in(template for _, template in bindings)

@@ -13,7 +13,7 @@ from dagwright.core.expressions.conditions import read_condition
 from dagwright.core.expressions.queries import steps_for_each
 from dagwright.core.expressions.references import Item, Placeholder, Reference, ResultOf, Template
 from dagwright.core.expressions.stored_values import Path, Projection, query_of
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole
+from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.items import parts_of_key
 
@@ -53,7 +53,11 @@ def _analyse(
         of_output: reads of the plan's output by the parent plan.
     """
     wants = _Wants(plan)
-    for read in [*_reads_of_holes(plan.output_holes), *_reads_of_output(plan, of_output), *_reads_of_session(plan)]:
+    for read in [
+        *_reads_of_bindings(plan.output_bindings),
+        *_reads_of_output(plan, of_output),
+        *_reads_of_session(plan),
+    ]:
         wants.add(read)
     found: dict[int, CompiledNode] = {}
     for number in _last_first(plan):
@@ -124,10 +128,14 @@ def _inside_item(path: Path) -> Path | None:
 def _reads_of(node: CompiledNode, ids: Collection[str]) -> Iterator[_Read]:
     """Yield the reads of a node: of other nodes, of inputs, and of the list of its items."""
     items = node.for_each[0] if isinstance(node.for_each, tuple) else None
-    found = [*_reads_of_holes(node.holes), *_reads_of_holes(node.item_holes), *_reads_of_template(node.key or ())]
+    found = [
+        *_reads_of_bindings(node.bindings),
+        *_reads_of_bindings(node.item_bindings),
+        *_reads_of_template(node.key or ()),
+    ]
     if items is not None and not isinstance(items, str):
         found += _reads_of_reference(items, "whole")
-    found += _reads_of_holes(node.approval_holes)
+    found += _reads_of_bindings(node.approval_bindings)
     if node.kind == "human":
         # The run itself shows the options to people, so it needs their values.
         found += _reads_of_options(node)
@@ -149,7 +157,7 @@ def _reads_of(node: CompiledNode, ids: Collection[str]) -> Iterator[_Read]:
 
 
 def _reads_of_options(node: CompiledNode) -> Iterator[_Read]:
-    for path, template in node.holes:
+    for path, template in node.bindings:
         if path[0] == "options":
             yield from (
                 read for part in template if not isinstance(part, str) for read in _reads_of_reference(part, "whole")
@@ -164,8 +172,8 @@ def _reads_of_session(plan: CompiledPlan) -> Iterator[_Read]:
             yield from (_Read("node", node.id, (key,), "value") for key in IDENTIFYING)
 
 
-def _reads_of_holes(holes: Sequence[Hole]) -> Iterator[_Read]:
-    for _, template in holes:
+def _reads_of_bindings(bindings: Sequence[Binding]) -> Iterator[_Read]:
+    for _, template in bindings:
         yield from _reads_of_template(template)
 
 
@@ -214,30 +222,30 @@ def _reads_of_inputs(node: CompiledNode, of_inputs: Mapping[str, dict[Projection
     for name, wants in of_inputs.items():
         for path, how in wants:
             if not isinstance(path, str):
-                yield from _through_references(node.holes, (name, *path), how)
+                yield from _through_references(node.bindings, (name, *path), how)
 
 
 def _reads_of_output(plan: CompiledPlan, of_output: Sequence[Projection]) -> Iterator[_Read]:
     """Yield the reads in this plan that follow from reads of its output by the parent plan."""
-    has_template = plan.output is not None or plan.output_holes
+    has_template = plan.output is not None or plan.output_bindings
     for path, how in of_output:
         if isinstance(path, str):
             continue
         if has_template:
-            yield from _through_references(plan.output_holes, path, how)
+            yield from _through_references(plan.output_bindings, path, how)
         elif path:
             yield _Read("node", str(path[0]), path[1:], how)
 
 
-def _through_references(holes: Sequence[Hole], path: tuple[str | int, ...], how: How) -> Iterator[_Read]:
+def _through_references(bindings: Sequence[Binding], path: tuple[str | int, ...], how: How) -> Iterator[_Read]:
     """Yield the reads of the references in a value that follow from a read of a path of the resolved value."""
-    for hole_path, template in holes:
+    for binding_path, template in bindings:
         if len(template) != 1 or isinstance(template[0], str):
             continue
-        if any(read_step not in (step, _EACH) for step, read_step in zip(hole_path, path, strict=False)):
+        if any(read_step not in (step, _EACH) for step, read_step in zip(binding_path, path, strict=False)):
             continue
         for read in _reads_of_reference(template[0], how):
-            rest = path[len(hole_path) :]
+            rest = path[len(binding_path) :]
             if not rest:
                 yield read
             elif not isinstance(read.path, str):

@@ -1,4 +1,4 @@
-"""Fill the holes of a value with secrets, stored values, and texts made of them (see `expressions.value_refs`).
+"""Fill the bindings of a value with secrets, stored values, and texts made of them (see `expressions.value_refs`).
 
 Code that has access to the values calls this: a worker for the arguments of a call, the run feed for the result
 document of a run.
@@ -18,35 +18,35 @@ LoadPart = Callable[[str, Sequence[Path], str], Any]
 """(reference, paths, name of the value) -> the value at the paths in a stored value; the caller may cache it."""
 
 
-class MisplacedHole(Exception):
-    """A hole is at a path that the value does not have."""
+class MisplacedBinding(Exception):
+    """A binding is at a path that the value does not have."""
 
 
-def secret_names(holes: Sequence[Any]) -> set[str]:
-    """Return the names of the secrets in holes."""
-    return {part["secret"] for part in _parts(holes) if "secret" in part}
+def secret_names(bindings: Sequence[Any]) -> set[str]:
+    """Return the names of the secrets in bindings."""
+    return {part["secret"] for part in _parts(bindings) if "secret" in part}
 
 
-def stored_refs(holes: Sequence[Any]) -> list[str]:
-    """Return the references of the stored values in holes, distinct, in the order of their first mention."""
-    return list(dict.fromkeys(part["stored"] for part in _parts(holes) if "stored" in part))
+def stored_refs(bindings: Sequence[Any]) -> list[str]:
+    """Return the references of the stored values in bindings, distinct, in the order of their first mention."""
+    return list(dict.fromkeys(part["stored"] for part in _parts(bindings) if "stored" in part))
 
 
-def _parts(holes: Sequence[Any]) -> Iterator[Part]:
-    for _, parts in holes:
+def _parts(bindings: Sequence[Any]) -> Iterator[Part]:
+    for _, parts in bindings:
         for part in parts:
             yield part
             yield from _parts(part.get("holes", ()))
 
 
-def hydrate(arguments: Any, holes: Sequence[Any], *, secrets: Mapping[str, str], take: LoadPart) -> None:
-    """Fill the holes of `arguments` in place.
+def hydrate(arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, str], take: LoadPart) -> None:
+    """Fill the bindings of `arguments` in place.
 
     Raises:
-        MisplacedHole: a hole is at a path that the arguments do not have.
+        MisplacedBinding: a binding is at a path that the arguments do not have.
         MissingData: a path does not exist in the value.
     """
-    for path, parts in holes:
+    for path, parts in bindings:
         values = [_value_of(part, secrets=secrets, take=take) for part in parts]
         is_one_value = len(values) == 1 and "secret" not in parts[0]
         _set_at(arguments, path, values[0] if is_one_value else "".join(map(as_text, values)))
@@ -71,7 +71,7 @@ def _set_at(arguments: Any, path: Sequence[str | int], value: Any) -> None:
             place = place[piece]
         place[path[-1]] = value
     except (LookupError, TypeError):
-        raise MisplacedHole(f"the arguments have no path {list(path)} to fill in") from None
+        raise MisplacedBinding(f"the arguments have no path {list(path)} to fill in") from None
 
 
 def value_at_paths(value: Any, paths: Sequence[Path], name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Creation of the request for a question whose holes have been filled in.
+"""Creation of the request for a question whose bindings have been filled in.
 
 This module must not import the scheduler.
 """
@@ -39,7 +39,7 @@ def request_of(
     """Return the request for a question.
 
     Args:
-        question: as in `CompiledNode.arguments` of a human node, with every hole filled.
+        question: as in `CompiledNode.arguments` of a human node, with every binding filled.
         request_id: its id, and `task` the id of the node or item that asks.
         at: seconds since the epoch.
 

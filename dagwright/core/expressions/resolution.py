@@ -13,7 +13,7 @@ from dagwright.core.expressions.compute_budget import WorkBudget
 from dagwright.core.expressions.paths import MissingValue, get_value, with_parts
 from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf, Secret, Template
 from dagwright.core.expressions.stored_values import StoredValue, WorkerText, is_whole
-from dagwright.core.model.compiled import Hole
+from dagwright.core.model.compiled import Binding
 
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -51,15 +51,15 @@ def scope_of_item(scope: Scope, item: Any, *, index: int) -> Scope:
     return Scope(scope.node_value, scope.inputs, item, index, scope.budget, scope.answers)
 
 
-def resolve_holes(value: Any, holes: Sequence[Hole], *, scope: Scope) -> Any:
-    """Return the value with its holes filled, as far as the values are available; see
+def resolve_bindings(value: Any, bindings: Sequence[Binding], *, scope: Scope) -> Any:
+    """Return the value with its bindings filled, as far as the values are available; see
     `dagwright.core.expressions.value_refs`.
 
     Raises:
         MissingData: a reference cannot be resolved.
         TooMuchWork: a query would take too long.
     """
-    return with_parts(value, [(path, resolve_template(template, scope=scope)) for path, template in holes])
+    return with_parts(value, [(path, resolve_template(template, scope=scope)) for path, template in bindings])
 
 
 def resolve_template(template: Template, *, scope: Scope) -> Any:

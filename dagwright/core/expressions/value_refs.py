@@ -20,9 +20,9 @@ from dagwright.core.expressions.stored_values import (
     stored_from_json,
     stored_to_json,
 )
-from dagwright.core.model.compiled import HolePath
+from dagwright.core.model.compiled import BindingPath
 
-WorkerHole = tuple[HolePath, list[dict[str, Any]]]
+WorkerBinding = tuple[BindingPath, list[dict[str, Any]]]
 """A path into the arguments, and the parts that the worker fills in there: one value, or several joined to a text."""
 
 _OPEN_SET = frozenset(REF_TYPES)
@@ -69,19 +69,19 @@ def _shown_text(part: Any) -> str:
     return "{{secret." + part.name + "}}" if isinstance(part, Secret) else "{{…}}"
 
 
-def holes_of(value: Any) -> list[WorkerHole]:
-    """Return the holes in the arguments of a call, which only a worker may fill."""
+def bindings_of(value: Any) -> list[WorkerBinding]:
+    """Return the bindings in the arguments of a call, which only a worker may fill."""
     if isinstance(value, dict) and _OPEN_SET.isdisjoint(map(type, value.values())):
         # The most frequent case.
         return []
-    return [(path, _hole_parts(part)) for path, part in find_value_refs(value)]
+    return [(path, _binding_parts(part)) for path, part in find_value_refs(value)]
 
 
-def _hole_parts(part: ValueRef) -> list[dict[str, Any]]:
-    return [_hole_part(inner) for inner in (part.parts if isinstance(part, WorkerText) else (part,))]
+def _binding_parts(part: ValueRef) -> list[dict[str, Any]]:
+    return [_binding_part(inner) for inner in (part.parts if isinstance(part, WorkerText) else (part,))]
 
 
-def _hole_part(part: Any) -> dict[str, Any]:
+def _binding_part(part: Any) -> dict[str, Any]:
     if isinstance(part, str):
         return {"text": part}
     if isinstance(part, Secret):
@@ -89,7 +89,7 @@ def _hole_part(part: Any) -> dict[str, Any]:
     if isinstance(part, StoredValue):
         encoded: dict[str, Any] = {"stored": part.ref, "name": part.name}
         return {**encoded, "paths": paths_to_json(part.paths)} if part.paths else encoded
-    return {"value": with_shown(part, lambda _: None), "holes": holes_of(part)}
+    return {"value": with_shown(part, lambda _: None), "holes": bindings_of(part)}
 
 
 # JSON form between runs, and in continue-as-new.

@@ -14,7 +14,7 @@ import jsonschema_rs
 from dagwright.core.expressions.paths import with_parts
 from dagwright.core.expressions.references import HINT_BUDGET, NameHints, listed, nearest
 from dagwright.core.model import entity_arguments, text_formats
-from dagwright.core.model.compiled import Hole, HolePath
+from dagwright.core.model.compiled import Binding, BindingPath
 from dagwright.core.model.tools import ToolDeclaration, parameter_name
 
 _COMBINATORS = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "dependentSchemas"})
@@ -25,7 +25,7 @@ _MAX_PROBLEMS = 5
 _MESSAGE_CHARACTERS = 400
 _VALUE_SHOWN = 100
 
-ArgumentProblem = tuple[HolePath, str, str | None]
+ArgumentProblem = tuple[BindingPath, str, str | None]
 """Path into the arguments, problem, and a hint."""
 
 
@@ -73,14 +73,14 @@ class SchemaOfTool:
         self._hints = NameHints(HINT_BUDGET)
 
     def problems_of(
-        self, arguments: Mapping[str, Any], holes: Sequence[Hole], *, has_dashes: bool = False
+        self, arguments: Mapping[str, Any], bindings: Sequence[Binding], *, has_dashes: bool = False
     ) -> Iterator[ArgumentProblem]:
         """Yield the problems of the arguments of one call, as far as they can be known before the run.
 
         Args:
             has_dashes: whether names are written with dashes (`order-id`) if the arguments themselves do not show it.
         """
-        unknown: list[HolePath] = [path for path, _ in holes]
+        unknown: list[BindingPath] = [path for path, _ in bindings]
         written: Mapping[Any, str] = {}
         named = arguments
         if not arguments.keys() <= self._names:
@@ -122,7 +122,7 @@ class SchemaOfTool:
         return frozenset(name for part in choices for name in part.get("required", ()))
 
     def _problems_of_error(
-        self, error: jsonschema_rs.ValidationError, place: HolePath, *, dashed: bool
+        self, error: jsonschema_rs.ValidationError, place: BindingPath, *, dashed: bool
     ) -> Iterator[ArgumentProblem]:
         """Yield the error of the library, with argument names spelled as in the call."""
 
@@ -198,7 +198,7 @@ def _is_null_branch(branch: Sequence[jsonschema_rs.ValidationError]) -> bool:
 
 
 def problem_of_call(
-    tool: ToolDeclaration, arguments: Mapping[str, Any], *, unknown: Iterable[HolePath] = ()
+    tool: ToolDeclaration, arguments: Mapping[str, Any], *, unknown: Iterable[BindingPath] = ()
 ) -> str | None:
     """Return the problems of the arguments of one call as text, if the schema of the tool is known.
 
@@ -207,9 +207,9 @@ def problem_of_call(
     """
     if tool.input_schema is None:
         return None
-    holes: list[Hole] = [(path, ()) for path in unknown]
+    bindings: list[Binding] = [(path, ()) for path in unknown]
     try:
-        found = [*islice(SchemaOfTool(tool.input_schema).problems_of(arguments, holes), _MAX_PROBLEMS)]
+        found = [*islice(SchemaOfTool(tool.input_schema).problems_of(arguments, bindings), _MAX_PROBLEMS)]
     except ValueError:
         # The worker that published the schema checks the call.
         return None
@@ -220,7 +220,7 @@ def problem_of_call(
     return "; ".join(messages) or None
 
 
-def _depends_on_unknown(place: HolePath, keyword: str, unknown: Sequence[HolePath]) -> bool:
+def _depends_on_unknown(place: BindingPath, keyword: str, unknown: Sequence[BindingPath]) -> bool:
     for path in unknown:
         if place == path or place[: len(path)] == path:
             return True

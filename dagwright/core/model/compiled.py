@@ -28,8 +28,8 @@ from dagwright.core.model.tools import (
 )
 from dagwright.core.model.worker_cards import worker_card_from_json
 
-HolePath = tuple[str | int, ...]
-Hole = tuple[HolePath, Template]
+BindingPath = tuple[str | int, ...]
+Binding = tuple[BindingPath, Template]
 """Path into the arguments at which a value is filled in, and the parsed text with references that makes the value."""
 
 NodeKind = Literal["tool", "plan", "human", "region", "reported", "lookup"]
@@ -89,13 +89,13 @@ class CompiledNode:
             or a `region`, one activity for all its members. A `reported` node is completed by a report: from its
             region, or to the region from the run for a node outside. A `lookup` is a call of one of `plan.lookups`.
         tool: name of the tool; empty for a sub-plan; for a region, the tool of one member.
-        arguments: JSON object with null at every hole.
-        holes: texts with references inside `arguments`.
+        arguments: JSON object with null at every binding.
+        bindings: texts with references inside `arguments`.
         dependencies: numbers of the nodes it waits for, distinct, in declared order.
         when: CEL expression; the nodes that it reads are among the dependencies.
         for_each: a literal list, or a template whose value is the list; `None` runs the node once.
         first_index: index of the first item, for a batch of a large map.
-        item_holes: texts with references inside of a literal list, which holds null there.
+        item_bindings: texts with references inside of a literal list, which holds null there.
         timeout_s: seconds of one attempt, 0 for the default of the executor; for a sub-plan, seconds of the whole run,
             0 for no limit.
         on_error: effect of a failure on the dependents; with `value`, that value becomes the result. With `replan` the
@@ -112,12 +112,12 @@ class CompiledNode:
     title: str | None = None
     tool: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    holes: Sequence[Hole] = ()
+    bindings: Sequence[Binding] = ()
     dependencies: Sequence[int] = ()
     join: Join = ("all", 0)
     when: str | None = None
     for_each: Template | list[Any] | None = None
-    item_holes: Sequence[Hole] = ()
+    item_bindings: Sequence[Binding] = ()
     key: Template | None = None
     first_index: int = 0
     max_parallel: int | None = None
@@ -139,8 +139,8 @@ class CompiledNode:
     wanted: Sequence[Projection] = ()
     """Projections of its result that the plan needs if the result is large; of an item's result, if it has items."""
     approval: Approval = "policy"
-    """A question has null at every hole."""
-    approval_holes: Sequence[Hole] = ()
+    """A question has null at every binding."""
+    approval_bindings: Sequence[Binding] = ()
     supersedes: str | None = None
     """Id of the node that it replaces."""
     effects: str | None = None
@@ -162,7 +162,7 @@ class CompiledPlan:
         nodes: in plan order, followed by the nodes that the compiler added: first the lookups, then the regions.
         tools: declarations of the tools that the nodes use.
         inputs: names of the inputs -> their JSON Schema, prompt and default.
-        output: JSON with null at every hole; `None` with no holes means that the plan has no output.
+        output: JSON with null at every binding; `None` with no bindings means that the plan has no output.
         pursuit: strategy that adds nodes while the run is active, `{"kind": …}`, as `planning.extenders` reads it;
             `None` for a complete plan.
     """
@@ -175,7 +175,7 @@ class CompiledPlan:
     on_failure: Literal["continue", "fail_fast"] = "continue"
     deadline_s: float | None = None
     output: Any = None
-    output_holes: Sequence[Hole] = ()
+    output_bindings: Sequence[Binding] = ()
     dialect: str = "plan"
     pursuit: Mapping[str, Any] | None = None
 
@@ -259,15 +259,19 @@ def first_model_node(plan: CompiledPlan) -> str | None:
 
 NODE_KINDS = get_args(NodeKind)
 _DEFAULT_NODE = CompiledNode(id="")
-_HOLES = ("holes", "item_holes", "approval_holes")
+_BINDINGS_KEYS = {"bindings": "holes", "item_bindings": "item_holes", "approval_bindings": "approval_holes"}
+OUTPUT_BINDINGS_KEY = "output_holes"
+BINDINGS_KEY = _BINDINGS_KEYS["bindings"]
+_BINDINGS = frozenset(_BINDINGS_KEYS.values())
 CONVERTED_FIELDS = frozenset(
-    {*_HOLES, "for_each", "key", "retry", "sub_plan", "dependencies", "join", "members", "reads", "wanted"}
+    {*_BINDINGS, "for_each", "key", "retry", "sub_plan", "dependencies", "join", "members", "reads", "wanted"}
 )
-"""Fields that need a conversion to JSON."""
-_FIELD_NAMES = tuple(item.name for item in fields(CompiledNode))
-_VALUES_OF = attrgetter(*_FIELD_NAMES)
-NODE_DEFAULTS: Mapping[str, Any] = {item.name: getattr(_DEFAULT_NODE, item.name) for item in fields(CompiledNode)}
-"""Field -> its default, in the order of the fields."""
+"""JSON keys of the fields that need a conversion to JSON."""
+FIELD_OF_KEY: Mapping[str, str] = {_BINDINGS_KEYS.get(item.name, item.name): item.name for item in fields(CompiledNode)}
+"""JSON key -> field of a node, in the order of the fields."""
+_VALUES_OF = attrgetter(*FIELD_OF_KEY.values())
+NODE_DEFAULTS: Mapping[str, Any] = {key: getattr(_DEFAULT_NODE, name) for key, name in FIELD_OF_KEY.items()}
+"""JSON key -> default of the field, in the order of the fields."""
 _DEFAULTS = tuple(NODE_DEFAULTS.values())
 
 
@@ -279,8 +283,8 @@ def plan_to_json(plan: CompiledPlan) -> dict[str, Any]:
             encoded[name] = getattr(plan, name)
     if plan.on_failure != "continue":
         encoded["on_failure"] = plan.on_failure
-    if plan.output_holes:
-        encoded["output_holes"] = _holes_to_json(plan.output_holes)
+    if plan.output_bindings:
+        encoded[OUTPUT_BINDINGS_KEY] = _bindings_to_json(plan.output_bindings)
     encoded["tools"] = _tools_to_json(plan.tools)
     return encoded
 
@@ -323,7 +327,7 @@ def plan_from_json(encoded: Mapping[str, Any]) -> CompiledPlan:
             on_failure=encoded.get("on_failure", "continue"),
             deadline_s=encoded.get("deadline_s"),
             output=encoded.get("output"),
-            output_holes=_holes_from_json(encoded.get("output_holes", ())),
+            output_bindings=_bindings_from_json(encoded.get(OUTPUT_BINDINGS_KEY, ())),
             dialect=encoded.get("dialect", "plan"),
             pursuit=encoded.get("pursuit"),
         )
@@ -337,7 +341,7 @@ def node_to_json(node: CompiledNode) -> dict[str, Any]:
     values = _VALUES_OF(node)
     # Most fields of a node are identical to the objects of `_DEFAULTS`.
     for name, value, default in compress(
-        zip(_FIELD_NAMES, values, _DEFAULTS, strict=True), map(is_not, values, _DEFAULTS)
+        zip(FIELD_OF_KEY, values, _DEFAULTS, strict=True), map(is_not, values, _DEFAULTS)
     ):
         if value != default or type(value) is not type(default):
             encoded[name] = field_to_json(name, value) if name in CONVERTED_FIELDS else value
@@ -345,9 +349,13 @@ def node_to_json(node: CompiledNode) -> dict[str, Any]:
 
 
 def field_to_json(name: str, value: Any) -> Any:
-    """Return the JSON form of a field in `CONVERTED_FIELDS`."""
-    if name in _HOLES:
-        return _holes_to_json(value)
+    """Return the JSON form of a field.
+
+    Args:
+        name: JSON key of the field, in `CONVERTED_FIELDS`.
+    """
+    if name in _BINDINGS:
+        return _bindings_to_json(value)
     if name in ("for_each", "key") and isinstance(value, tuple):
         return {"template": _template_to_json(value)}
     if name == "retry":
@@ -368,11 +376,11 @@ def node_from_json(encoded: Mapping[str, Any]) -> CompiledNode:
     if not isinstance(encoded["id"], str) or encoded.get("kind", "tool") not in NODE_KINDS:
         raise ValueError(f"{encoded['id']!r} is not a node of a compiled plan")
     values: dict[str, Any] = {}
-    for name, value in encoded.items():
-        if name in CONVERTED_FIELDS:
-            values[name] = field_from_json(name, value)
-        elif name in NODE_DEFAULTS:
-            values[name] = value
+    for key, value in encoded.items():
+        if key in CONVERTED_FIELDS:
+            values[FIELD_OF_KEY[key]] = field_from_json(key, value)
+        elif key in FIELD_OF_KEY:
+            values[FIELD_OF_KEY[key]] = value
     return CompiledNode(**values)
 
 
@@ -380,8 +388,8 @@ def field_from_json(name: str, value: Any) -> Any:
     """Parse the result of `field_to_json`."""
     if name == "dependencies":
         return tuple(value)
-    if name in _HOLES:
-        return _holes_from_json(value)
+    if name in _BINDINGS:
+        return _bindings_from_json(value)
     if name in ("for_each", "key"):
         return _template_from_json(value["template"]) if isinstance(value, Mapping) else value
     if name == "retry":
@@ -436,11 +444,11 @@ def tool_from_json(name: str, encoded: Mapping[str, Any]) -> ToolDeclaration:
     )
 
 
-def _holes_to_json(holes: Sequence[Hole]) -> list[Any]:
-    return [[list(path), _template_to_json(template)] for path, template in holes]
+def _bindings_to_json(bindings: Sequence[Binding]) -> list[Any]:
+    return [[list(path), _template_to_json(template)] for path, template in bindings]
 
 
-def _holes_from_json(encoded: Sequence[Any]) -> tuple[Hole, ...]:
+def _bindings_from_json(encoded: Sequence[Any]) -> tuple[Binding, ...]:
     return tuple([(tuple(path), _template_from_json(template)) for path, template in encoded])
 
 

@@ -21,13 +21,13 @@ class Document:
         dialect: its name, such as `plan` or `tasks`.
         pointers: RFC 6901 pointer into `plan` -> pointer into the document as written. The longest matching prefix
             is replaced; the rest of the pointer stays. Empty if both are the same document.
-        holes: (node index, argument key) -> the reference whose value the argument gets, for references that the
+        bindings: (node index, argument key) -> the reference whose value the argument gets, for references that the
             plan's own syntax cannot express; `plan` holds null there. For a name of the session `plan` holds its
             value, which is used where the argument takes no entity.
         problems: errors that the dialect itself found, with pointers into the document as written.
         notes: notes of the dialect about a valid document.
-        sub_documents: node index -> the document of its sub-plan, for its holes and its problem reports. Its pointers
-            are in `pointers` already.
+        sub_documents: node index -> the document of its sub-plan, for its bindings and its problem reports. Its
+            pointers are in `pointers` already.
         workers: indices of the nodes whose tool is a worker tool, so that its result is a WorkerResult.
         is_read: whether the plan is the one that was written; if not, it is only a stand-in, and `problems` has the
             reason.
@@ -37,7 +37,7 @@ class Document:
     plan: dict[str, Any]
     dialect: str = "plan"
     pointers: Mapping[str, str] = field(default_factory=dict)
-    holes: Mapping[tuple[int, str], Reference | Lookup] = field(default_factory=dict)
+    bindings: Mapping[tuple[int, str], Reference | Lookup] = field(default_factory=dict)
     problems: Sequence[Problem] = ()
     notes: Sequence[Note] = ()
     unknown_node_hint: str | None = None

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from dagwright.core.expressions.references import Lookup, Placeholder, Reference, ResultOf
-from dagwright.core.model.compiled import Hole, HolePath
+from dagwright.core.model.compiled import Binding, BindingPath
 from dagwright.core.model.resolvers import Resolver, either
 from dagwright.core.model.tools import ToolDeclaration, parameter_name
 
@@ -21,7 +21,7 @@ KEYWORD: Final = "x-dagwright-entity"
 OTHER_THAN: Final = "x-dagwright-other-than"
 ONLY: Final = "x-dagwright-entity-only"
 
-EntityProblem = tuple[HolePath, str, str | None]
+EntityProblem = tuple[BindingPath, str, str | None]
 """Path into the arguments, problem, and a hint."""
 
 _NO_ENTITY = ""
@@ -128,7 +128,7 @@ class EntityChecks:
     def misplaced(
         self,
         tool: ToolDeclaration,
-        holes: Sequence[Hole],
+        bindings: Sequence[Binding],
         lookups: Collection[Lookup],
         *,
         node: str,
@@ -137,7 +137,7 @@ class EntityChecks:
         """Yield a problem for each lookup and each reference to an entity that the argument does not take.
 
         Args:
-            holes: the references in the arguments of one call; a lookup is in it as its input.
+            bindings: the references in the arguments of one call; a lookup is in it as its input.
             lookups: those of the call.
             node: id of its node.
             arguments: of the call, null at each reference.
@@ -145,7 +145,7 @@ class EntityChecks:
         by_input: Mapping[Reference, Lookup] = {
             Placeholder(each.input): each for each in lookups if each.known_as is None
         }
-        for path, template in holes:
+        for path, template in bindings:
             if len(path) != 1 or len(template) != 1:
                 continue
             key, part = str(path[0]), template[0]
@@ -160,7 +160,7 @@ class EntityChecks:
                 if maker is not None and maker.returns is not None and part.node != node:
                     accepted = accepted_by_call(tool, key, arguments)
                     yield from self._reference_problem(tool, key, part, accepted, node=node)
-        yield from _same_entity_problems(tool, holes, lookups)
+        yield from _same_entity_problems(tool, bindings, lookups)
 
     def _lookup_problem(
         self, tool: ToolDeclaration, key: str, lookup: Lookup, accepted: AcceptedKinds
@@ -207,10 +207,10 @@ def is_made(maker: ToolDeclaration, kinds: Sequence[str], resolver: Resolver) ->
 
 
 def _same_entity_problems(
-    tool: ToolDeclaration, holes: Sequence[Hole], lookups: Collection[Lookup]
+    tool: ToolDeclaration, bindings: Sequence[Binding], lookups: Collection[Lookup]
 ) -> Iterator[EntityProblem]:
     properties = tool.input_schema.get("properties") if tool.input_schema is not None else None
-    if not isinstance(properties, Mapping) or len(holes) < 2:
+    if not isinstance(properties, Mapping) or len(bindings) < 2:
         return
     others = {
         name: schema[OTHER_THAN]
@@ -227,7 +227,7 @@ def _same_entity_problems(
     }
     given = {
         parameter_name(str(path[0]), properties): (str(path[0]), meant.get(template[0], template[0]))
-        for path, template in holes
+        for path, template in bindings
         if len(path) == 1 and len(template) == 1 and (template[0] in meant or isinstance(template[0], ResultOf))
     }
     for name, other in others.items():

@@ -6,7 +6,7 @@ from typing import Any, overload
 from dagwright.core.expressions.paths import describe_type, get_value
 from dagwright.core.expressions.queries import steps_for_each
 from dagwright.core.expressions.references import Item, Template
-from dagwright.core.expressions.resolution import Scope, as_text, resolve_holes, resolve_template, scope_of_item
+from dagwright.core.expressions.resolution import Scope, as_text, resolve_bindings, resolve_template, scope_of_item
 from dagwright.core.expressions.stored_values import (
     Part,
     Path,
@@ -131,7 +131,7 @@ def items_of(node: CompiledNode, scope: Scope) -> Sequence[Any] | NodeError | No
         TooMuchWork: a query would take too long.
     """
     if isinstance(node.for_each, list):
-        items = resolve_holes(node.for_each, node.item_holes, scope=scope)
+        items = resolve_bindings(node.for_each, node.item_bindings, scope=scope)
     else:
         items = resolve_template(node.for_each or (), scope=scope)
     if isinstance(items, StoredValue):

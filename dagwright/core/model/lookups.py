@@ -17,7 +17,7 @@ from typing import Any
 from dagwright.core.expressions.paths import MissingValue, get_value
 from dagwright.core.expressions.references import BY_ID, Lookup, Placeholder, Reference, ResultOf
 from dagwright.core.expressions.stored_values import Path, StoredValue
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, RetryRule
+from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, RetryRule
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver, UnknownEntityType, slug_of
 from dagwright.core.model.states import NodeStatus, Record
@@ -63,12 +63,12 @@ class KnownEntities(dict[Lookup, Mapping[str, Any]]):
 
 def is_find(node: CompiledNode) -> bool:
     """Return whether a node finds the entity of a lookup."""
-    return node.kind == "lookup" and not node.holes
+    return node.kind == "lookup" and not node.bindings
 
 
 def is_bind(node: CompiledNode) -> bool:
     """Return whether a node binds the results of find nodes."""
-    return node.kind == "lookup" and bool(node.holes)
+    return node.kind == "lookup" and bool(node.bindings)
 
 
 def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup], resolver: Resolver) -> CompiledPlan:
@@ -145,7 +145,7 @@ def _bind(finds: Sequence[str], tool: str, *, first: int) -> CompiledNode:
     """
     prefix = finds[0].partition(":")[0]
     digest = hashlib.sha256("\0".join(finds).encode(errors="replace")).hexdigest()[:8]
-    holes = tuple(((_FOUND, place), (ResultOf(find_id, "result"),)) for place, find_id in enumerate(finds))
+    bindings = tuple(((_FOUND, place), (ResultOf(find_id, "result"),)) for place, find_id in enumerate(finds))
     return CompiledNode(
         # The same for the same lookups, also when nodes are added to the plan.
         f"{prefix}s:{digest}",
@@ -153,7 +153,7 @@ def _bind(finds: Sequence[str], tool: str, *, first: int) -> CompiledNode:
         "binding the found entities",
         tool,
         {_FOUND: [None] * len(finds)},
-        holes,
+        bindings,
         tuple(range(first, first + len(finds))),
         retry=_RESOLVER_RETRY,
         wanted=tuple(((place,), "whole") for place in range(len(finds))),
@@ -162,32 +162,34 @@ def _bind(finds: Sequence[str], tool: str, *, first: int) -> CompiledNode:
 
 def _after_bind(node: CompiledNode, bind: int, bound: Mapping[str, Reference]) -> CompiledNode:
     """Return a node that waits for the bind node and reads the bound entities."""
-    holes = [
+    bindings = [
         (path, (bound[template[0].name],))
         if isinstance(template[0], Placeholder) and template[0].name in bound
         else (path, template)
-        for path, template in node.holes
+        for path, template in node.bindings
     ]
     # A node with another join depends on nodes that wait already; one more edge would let it start too early.
     is_waiting = not node.dependencies or node.join[0] == "all"
     needed = (*node.dependencies, bind) if is_waiting else node.dependencies
-    return replace(node, holes=tuple(holes), dependencies=needed)
+    return replace(node, bindings=tuple(bindings), dependencies=needed)
 
 
 def with_inherited_lookups(
-    arguments: Any, holes: Sequence[Hole], lookups: Sequence[Lookup]
-) -> tuple[Any, tuple[Hole, ...]]:
+    arguments: Any, bindings: Sequence[Binding], lookups: Sequence[Lookup]
+) -> tuple[Any, tuple[Binding, ...]]:
     """Return the arguments of a sub-plan with its lookups as inputs, which the parent run binds."""
     given = {lookup.input: None for lookup in lookups}
-    more: list[Hole] = [((lookup.input,), (Placeholder(lookup.input),)) for lookup in lookups]
-    return {**arguments, **given}, (*holes, *more)
+    more: list[Binding] = [((lookup.input,), (Placeholder(lookup.input),)) for lookup in lookups]
+    return {**arguments, **given}, (*bindings, *more)
 
 
 # Results of lookups.
 
 
 def bound_to_json(bound: Mapping[Lookup, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return lookups that were resolved before the run, each with its entity, as JSON in the form of `bindings`."""
+    """Return lookups that were resolved before the run, each with its entity, as JSON in the form of
+    `resolved_lookups`.
+    """
     return [{**_arguments_of(lookup), "party": dict(party)} for lookup, party in bound.items()]
 
 
@@ -286,11 +288,11 @@ def parties_of_call(node: CompiledNode, arguments: Any, *, record_of: Callable[[
     """Return the entities in the arguments of a call whose names the run knows: id -> name and kind.
 
     Args:
-        arguments: with every hole filled.
+        arguments: with every binding filled.
         record_of: returns the record of a node.
     """
     found: dict[str, str] = {}
-    for path, template in node.holes:
+    for path, template in node.bindings:
         part = template[0]
         if len(path) != 1 or len(template) != 1 or not isinstance(part, ResultOf):
             continue
@@ -336,7 +338,7 @@ def has_created(result: Any) -> bool:
     return not any("problem" in entry for entry in entries) and any(entry.get("created", True) for entry in entries)
 
 
-def bindings(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[dict[str, Any]]:
+def resolved_lookups(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[dict[str, Any]]:
     """Yield the bindings of a run: each lookup once, in order, with its entity, the reason, and whether it is new."""
     seen: set[str] = set()
     for node, record, entry in _bound_entries(plan, records):
@@ -347,7 +349,7 @@ def bindings(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[dict[str
             yield {**node.arguments, **{k: v for k, v in entry.items() if k in known or not isinstance(v, str)}}
 
 
-def bindings_of_node(
+def resolved_lookups_of_node(
     node: CompiledNode, plan: CompiledPlan, records: Sequence[Record]
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield each argument of a node with a lookup: its name, the id of the find node, and its binding."""
@@ -357,7 +359,7 @@ def bindings_of_node(
         if record.status is NodeStatus.COMPLETED and "party" in entry
     }
     binds = {each.id: each for each in plan.nodes[plan.written_count : plan.step_count]} if bound else {}
-    for path, template in node.holes:
+    for path, template in node.bindings:
         part = template[0]
         find_id = find_id_of(binds.get(part.node), part.path) if isinstance(part, ResultOf) else None
         if find_id in bound:
@@ -393,8 +395,8 @@ def find_id_of(bind: CompiledNode | None, path: Any) -> str | None:
     """
     if bind is None or not is_bind(bind) or not isinstance(path, tuple) or not path:
         return None
-    for hole, template in bind.holes:
-        if hole == (_FOUND, path[0]) and isinstance(template[0], ResultOf):
+    for binding, template in bind.bindings:
+        if binding == (_FOUND, path[0]) and isinstance(template[0], ResultOf):
             return template[0].node
     return None
 
@@ -402,7 +404,7 @@ def find_id_of(bind: CompiledNode | None, path: Any) -> str | None:
 def _finds_of(bind: CompiledNode, plan: CompiledPlan) -> list[CompiledNode]:
     """Return the find nodes of a bind node, in the order of its result."""
     nodes = {plan.nodes[number].id: plan.nodes[number] for number in bind.dependencies}
-    names = [template[0].node for _, template in bind.holes if isinstance(template[0], ResultOf)]
+    names = [template[0].node for _, template in bind.bindings if isinstance(template[0], ResultOf)]
     return [nodes[name] for name in names if name in nodes]
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from dagwright.core.expressions.stored_values import Projection
 from dagwright.core.model.compiled import (
+    BINDINGS_KEY,
+    Binding,
     CompiledNode,
     CompiledPlan,
-    Hole,
     field_from_json,
     field_to_json,
     node_from_json,
@@ -44,7 +45,7 @@ class Extension:
     nodes: Sequence[CompiledNode]
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
     wanted: Mapping[str, Sequence[Projection]] = field(default_factory=dict)
-    output: tuple[Any, Sequence[Hole]] | None = None
+    output: tuple[Any, Sequence[Binding]] | None = None
     given_up: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -57,8 +58,8 @@ class Extension:
         if self.wanted:
             encoded["wanted"] = {node_id: projections_to_json(wanted) for node_id, wanted in self.wanted.items()}
         if self.output is not None:
-            value, holes = self.output
-            encoded["output"] = [value, field_to_json("holes", holes)]
+            value, bindings = self.output
+            encoded["output"] = [value, field_to_json(BINDINGS_KEY, bindings)]
         if self.given_up:
             encoded["given_up"] = list(self.given_up)
         return encoded
@@ -83,11 +84,11 @@ def extension_from_json(encoded: Any) -> Extension:
         raise ValueError(f"not an extension of a plan: {error!r}") from None
 
 
-def _output_from_json(encoded: Any) -> tuple[Any, Sequence[Hole]] | None:
+def _output_from_json(encoded: Any) -> tuple[Any, Sequence[Binding]] | None:
     if encoded is None:
         return None
-    value, holes = encoded
-    return value, field_from_json("holes", holes)
+    value, bindings = encoded
+    return value, field_from_json(BINDINGS_KEY, bindings)
 
 
 def extended(plan: CompiledPlan, extension: Extension) -> CompiledPlan:
@@ -111,8 +112,8 @@ def extended(plan: CompiledPlan, extension: Extension) -> CompiledPlan:
         old[numbers[node_id]] = _with_projections(old[numbers[node_id]], wanted)
     nodes = (*old[:count], *extension.nodes, *old[count:])
     tools = {**plan.tools, **extension.tools}
-    output, holes = extension.output or (plan.output, plan.output_holes)
-    return replace(plan, nodes=nodes, tools=tools, output=output, output_holes=holes)
+    output, bindings = extension.output or (plan.output, plan.output_bindings)
+    return replace(plan, nodes=nodes, tools=tools, output=output, output_bindings=bindings)
 
 
 def _check(extension: Extension, numbers: Mapping[str, int], *, count: int) -> None:

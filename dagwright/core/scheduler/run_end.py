@@ -8,7 +8,7 @@ from typing import Any
 from dagwright.core.expressions.compute_budget import TooMuchWork
 from dagwright.core.expressions.conditions import ConditionFailed
 from dagwright.core.expressions.references import ResultOf
-from dagwright.core.expressions.resolution import MissingData, Scope, resolve_holes
+from dagwright.core.expressions.resolution import MissingData, Scope, resolve_bindings
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import ItemRecord, NodeStatus, Record, RunStatus
@@ -23,7 +23,7 @@ def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
     if are_passed and all(record.status.is_passed for record in records):
         return RunStatus.COMPLETED
     newest = newest_of(plan)
-    named = {part.node for _, template in plan.output_holes for part in template if isinstance(part, ResultOf)}
+    named = {part.node for _, template in plan.output_bindings for part in template if isinstance(part, ResultOf)}
     named = {newest.get(name, name) for name in named}
     outputs = [record for node, record, is_sink in _with_sinks(plan, records) if is_sink or node.id in named]
     if any(record.status is NodeStatus.COMPLETED for record in outputs) or any(state["ends"] for state in inner):
@@ -45,14 +45,14 @@ def is_at_rest(plan: CompiledPlan, records: Sequence[Record]) -> bool:
 
 def output_of(plan: CompiledPlan, records: Sequence[Record], *, scope: Scope) -> tuple[Any, NodeError | None]:
     """Return the output of a run; null and an error if its template cannot be resolved."""
-    if plan.output is None and not plan.output_holes:
+    if plan.output is None and not plan.output_bindings:
         return {
             node.id: record.result
             for node, record, is_sink in _with_sinks(plan, records)
             if is_sink and record.status is NodeStatus.COMPLETED
         }, None
     try:
-        return resolve_holes(plan.output, plan.output_holes, scope=scope), None
+        return resolve_bindings(plan.output, plan.output_bindings, scope=scope), None
     except MissingData as error:
         return None, NodeError("missing_data", f"output: {error}")
     except TooMuchWork as error:
@@ -64,7 +64,7 @@ def ends_left_out(plan: CompiledPlan, records: Sequence[Record]) -> int:
 
     They are sinks of offloaded regions whose records are too many to be part of the run.
     """
-    if plan.output is not None or plan.output_holes:
+    if plan.output is not None or plan.output_bindings:
         return 0
     left_out = 0
     for region, state in _inner_states(plan, records):

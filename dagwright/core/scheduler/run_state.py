@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import MAX_WORK, WorkBudget
-from dagwright.core.expressions.resolution import Scope, resolve_holes, scope_of_item
+from dagwright.core.expressions.resolution import Scope, resolve_bindings, scope_of_item
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.graph import dependents_of
@@ -292,4 +292,4 @@ class RunState:
         if override is not None and override.arguments is not None:
             return dict(override.arguments)
         node = self.plan.nodes[ref.node]
-        return resolve_holes(node.arguments, node.holes, scope=self.scope_of(ref))
+        return resolve_bindings(node.arguments, node.bindings, scope=self.scope_of(ref))

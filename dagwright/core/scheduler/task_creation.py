@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from dagwright.core.expressions.resolution import resolve_holes, scope_of_item
+from dagwright.core.expressions.resolution import resolve_bindings, scope_of_item
 from dagwright.core.model.tasks import Task, TaskRef, call_id
 from dagwright.core.scheduler.node_override import NodeOverride
 from dagwright.core.scheduler.run_state import RunState
@@ -27,7 +27,7 @@ def make_task(state: RunState, ref: TaskRef) -> Task:
     if state.overrides and (override := state.overrides.get(task_id)) is not None:
         calls, answers = _last_call(state, task_id, override), [*override.answers]
         return Task(task_id, node, ref, state.arguments_of(ref), path, calls, answers=answers)
-    arguments = resolve_holes(node.arguments, node.holes, scope=scope)
+    arguments = resolve_bindings(node.arguments, node.bindings, scope=scope)
     calls = state.records[number].attempts + 1 if node.kind == "region" else 1
     return Task(task_id, node, ref, arguments, path, calls)
 

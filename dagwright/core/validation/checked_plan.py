@@ -6,7 +6,7 @@ from typing import Any
 
 from dagwright.core.expressions.references import Lookup, NameHints
 from dagwright.core.model import graph
-from dagwright.core.model.compiled import Hole
+from dagwright.core.model.compiled import Binding
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Note, Problem, pointer
 from dagwright.core.model.plan import Node, Plan
@@ -63,7 +63,7 @@ class Checked:
         references: references of each node, in plan order.
         dependencies: node number -> numbers of the nodes it waits for, distinct, in declared order.
         level_of: node number -> its level, the length of the longest path from a root.
-        output_holes: bindings of the plan's `output`.
+        output_bindings: bindings of the plan's `output`.
         inputs: name -> JSON Schema with prompt and default; declared inputs first, then in order of first use.
         sub_plans: node number -> its checked sub-plan.
         written: the plan as its dialect translated it, before its fields were validated.
@@ -76,7 +76,7 @@ class Checked:
     references: Sequence[NodeReferences]
     dependencies: Sequence[Sequence[int]]
     level_of: Sequence[int]
-    output_holes: Sequence[Hole]
+    output_bindings: Sequence[Binding]
     inputs: Mapping[str, Mapping[str, Any]]
     sub_plans: Mapping[int, "Checked"]
     notes: Sequence[Note]

@@ -193,7 +193,7 @@ def _first_use(checked: Checked, name: str) -> tuple[str | None, str]:
     """Return the ID and the pointer of the first node that reads an input."""
     for index, (node, references) in enumerate(zip(checked.nodes, checked.references, strict=True)):
         if name in references.placeholders:
-            at = next((path for path, template in references.argument_holes if Placeholder(name) in template), None)
+            at = next((path for path, template in references.argument_bindings if Placeholder(name) in template), None)
             return node.id, _place(checked, index, *(("arguments", *at) if at is not None else ()))
     return None, ""
 
@@ -211,8 +211,8 @@ def _mismatches(checked: Checked) -> Iterator[Problem]:
     for index, (node, references) in enumerate(zip(checked.nodes, checked.references, strict=True)):
         tool = checked.tools.get(node.tool or "")
         # With another join, a node may run although a node that it reads was skipped, with null as its result.
-        holes = references.argument_holes if tool is not None and node.join == "all" else ()
-        for path, template in holes:
+        bindings = references.argument_bindings if tool is not None and node.join == "all" else ()
+        for path, template in bindings:
             accepted = accepted_types(tool, path) if tool is not None and made.is_known(template) else None
             if accepted is not None and (misfit := made.misfit(template, accepted)) is not None:
                 message = f"{misfit.message}, and {path[0]!r} of {node.tool!r} takes {_listed(accepted)}"

@@ -13,7 +13,7 @@ from dagwright.core.expressions.questions import OPTIONS, QUESTION_BYTES, BadQue
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.answers import BadAnswer, default_answer
 from dagwright.core.model.argument_checks import validator_of
-from dagwright.core.model.compiled import Hole
+from dagwright.core.model.compiled import Binding
 from dagwright.core.model.plan import Human, Node, OnTimeout, OnTimeoutDefault, OnTimeoutEscalate
 from dagwright.core.model.requests import Request
 
@@ -81,22 +81,22 @@ def question_raised(asked: Any) -> dict[str, Any]:
 
 
 def problems_of_people(
-    node: Node, *, human_holes: Sequence[Hole], approval_holes: Sequence[Hole]
+    node: Node, *, human_bindings: Sequence[Binding], approval_bindings: Sequence[Binding]
 ) -> Iterator[FieldProblem]:
     """Yield the problems of the human request and the approval request of a node that can be found before the run.
 
     Args:
-        human_holes, approval_holes: bindings in the compiled forms of the two requests.
+        human_bindings, approval_bindings: bindings in the compiled forms of the two requests.
     """
     if node.human is not None:
         # A dialect uses an empty request for a value that it could not parse.
         yield from _problems_of_human(node) if node.human != Human() else ()
-        for at, message, hint in _problems_of_question(node.human, human_holes):
+        for at, message, hint in _problems_of_question(node.human, human_bindings):
             yield ("human", *at), message, hint
     if isinstance(node.approval, Human):
         if node.approval.type != "APPROVAL":
             yield ("approval", "type"), "an approval is asked for by a question of type APPROVAL", None
-        for at, message, hint in _problems_of_question(node.approval, approval_holes):
+        for at, message, hint in _problems_of_question(node.approval, approval_bindings):
             yield ("approval", *at), message, hint
 
 
@@ -114,8 +114,8 @@ def _problems_of_human(node: Node) -> Iterator[FieldProblem]:
         yield ("approval",), "a question to a person needs no approval", "leave 'approval' out"
 
 
-def _problems_of_question(human: Human, holes: Sequence[Hole]) -> Iterator[FieldProblem]:
-    filled = {path[0] for path, _ in holes}
+def _problems_of_question(human: Human, bindings: Sequence[Binding]) -> Iterator[FieldProblem]:
+    filled = {path[0] for path, _ in bindings}
     yield from _problems_of_fields(human)
     if human.type == "SELECTION":
         yield from _problems_of_options(human.options, filled)

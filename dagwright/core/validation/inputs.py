@@ -11,7 +11,7 @@ from typing import Any
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.expressions.stored_values import find_value_refs
 from dagwright.core.model.argument_checks import SchemaOfTool
-from dagwright.core.model.compiled import Hole
+from dagwright.core.model.compiled import Binding
 from dagwright.core.model.errors import Problem, pointer
 
 Declared = Mapping[str, Mapping[str, Any]]
@@ -115,7 +115,7 @@ def wrong_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem]:
     if not declared:
         return []
     known = {name: value for name, value in given.items() if name in declared}
-    unknown: list[Hole] = [(path, ()) for path, _ in find_value_refs(known)]
+    unknown: list[Binding] = [(path, ()) for path, _ in find_value_refs(known)]
     return [
         Problem("invalid_field", f"the input {str(path[0])!r}: {message}", pointer("inputs", *path), hint=hint)
         for path, message, hint in schema_of(declared).problems_of(known, unknown)

@@ -107,7 +107,7 @@ class NodeChecks:
                 "invalid_field", wrong[0], ("nodes", index, "effects"), node=node.id, hint=wrong[1]
             )
         if isinstance(node.cache, Cache):
-            self._check_cache(index, node, declared, [path for path, _ in references.argument_holes])
+            self._check_cache(index, node, declared, [path for path, _ in references.argument_bindings])
         if node.plan is None and node.tool is not None:
             self._check_tool(index, node, references, has_arguments="arguments" not in unread)
         elif node.plan is None and node.agent_name is not None:
@@ -133,7 +133,9 @@ class NodeChecks:
                 self.report.report_problem("invalid_field", message, ("nodes", index, name), node=node.id)
 
     def _check_questions(self, index: int, node: Node, references: NodeReferences) -> None:
-        found = problems_of_people(node, human_holes=references.human_holes, approval_holes=references.approval_holes)
+        found = problems_of_people(
+            node, human_bindings=references.human_bindings, approval_bindings=references.approval_bindings
+        )
         for at, message, hint in found:
             self.report.report_problem("invalid_field", message, ("nodes", index, *at), node=node.id, hint=hint)
 
@@ -196,7 +198,7 @@ class NodeChecks:
             found = problems_of_worker(
                 node,
                 Worker(declaration, declaration.worker),
-                references.argument_holes,
+                references.argument_bindings,
                 made_by=self.made_by,
                 is_sub_goal=index in self.document.workers,
             )
@@ -207,13 +209,13 @@ class NodeChecks:
             return
         has_dashes = self.document.dialect == "intents"
         for path, message, advice in schema.problems_of(
-            node.arguments, references.argument_holes, has_dashes=has_dashes
+            node.arguments, references.argument_bindings, has_dashes=has_dashes
         ):
             at = ("nodes", index, "arguments", *path)
             self.report.report_problem("invalid_arguments", f"{node.tool}: {message}", at, node=node.id, hint=advice)
-        holes = references.argument_holes
+        bindings = references.argument_bindings
         for path, message, advice in self.entities.misplaced(
-            declaration, holes, references.lookups, node=node.id, arguments=node.arguments
+            declaration, bindings, references.lookups, node=node.id, arguments=node.arguments
         ):
             at = ("nodes", index, "arguments", *path)
             self.report.report_problem("invalid_arguments", message, at, node=node.id, hint=advice)

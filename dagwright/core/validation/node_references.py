@@ -23,7 +23,7 @@ from dagwright.core.expressions.references import (
     reference_keys,
     walk_texts,
 )
-from dagwright.core.model.compiled import Hole, HolePath
+from dagwright.core.model.compiled import Binding, BindingPath
 from dagwright.core.model.plan import Human, Node
 from dagwright.core.validation.human_fields import question_of
 
@@ -49,20 +49,20 @@ class NodeReferences:
     """References of one node.
 
     Args:
-        argument_holes: bindings in `arguments`.
+        argument_bindings: bindings in `arguments`.
         objective: template of the objective of an agent.
         for_each, key: templates of these texts; `None` if the field is missing or a literal list.
-        item_holes: bindings in a literal list of items.
-        human_holes, approval_holes: bindings in the request of a human node and in an approval request.
+        item_bindings: bindings in a literal list of items.
+        human_bindings, approval_bindings: bindings in the request of a human node and in an approval request.
         nodes: ids of the nodes whose values are read, distinct, in order of first use.
     """
 
-    argument_holes: list[Hole] = field(default_factory=list)
+    argument_bindings: list[Binding] = field(default_factory=list)
     objective: Template | None = None
     for_each: Template | None = None
-    item_holes: list[Hole] = field(default_factory=list)
-    human_holes: list[Hole] = field(default_factory=list)
-    approval_holes: list[Hole] = field(default_factory=list)
+    item_bindings: list[Binding] = field(default_factory=list)
+    human_bindings: list[Binding] = field(default_factory=list)
+    approval_bindings: list[Binding] = field(default_factory=list)
     key: Template | None = None
     nodes: dict[str, None] = field(default_factory=dict)
     placeholders: dict[str, None] = field(default_factory=dict)
@@ -85,9 +85,9 @@ def read_references(node: Node, ids: Collection[str], *, extra: Mapping[str, Ref
     for key, reference in extra.items():
         if isinstance(reference, Lookup):
             found.lookups[reference] = None
-            found.argument_holes.append(((key,), (Placeholder(reference.input),)))
+            found.argument_bindings.append(((key,), (Placeholder(reference.input),)))
             continue
-        found.argument_holes.append(((key,), (reference,)))
+        found.argument_bindings.append(((key,), (reference,)))
         reader.note((reference,), at=("arguments", key), secrets_allowed=True)
     if node.objective is not None:
         found.objective = reader.text(node.objective, at=("objective",))
@@ -96,9 +96,9 @@ def read_references(node: Node, ids: Collection[str], *, extra: Mapping[str, Ref
     if node.key is not None:
         found.key = reader.text(node.key, at=("key",))
     if node.human is not None:
-        found.human_holes = reader.question(node.human, "human")
+        found.human_bindings = reader.question(node.human, "human")
     if isinstance(node.approval, Human):
-        found.approval_holes = reader.question(node.approval, "approval")
+        found.approval_bindings = reader.question(node.approval, "approval")
     if node.when is not None:
         reader.condition(node.when)
     return found
@@ -128,10 +128,10 @@ class _Reader:
             elif isinstance(value, str) and holds_reference(value):
                 self.argument((key,), value)
 
-    def argument(self, path: HolePath, text: str) -> None:
+    def argument(self, path: BindingPath, text: str) -> None:
         template = self.text(text, at=("arguments", *path), secrets_allowed=self.node.plan is None)
         if template is not None:
-            self.found.argument_holes.append((path, template))
+            self.found.argument_bindings.append((path, template))
 
     def items(self, for_each: str | list[Any]) -> None:
         if isinstance(for_each, str):
@@ -143,17 +143,17 @@ class _Reader:
         for path, text in walk_texts(for_each):
             template = self.text(text, at=("for_each", *path), in_item=False)
             if template is not None:
-                self.found.item_holes.append((path, template))
+                self.found.item_bindings.append((path, template))
 
-    def question(self, human: Human, name: str) -> list[Hole]:
+    def question(self, human: Human, name: str) -> list[Binding]:
         """Return the bindings of a human request, with paths in its compiled form."""
-        holes: list[Hole] = []
+        bindings: list[Binding] = []
         self.keys(question_of(human), at=(name,))
         for path, text in walk_texts(question_of(human)):
             template = self.text(text, at=(name, *path))
             if template is not None:
-                holes.append((path, template))
-        return holes
+                bindings.append((path, template))
+        return bindings
 
     def text(
         self,

@@ -23,7 +23,7 @@ from dagwright.core.expressions.references import (
 )
 from dagwright.core.model.agent_cards import InlineAgent
 from dagwright.core.model.agents import agent_declaration
-from dagwright.core.model.compiled import Hole
+from dagwright.core.model.compiled import Binding
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import PlanInvalid, Problem, ProblemList
 from dagwright.core.model.lookup_kinds import LookupKinds
@@ -126,7 +126,7 @@ class _Checker:
         self.sub_plans: dict[int, Checked] = {}
         # Node number -> references that the dialect parsed.
         self.extra: dict[int, dict[str, Reference | Lookup]] = {}
-        for (number, key), reference in document.holes.items():
+        for (number, key), reference in document.bindings.items():
             self.extra.setdefault(number, {})[key] = reference
 
     def check(self) -> Checked | None:
@@ -149,11 +149,11 @@ class _Checker:
         nodes = {index: self._with_inline_agent(index, node) for index, node in read.nodes.items()}
         numbers = number_nodes(nodes, raw_nodes if read.problems else (), self.report)
         references = self._read_references(nodes, numbers, unread=read.unread)
-        output_holes = self._read_output(plan, numbers)
+        output_bindings = self._read_output(plan, numbers)
         dependency_checks = DependencyChecks(self.document, self.report, extra=self.extra)
         dependencies = dependency_checks.edges(nodes, references, numbers, count=len(raw_nodes))
         level_of = levels(dependencies, nodes, self.report)
-        inputs = self._inputs(plan, references, output_holes)
+        inputs = self._inputs(plan, references, output_bindings)
         return Checked(
             plan=plan,
             dialect=self.document.dialect,
@@ -161,7 +161,7 @@ class _Checker:
             references=[references[index] for index in nodes],
             dependencies=dependencies,
             level_of=level_of,
-            output_holes=output_holes,
+            output_bindings=output_bindings,
             inputs=inputs,
             sub_plans=self.sub_plans,
             notes=self.document.notes,
@@ -250,9 +250,9 @@ class _Checker:
             if name not in node.arguments and "default" not in declared:
                 message = f"the sub-plan needs the input {name!r}"
                 self.report.report_problem("missing_input", message, ("nodes", index, "arguments"), node=node.id)
-        holes = references.argument_holes
+        bindings = references.argument_bindings
         schema = schema_of(checked.inputs if len(self.report.problems) == before else {})
-        for path, message, advice in schema.problems_of(node.arguments, holes):
+        for path, message, advice in schema.problems_of(node.arguments, bindings):
             at_value = ("nodes", index, "arguments", *path)
             self.report.report_problem(
                 "invalid_arguments", f"the sub-plan's input {message}", at_value, node=node.id, hint=advice
@@ -266,8 +266,8 @@ class _Checker:
                     "invalid_arguments", f"the sub-plan has no input {name!r}", where, node=node.id, hint=hint
                 )
 
-    def _read_output(self, plan: Plan, numbers: Mapping[str, int]) -> list[Hole]:
-        holes: list[Hole] = []
+    def _read_output(self, plan: Plan, numbers: Mapping[str, int]) -> list[Binding]:
+        bindings: list[Binding] = []
         for path, message in reference_keys(plan.output, numbers):
             self.report.report_problem("invalid_reference", message, ("output", *path), node=None, hint=KEY_HINT)
         for path, text in walk_texts(plan.output):
@@ -282,11 +282,11 @@ class _Checker:
             if any(not isinstance(part, str | ResultOf | Placeholder) for part in template):
                 message = f"Invalid reference: {text!r:.80}: output can name results and placeholders only"
                 self.report.report_problem("invalid_reference", message, ("output", *path), node=None)
-            holes.append((path, template))
-        return holes
+            bindings.append((path, template))
+        return bindings
 
     def _inputs(
-        self, plan: Plan, references: Mapping[int, NodeReferences], output_holes: Sequence[Hole]
+        self, plan: Plan, references: Mapping[int, NodeReferences], output_bindings: Sequence[Binding]
     ) -> dict[str, dict[str, Any]]:
         inputs = {name: value.model_dump(mode="json", exclude_none=True) for name, value in plan.inputs.items()}
         for name, schema in inputs.items():
@@ -305,7 +305,7 @@ class _Checker:
             except ValueError as error:
                 self.report.report_problem("invalid_field", f"input {name!r}: {error}", ("inputs", name), node=None)
         found = [name for node in references.values() for name in node.placeholders]
-        found += [part.name for _, template in output_holes for part in template if isinstance(part, Placeholder)]
+        found += [part.name for _, template in output_bindings for part in template if isinstance(part, Placeholder)]
         for name in found:
             inputs.setdefault(name, {})
         return inputs

@@ -6,7 +6,7 @@ from typing import Any
 
 from dagwright.core.expressions.references import ResultOf, suggestion
 from dagwright.core.expressions.resolution import MissingData
-from dagwright.core.model.compiled import CompiledNode, Hole, HolePath
+from dagwright.core.model.compiled import Binding, BindingPath, CompiledNode
 from dagwright.core.model.plan import Node
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import ToolDeclaration, parameter_name
@@ -82,7 +82,7 @@ WorkerProblem = tuple[str, Sequence[str | int], str, str | None]
 def problems_of_worker(
     node: Node,
     worker: Worker,
-    holes: Sequence[Hole],
+    bindings: Sequence[Binding],
     *,
     made_by: Mapping[str, ToolDeclaration],
     is_sub_goal: bool,
@@ -90,7 +90,7 @@ def problems_of_worker(
     """Yield the problems of a node that calls a worker tool, except for the schema of its arguments.
 
     Args:
-        holes: bindings in the arguments.
+        bindings: bindings in the arguments.
         made_by: node id -> tool that produces the node's result.
         is_sub_goal: the node was written as a sub-goal, which declares the outputs of its worker tool.
     """
@@ -102,15 +102,15 @@ def problems_of_worker(
         hint = _producer_hint(slot, made_by)
         message = f"{tool_name!r} requires the slot {slot!r}, which it is not given"
         yield PRECONDITION_MISSING, ("arguments", key) if key is not None else (), message, hint
-    yield from _unknown_slots(holes, made_by)
-    yield from _other_slots(holes, worker, made_by)
+    yield from _unknown_slots(bindings, made_by)
+    yield from _other_slots(bindings, worker, made_by)
     if is_sub_goal:
         yield from _wrong_card(node, tool_name, card)
 
 
-def _unknown_slots(holes: Sequence[Hole], made_by: Mapping[str, ToolDeclaration]) -> Iterator[WorkerProblem]:
+def _unknown_slots(bindings: Sequence[Binding], made_by: Mapping[str, ToolDeclaration]) -> Iterator[WorkerProblem]:
     """Yield a problem for each reference to a slot that the worker tool does not put out."""
-    for path, template in holes:
+    for path, template in bindings:
         for part in template:
             if not isinstance(part, ResultOf) or part.field != "result" or not part.path or isinstance(part.path, str):
                 continue
@@ -126,11 +126,11 @@ def _unknown_slots(holes: Sequence[Hole], made_by: Mapping[str, ToolDeclaration]
 
 
 def _other_slots(
-    holes: Sequence[Hole], worker: Worker, made_by: Mapping[str, ToolDeclaration]
+    bindings: Sequence[Binding], worker: Worker, made_by: Mapping[str, ToolDeclaration]
 ) -> Iterator[WorkerProblem]:
     """Yield a problem for each reference to a slot other than the required one."""
     properties = (worker.tool.input_schema or {}).get("properties", {})
-    for path, template in holes:
+    for path, template in bindings:
         part = template[0] if len(template) == 1 and len(path) <= 2 else None
         if not isinstance(part, ResultOf) or part.field != "result" or isinstance(part.path, str):
             continue
@@ -201,7 +201,7 @@ def refusal_of_slots(task_id: str, result: Any, declared: ToolDeclaration) -> st
 
 
 def missing_slots(
-    card: WorkerCard, arguments: Mapping[str, Any], holes: Sequence[Hole] = ()
+    card: WorkerCard, arguments: Mapping[str, Any], bindings: Sequence[Binding] = ()
 ) -> list[tuple[str, str | None]]:
     """Return the required slots that a call does not have, each with the reference that resolved to null, if any.
 
@@ -209,12 +209,12 @@ def missing_slots(
 
     Args:
         arguments: resolved arguments of the call.
-        holes: bindings of the arguments.
+        bindings: bindings of the arguments.
     """
     found: list[tuple[str, str | None]] = []
     not_given = slots_not_given(card, arguments)
     for slot in card.requires:
-        wired = [hole for hole in holes if _is_of(hole[0], slot)]
+        wired = [binding for binding in bindings if _is_of(binding[0], slot)]
         empty = next((template for path, template in wired if _at(arguments, path) is None), None)
         if empty is not None:
             found.append((slot, "".join(map(str, empty))))
@@ -233,7 +233,7 @@ def prepared_call(task: Task, tools: Mapping[str, ToolDeclaration]) -> Task:
     if declared is None or declared.worker is None or task.chunk is not None:
         return task
     card = declared.worker
-    if missing := missing_slots(card, task.arguments, task.node.holes):
+    if missing := missing_slots(card, task.arguments, task.node.bindings):
         named = ", ".join(f"{slot!r}" + (f" ({text} is null)" if text else "") for slot, text in missing)
         raise PreconditionMissing(f"{declared.name!r} was not called: it requires {named}")
     if not card.takes_sub_goal:
@@ -246,16 +246,16 @@ def _sub_goal_argument(node: CompiledNode, worker: str, card: WorkerCard) -> dic
         "id": sub_goal_id_of(node.id),
         "worker": worker,
         "description": node.title or "",
-        "inputs": _wired_inputs(node.holes),
+        "inputs": _wired_inputs(node.bindings),
         "outputs": list(card.outputs),
         "goal_type": card.goal_type,
     }
 
 
-def _wired_inputs(holes: Sequence[Hole]) -> dict[str, Any]:
+def _wired_inputs(bindings: Sequence[Binding]) -> dict[str, Any]:
     """Return the arguments that are slots of other sub-goals, in the form of the planner; a list is one input."""
     found: dict[str, Any] = {}
-    for path, template in holes:
+    for path, template in bindings:
         part = template[0] if len(template) == 1 else None
         if not isinstance(part, ResultOf) or part.field != "result" or isinstance(part.path, str):
             continue
@@ -267,12 +267,12 @@ def _wired_inputs(holes: Sequence[Hole]) -> dict[str, Any]:
     return found
 
 
-def _is_of(path: HolePath, slot: str) -> bool:
+def _is_of(path: BindingPath, slot: str) -> bool:
     """Return whether a path in the arguments belongs to a slot, which may be written with `-` for `_`."""
     return bool(path) and (path[0] == slot or str(path[0]).replace("-", "_") == slot)
 
 
-def _at(value: Any, path: HolePath) -> Any:
+def _at(value: Any, path: BindingPath) -> Any:
     """Return the value at a path; values inside a stored value count as present."""
     for step in path:
         is_key = isinstance(value, Mapping) and step in value

@@ -19,7 +19,7 @@ from dagwright.core.expressions.value_refs import shown_in_arguments, with_shown
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.compiled import CompiledNode, tool_of
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.lookups import bindings_of_node
+from dagwright.core.model.lookups import resolved_lookups_of_node
 from dagwright.core.model.requests import Closing
 from dagwright.core.model.states import NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
@@ -368,7 +368,7 @@ class _Ended:
     def _inputs(self) -> dict[str, Any]:
         """Return the inputs of the run that the node reads, as short texts."""
         node = self._node
-        templates = [template for _, template in (*node.holes, *node.item_holes, *node.approval_holes)]
+        templates = [template for _, template in (*node.bindings, *node.item_bindings, *node.approval_bindings)]
         templates += [each for each in (node.for_each, node.key) if isinstance(each, tuple)]
         names = [part.name for template in templates for part in template if isinstance(part, Placeholder)]
         known = self._scheduler.state.inputs
@@ -379,7 +379,7 @@ class _Ended:
         scheduler = self._scheduler
         return [
             {"argument": argument, **bound, "answers": self._answers(find_id)}
-            for argument, find_id, bound in bindings_of_node(self._node, scheduler.plan, scheduler.records)
+            for argument, find_id, bound in resolved_lookups_of_node(self._node, scheduler.plan, scheduler.records)
         ]
 
     def _answers(self, task_id: str) -> list[dict[str, Any]]:

@@ -307,7 +307,7 @@ def _misfit(node: CompiledNode, feedback: Feedback) -> str | None:
 
     A stored invalid answer would block a valid one until the node opens its request.
     """
-    if node.kind != "human" or any(path[0] in _DECIDING for path, _ in node.holes):
+    if node.kind != "human" or any(path[0] in _DECIDING for path, _ in node.bindings):
         return None
     question = {name: node.arguments[name] for name in _DECIDING if name in node.arguments}
     try:

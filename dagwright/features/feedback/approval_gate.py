@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.expressions.resolution import resolve_holes
+from dagwright.core.expressions.resolution import resolve_bindings
 from dagwright.core.expressions.stored_values import find_value_refs
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import inline_tools, tool_of
@@ -53,7 +53,7 @@ class ApprovalGate:
         state = self._state
         node = state.plan.nodes[ref.node]
         if node.kind == "human":
-            return Question("answer", resolve_holes(node.arguments, node.holes, scope=state.scope_of(ref)))
+            return Question("answer", resolve_bindings(node.arguments, node.bindings, scope=state.scope_of(ref)))
         override = state.overrides.get(state.id_of(ref))
         is_asked = node.kind in ("tool", "plan") and state.chunk(ref) is None
         # A call that was allowed may also be compensated; otherwise a compensation could stop halfway.
@@ -73,7 +73,7 @@ class ApprovalGate:
             return NodeError("invalid_arguments", problem)
         question: Mapping[str, Any] = {}
         if isinstance(node.approval, Mapping):
-            question = resolve_holes(node.approval, node.approval_holes, scope=state.scope_of(ref))
+            question = resolve_bindings(node.approval, node.approval_bindings, scope=state.scope_of(ref))
         return Question("approval", question)
 
     def _problem_of_arguments(self, ref: TaskRef) -> str | None:

@@ -133,7 +133,7 @@ def _node_words(plan: CompiledPlan, node: CompiledNode) -> str:
 
 def _arguments(plan: CompiledPlan, node: CompiledNode) -> str:
     """Format the arguments as JSON, with lookups as text, whole results as references and `…` for other templates."""
-    parts = [(path, _part_words(plan, template)) for path, template in node.holes]
+    parts = [(path, _part_words(plan, template)) for path, template in node.bindings]
     shown = with_parts(node.arguments, parts)
     return one_line(pydantic_core.to_json(shown).decode(), most=_ARGUMENTS_SHOWN)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from dagwright.core.expressions.conditions import read_condition
 from dagwright.core.expressions.references import Index, Item, Reference, ResultOf, Secret, Template, references_in
-from dagwright.core.expressions.resolution import resolve_holes, resolve_template
+from dagwright.core.expressions.resolution import resolve_bindings, resolve_template
 from dagwright.core.expressions.stored_values import StoredValue, WorkerText, paths_to_json
 from dagwright.core.expressions.value_refs import with_shown
 from dagwright.core.model.compiled import (
@@ -46,7 +46,7 @@ def content_of(state: RunState, ref: TaskRef, *, version: str | None = None, boo
     """
     node = state.plan.nodes[ref.node]
     # Manual overrides of the arguments are not part of the plan.
-    arguments = resolve_holes(node.arguments, node.holes, scope=state.scope_of(ref))
+    arguments = resolve_bindings(node.arguments, node.bindings, scope=state.scope_of(ref))
     return _digest([*_definition(state, ref.node, version, book), shown(arguments), *_order(state, node, book)])
 
 
@@ -64,10 +64,10 @@ def content_of_map(state: RunState, number: int, *, version: str | None = None, 
         encoded_items = [items.value.ref, paths_to_json(items.value.paths), items.first, len(items)]
     elif isinstance(items, list):
         encoded_items = shown(items)
-    templates = [*(template for _, template in node.holes), *([node.key] if node.key else [])]
+    templates = [*(template for _, template in node.bindings), *([node.key] if node.key else [])]
     read = [part for part in references_in(templates) if _is_outside(part)]
     values = [[str(part), shown(resolve_template((part,), scope=scope))] for part in read]
-    written = [node.arguments, [[list(path), list(map(str, template))] for path, template in node.holes], node.when]
+    written = [node.arguments, [[list(path), list(map(str, template))] for path, template in node.bindings], node.when]
     condition = [_outcome(state, name, book) for name in _read_by_condition(state, node)]
     definition = _definition(state, number, version, book)
     return _digest([*definition, encoded_items, values, written, condition, *_order(state, node, book)])
@@ -126,7 +126,7 @@ def _order(state: RunState, node: CompiledNode, book: KeptBook | None) -> Iterab
     """Yield the outcomes of dependencies that a node without effects does not read."""
     if has_side_effects(node, state.plan.tools):
         return
-    templates: list[Template] = [template for _, template in (*node.holes, *node.item_holes)]
+    templates: list[Template] = [template for _, template in (*node.bindings, *node.item_bindings)]
     templates += [each for each in (node.for_each, node.key) if isinstance(each, tuple)]
     read = {part.node for part in references_in(templates) if isinstance(part, ResultOf)}
     read.update(_read_by_condition(state, node))

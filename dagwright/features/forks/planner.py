@@ -240,7 +240,7 @@ def _has_begun(record: Record) -> bool:
 
 
 def _templates(node: CompiledNode) -> Iterator[Template]:
-    for _, template in (*node.holes, *node.item_holes, *node.approval_holes):
+    for _, template in (*node.bindings, *node.item_bindings, *node.approval_bindings):
         yield template
     for each in (node.for_each, node.key):
         if isinstance(each, tuple):

@@ -50,7 +50,7 @@ def _places(plan: CompiledPlan) -> Iterator[tuple[str, LookupPlace]]:
     """Yield the id of each lookup's find node with a position that uses its result."""
     nodes = {node.id: node for node in plan.nodes[plan.written_count : plan.step_count]}
     for number, node in enumerate(plan.nodes[: plan.written_count]):
-        for path, template in node.holes:
+        for path, template in node.bindings:
             part = template[0]
             if not isinstance(part, ResultOf) or (find_id := find_id_of(nodes.get(part.node), part.path)) is None:
                 continue
@@ -77,7 +77,7 @@ def _place_in_sub_plan(plan: CompiledPlan, name: str, *, prefix: str) -> LookupP
     """Return the position at which a sub-plan reads an input that was passed to it."""
     placeholder: Reference = Placeholder(name)
     for node in plan.nodes[: plan.written_count]:
-        for path, template in node.holes:
+        for path, template in node.bindings:
             if template[0] != placeholder:
                 continue
             if node.sub_plan is None or path[0] != name:

@@ -30,7 +30,7 @@ def for_what(plan: CompiledPlan, find_id: str) -> str:
 
 def _uses(plan: CompiledPlan, find_id: str, binds: dict[str, CompiledNode]) -> Iterator[str]:
     for node in plan.nodes[: min(plan.written_count, _NODES_LOOKED_AT)]:
-        parts = [(path, template[0]) for path, template in node.holes if path]
+        parts = [(path, template[0]) for path, template in node.bindings if path]
         looked_up = [
             str(path[0])
             for path, part in parts
@@ -45,7 +45,7 @@ def _words_of(plan: CompiledPlan, node: CompiledNode, looked_up: list[str]) -> s
     if node.kind == "plan":
         # The argument names of lookups in a sub-plan are generated.
         return " ".join(filter(None, [node.id, node.title and f"({_short(node.title)})"]))
-    others = {str(path[0]): template for path, template in node.holes if len(path) == 1 and len(template) == 1}
+    others = {str(path[0]): template for path, template in node.bindings if len(path) == 1 and len(template) == 1}
     facts = [node.tool or node.kind]
     for name, value in node.arguments.items():
         if name in looked_up:

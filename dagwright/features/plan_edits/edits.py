@@ -132,7 +132,7 @@ def _unreadable(compiled: CompiledPlan, state: RunState, *, count: int) -> Itera
             stored[number] = record.result
     for place, node in enumerate(compiled.nodes[count:]):
         # References in arguments are resolved by the worker, which can read the store.
-        alone = node if node.kind == "human" else replace(node, holes=(), item_holes=(), sub_plan=None)
+        alone = node if node.kind == "human" else replace(node, bindings=(), item_bindings=(), sub_plan=None)
         needed = [CompiledNode(compiled.nodes[number].id) for number in node.dependencies]
         looked_at = with_projections(replace(compiled, nodes=(*needed, replace(alone, dependencies=()))))
         for number, stub in zip(node.dependencies, looked_at.nodes, strict=False):

@@ -53,7 +53,7 @@ def with_other_arguments(state: RunState, number: int, arguments: Mapping[str, A
     """Return the extension with a node that replaces another one and has other arguments."""
     old = state.plan.nodes[number]
     kind = "tool" if old.kind == "reported" else old.kind
-    new = replace(old, id=free_id(state, number), kind=kind, arguments=dict(arguments), holes=(), supersedes=old.id)
+    new = replace(old, id=free_id(state, number), kind=kind, arguments=dict(arguments), bindings=(), supersedes=old.id)
     return Extension(state.plan.written_count, (new,))
 
 

@@ -150,7 +150,7 @@ class _Choice:
 
 
 def _references_of(node: CompiledNode) -> Iterable[Reference]:
-    return references_in(template for _, template in node.holes)
+    return references_in(template for _, template in node.bindings)
 
 
 def read_slice(message: Mapping[str, Any]) -> SliceInput:

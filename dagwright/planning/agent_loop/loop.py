@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from dagwright.core.expressions.references import Part, ResultOf
-from dagwright.core.model.compiled import CompiledNode, Hole
+from dagwright.core.model.compiled import Binding, CompiledNode
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import with_compensating_tools
@@ -283,7 +283,7 @@ class _Turn:
             _, template = output_of_turn(self._spec, self._name)
             prompt = (f"{self._spec.name} answers:\n\n", *template, "\n\nIs that good?")
             node = human_node({"type": "APPROVAL", "prompt": None}, node_id, self._number)
-            asking = replace(node, holes=((("prompt",), prompt),))
+            asking = replace(node, bindings=((("prompt",), prompt),))
             return Extension(self._state.plan.written_count, (asking,))
         record = self._record(node_id)
         if not record.status.is_final or record.status is not NodeStatus.COMPLETED:
@@ -298,9 +298,9 @@ class _Turn:
         words = f"A person does not take this answer{reason}. Do better."
         return self._next([(user(words), None)], [self._number_of(node_id)])
 
-    def _output_of(self, output: tuple[Any, Sequence[Hole]]) -> Extension | None:
+    def _output_of(self, output: tuple[Any, Sequence[Binding]]) -> Extension | None:
         plan = self._state.plan
-        if (plan.output, tuple(plan.output_holes)) == output:
+        if (plan.output, tuple(plan.output_bindings)) == output:
             return None
         return Extension(plan.written_count, (), output=output)
 
@@ -330,7 +330,7 @@ class _Turn:
             request,
             title=f"{self._spec.name}: turn {self._count + 1}",
             dependencies=tuple(dict.fromkeys(needs)),
-            holes=[
+            bindings=[
                 (("messages", place, "content"), template)
                 for place, (_, template) in enumerate(said)
                 if template is not None

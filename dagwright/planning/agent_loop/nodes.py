@@ -11,7 +11,7 @@ from dataclasses import replace
 from dagwright.core.compiler.projections import with_projections
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_cards
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole
+from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
 from dagwright.planning.agent_loop.spec import MAX_TURNS, OBJECTIVE, AgentSpec, agent_plan, result_input
 from dagwright.planning.model_calls.calls import OutputSchema
@@ -68,7 +68,7 @@ def _with_agent(
         node,
         kind="plan",
         arguments={OBJECTIVE: None, **dict.fromkeys(map(result_input, results))},
-        holes=tuple(map(_moved, node.holes)),
+        bindings=tuple(map(_moved, node.bindings)),
         sub_plan=agent_plan(
             spec, prompt=card.prompt or "", results=results, title=node.title or card.name, request=_objective_of(node)
         ),
@@ -84,15 +84,15 @@ def _objective_of(node: CompiledNode) -> str:
     """Text of the objective as written in the plan, without the values of its references."""
     written = node.arguments.get(OBJECTIVE)
     texts = [written] if isinstance(written, str) else []
-    for path, template in node.holes:
+    for path, template in node.bindings:
         if path[:1] == (OBJECTIVE,):
             texts += [part for part in template if isinstance(part, str)]
     return "\n".join(texts)
 
 
-def _moved(hole: Hole) -> Hole:
-    path, template = hole
-    return ((result_input(str(path[1])),), template) if path[0] == _CONTEXT else hole
+def _moved(binding: Binding) -> Binding:
+    path, template = binding
+    return ((result_input(str(path[1])),), template) if path[0] == _CONTEXT else binding
 
 
 def spec_of_card(card: AgentCard, tools: Mapping[str, ToolDeclaration]) -> AgentSpec:

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from dagwright.core.expressions.references import Placeholder, ResultOf
 from dagwright.core.model.agent_cards import FeedbackPolicy
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, tool_from_json, tool_to_json
+from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, tool_from_json, tool_to_json
 from dagwright.core.model.tools import AGENT_KIND, ENCODED_FIELDS, ToolDeclaration
 from dagwright.core.validation.model_policy import POLICY, model_policy
 from dagwright.planning.model_calls.calls import (
@@ -250,7 +250,7 @@ def agent_plan(
         tools={CALL_MODEL.name: CALL_MODEL},
         title=title,
         inputs={OBJECTIVE: {}, **{result_input(node_id): {} for node_id in results}},
-        output_holes=(output_of_turn(spec, turn_id(1)),),
+        output_bindings=(output_of_turn(spec, turn_id(1)),),
         pursuit=spec.to_json() | {POLICY: model_policy(request).to_json()},
     )
 
@@ -260,7 +260,7 @@ def result_input(node_id: str) -> str:
     return f"result of {node_id}"
 
 
-def output_of_turn(spec: AgentSpec, node_id: str) -> Hole:
+def output_of_turn(spec: AgentSpec, node_id: str) -> Binding:
     """Returns where the output of the agent stands if this turn is its last."""
     path = ("message", "content") if spec.output is None else ("output",)
     return (), (ResultOf(node_id, "result", path),)
@@ -268,17 +268,17 @@ def output_of_turn(spec: AgentSpec, node_id: str) -> Hole:
 
 def _first_turn(spec: AgentSpec, prompt: str, results: Mapping[str, str | None]) -> CompiledNode:
     said = [system(prompt)] if prompt else []
-    holes: list[Hole] = []
+    bindings: list[Binding] = []
     characters = max(LEAST_CHARACTERS, CONTEXT_CHARACTERS // max(1, len(results)))
     cuts = {len(said) + place: characters for place in range(len(results))}
     for node_id, title in results.items():
         named = f"{node_id} ({title})" if title else node_id
-        holes.append(
+        bindings.append(
             (("messages", len(said), "content"), (f"Result of {named}:\n\n", Placeholder(result_input(node_id))))
         )
         said.append(user(""))
     # An objective that is no text, such as a reference to an object, is made one.
-    holes.append((("messages", len(said), "content"), ("", Placeholder(OBJECTIVE))))
+    bindings.append((("messages", len(said), "content"), ("", Placeholder(OBJECTIVE))))
     said.append(user(""))
     request = spec.request(said, is_last=spec.max_turns == 1, cuts=cuts)
-    return model_node(turn_id(1), request, title=f"{spec.name}: turn 1", holes=holes)
+    return model_node(turn_id(1), request, title=f"{spec.name}: turn 1", bindings=bindings)

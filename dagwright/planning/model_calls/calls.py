@@ -334,7 +334,7 @@ def messages_from_json(record: Any) -> tuple[Message, ...]:
 
 
 def request_to_json(request: ModelRequest) -> Json:
-    """Returns a request as the activity takes it; content of messages may still be filled in by holes."""
+    """Returns a request as the activity takes it; content of messages may still be filled in by bindings."""
     call = request.call
     encoded: Json = {"config": call.config.to_json(), "labels": call.labels.to_json()}
     if call.tools:

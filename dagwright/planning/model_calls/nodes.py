@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dagwright.core.boundary import wire
-from dagwright.core.model.compiled import CompiledNode, Hole, RetryRule
+from dagwright.core.model.compiled import Binding, CompiledNode, RetryRule
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.planning.model_calls.calls import ModelRequest, request_to_json
 from dagwright.planning.model_calls.responses import TOLD
@@ -31,13 +31,13 @@ def model_node(
     *,
     title: str | None = None,
     dependencies: Sequence[int] = (),
-    holes: Sequence[Hole] = (),
+    bindings: Sequence[Binding] = (),
 ) -> CompiledNode:
     """Returns the node that asks a model; its result is an answer as `planning.model_calls.responses` reads it.
 
     Args:
-        holes: what is put into the request when the node starts, such as at `("messages", 1, "content")`; results that
-            are large go in by reference.
+        bindings: what is put into the request when the node starts, such as at `("messages", 1, "content")`; results
+            that are large go in by reference.
     """
     labels = replace(request.call.labels, node=node_id)
     return CompiledNode(
@@ -46,7 +46,7 @@ def model_node(
         title=title,
         tool=CALL_MODEL.name,
         arguments=request_to_json(replace(request, call=replace(request.call, labels=labels))),
-        holes=tuple(holes),
+        bindings=tuple(bindings),
         dependencies=tuple(dependencies),
         retry=MODEL_RETRY,
         timeout_s=MODEL_TIMEOUT_S,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from dagwright.core.expressions.references import ResultOf
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole
+from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan
 from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.validation.model_policy import POLICY, intents_policy, model_policy
 from dagwright.planning.model_calls.calls import CallLabels, Message, ModelCall, ModelRequest, OutputSchema, Planning
@@ -39,7 +39,7 @@ def goal_plan(goal: Goal, messages: Sequence[Message], *, title: str) -> Compile
         tools={CALL_MODEL.name: CALL_MODEL, READ_MODEL_PLAN.name: READ_MODEL_PLAN},
         title=title,
         output=output[0],
-        output_holes=output[1],
+        output_bindings=output[1],
         pursuit=goal.to_json() | _policy_of(goal),
     )
 
@@ -100,7 +100,7 @@ def read_node(
         number: of that node.
         so_far: what the run has come to, for a plan that is made again.
     """
-    holes: list[Hole] = [
+    bindings: list[Binding] = [
         (("plan",), (ResultOf(plan_id, "result", ("output",)),)),
         (("text",), (ResultOf(plan_id, "result", ("message", "content")),)),
     ]
@@ -109,13 +109,13 @@ def read_node(
         arguments["so_far"] = REPLAN_CONTEXTS.encode(so_far)
     if goal.streams:
         arguments["accepted"] = None
-        holes.append((("accepted",), (ResultOf(plan_id, "result", ("accepted",)),)))
+        bindings.append((("accepted",), (ResultOf(plan_id, "result", ("accepted",)),)))
     return CompiledNode(
         node_id,
         title="reading the plan",
         tool=READ_MODEL_PLAN.name,
         arguments=arguments,
-        holes=tuple(holes),
+        bindings=tuple(bindings),
         dependencies=(number,),
         approval="never",
         cache_s=0.0,
@@ -129,7 +129,7 @@ def read_as(goal: Goal) -> Mapping[str, Any]:
     return {"inline_agents": True} if goal.inline_agents else {}
 
 
-def output_of_plan(goal: Goal, read_id: str) -> tuple[Any, Sequence[Hole]] | None:
+def output_of_plan(goal: Goal, read_id: str) -> tuple[Any, Sequence[Binding]] | None:
     """Returns the output of a run that ends with the plan; `None` for any other one."""
     if not goal.ends_with_plan:
         return None
@@ -155,5 +155,5 @@ def without_what_followed(plan: CompiledPlan, rerun: Collection[str]) -> Compile
     if ANSWER in own[:count]:
         return replace(plan, nodes=plan.nodes[:count])
     last = plan.nodes[max(number for number in reads if number < count)].id
-    output, holes = output_of_plan(goal_from_json(plan.pursuit), last) or (None, ())
-    return replace(plan, nodes=plan.nodes[:count], output=output, output_holes=holes)
+    output, bindings = output_of_plan(goal_from_json(plan.pursuit), last) or (None, ())
+    return replace(plan, nodes=plan.nodes[:count], output=output, output_bindings=bindings)

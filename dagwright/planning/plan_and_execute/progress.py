@@ -14,7 +14,7 @@ from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.expressions.stored_values import Projection
-from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, Hole
+from dagwright.core.model.compiled import HIDDEN_KINDS, Binding, CompiledNode
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import PURPOSE_ANSWER
@@ -56,8 +56,8 @@ from dagwright.planning.plan_and_execute.replans import (
 )
 from dagwright.planning.plan_and_execute.steps import Step, told_steps
 
-Output = tuple[Any, Sequence[Hole]]
-"""What a run gives out: JSON with null at every hole, and its holes."""
+Output = tuple[Any, Sequence[Binding]]
+"""What a run gives out: JSON with null at every binding, and its bindings."""
 _PROBLEMS_TOLD = 5
 _PROBLEMS_BYTES = 1_500
 """Of those that stand in a question, above the words of a plan."""
@@ -189,11 +189,11 @@ class Progress:
             plan_request(self._goal, told.messages, purpose=REPLAN, so_far=so_far), before="", cuts=dict(told.cuts)
         )
         before = self._state.plan.nodes[self._state.plan.nodes[done[-1]].dependencies[0]].id
-        holes: list[Hole] = [(("before",), (ResultOf(before, "result", ("conversation",)),)), *told.holes]
+        bindings: list[Binding] = [(("before",), (ResultOf(before, "result", ("conversation",)),)), *told.bindings]
         title = title_of(reasons, count=self._replans() + 1, most=self._goal.replans)
         # Nothing ever takes the place of a node that has completed, so these edges never lead in a circle.
         told_of = self._ends_of([step for step in steps if step[1].status is NodeStatus.COMPLETED])
-        return self._asking(asked, title=title, dependencies=[done[-1], *told_of], holes=holes, so_far=so_far)
+        return self._asking(asked, title=title, dependencies=[done[-1], *told_of], bindings=bindings, so_far=so_far)
 
     def _replans(self) -> int:
         return sum(
@@ -242,7 +242,7 @@ class Progress:
         if record.status is not NodeStatus.COMPLETED or not has_text_in_output(record.result):
             return None
         output = _output_at(*ANSWERED[0][0])
-        return None if tuple(self._state.plan.output_holes) == tuple(output[1]) else output
+        return None if tuple(self._state.plan.output_bindings) == tuple(output[1]) else output
 
     def _ends_of(self, steps: Sequence[Step]) -> list[int]:
         """Returns the numbers of the nodes for which no other one of them waits."""
@@ -308,7 +308,7 @@ class Progress:
         number = self._state.number_of(self._state.newest_id(node.id))
         assert number is not None
         there = self._state.plan.nodes[number]
-        return (there.tool, there.arguments, there.holes) == (node.tool, node.arguments, node.holes)
+        return (there.tool, there.arguments, there.bindings) == (node.tool, node.arguments, node.bindings)
 
     def _free(self, name: str) -> str:
         number = self._state.number_of(name)
@@ -347,18 +347,18 @@ class Progress:
         messages = [user("" if "repair" in found else _clash_words(found))]
         # What was said before lies in the store, and is not said again in each call.
         call = replace(plan_request(self._goal, messages, purpose=REPAIR, so_far=so_far), before="")
-        holes: list[Hole] = [
+        bindings: list[Binding] = [
             (("before",), (ResultOf(self._state.plan.nodes[last].id, "result", ("conversation",)),)),
         ]
         if "repair" in found:
             repair = ResultOf(self._state.plan.nodes[read].id, "result", ("repair",))
-            holes.append((("messages", 0, "content"), (repair,)))
+            bindings.append((("messages", 0, "content"), (repair,)))
         # What clashes was not taken, so it must not be told as if it stood.
         if self._goal.streams and "repair" in found:
-            holes.append(
+            bindings.append(
                 (("planning", "accepted"), (ResultOf(self._state.plan.nodes[last].id, "result", ("accepted",)),))
             )
-        return self._asking(call, title="mending the plan", dependencies=[read], holes=holes, so_far=so_far)
+        return self._asking(call, title="mending the plan", dependencies=[read], bindings=bindings, so_far=so_far)
 
     def _asking(
         self,
@@ -366,12 +366,12 @@ class Progress:
         *,
         title: str,
         dependencies: Sequence[int],
-        holes: Sequence[Hole],
+        bindings: Sequence[Binding],
         so_far: ReplanContext | None,
     ) -> Extension:
         """Returns a call that plans, and what reads its plan."""
         plan_id, read_id = self._free(PLAN), self._free(READ)
-        plan = model_node(plan_id, request, title=title, dependencies=dependencies, holes=holes)
+        plan = model_node(plan_id, request, title=title, dependencies=dependencies, bindings=bindings)
         number = self._state.plan.written_count
         return self._extension(
             telling_accepted(plan, self._goal),
@@ -517,7 +517,7 @@ class Progress:
         request = ModelRequest(call, cuts=told.cuts, tells=tells)
         last = self._ends_of(steps)
         node_id = ANSWER if self.last(ANSWER) is None else self._free(ANSWER)
-        node = model_node(node_id, request, title="answering the request", dependencies=last, holes=told.holes)
+        node = model_node(node_id, request, title="answering the request", dependencies=last, bindings=told.bindings)
         before = None if node_id == ANSWER else self._state.newest_id(ANSWER)
         wanted = (*node.wanted, *ANSWERED) if output is not None else node.wanted
         place = _output_at("message", "content")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright.core.boundary.text import cut_bytes, one_line
-from dagwright.core.model.compiled import CompiledNode, Hole
+from dagwright.core.model.compiled import Binding, CompiledNode
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.planning.model_calls.calls import Message, user
@@ -109,11 +109,11 @@ class ToldAgain:
     """What a planner is told that plans again, behind all that was said before.
 
     Args:
-        holes, cuts: as in `ToldSteps`.
+        bindings, cuts: as in `ToldSteps`.
     """
 
     messages: Sequence[Message]
-    holes: Sequence[Hole]
+    bindings: Sequence[Binding]
     cuts: Mapping[int, int]
 
 
@@ -134,7 +134,7 @@ def told_again(goal: Goal, steps: Sequence[Step], reasons: Sequence[Reason]) -> 
     why = [f"- {reason.words}" for reason in reasons[:_REASONS_TOLD]]
     more = [f"- and {len(reasons) - _REASONS_TOLD} more"] if len(reasons) > _REASONS_TOLD else []
     last = user("\n".join([goal.replan_prompt, "", "Why it is planned again:", *why, *more]))
-    return ToldAgain([*told.messages, *left, last], told.holes, told.cuts)
+    return ToldAgain([*told.messages, *left, last], told.bindings, told.cuts)
 
 
 def given_up(state: RunState, steps: Sequence[Step], replaced: Collection[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import pydantic_core
 from dagwright.core.boundary.text import cut_with_count
 from dagwright.core.expressions.references import Part, ResultOf
 from dagwright.core.expressions.stored_values import is_whole
-from dagwright.core.model.compiled import CompiledNode, Hole
+from dagwright.core.model.compiled import Binding, CompiledNode
 from dagwright.core.model.states import Record
 from dagwright.planning.model_calls.calls import Message, user
 
@@ -28,12 +28,12 @@ class ToldSteps:
     """Messages about nodes, one for each, with what of them is put in when they are sent.
 
     Args:
-        holes: at `("messages", place, "content")`.
+        bindings: at `("messages", place, "content")`.
         cuts: place of a message -> characters at which it is cut.
     """
 
     messages: Sequence[Message]
-    holes: Sequence[Hole]
+    bindings: Sequence[Binding]
     cuts: Mapping[int, int]
 
 
@@ -45,7 +45,7 @@ def told_steps(steps: Sequence[Step], *, first: int) -> ToldSteps:
     """
     limit = characters_of_each(steps)
     messages: list[Message] = []
-    holes: list[Hole] = []
+    bindings: list[Binding] = []
     cuts: dict[int, int] = {}
     room = REFERRED_BYTES
     for place, (node, record) in enumerate(steps, first):
@@ -53,11 +53,11 @@ def told_steps(steps: Sequence[Step], *, first: int) -> ToldSteps:
         if room >= size:
             room -= size
             cuts[place] = limit
-            holes.append((("messages", place, "content"), _step_parts(node)))
+            bindings.append((("messages", place, "content"), _step_parts(node)))
             messages.append(user(""))
         else:
             messages.append(user(step_words(node, record, limit=limit)))
-    return ToldSteps(messages, holes, cuts)
+    return ToldSteps(messages, bindings, cuts)
 
 
 def characters_of_each(steps: Sequence[Step]) -> int:

@@ -197,7 +197,7 @@ class RoundsPursuit:
     ) -> Extension | None:
         """Return the output that is assembled without a model; `None` once the run has it."""
         output = assembled_output(inputs, run, gap_lines(run.gaps(inputs), stopped))
-        if tuple(run.state.plan.output_holes) == tuple(output[1]):
+        if tuple(run.state.plan.output_bindings) == tuple(output[1]):
             return None
         return self._extension(run, output=output, given_up=given_up)
 
@@ -221,7 +221,7 @@ class RoundsPursuit:
         if status.is_final and status is not NodeStatus.COMPLETED:
             stopped = why_stopped(run)
             output = output_without_answer(_inputs(run.last) if stopped is None else run.deliverables())
-        if tuple(run.state.plan.output_holes) == tuple(output[1]):
+        if tuple(run.state.plan.output_bindings) == tuple(output[1]):
             return None
         return self._extension(run, output=output)
 

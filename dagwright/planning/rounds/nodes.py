@@ -6,7 +6,7 @@ from typing import Any
 
 from dagwright.core.expressions.references import Part, Placeholder, ResultOf
 from dagwright.core.expressions.stored_values import Projection, StoredValue
-from dagwright.core.model.compiled import CompiledNode, CompiledPlan, Hole, Join, default_retry
+from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, Join, default_retry
 from dagwright.core.model.tools import PURPOSE_ANSWER, ROUNDS_KIND, ToolDeclaration
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
 from dagwright.core.scheduler.run_state import RunState
@@ -37,8 +37,8 @@ _INTENTION = 2
 _WORKER_FIELDS = ("status", "outputs", "error", "message")
 """What a run reads of a WorkerResult."""
 
-Output = tuple[Any, Sequence[Hole]]
-"""What a run gives out: JSON with null at every hole, and its holes."""
+Output = tuple[Any, Sequence[Binding]]
+"""What a run gives out: JSON with null at every binding, and its bindings."""
 OUTPUT_BEFORE: Output = (None, (((), (Placeholder(ANSWER),)),))
 """Of a run that has no answer yet, which is null: an input that nobody gives."""
 
@@ -59,7 +59,7 @@ def rounds_plan(rounds: Rounds, messages: Sequence[Message], *, title: str) -> C
         tools={CALL_MODEL.name: CALL_MODEL},
         title=title,
         output=OUTPUT_BEFORE[0],
-        output_holes=OUTPUT_BEFORE[1],
+        output_bindings=OUTPUT_BEFORE[1],
         pursuit=rounds.to_json() | {POLICY: model_policy(rounds.question).to_json()},
     )
 
@@ -83,11 +83,11 @@ def planner_node(
     """
     head = f"{rounds.registry}\n\nQuestion:\n{rounds.question}"
     messages = [system(rounds.planner_prompt), user(head), user(""), user(words)]
-    holes: list[Hole] = [(("messages", _INTENTION, "content"), _intention_parts())]
+    bindings: list[Binding] = [(("messages", _INTENTION, "content"), _intention_parts())]
     request = _planner_request(rounds, messages, purpose=PLANNER, known=known)
     request = replace(request, cuts={_INTENTION: INTENTION_CHARACTERS})
     title = f"round {number}: planning"
-    return _planner_call(node_id, request, title=title, dependencies=dependencies, holes=holes)
+    return _planner_call(node_id, request, title=title, dependencies=dependencies, bindings=bindings)
 
 
 def repair_node(
@@ -101,9 +101,9 @@ def repair_node(
     """
     # What was said before lies in the store, and is not said again in each call.
     request = replace(_planner_request(rounds, [user(words)], purpose=REPAIR, known=known), before="")
-    holes: list[Hole] = [(("before",), (ResultOf(call.node.id, "result", ("conversation",)),))]
+    bindings: list[Binding] = [(("before",), (ResultOf(call.node.id, "result", ("conversation",)),))]
     title = f"round {call.round}: mending the plan"
-    return _planner_call(node_id, request, title=title, dependencies=(call.number,), holes=holes)
+    return _planner_call(node_id, request, title=title, dependencies=(call.number,), bindings=bindings)
 
 
 def _planner_request(
@@ -120,9 +120,9 @@ def _planner_request(
 
 
 def _planner_call(
-    node_id: str, request: ModelRequest, *, title: str, dependencies: Sequence[int], holes: Sequence[Hole]
+    node_id: str, request: ModelRequest, *, title: str, dependencies: Sequence[int], bindings: Sequence[Binding]
 ) -> CompiledNode:
-    node = model_node(node_id, request, title=title, dependencies=dependencies, holes=holes)
+    node = model_node(node_id, request, title=title, dependencies=dependencies, bindings=bindings)
     # It waits for what is told as text, and for whatever became of it.
     join: Join = ("all_done", 0) if request.before is None and node_id != PLAN else ("all", 0)
     return replace(node, wanted=(*node.wanted, READ), join=join)
@@ -149,17 +149,17 @@ def worker_node(
         supersedes: id of the node whose place it takes.
     """
     arguments: dict[str, Any] = dict(sub_goal.params)
-    holes: list[Hole] = []
+    bindings: list[Binding] = []
     for name, given in sub_goal.inputs.items():
         arguments[name] = None if isinstance(given, InputRef) else [None] * len(given)
-        holes += _holes_of(name, given)
+        bindings += _bindings_of(name, given)
     slots: list[Projection] = [(("outputs", slot), "value") for slot in sub_goal.outputs]
     return CompiledNode(
         id=node_id,
         title=sub_goal.description or None,
         tool=tool.name,
         arguments=arguments,
-        holes=tuple(holes),
+        bindings=tuple(bindings),
         dependencies=tuple(dependencies),
         retry=default_retry(tool.effects, tool.max_attempts),
         timeout_s=tool.timeout_s or timeout_s,
@@ -169,7 +169,7 @@ def worker_node(
     )
 
 
-def _holes_of(name: str, given: Input) -> list[Hole]:
+def _bindings_of(name: str, given: Input) -> list[Binding]:
     if isinstance(given, InputRef):
         return [((name,), (_slot(given),))]
     return [((name, place), (_slot(ref),)) for place, ref in enumerate(given)]
@@ -192,12 +192,14 @@ def answer_node(
     named = [(name, ref) for name, given in inputs.items() for ref in refs_of(given)]
     limit = max(LEAST_OF_FINDING, min(MOST_OF_FINDING, FINDINGS_CHARACTERS // max(1, len(named))))
     messages = [system(rounds.answer_prompt), user(f"Question:\n{rounds.question}"), user("")]
-    holes: list[Hole] = [(("messages", _INTENTION, "content"), _intention_parts())]
+    bindings: list[Binding] = [(("messages", _INTENTION, "content"), _intention_parts())]
     cuts = {_INTENTION: INTENTION_CHARACTERS}
     for name, ref in named:
         place = len(messages)
         messages.append(user(""))
-        holes.append((("messages", place, "content"), (f"{name} (from sub-goal {ref.from_sub_goal}):\n", _slot(ref))))
+        bindings.append(
+            (("messages", place, "content"), (f"{name} (from sub-goal {ref.from_sub_goal}):\n", _slot(ref)))
+        )
         cuts[place] = limit
     if caveats:
         messages.append(user(caveats))
@@ -207,7 +209,7 @@ def answer_node(
         ModelRequest(call, cuts=cuts, tells=""),
         title="answering the question",
         dependencies=dependencies,
-        holes=holes,
+        bindings=bindings,
     )
     return replace(node, join=("all_done", 0))
 
@@ -262,7 +264,7 @@ def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
 
 def is_answered(state: RunState) -> bool:
     """Return whether a run has its answer, or the call that writes it."""
-    return state.number_of(ANSWER) is not None or tuple(state.plan.output_holes) != tuple(OUTPUT_BEFORE[1])
+    return state.number_of(ANSWER) is not None or tuple(state.plan.output_bindings) != tuple(OUTPUT_BEFORE[1])
 
 
 def output_without_answer(inputs: Mapping[str, Input]) -> Output:
@@ -291,5 +293,5 @@ def without_later_rounds(plan: CompiledPlan, rerun: Collection[str]) -> Compiled
     # A call that is made again is kept itself, and so is the first one behind the intention.
     least = 1 if own[again[0]] == INTENTION else again[0]
     kept = least + 1 if own[least] == PLAN else next((call for call in calls if call > least), len(plan.nodes))
-    value, holes = OUTPUT_BEFORE
-    return replace(plan, nodes=plan.nodes[:kept], output=value, output_holes=holes)
+    value, bindings = OUTPUT_BEFORE
+    return replace(plan, nodes=plan.nodes[:kept], output=value, output_bindings=bindings)

@@ -152,9 +152,9 @@ async def test_a_wrong_request_is_final(arguments: tuple[Any, ...], words: str) 
 
 
 async def test_a_secret_is_never_told_to_a_model() -> None:
-    holes = [[["messages", 0, "content"], [{"secret": "OTHER"}]]]
+    bindings = [[["messages", 0, "content"], [{"secret": "OTHER"}]]]
     async with ModelServer() as server:
-        failure = await Bench(server).failure(request(), **{HEADER_BINDINGS: holes})
+        failure = await Bench(server).failure(request(), **{HEADER_BINDINGS: bindings})
     assert failure.message == "Invalid arguments: a secret must not be told to a model"
 
 

@@ -20,7 +20,7 @@ from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
 from dagwright.core.boundary.wire import HEADER_BINDINGS, HEADER_CACHE, HEADER_PROJECTIONS, METADATA_CACHED
 from dagwright.core.expressions.references import Secret
 from dagwright.core.expressions.stored_values import StoredValue, WorkerText
-from dagwright.core.expressions.value_refs import holes_of
+from dagwright.core.expressions.value_refs import bindings_of
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.tasks import Task, TaskRef
 from dagwright.store import ref_of
@@ -270,7 +270,7 @@ def test_calls_whose_objects_have_another_order_have_keys_of_their_own() -> None
         {"arguments": {"a": 1, "b": [1, None]}},
         {"arguments": {"a": "1", "b": [True, None]}},
         {"arguments": {"a": 1, "b": [None, True]}},
-        {"holes": holes_of({"a": stored("sha256-1")})},
+        {"holes": bindings_of({"a": stored("sha256-1")})},
     ],
 )
 def test_calls_that_differ_have_other_keys(call: dict[str, Any]) -> None:
@@ -279,7 +279,7 @@ def test_calls_that_differ_have_other_keys(call: dict[str, Any]) -> None:
 
 def test_stored_values_count_by_their_reference_and_not_by_what_they_are_called() -> None:
     def of(value: Any) -> str | None:
-        return key(holes=holes_of({"a": value}))
+        return key(bindings=bindings_of({"a": value}))
 
     first = stored("sha256-1")
     assert of(first) == of(stored("sha256-1", "z.result"))
@@ -289,7 +289,7 @@ def test_stored_values_count_by_their_reference_and_not_by_what_they_are_called(
 
 @pytest.mark.parametrize("part", [Secret("TOKEN"), WorkerText(["Bearer ", Secret("TOKEN")])])
 def test_call_with_a_secret_has_no_key(part: Any) -> None:
-    assert key(holes=holes_of({"a": part if isinstance(part, WorkerText) else WorkerText([part])})) is None
+    assert key(bindings=bindings_of({"a": part if isinstance(part, WorkerText) else WorkerText([part])})) is None
 
 
 def test_arguments_nested_beyond_measure_have_no_key() -> None:
@@ -440,10 +440,10 @@ async def test_large_result_of_an_equal_call_is_put_anew_for_the_run_that_uses_i
 
 @pytest.mark.usefixtures("counting")
 async def test_call_with_a_secret_is_always_made() -> None:
-    holes = {HEADER_BINDINGS: [[["text"], [{"secret": "TOKEN"}]]]}
+    bindings = {HEADER_BINDINGS: [[["text"], [{"secret": "TOKEN"}]]]}
     store = MemoryStore()
     bench = FunctionBench(counted, store=store)
-    calls = [(await bench.result({"text": "?"}, **TTL, **holes))["call"] for _ in range(2)]
+    calls = [(await bench.result({"text": "?"}, **TTL, **bindings))["call"] for _ in range(2)]
     assert (calls, store.memories, store.asked) == ([1, 2], {}, [])
 
 

@@ -47,13 +47,13 @@ def test_compiled_plan_survives_its_way_through_json_and_fields_of_a_newer_progr
     assert [made.id for made in plan.nodes] == ["a"]
 
 
-def test_node_is_compiled_with_numbers_holes_and_seconds() -> None:
+def test_node_is_compiled_with_numbers_bindings_and_seconds() -> None:
     plan = compiled(EVERYTHING, workers=[0])
     assert plan.nodes[1] == CompiledNode(
         id="b",
         tool="any",
         arguments={"x": [None, None, 1], "y": {"z": None}, "0": None},
-        holes=plan.nodes[1].holes,
+        bindings=plan.nodes[1].bindings,
         dependencies=(0,),
         join=("any", 0),
         when="a.result.n > 1",
@@ -64,9 +64,9 @@ def test_node_is_compiled_with_numbers_holes_and_seconds() -> None:
         value=[None],
         retry=RetryRule(max_attempts=5, first_delay_s=0.5, factor=3.5, max_delay_s=60.0),
     )
-    assert [path for path, _ in plan.nodes[1].holes] == [("x", 0), ("x", 1), ("y", "z")]
+    assert [path for path, _ in plan.nodes[1].bindings] == [("x", 0), ("x", 1), ("y", "z")]
     assert (plan.nodes[0].timeout_s, plan.nodes[0].heartbeat_s, plan.nodes[0].is_worker) == (90.0, 5.0, True)
-    assert (plan.nodes[2].for_each, plan.nodes[2].item_holes) == (
+    assert (plan.nodes[2].for_each, plan.nodes[2].item_bindings) == (
         [1, {"n": None}],
         (((1, "n"), (ResultOf("a", "result"),)),),
     )
@@ -139,7 +139,7 @@ def test_agent_runs_as_the_tool_of_its_name_with_objective_and_context() -> None
     plan = compiled(plan_of(node("a"), node("w", "a", agent="writer", objective="Sum up {{a.result.n}}")), tools=tools)
     made = plan.nodes[1]
     assert (made.kind, made.tool, made.arguments) == ("tool", "writer", {"objective": None, "context": {"a": None}})
-    assert made.holes == (
+    assert made.bindings == (
         (("objective",), ("Sum up ", ResultOf("a", "result", ("n",)))),
         (("context", "a"), (ResultOf("a", "result"),)),
     )

@@ -17,9 +17,9 @@ from dagwright.core.expressions.references import (
     parse_template,
     walk_texts,
 )
-from dagwright.core.expressions.resolution import MissingData, Scope, resolve_holes, resolve_template
+from dagwright.core.expressions.resolution import MissingData, Scope, resolve_bindings, resolve_template
 from dagwright.core.expressions.stored_values import Path
-from dagwright.core.expressions.value_refs import holes_of, shown_in_arguments, with_shown
+from dagwright.core.expressions.value_refs import bindings_of, shown_in_arguments, with_shown
 from dagwright.features.run_scheduler import RunScheduler
 from tests.support.plan_building import error_of, node, started, started_run, states, work_of
 
@@ -206,10 +206,10 @@ def test_template_has_this_value(template: Template, expected: Any) -> None:
 
 def test_secret_stays_a_name_until_the_worker_has_it() -> None:
     template = ("Bearer ", Secret("KEY"), "/", ResultOf("a", "result"))
-    resolved = resolve_holes({"h": {"x": None}}, [(("h", "x"), template)], scope=scope(a=1))
+    resolved = resolve_bindings({"h": {"x": None}}, [(("h", "x"), template)], scope=scope(a=1))
     assert with_shown(resolved, shown_in_arguments) == {"h": {"x": "Bearer {{secret.KEY}}/1"}}
     parts = [{"text": "Bearer "}, {"secret": "KEY"}, {"text": "/"}, {"text": "1"}]
-    assert holes_of(resolved) == [(("h", "x"), parts)]
+    assert bindings_of(resolved) == [(("h", "x"), parts)]
 
 
 def test_reference_is_shown_as_it_is_written() -> None:

@@ -1,4 +1,4 @@
-"""Stored values: what stands for them, which parts a plan names, how they travel, and how holes are filled."""
+"""Stored values: what stands for them, which parts a plan names, how they travel, and how bindings are filled."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 
 from dagwright.core.expressions import projection
 from dagwright.core.expressions.compute_budget import WorkBudget
-from dagwright.core.expressions.hydration import MisplacedHole, hydrate, secret_names, stored_refs, value_at_paths
+from dagwright.core.expressions.hydration import MisplacedBinding, hydrate, secret_names, stored_refs, value_at_paths
 from dagwright.core.expressions.projection import (
     FOREIGN_BYTES,
     PARTS_BYTES,
@@ -35,7 +35,7 @@ from dagwright.core.expressions.stored_values import (
     stored_to_json,
 )
 from dagwright.core.expressions.value_refs import (
-    holes_of,
+    bindings_of,
     shown_in_arguments,
     value_from_json,
     value_to_json,
@@ -228,24 +228,24 @@ def test_places_of_what_is_not_here_are_in_document_order_and_shown_to_people() 
     }
 
 
-def test_holes_say_what_belongs_where_and_a_secret_is_a_text() -> None:
+def test_bindings_say_what_belongs_where_and_a_secret_is_a_text() -> None:
     stored = {"stored": "r", "name": "a.result", "paths": [["text"]]}
-    assert holes_of(_ARGUMENTS) == [
+    assert bindings_of(_ARGUMENTS) == [
         (("held", 1, "x"), [stored]),
         (("token",), [{"text": "Bearer "}, {"secret": "KEY"}]),
         (("both",), [{"text": "<"}, {"value": [None], "holes": [((0,), [stored])]}]),
     ]
-    assert holes_of({"plain": 1, "text": "{{a.result}}"}) == []
-    assert secret_names(holes_of(_ARGUMENTS)) == {"KEY"}
-    assert stored_refs(holes_of(_ARGUMENTS)) == ["r"]
+    assert bindings_of({"plain": 1, "text": "{{a.result}}"}) == []
+    assert secret_names(bindings_of(_ARGUMENTS)) == {"KEY"}
+    assert stored_refs(bindings_of(_ARGUMENTS)) == ["r"]
     arguments = {"key": None}
-    hydrate(arguments, holes_of({"key": WorkerText([Secret("KEY")])}), secrets={"KEY": "7"}, take=_nothing)
+    hydrate(arguments, bindings_of({"key": WorkerText([Secret("KEY")])}), secrets={"KEY": "7"}, take=_nothing)
     assert arguments == {"key": "7"}
 
 
 @pytest.mark.parametrize("path", [["gone", 0], ["list", 5], ["text", "x"], ["list", "x"]], ids=str)
-def test_hole_at_no_place_is_reported(path: list[str | int]) -> None:
-    with pytest.raises(MisplacedHole, match="the arguments have no path"):
+def test_misplaced_binding_is_reported(path: list[str | int]) -> None:
+    with pytest.raises(MisplacedBinding, match="the arguments have no path"):
         hydrate({"list": [1], "text": "t"}, [(path, [{"text": "x"}])], secrets={}, take=_nothing)
 
 

@@ -11,7 +11,7 @@ from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.compiler.regions import contract
 from dagwright.core.expressions.references import ResultOf
 from dagwright.core.expressions.stored_values import stored_from_json
-from dagwright.core.model.compiled import CompiledNode, Hole
+from dagwright.core.model.compiled import Binding, CompiledNode
 from dagwright.core.model.errors import NodeError, PlanInvalid
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tasks import Task, TaskRef
@@ -215,14 +215,14 @@ def test_a_worker_gets_its_sub_goal_with_its_slots_and_its_outputs_are_the_resul
     assert task.arguments["sub_goal"]["inputs"] == {"text": {"from_sub_goal": "a", "slot": "found"}}
     refs = [ResultOf("sg1", "result", ("found",)), ResultOf("sg4#2", "result", ("found",))]
     whole, deep = ResultOf("a", "result", ()), ResultOf("a", "result", ("found", 0))
-    holes: list[Hole] = [
+    bindings: list[Binding] = [
         (("list", 0), (refs[0],)),
         (("list", 1), (refs[1],)),
         (("whole",), (whole,)),
         (("deep",), (deep,)),
         (("words",), ("about ", refs[0])),
     ]
-    asked = CompiledNode("sg5", tool="find", holes=tuple(holes))
+    asked = CompiledNode("sg5", tool="find", bindings=tuple(bindings))
     told = prepared_call(Task("sg5", asked, TaskRef(0), {}, []), WORKERS).arguments["sub_goal"]
     assert told["inputs"] == {"list": [{"from_sub_goal": 1, "slot": "found"}, {"from_sub_goal": 4, "slot": "found"}]}
 

@@ -6,7 +6,7 @@ import pytest
 
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.expressions.references import Lookup, ResultOf
-from dagwright.core.expressions.resolution import Scope, resolve_holes
+from dagwright.core.expressions.resolution import Scope, resolve_bindings
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects import to_document
@@ -32,7 +32,7 @@ def test_arguments_are_params_then_refs_then_lookups() -> None:
     document = to_document(intents(ENSURE, entry), context={"cbu": 7})
     arguments = document.plan["nodes"][1]["arguments"]
     assert list(arguments.items()) == [("z", [{"deep": None}]), ("y", None), ("x", 7), ("w", None)]
-    assert document.holes == {(1, "y"): ResultOf("@result_1", "identity"), (1, "w"): Lookup("John Smith", "person")}
+    assert document.bindings == {(1, "y"): ResultOf("@result_1", "identity"), (1, "w"): Lookup("John Smith", "person")}
 
 
 def test_lookups_and_placeholders_make_no_edges() -> None:
@@ -144,7 +144,7 @@ def test_name_of_the_session_may_stand_for_a_party_with_its_name() -> None:
     fund: dict[str, Any] = {"id": "fund_1", "name": "Apex " * 50, "kind": "fund"}
     document = to_document(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": fund})
     assert document.plan["nodes"][0]["arguments"] == {"a": "fund_1"}
-    found = document.holes[0, "a"]
+    found = document.bindings[0, "a"]
     assert isinstance(found, Lookup)
     assert (found, found.called) == (Lookup("fund_1", "", known_as="@cbu"), ("Apex " * 50)[:80])
 
@@ -182,7 +182,7 @@ def test_value_of_the_session_is_never_taken_for_a_reference(value: Any) -> None
     node = compile_plan(checked).nodes[1]
     scope = Scope(node_value=lambda _, __: "wrong", inputs={})
     assert node.dependencies == ()
-    assert resolve_holes(dict(node.arguments), node.holes, scope=scope) == {"a": value}
+    assert resolve_bindings(dict(node.arguments), node.bindings, scope=scope) == {"a": value}
 
 
 def test_reference_to_a_later_intent_is_noted_and_stands_for_its_id() -> None:
@@ -192,7 +192,7 @@ def test_reference_to_a_later_intent_is_noted_and_stands_for_its_id() -> None:
     node = compile_plan(check(intents(ENSURE, {"verb": "v", "refs": {"a": "@result_1"}}))).nodes[1]
     for result, value in (({"id": 5, "name": "x"}, 5), ({"name": "x"}, {"name": "x"}), ("CBU-1", "CBU-1"), ([1], [1])):
         scope = Scope(node_value=lambda _, __, result=result: result, inputs={})  # type: ignore[misc]
-        assert resolve_holes(dict(node.arguments), node.holes, scope=scope) == {"a": value}
+        assert resolve_bindings(dict(node.arguments), node.bindings, scope=scope) == {"a": value}
 
 
 def test_every_key_of_a_lookup_is_checked_before_anything_runs() -> None:

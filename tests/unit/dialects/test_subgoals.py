@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.compiler.compilation import compile_plan
-from dagwright.core.expressions.resolution import Scope, resolve_holes
+from dagwright.core.expressions.resolution import Scope, resolve_bindings
 from dagwright.dialects import to_document
 from tests.conformance.kit import check, codes_of, problems_of
 
@@ -37,7 +37,7 @@ def test_any_slot_name_gets_the_value_of_that_slot(slot: str) -> None:
     plan = compile_plan(check({"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": ref(slot)}}]}))
     outputs = {name: [name] for name in SLOTS}
     scope = Scope(node_value=lambda _, __: outputs, inputs={})
-    assert resolve_holes(dict(plan.nodes[1].arguments), plan.nodes[1].holes, scope=scope) == {"x": [slot]}
+    assert resolve_bindings(dict(plan.nodes[1].arguments), plan.nodes[1].bindings, scope=scope) == {"x": [slot]}
     assert plan.nodes[1].is_worker
 
 

@@ -19,8 +19,8 @@ from dagwright.core.model.lookups import (
     KNOWN_BEFORE,
     MOST_LOOKUPS,
     KnownEntities,
-    bindings,
     known_result,
+    resolved_lookups,
 )
 from dagwright.core.model.policy import Policy, Rule
 from dagwright.core.model.requests import Feedback, Request
@@ -124,7 +124,7 @@ def test_party_of_the_session_is_looked_at_with_the_lookups_and_not_searched_for
         {"cbu-id": "fund_1", "fund_id": "fund_1", "note": "fund_1"},
         {"cbu_id": "fund_1"},
     ]
-    assert list(bindings(scheduler.plan, scheduler.records)) == []
+    assert list(resolved_lookups(scheduler.plan, scheduler.records)) == []
 
 
 def test_party_whose_id_is_written_out_is_looked_at_as_that_of_the_session() -> None:
@@ -154,7 +154,7 @@ def test_party_whose_id_is_written_out_is_looked_at_as_that_of_the_session() -> 
     ]
     scheduler.complete(bind.id, [{"party": {"id": "fund_1"}, "reason": "", "created": False}] * 4, at=2.0)
     assert [task.arguments for task in tasks_of(scheduler)] == [params, {"fund_id": "fund_1"}, {"fund_id": "fund_1"}]
-    assert [each["search_text"] for each in bindings(scheduler.plan, scheduler.records)] == ["fund_1"]
+    assert [each["search_text"] for each in resolved_lookups(scheduler.plan, scheduler.records)] == ["fund_1"]
 
 
 def test_plan_is_shown_with_the_name_of_a_party_of_the_session_if_it_is_known() -> None:
@@ -363,7 +363,7 @@ def test_all_look_up_at_once_and_nothing_else_starts_before_all_is_bound() -> No
         ("@result_2", {"b": "p2"}),
         ("@result_3", {}),
     ]
-    assert [each["search_text"] for each in bindings(scheduler.plan, scheduler.records)] == ["Ann", "Bob"]
+    assert [each["search_text"] for each in resolved_lookups(scheduler.plan, scheduler.records)] == ["Ann", "Bob"]
     assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.RUNNING: 3}
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.lookups import KnownEntities, bindings, bound_from_json, known_result, with_lookups
+from dagwright.core.model.lookups import KnownEntities, bound_from_json, known_result, resolved_lookups, with_lookups
 from dagwright.core.model.resolvers import Resolver
 from dagwright.features.lookups.entity_resolver import EntityResolver
 from tests.support.plan_building import begun
@@ -39,7 +39,7 @@ def test_text_that_the_bind_tool_adds_is_no_filter_of_the_next_run() -> None:
         task = scheduler.next_task(0.0)
         assert task is not None
         scheduler.complete(task.id, result, at=0.0)
-    assert [*bound_from_json([*bindings(plan, scheduler.records)])] == [ann(city="LU")]
+    assert [*bound_from_json([*resolved_lookups(plan, scheduler.records)])] == [ann(city="LU")]
 
 
 def test_known_entity_of_a_type_that_the_resolver_has_no_more_is_looked_up() -> None:

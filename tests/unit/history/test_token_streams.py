@@ -220,7 +220,7 @@ WHOLE = ResultOf("a", "result")
 
 
 @pytest.mark.parametrize(
-    ("holes", "answering"),
+    ("bindings", "answering"),
     [
         ((((), (WHOLE,)),), "a"),
         ((((), (ResultOf("a", "result", ("answer",)),)),), None),
@@ -230,8 +230,8 @@ WHOLE = ResultOf("a", "result")
         ((), None),
     ],
 )
-def test_answering_node_is_the_one_whose_result_is_the_output(holes: Any, answering: str | None) -> None:
-    assert answering_node(CompiledPlan(nodes=(), tools={}, output_holes=holes)) == answering
+def test_answering_node_is_the_one_whose_result_is_the_output(bindings: Any, answering: str | None) -> None:
+    assert answering_node(CompiledPlan(nodes=(), tools={}, output_bindings=bindings)) == answering
 
 
 def _told(text: str) -> Mark:

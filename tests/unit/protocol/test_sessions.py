@@ -107,17 +107,17 @@ def test_session_keeps_the_newest_names_and_parties_until_a_lookup_fails() -> No
     session = Session("s")
     other: dict[str, Any] = {**JOHN, "party": {"id": "P-2"}}
     narrowed = {**JOHN, "jurisdiction": "LU", "party": {"id": "P-3"}}
-    _done(session, "a", names={"cbu": FUND, "fund": FUND}, bindings=[JOHN])
-    _done(session, "b", names={"cbu": {**FUND, "id": "CBU-2"}}, bindings=[other, narrowed])
+    _done(session, "a", names={"cbu": FUND, "fund": FUND}, resolved_lookups=[JOHN])
+    _done(session, "b", names={"cbu": {**FUND, "id": "CBU-2"}}, resolved_lookups=[other, narrowed])
     assert [*session.names] == ["fund", "cbu"]
     assert session.names["cbu"]["id"] == "CBU-2"
-    assert session.bindings == [other, narrowed]
+    assert session.resolved_lookups == [other, narrowed]
     session = Session("s")
-    _done(session, "a", names={"cbu": FUND}, bindings=[JOHN])
+    _done(session, "a", names={"cbu": FUND}, resolved_lookups=[JOHN])
     failed = end_of_turn({"status": "failed", "error": {"code": "lookup_not_found", "message": "gone"}})
     session.begin_turn(_turn("b"), at=3.0)
     session.end_turn("b", turn_end_from_json(failed.to_json()), at=4.0)
-    assert (session.bindings, [*session.names]) == ([], ["cbu"])
+    assert (session.resolved_lookups, [*session.names]) == ([], ["cbu"])
 
 
 @pytest.mark.parametrize(
@@ -132,12 +132,12 @@ def test_session_keeps_the_newest_names_and_parties_until_a_lookup_fails() -> No
     ],
 )
 def test_party_that_no_later_run_could_read_is_left_out(binding: Any) -> None:
-    assert turn_end_from_json({"status": "completed", "bindings": [binding, JOHN]}).bindings == [JOHN]
+    assert turn_end_from_json({"status": "completed", "bindings": [binding, JOHN]}).resolved_lookups == [JOHN]
 
 
 def test_run_of_a_turn_gets_what_the_session_knows_and_its_policy() -> None:
     session = Session("s")
-    _done(session, names={"cbu": FUND}, bindings=[JOHN])
+    _done(session, names={"cbu": FUND}, resolved_lookups=[JOHN])
     session.policy = policy_from_json({"approves_changes": True})
     place = {"workflow_id": "session-s", "turn": "b"}
     raw = session.started_with(TurnStart("b", {"plan": {}}), workflow_id="session-s")
@@ -265,7 +265,7 @@ def test_hundreds_of_turns_stay_small_and_are_counted(sign: str) -> None:
             response_at={"ref": f"v1/{'a' * 64}", "paths": [["message", "content"]]},
             explanation=words,
             names={f"n{number}": {**FUND, "name": words}},
-            bindings=[{**JOHN, "search_text": f"{number} {words}"}],
+            resolved_lookups=[{**JOHN, "search_text": f"{number} {words}"}],
         )
         session.end_turn(f"run-{number}", turn_end_from_json(end.to_json()), at=number)
         assert len(json.dumps(session.to_json(), ensure_ascii=False).encode()) < 50_000
@@ -273,7 +273,7 @@ def test_hundreds_of_turns_stay_small_and_are_counted(sign: str) -> None:
     assert [turn.response is not None for turn in session.turns[-3:]] == [True, True, True]
     assert (newest.number, newest.run, session.turns_left_out + len(session.turns)) == (300, "run-299", 300)
     assert "n299" in session.names
-    assert session.bindings[-1]["search_text"].startswith("299 ")
+    assert session.resolved_lookups[-1]["search_text"].startswith("299 ")
 
 
 _TEXT = st.text(max_size=300)
@@ -284,7 +284,7 @@ _ENDS = st.builds(
     names=_NAMES,
     response=st.none() | st.text(max_size=4_000),
     response_at=st.none() | st.just({"ref": "r", "paths": [["a", 0]]}),
-    bindings=st.lists(st.builds(lambda text: {**JOHN, "search_text": text}, _TEXT), max_size=5),
+    resolved_lookups=st.lists(st.builds(lambda text: {**JOHN, "search_text": text}, _TEXT), max_size=5),
 )
 
 
@@ -404,16 +404,18 @@ def test_end_of_a_run_is_summarized() -> None:
     }
     assert [end_of_turn(document).outcome for document in outcomes.values()] == [*outcomes]
     assert end_of_turn({"error": {"code": "message"}, "message": "no", "status": "odd"}).status == "failed"
-    assert end_of_turn({"status": "completed", "context": {"cbu": FUND}, "lookups": [JOHN, 3]}).bindings == [JOHN]
+    assert end_of_turn({"status": "completed", "context": {"cbu": FUND}, "lookups": [JOHN, 3]}).resolved_lookups == [
+        JOHN
+    ]
 
 
 def test_party_that_was_created_by_a_run_that_was_compensated_is_not_known_to_the_next_turn() -> None:
     created = {**JOHN, "search_text": "Jane", "created": True}
     document = {"status": "failed", "lookups": [{**JOHN, "created": False}, created]}
     scheduler = create_scheduler(CompiledPlan(()), {})
-    assert [each["search_text"] for each in end_of_turn(document, scheduler).bindings] == ["John Smith", "Jane"]
+    assert [each["search_text"] for each in end_of_turn(document, scheduler).resolved_lookups] == ["John Smith", "Jane"]
     scheduler.state.phase = Phase.COMPENSATING
-    assert [each["search_text"] for each in end_of_turn(document, scheduler).bindings] == ["John Smith"]
+    assert [each["search_text"] for each in end_of_turn(document, scheduler).resolved_lookups] == ["John Smith"]
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 151, "ä" * 76, "a\nb", "a\u202eb", "a\u200bb", "a\ud800"])

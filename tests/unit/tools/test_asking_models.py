@@ -164,9 +164,9 @@ async def test_a_tool_may_go_on_without_an_answer() -> None:
 
 
 async def test_a_secret_is_not_told_to_a_model() -> None:
-    holes = [[["words"], [{"text": "the key is "}, {"secret": "TOKEN"}]]]
+    bindings = [[["words"], [{"text": "the key is "}, {"secret": "TOKEN"}]]]
     async with ModelServer(json_text({"n": 1})) as server:
-        await Bench(count, server).payload({"words": None}, **{HEADER_BINDINGS: holes})
+        await Bench(count, server).payload({"words": None}, **{HEADER_BINDINGS: bindings})
     assert server.calls[0].messages == [{"role": "user", "content": "the key is ***"}]
 
 

@@ -77,9 +77,9 @@ async def test_secrets_are_filled_in_and_never_come_back() -> None:
     def echo(header: str, nested: list[dict[str, str]]) -> Any:
         return {"said": f"got {header}", "list": [nested[0]["a"] == SECRETS["TOKEN"]], SECRETS["TOKEN"]: 1}
 
-    holes = [[["header"], [{"text": "Bearer "}, {"secret": "TOKEN"}]], [["nested", 0, "a"], [{"secret": "TOKEN"}]]]
+    bindings = [[["header"], [{"text": "Bearer "}, {"secret": "TOKEN"}]], [["nested", 0, "a"], [{"secret": "TOKEN"}]]]
     arguments = {"header": None, "nested": [{"a": None}]}
-    assert await FunctionBench(echo).result(arguments, **{HEADER_BINDINGS: holes}) == {
+    assert await FunctionBench(echo).result(arguments, **{HEADER_BINDINGS: bindings}) == {
         "said": "got Bearer ***",
         "list": [True],
         "***": 1,
@@ -92,8 +92,8 @@ async def test_secrets_are_hidden_in_failures_in_every_form() -> None:
         quoted = httpx.QueryParams({"t": token})
         raise RuntimeError(f"{token} {quoted} {json.dumps(token)} pin={pin}")
 
-    holes = [[["token"], [{"secret": "TOKEN"}]], [["pin"], [{"secret": "PIN"}]]]
-    failure = await FunctionBench(leak).failure({}, **{HEADER_BINDINGS: holes})
+    bindings = [[["token"], [{"secret": "TOKEN"}]], [["pin"], [{"secret": "PIN"}]]]
+    failure = await FunctionBench(leak).failure({}, **{HEADER_BINDINGS: bindings})
     assert failure.message == 'RuntimeError: *** t=*** "***" pin=***'
 
 
@@ -102,8 +102,8 @@ async def test_a_missing_secret_is_final_and_names_the_variable() -> None:
     def echo(header: str) -> str:
         return header
 
-    holes = [[["header"], [{"secret": "NOPE"}]]]
-    failure = await FunctionBench(echo).failure({"header": None}, **{HEADER_BINDINGS: holes})
+    bindings = [[["header"], [{"secret": "NOPE"}]]]
+    failure = await FunctionBench(echo).failure({"header": None}, **{HEADER_BINDINGS: bindings})
     assert (failure.type, failure.non_retryable) == ("missing_secret", True)
     assert "DAGWRIGHT_SECRET_NOPE" in failure.message
 
@@ -128,12 +128,12 @@ async def test_a_secret_goes_only_to_tools_that_it_is_bound_to(
     def called(token: str) -> None:
         calls.append(token)
 
-    holes = [[["token"], [{"secret": "TOKEN"}]]]
+    bindings = [[["token"], [{"secret": "TOKEN"}]]]
     if problem is None:
-        assert await FunctionBench(called).result({"token": None}, **{HEADER_BINDINGS: holes}) is None
+        assert await FunctionBench(called).result({"token": None}, **{HEADER_BINDINGS: bindings}) is None
         assert calls == [SECRETS["TOKEN"]]
         return
-    failure = await FunctionBench(called).failure({"token": None}, **{HEADER_BINDINGS: holes})
+    failure = await FunctionBench(called).failure({"token": None}, **{HEADER_BINDINGS: bindings})
     assert (failure.type, failure.non_retryable, calls) == ("secret_refused", True, [])
     assert problem in failure.message
 
