@@ -18,7 +18,7 @@ from dagwright.core.compiler.offloaded_regions import OffloadedRegion
 from dagwright.core.expressions.value_refs import value_from_json
 from dagwright.core.model.states import NodeStatus, Phase, Record
 from dagwright.features.regions.batches import end_from_json, end_to_json
-from dagwright.features.regions.offloaded_batches import InnerSlice, told_from_json, told_to_json
+from dagwright.features.regions.offloaded_batches import OffloadedBatchInput, told_from_json, told_to_json
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.plans.pages import inside_pages, read_inside
 from dagwright.store import PayloadStore
@@ -89,12 +89,12 @@ class RegionMemory:
         self._regions: OrderedDict[tuple[str, str], InnerRegion] = OrderedDict()
         self._ends: dict[tuple[str, str], asyncio.TimerHandle] = {}
 
-    def take(self, workflow_id: str, given: InnerSlice) -> InnerRegion | None:
+    def take(self, workflow_id: str, given: OffloadedBatchInput) -> InnerRegion | None:
         """Returns a region as the slice before left it, or `None` if it is not here; it is not kept any more."""
         found = self._drop((workflow_id, given.inner))
         return found if found is not None and found.last is not None and found.last == given.before else None
 
-    def keep(self, workflow_id: str, given: InnerSlice, region: InnerRegion, *, ref: str) -> None:
+    def keep(self, workflow_id: str, given: OffloadedBatchInput, region: InnerRegion, *, ref: str) -> None:
         """Keeps a region until its next slice.
 
         Args:
@@ -130,7 +130,7 @@ class Stored:
     told: Sequence[bytes]
 
 
-async def fetch(given: InnerSlice, store: PayloadStore) -> Stored:
+async def fetch(given: OffloadedBatchInput, store: PayloadStore) -> Stored:
     """Returns what the store has of a region.
 
     Raises:
@@ -146,7 +146,7 @@ async def fetch(given: InnerSlice, store: PayloadStore) -> Stored:
     return Stored(head, pages, told[::-1])
 
 
-def restored(stored: Stored, given: InnerSlice) -> InnerRegion:
+def restored(stored: Stored, given: OffloadedBatchInput) -> InnerRegion:
     """Returns a region as its slices left it, or at its beginning.
 
     Raises:

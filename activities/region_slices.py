@@ -26,7 +26,7 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import Attempt, NodeStatus, Record
 from dagwright.core.model.tasks import Task
 from dagwright.core.scheduler.scheduler import ONE_ATTEMPT
-from dagwright.features.regions.batches import SliceInput, end_to_json
+from dagwright.features.regions.batches import BatchInput, end_to_json
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.tools import ToolSpec
 
@@ -46,7 +46,7 @@ _TOLD = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED})
 """Ends that the run hears of; what is blocked it works out by itself."""
 
 
-def begun(given: SliceInput) -> RunScheduler:
+def begun(given: BatchInput) -> RunScheduler:
     """Returns the scheduler of what a slice was given, to which the ends from outside have been told."""
     scheduler = create_scheduler(given.plan, given.inputs)
     tell_outside(scheduler, given.ended)

@@ -30,8 +30,8 @@ from dagwright.core.boundary.wire import ACTIVITY_RUN_REGION
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.tools import Effects
-from dagwright.features.regions.batches import read_slice
-from dagwright.features.regions.offloaded_batches import read_inner_slice
+from dagwright.features.regions.batches import batch_from_json
+from dagwright.features.regions.offloaded_batches import offloaded_batch_from_json
 from dagwright.process.event_loop import hard_work
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 from dagwright.tools import ToolRegistry, ToolSpec
@@ -121,7 +121,7 @@ class _Attempt:
         """Runs a slice whose nodes stand in the message; returns what it answers."""
 
         def work() -> None:
-            scheduler = begun(read_slice(message))
+            scheduler = begun(batch_from_json(message))
             self._check_tools(scheduler.plan)
             self._region = RegionSlice(scheduler, self._tools, calls=self._calls)
             self._region.run()
@@ -132,7 +132,7 @@ class _Attempt:
 
     async def _run_inner(self, message: Mapping[str, Any], memory: RegionMemory, *, store: PayloadStore) -> bytes:
         """Runs a slice of a region whose inside lies in the store; returns what it answers."""
-        given = read_inner_slice(message)
+        given = offloaded_batch_from_json(message)
         kept = memory.take(self._workflow_id, given)
         stored = None if kept is not None else await self._waits.patiently(lambda: fetch(given, store))
         found: list[InnerRegion] = []

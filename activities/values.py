@@ -14,7 +14,7 @@ import pydantic_core
 
 from dagwright.core.expressions.hydration import MisplacedBinding, hydrate, secret_names, stored_refs, value_at_paths
 from dagwright.core.expressions.projection import describe
-from dagwright.core.expressions.resolution import MissingData
+from dagwright.core.expressions.resolution import UnresolvedReference
 from dagwright.core.expressions.stored_values import Path, Projection, StoredValue
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreUnavailable
 from dagwright.tools.errors import InvalidArguments, MissingPart, ResultNotKept, ValueLost, ValueNotLoaded
@@ -74,7 +74,7 @@ def put_in(
         hydrate(arguments, bindings, secrets=secrets, take=take)
     except MisplacedBinding as error:
         raise InvalidArguments(f"Invalid arguments: {error}") from None
-    except MissingData as error:
+    except UnresolvedReference as error:
         raise MissingPart(str(error)) from None
 
 

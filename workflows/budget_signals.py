@@ -11,7 +11,7 @@ from dagwright.core.scheduler.task_creation import task_of_call
 from dagwright.features.budgets.budget import Budget, BudgetReport
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import BudgetGiven, given_to_json, told_to_json
-from dagwright.protocol.commands import Sent
+from dagwright.protocol.commands import ChildSignal
 from dagwright.protocol.messages import Parent
 from dagwright.workflows.sub_plans import SubPlans
 
@@ -47,7 +47,7 @@ class BudgetSignals:
             task_id = task_of_call(self._scheduler.state, call)
             if task_id is not None:
                 given = given_to_json(BudgetGiven(calls))
-                self._sub_plans.send(Sent(wire.SIGNAL_BUDGET_GRANT, given, task_id))
+                self._sub_plans.send(ChildSignal(wire.SIGNAL_BUDGET_GRANT, given, task_id))
         if budget.finishing is not None and not self._finish_told:
             self._finish_told = True
             given = given_to_json(BudgetGiven(finishing=budget.finishing))

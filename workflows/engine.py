@@ -27,8 +27,8 @@ from dagwright.core.scheduler.scheduler import NO_ATTEMPT
 from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import ABOVE_LOST, BudgetNews, take_news
-from dagwright.protocol.command_messages import awaited
-from dagwright.protocol.commands import Taken
+from dagwright.protocol.command_messages import awaited_assignees
+from dagwright.protocol.commands import CommandResult
 from dagwright.protocol.history_limits import HistoryUse, Marks
 from dagwright.protocol.messages import SubPlanEnd
 from dagwright.protocol.outcomes import (
@@ -134,7 +134,7 @@ class Engine:
         """Takes what a run above or below tells of the budget that they share."""
         self.push(lambda at: take_news(self.scheduler, news, at=at))
 
-    def take_acts(self, take: Callable[[RunScheduler, float], Sequence[Taken]]) -> Sequence[Taken]:
+    def apply_commands(self, take: Callable[[RunScheduler, float], Sequence[CommandResult]]) -> Sequence[CommandResult]:
         """Does at once what people ask for, behind all that came before; returns what became of it.
 
         At once, because whoever comes next in the same workflow task has to be told.
@@ -148,7 +148,7 @@ class Engine:
             # It is no fault of the message: the loop meets it again, and it ends the run there with its reason.
             self.push(partial(_raise, error))
         found = take(self.scheduler, now_s())
-        for sent in filter(None, (taken.sent for taken in found)):
+        for sent in filter(None, (result.child_signal for result in found)):
             self._sub_plans.send(sent)
         # The loop has to look at what has changed.
         self.push(_nothing)
@@ -307,7 +307,7 @@ class Engine:
         self._note_refusals()
         self._notifier.send(wake=lambda: self.push(_nothing))
         self._tell_sub_plans()
-        status, names = self.scheduler.status().value, awaited(self.scheduler)
+        status, names = self.scheduler.status().value, awaited_assignees(self.scheduler)
         self._attributes.tell(status, names, at=at, wake=lambda: self.push(_nothing))
 
     def _tell_sub_plans(self) -> None:

@@ -1,4 +1,4 @@
-"""What people ask of a run while it runs: taken at once, or as soon as the run has its plan.
+"""What people ask of a run while it runs: result at once, or as soon as the run has its plan.
 
 The handlers never await, so that a run may always go on in a new execution.
 """
@@ -13,8 +13,8 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.requests import Through
-from dagwright.protocol.command_handler import ActTaker
-from dagwright.protocol.commands import Taken
+from dagwright.protocol.command_handler import CommandHandler
+from dagwright.protocol.commands import CommandResult
 from dagwright.protocol.messages import read_message
 from dagwright.protocol.notes import Notes
 from dagwright.workflows.engine import Engine
@@ -30,16 +30,16 @@ class People:
 
     def __init__(self, notes: Notes) -> None:
         self._engine: Engine | None = None
-        self._acts = ActTaker(notes)
+        self._commands = CommandHandler(notes)
 
     def begin(self, engine: Engine) -> None:
         """Takes what came before there was an engine."""
         self._engine = engine
-        engine.take_acts(lambda scheduler, at: self._acts.begin(scheduler, at=at))
+        engine.apply_commands(lambda scheduler, at: self._commands.apply_stored(scheduler, at=at))
 
     def end(self) -> None:
         """Takes nothing from now on: the run has ended."""
-        self._acts.end()
+        self._commands.end()
 
     def take_signal(self, name: str, message: RawValue) -> None:
         """Does what a signal asks for, or notes why not."""
@@ -53,7 +53,7 @@ class People:
         """
         scheduler = self._engine.scheduler if self._engine is not None else None
         read = partial(read_message, message.payload)
-        _raise_refused(self._acts.refusal_of(name, read, scheduler=scheduler, at=now_s()))
+        _raise_refused(self._commands.refusal_of(name, read, scheduler=scheduler, at=now_s()))
 
     def take_update(self, name: str, message: RawValue) -> Mapping[str, Any]:
         """Does what an update asks for, and says so.
@@ -61,21 +61,21 @@ class People:
         Raises:
             ApplicationError: `Refused`, with the reason, if it cannot be done any more.
         """
-        taken = self._take(name, message, through="update")
-        _raise_refused(taken.refusal)
-        return {"ok": True, "message": taken.said}
+        result = self._take(name, message, through="update")
+        _raise_refused(result.refusal)
+        return {"ok": True, "message": result.confirmation}
 
-    def _take(self, name: str, message: RawValue, *, through: Through) -> Taken:
-        take = partial(self._acts.take, name, partial(read_message, message.payload), through=through)
+    def _take(self, name: str, message: RawValue, *, through: Through) -> CommandResult:
+        take = partial(self._commands.handle, name, partial(read_message, message.payload), through=through)
         if self._engine is None:
-            taken = take(scheduler=None, at=now_s())
+            result = take(scheduler=None, at=now_s())
         else:
-            [taken] = self._engine.take_acts(lambda scheduler, at: [take(scheduler=scheduler, at=at)])
-        if taken.error is not None:
+            [result] = self._engine.apply_commands(lambda scheduler, at: [take(scheduler=scheduler, at=at)])
+        if result.error is not None:
             workflow.logger.error(
-                "a message was refused by a defect", exc_info=taken.error, extra={"message_name": name}
+                "a message was refused by a defect", exc_info=result.error, extra={"message_name": name}
             )
-        return taken
+        return result
 
 
 def _raise_refused(refusal: str | None) -> None:

@@ -32,7 +32,7 @@ from dagwright.core.validation.inputs import wrong_inputs
 from dagwright.features.commands.steering import standing_notes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.budgets import BudgetNews, news_of
-from dagwright.protocol.command_handler import is_awaited, refuse_unknown, report_of
+from dagwright.protocol.command_handler import is_expected_report, note_unknown_signal, read_sub_plan_report
 from dagwright.protocol.documents import (
     RunFacts,
     chunk_document,
@@ -59,7 +59,14 @@ from dagwright.protocol.outcomes import is_cancellation, is_sub_plan
 from dagwright.protocol.plan_limits import PlanTooLarge
 from dagwright.protocol.query_results import graph_answer, node_answer, status_answer
 from dagwright.protocol.run_snapshot import CarryTooLarge, RunCarry, state_to_text
-from dagwright.protocol.run_start import begin_fork, begin_run, changed_deadline, deadline_of, is_by_model, scheduler_of
+from dagwright.protocol.run_start import (
+    begin_fork,
+    begin_run,
+    changed_deadline,
+    deadline_of,
+    is_by_model,
+    scheduler_for_run,
+)
 from dagwright.protocol.scheduler_snapshot import carry_of, restore, tasks_in_flight
 from dagwright.protocol.turns import end_of_turn
 from dagwright.workflows.blobs import TextRefused
@@ -164,7 +171,7 @@ class PlanWorkflow(Steerable):
         chunk, inputs = run_input.chunk, run_input.inputs
         if chunk is not None and run_input.carry is None:
             inputs = with_items(inputs, await self._items_of(chunk, plan.nodes[-1], deadline_s=deadline_s))
-        scheduler = scheduler_of(plan, run_input, began_at=self._began_at, inputs=inputs)
+        scheduler = scheduler_for_run(plan, run_input, began_at=self._began_at, inputs=inputs)
         scheduler.set_options(replace(scheduler.state.options, key_of=scope.key_of))
         await self._begin(scheduler, run_input, deadline_s=deadline_s)
         self._engine = Engine(
@@ -175,7 +182,7 @@ class PlanWorkflow(Steerable):
             note=self._notes.add,
         )
         for end in self._early_ends:
-            if is_awaited(end, scheduler, self._notes):
+            if is_expected_report(end, scheduler, self._notes):
                 self._engine.sub_plan_ended(end)
         for news in self._early_news:
             self._engine.budget_news(news)
@@ -384,13 +391,13 @@ class PlanWorkflow(Steerable):
     @workflow.signal(name=wire.SIGNAL_SUB_PLAN_ENDED)
     def sub_plan_ended(self, message: RawValue) -> None:
         """Takes the report of a sub-plan."""
-        end = report_of(partial(read_message, message.payload), self._notes)
+        end = read_sub_plan_report(partial(read_message, message.payload), self._notes)
         if end is None:
             return
         if self._engine is None:
             # A run that has just gone on in a new execution gets what came meanwhile before anything else.
             self._early_ends.append(end)
-        elif is_awaited(end, self._engine.scheduler, self._notes):
+        elif is_expected_report(end, self._engine.scheduler, self._notes):
             self._engine.sub_plan_ended(end)
 
     @workflow.signal(name=wire.SIGNAL_BUDGET_REPORT)
@@ -413,7 +420,7 @@ class PlanWorkflow(Steerable):
     @workflow.signal(dynamic=True)
     def other_signal(self, name: str, _arguments: Sequence[RawValue]) -> None:
         """Refuses a signal that no run takes."""
-        refuse_unknown(name, self._notes)
+        note_unknown_signal(name, self._notes)
 
     def count_signal(self) -> None:
         """Takes note of a signal or an update, whatever it is: the server takes so many for one execution."""

@@ -25,7 +25,7 @@ from temporalio.exceptions import (
 from dagwright.core.boundary import limits, wire
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.model.states import RunStatus
-from dagwright.protocol.command_handler import defect
+from dagwright.protocol.command_handler import bug_message
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.sessions import Session, TurnRefused, input_problem, name_of_session, session_from_json
 from dagwright.protocol.turns import (
@@ -82,7 +82,7 @@ class SessionWorkflow:
         # The process edge, as for a run.
         except Exception as error:
             workflow.logger.exception("the session ended by a defect")
-            raise ApplicationError(defect(error), type=wire.ERROR_BUG, non_retryable=True) from error
+            raise ApplicationError(bug_message(error), type=wire.ERROR_BUG, non_retryable=True) from error
 
     def _input_problem(self, message: RawValue) -> str | None:
         """Check the input; returns the problem, or `None`."""
@@ -157,7 +157,7 @@ class SessionWorkflow:
             end = _end_of_failure(error)
         # The edge of this task: nobody awaits it, so the session would wait for ever.
         except Exception as error:
-            end = _failed(defect(error))
+            end = _failed(bug_message(error))
         self._end_turn(run, end)
 
     async def _look_after(self, run: str) -> None:
@@ -226,7 +226,7 @@ class SessionWorkflow:
             refusal = TurnRefused(error.code, str(error))
         # The process edge: an exception in a validator would be tried again for ever.
         except Exception as error:
-            refusal = TurnRefused("invalid", defect(error))
+            refusal = TurnRefused("invalid", bug_message(error))
         if refusal is None:
             return start
         told = {"code": refusal.code, "run": refusal.run, "version": self._session.version}

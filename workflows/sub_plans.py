@@ -34,7 +34,7 @@ from dagwright.core.scheduler.task_creation import call_of_task, task_of_call
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.extenders import workflow_type_of
 from dagwright.protocol.budgets import shared_budget
-from dagwright.protocol.commands import Sent
+from dagwright.protocol.commands import ChildSignal
 from dagwright.protocol.documents import encoded_size, error_json
 from dagwright.protocol.failures import NOTHING_COMPLETED_MESSAGE
 from dagwright.protocol.map_batch_inputs import handed_on
@@ -51,7 +51,7 @@ from dagwright.protocol.outcomes import ResultInvalid, found_ends, read_sub_plan
 from dagwright.protocol.run_attributes import identifying_pairs
 from dagwright.protocol.run_labels import keyword, task_summary
 from dagwright.protocol.run_snapshot import carry_from_json
-from dagwright.protocol.run_start import handed_down
+from dagwright.protocol.run_start import inherited_input
 from dagwright.protocol.turns import TurnEnd
 from dagwright.workflows.calls import RunScope, json_payload, owner_of_run
 from dagwright.workflows.retries import FIND_ENDED
@@ -105,7 +105,7 @@ class SubPlans:
         """
         return len(self._handles) < len(self._open) or bool(self._sending)
 
-    def send(self, sent: Sent) -> None:
+    def send(self, sent: ChildSignal) -> None:
         """Sends a signal on to the sub-plan that it belongs to, or to all that have started."""
         if sent.task is None:
             self.tell_all(sent.signal, sent.message)
@@ -114,7 +114,7 @@ class SubPlans:
         self._sending.append(sending)
         sending.add_done_callback(self._sending.remove)
 
-    async def _send_on(self, message: Sent, task_id: str) -> None:
+    async def _send_on(self, message: ChildSignal, task_id: str) -> None:
         """Sends a message on to a sub-plan, as soon as it has started; one that has ended takes none."""
         call = call_of_task(self._scheduler.state, task_id)
         await workflow.wait_condition(lambda: call in self._handles or call not in self._open)
@@ -127,7 +127,7 @@ class SubPlans:
         except FailureError as error:
             self._refuse(message, error.message)
 
-    def _refuse(self, message: Sent, reason: str) -> None:
+    def _refuse(self, message: ChildSignal, reason: str) -> None:
         self._note("refused", f"{message.signal}: the sub-plan {message.task!r} cannot be told: {reason}")
 
     def adopt(self, task_id: str) -> None:
@@ -272,7 +272,7 @@ class SubPlans:
         parent = Parent(workflow.info().workflow_id, task.call_id)
         run = self._run
         child_input = replace(child_input, scope=scope, parent=parent, notifies=run.notifies, model=run.model)
-        return run_input_to_json(handed_down(child_input, self._scheduler, number=task.ref.node))
+        return run_input_to_json(inherited_input(child_input, self._scheduler, number=task.ref.node))
 
     def _given_to(self, task: Task) -> RunInput:
         """Returns what the run of a task is given, without what all are."""

@@ -31,9 +31,9 @@ from dagwright.core.scheduler.task_creation import call_of_task, task_of_call
 from dagwright.features.feedback.answer_reading import without_number
 from dagwright.history.executions import root_run, run_above
 from dagwright.history.run_reader import RunClosed, RunFeed, RunNotFound, RunView
-from dagwright.protocol.command_handler import ActTaker
+from dagwright.protocol.command_handler import CommandHandler
 from dagwright.protocol.command_messages import may_await
-from dagwright.protocol.node_paths import into_sub_plan
+from dagwright.protocol.node_paths import sub_plan_of_path
 from dagwright.protocol.notes import Notes
 from dagwright.server import Connection
 
@@ -240,7 +240,7 @@ class People:
         view = await RunFeed(self._client, workflow_id).read()
         if view.scheduler is None:
             return Place(workflow_id, request)
-        if (found := into_sub_plan(view.scheduler, request)) is None:
+        if (found := sub_plan_of_path(view.scheduler, request)) is None:
             return Place(workflow_id, request)
         task_id, rest = found
         child = self._client.get_workflow_handle(
@@ -460,11 +460,11 @@ def came_of(view: RunView, request: str) -> Request | Literal["nothing"] | None:
 
 def refusal_in(view: RunView, name: str, message: Mapping[str, Any]) -> str | None:
     """Returns why a run will not take a signal, by all that its history tells: others may have left theirs."""
-    acts = ActTaker(Notes())
+    handler = CommandHandler(Notes())
     # Nobody else has this scheduler.
-    for at, left, read in view.acts_to_come():
-        acts.take(left, read, through="signal", scheduler=view.scheduler, at=at)
-    return acts.refusal_of(name, lambda: message, scheduler=view.scheduler, at=time.time())
+    for at, left, read in view.pending_commands():
+        handler.handle(left, read, through="signal", scheduler=view.scheduler, at=at)
+    return handler.refusal_of(name, lambda: message, scheduler=view.scheduler, at=time.time())
 
 
 def has_sub_plans(view: RunView) -> bool:

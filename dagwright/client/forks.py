@@ -26,8 +26,8 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
 from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.features.budgets.budget import options_to_json
-from dagwright.features.compensation.compensation import without_undoing
-from dagwright.features.fork_reuse.reuse import MOST_KEPT, Kept, KeptBook
+from dagwright.features.compensation.compensation import without_compensation
+from dagwright.features.fork_reuse.reuse import MAX_REUSABLE_RESULTS, ReusableResult, ReuseBook
 from dagwright.features.forks.planner import Change, Outlook, Source, Takeover, outlook, takeover
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.history.map_items import OpenFeed
@@ -72,7 +72,7 @@ class Draft:
     plan: CompiledPlan
     inputs: Mapping[str, Any]
     outlook: Outlook
-    book: KeptBook
+    book: ReuseBook
     beside: RunInput
     effects: Mapping[str, str]
     content: Mapping[str, Any]
@@ -182,12 +182,12 @@ class Forks:
             if node is None or node.sub_plan is None or not is_wanted or task_id in taken.undone:
                 continue
             with suppress(RunNotFound):
-                kept = taken.book.tasks.setdefault(task_id, Kept(content="begun"))
+                kept = taken.book.tasks.setdefault(task_id, ReusableResult(fingerprint="begun"))
                 kept.below = await self._below(view, task_id, node.sub_plan, taken, change=change)
-        if len(taken.book.tasks) > MOST_KEPT:
+        if len(taken.book.tasks) > MAX_REUSABLE_RESULTS:
             raise ForkRefused(
-                f"a fork takes over the results of at most {MOST_KEPT:,} nodes and items, and {view.workflow_id!r} has "
-                f"{len(taken.book.tasks):,}"
+                f"a fork reuses the results of at most {MAX_REUSABLE_RESULTS:,} nodes and items, and "
+                f"{view.workflow_id!r} has {len(taken.book.tasks):,}"
             )
 
     async def _below(
@@ -212,7 +212,7 @@ class Forks:
 
     # Values.
 
-    async def _carry(self, origin: str, plan: CompiledPlan, book: KeptBook, *, most_bytes: int) -> RunCarry:
+    async def _carry(self, origin: str, plan: CompiledPlan, book: ReuseBook, *, most_bytes: int) -> RunCarry:
         scheduler = create_scheduler(plan, {})
         scheduler.features.reuse.use(book)
         text = state_to_text(carry_of(scheduler))
@@ -221,7 +221,7 @@ class Forks:
         refs = [await self._store.put(piece.encode()) for piece in pieces_of(text)]
         return RunCarry(0.0, refs=refs, origin=origin)
 
-    async def _renew(self, plan: CompiledPlan, book: KeptBook) -> None:
+    async def _renew(self, plan: CompiledPlan, book: ReuseBook) -> None:
         """Makes what a fork takes over its own: clean-up goes by the age of what lies in the store."""
         nodes = {node.id: node for node in plan.nodes}
         async for ref in self._refs_of_insides(plan):
@@ -266,7 +266,7 @@ def _left_out(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
     if not (plan.has_planner or plan.is_non_interactive):
         return []
     there = {node.id for node in plan.nodes}
-    return [node.id for node in without_undoing(old).nodes if node.id not in there]
+    return [node.id for node in without_compensation(old).nodes if node.id not in there]
 
 
 def _is_same(old: RunScheduler, plan: CompiledPlan, taken: Takeover) -> bool:
@@ -311,7 +311,7 @@ def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun:
     Raises:
         ForkRefused: its nodes took the place of others, or a tool has other effects now.
     """
-    plan = without_undoing(without_later_rounds(without_what_followed(plan, rerun), rerun))
+    plan = without_compensation(without_later_rounds(without_what_followed(plan, rerun), rerun))
     if any(node.supersedes is not None for node in plan.nodes):
         advice = "give the plan that is meant with --plan"
         if plan.has_planner:

@@ -7,8 +7,8 @@ from typing import Any
 from unicodedata import normalize
 
 from dagwright.client.runs import Runs
-from dagwright.core.expressions.compute_budget import TooMuchWork
-from dagwright.core.expressions.resolution import MissingData
+from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
+from dagwright.core.expressions.resolution import UnresolvedReference
 from dagwright.core.expressions.value_refs import shown_in_arguments, with_shown
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.run_state import RunState
@@ -102,5 +102,5 @@ def shown_arguments(state: RunState, task_id: str) -> Any:
         return None
     try:
         return with_shown(state.arguments_of(ref), shown_in_arguments)
-    except (MissingData, TooMuchWork):
+    except (UnresolvedReference, ComputeBudgetExceeded):
         return None

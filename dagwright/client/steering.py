@@ -31,7 +31,7 @@ from dagwright.features.plan_edits.edits import extension_of
 from dagwright.features.plan_edits.sent_tools import tools_to_json
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.run_reader import RunClosed, RunFeed, RunNotFound, RunView
-from dagwright.protocol.command_messages import MESSAGE_BYTES, by_from_json
+from dagwright.protocol.command_messages import MESSAGE_BYTES, actor_from_json
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.server import Connection
@@ -255,7 +255,7 @@ def _refuse_invalid(message: Mapping[str, Any]) -> None:
     if (problem := size_problem(dict(message), MESSAGE_BYTES, what="the message")) is not None:
         raise CommandRejected(problem)
     try:
-        by_from_json(message, through="update")
+        actor_from_json(message, through="update")
     except MessageInvalid as error:
         raise CommandRejected(str(error)) from None
 

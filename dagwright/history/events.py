@@ -34,7 +34,7 @@ from dagwright.protocol.map_batch_runs import with_items
 from dagwright.protocol.messages import RunInput, SubPlanEnd, pages_of, plan_of_pages, read_message, run_input_from_json
 from dagwright.protocol.outcomes import ResultInvalid, read_sub_plan_end, sub_plan_failure
 from dagwright.protocol.run_snapshot import RunCarry
-from dagwright.protocol.run_start import scheduler_of
+from dagwright.protocol.run_start import scheduler_for_run
 
 FailedCall = ActivityTaskFailedEventAttributes | ActivityTaskTimedOutEventAttributes
 
@@ -252,7 +252,7 @@ class Beginning:
         assert self.run_input is not None
         given = self.run_input.inputs
         inputs = given if self.chunk is None else with_items(given, self.chunk.items)
-        return scheduler_of(self.plan, self.run_input, began_at=began_at, inputs=inputs)
+        return scheduler_for_run(self.plan, self.run_input, began_at=began_at, inputs=inputs)
 
     # Events.
 

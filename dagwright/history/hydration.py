@@ -8,7 +8,7 @@ from typing import Any
 import pydantic_core
 
 from dagwright.core.expressions.hydration import hydrate, stored_refs, value_at_paths
-from dagwright.core.expressions.resolution import MissingData
+from dagwright.core.expressions.resolution import UnresolvedReference
 from dagwright.core.expressions.stored_values import (
     Path,
     StoredValue,
@@ -155,7 +155,7 @@ async def stored_text(store: PayloadStore, place: Mapping[str, Any]) -> str | No
         value = stored_from_json(place)
         whole = await asyncio.to_thread(pydantic_core.from_json, await store.get(value.ref))
         found = value_at_paths(whole, value.paths, value.name)
-    except (StoreError, MissingData, ValueError):
+    except (StoreError, UnresolvedReference, ValueError):
         return None
     return found if isinstance(found, str) else None
 
@@ -252,7 +252,7 @@ class _Restorer:
             self._note("value_lost", str(error), node)
         except StoreUnavailable as error:
             self._note("store_unavailable", str(error), node)
-        except MissingData as error:
+        except UnresolvedReference as error:
             self._note("missing_data", str(error), node)
         else:
             return filled if self._most_bytes is None else shortened(filled, ref=ref)

@@ -10,7 +10,7 @@ from dagwright.core.boundary.limits import child_workflow_id
 from dagwright.core.errors import DagwrightError
 from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.history.run_reader import RunFeed, RunNotFound, RunView
-from dagwright.protocol.node_paths import into_sub_plan
+from dagwright.protocol.node_paths import sub_plan_of_path
 
 
 class SubPlanNotBegun(DagwrightError):
@@ -40,7 +40,7 @@ async def follow(view: RunView, path: str, *, feed: Callable[[str], RunFeed]) ->
     """
     found = Found(view, path)
     while found.view.scheduler is not None:
-        if (way := into_sub_plan(found.view.scheduler, found.name)) is None:
+        if (way := sub_plan_of_path(found.view.scheduler, found.name)) is None:
             break
         task_id, rest = way
         try:

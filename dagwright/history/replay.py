@@ -45,8 +45,16 @@ from dagwright.history.events import (
 from dagwright.history.task_batches import Batch, Batches
 from dagwright.protocol import budgets
 from dagwright.protocol.budgets import BudgetNews
-from dagwright.protocol.command_handler import ActTaker, Read, defect, is_awaited, is_signal, refuse_unknown, report_of
-from dagwright.protocol.commands import is_act
+from dagwright.protocol.command_handler import (
+    CommandHandler,
+    ReadMessage,
+    bug_message,
+    is_command_signal,
+    is_expected_report,
+    note_unknown_signal,
+    read_sub_plan_report,
+)
+from dagwright.protocol.commands import is_command
 from dagwright.protocol.history_limits import HistoryUse, Marks
 from dagwright.protocol.map_batch_runs import begin_chunk
 from dagwright.protocol.messages import MessageInvalid, RunInput, SubPlanEnd, read_message
@@ -113,7 +121,7 @@ class Projection:
         """What runs above and below told of the budget before."""
         self._told_above: set[int] = set()
         """Events by which the run above was told of the budget."""
-        self._acts = ActTaker(self._notes)
+        self._commands = CommandHandler(self._notes)
         self._batches = Batches()
         self._held: Batch | None = None
         """The last batch, as long as updates may still belong to it."""
@@ -177,7 +185,7 @@ class Projection:
         newest = limits.child_workflow_id(self._workflow_id, call_of_task(self.scheduler.state, task_id))
         return task_id if newest == workflow_id else None
 
-    def acts_to_come(self) -> list[tuple[float, str, Read]]:
+    def pending_commands(self) -> list[tuple[float, str, ReadMessage]]:
         """Returns the signals of people that no workflow task has taken: when, its name, and what reads it."""
         signals = [
             (event.event_time.ToNanoseconds() / 1e9, event.workflow_execution_signaled_event_attributes)
@@ -186,7 +194,7 @@ class Projection:
         return [
             (at, signal.signal_name, partial(read_argument, signal.input.payloads))
             for at, signal in signals
-            if is_signal(signal.signal_name)
+            if is_command_signal(signal.signal_name)
         ]
 
     async def take(self, event: HistoryEvent) -> None:
@@ -308,7 +316,7 @@ class Projection:
         """Takes the events that the workflow saw in one workflow task, in its order."""
         self._settle()
         if self.scheduler is not None and self.scheduler.is_finished:
-            self._acts.end()
+            self._commands.end()
         self._now = batch.at
         self._use = replace(batch.use, signals=batch.use.signals + len(batch.updates))
         has_started = self.scheduler is not None
@@ -332,7 +340,7 @@ class Projection:
                 self._take_report(self.scheduler, end, self._now)
             for news in self._early_news:
                 budgets.take_news(self.scheduler, news, at=self._now)
-            self._acts.begin(self.scheduler, at=self._now)
+            self._commands.apply_stored(self.scheduler, at=self._now)
         if batch.is_stopped:
             self._take_stop(self._now, has_started=has_started, known=known)
         self.changes += 1
@@ -434,8 +442,8 @@ class Projection:
                 self._take_signal(event, at)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
                 request = event.workflow_execution_update_accepted_event_attributes.accepted_request
-                if is_act(request.input.name):
-                    self._take_act(request.input.name, request.input.args.payloads, at, through="update")
+                if is_command(request.input.name):
+                    self._handle_command(request.input.name, request.input.args.payloads, at, through="update")
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 done = event.activity_task_completed_event_attributes
                 self._take_result(done.scheduled_event_id, done.result.payloads, at)
@@ -468,13 +476,13 @@ class Projection:
     def _take_signal(self, event: HistoryEvent, at: float) -> None:
         signal = event.workflow_execution_signaled_event_attributes
         name, payloads = signal.signal_name, signal.input.payloads
-        if is_signal(name):
-            self._take_act(name, payloads, at, through="signal")
+        if is_command_signal(name):
+            self._handle_command(name, payloads, at, through="signal")
         elif name in budgets.SIGNALS:
             self._take_budget(budgets.news_of(name, partial(read_argument, payloads), self._notes), at)
         elif name != wire.SIGNAL_SUB_PLAN_ENDED:
-            refuse_unknown(name, self._notes)
-        elif (end := report_of(partial(read_argument, payloads), self._notes)) is not None:
+            note_unknown_signal(name, self._notes)
+        elif (end := read_sub_plan_report(partial(read_argument, payloads), self._notes)) is not None:
             if self._running is None:
                 self._early_ends.append(end)
             else:
@@ -487,17 +495,17 @@ class Projection:
             budgets.take_news(self._running, news, at=at)
 
     def _take_report(self, scheduler: RunScheduler, end: SubPlanEnd, at: float) -> None:
-        if not is_awaited(end, scheduler, self._notes):
+        if not is_expected_report(end, scheduler, self._notes):
             return
         try:
             take_sub_plan_end(scheduler, end, at=at)
         # The process edge: the run itself ends by it and says so, and every look at it goes on.
         except Exception as error:
-            self._notes.refuse(wire.SIGNAL_SUB_PLAN_ENDED, defect(error))
+            self._notes.refuse(wire.SIGNAL_SUB_PLAN_ENDED, bug_message(error))
 
-    def _take_act(self, name: str, payloads: Sequence[Payload], at: float, *, through: Through) -> None:
+    def _handle_command(self, name: str, payloads: Sequence[Payload], at: float, *, through: Through) -> None:
         """Does what a person asks for, as soon as the run has its plan."""
-        self._acts.take(name, partial(read_argument, payloads), through=through, scheduler=self._running, at=at)
+        self._commands.handle(name, partial(read_argument, payloads), through=through, scheduler=self._running, at=at)
 
     def _take_result(self, scheduled_id: int, payloads: Any, at: float) -> None:
         name = self._scheduled.pop(scheduled_id, "")

@@ -24,7 +24,7 @@ from dagwright.core.model.requests import Request
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.features.commands.steering import standing_notes
-from dagwright.features.compensation.compensation import undo_counts
+from dagwright.features.compensation.compensation import compensation_counts
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import is_reference
 from dagwright.history.executions import BEGINNING, Offset, executions_of, root_run, run_above
@@ -41,7 +41,7 @@ from dagwright.history.pending_activities import (
 from dagwright.history.queues import NOTES_OF_WAITING, OpenCall, held_notes, notes_of, reason_of, unserved
 from dagwright.history.reader import LOST_SERVER_S, HistoryReader, TaskState, begun_in, states_of
 from dagwright.history.replay import Projection
-from dagwright.protocol.command_handler import Read
+from dagwright.protocol.command_handler import ReadMessage
 from dagwright.protocol.documents import (
     RunFacts,
     compact_value,
@@ -81,7 +81,8 @@ class RunView:
         offset: the last event that it holds; what `describe` knows beside it may be newer.
         run_input: what its newest execution was given.
         first_run_id: its first execution, the scope of its idempotency keys.
-        acts_to_come: returns the signals of people that no workflow task has taken: when, its name, and what reads it.
+        pending_commands: returns the signals of people that no workflow task has taken: when, its name, and what reads
+            it.
         has_marks: whether some tasks are shown to wait for a worker, which `describe` knows and no event tells.
         opened: requests that were opened in the newest execution by ID, those that are closed included.
         hidden: node or item that is shown to wait for a worker -> its status in the history.
@@ -102,7 +103,7 @@ class RunView:
     offset: Offset = BEGINNING
     run_input: RunInput | None = None
     first_run_id: str = ""
-    acts_to_come: Callable[[], list[tuple[float, str, Read]]] = list
+    pending_commands: Callable[[], list[tuple[float, str, ReadMessage]]] = list
     has_marks: bool = False
     hidden: Mapping[str, NodeStatus] = field(default_factory=dict)
     opened: Mapping[str, Request] = field(default_factory=dict, repr=False)
@@ -170,7 +171,7 @@ class RunView:
         """Count of nodes that came to an end of their own, those that take something back left out."""
         if self.scheduler is None:
             return 0
-        counts = counts_of(self.scheduler.plan, self.scheduler.records) - undo_counts(self.scheduler.state)
+        counts = counts_of(self.scheduler.plan, self.scheduler.records) - compensation_counts(self.scheduler.state)
         return sum(count for status, count in counts.items() if status.has_ended)
 
     @property
@@ -178,7 +179,7 @@ class RunView:
         """Count of the nodes of the plan, those that take something back left out; `None` if there is no plan yet."""
         if self.scheduler is None:
             return None
-        return self.scheduler.plan.written_count - undo_counts(self.scheduler.state).total()
+        return self.scheduler.plan.written_count - compensation_counts(self.scheduler.state).total()
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +388,7 @@ class RunFeed:
                 offset=reader.execution.offset,
                 run_input=projection.run_input,
                 first_run_id=_first_run_id(description),
-                acts_to_come=projection.acts_to_come,
+                pending_commands=projection.pending_commands,
                 has_marks=not reader.marks.is_empty,
                 hidden=reader.marks.hidden,
                 opened=projection.opened,

@@ -101,14 +101,18 @@ def names_set(scheduler: RunScheduler) -> dict[str, dict[str, Any]]:
     if all(declared.sets is None for declared in scheduler.plan.tools.values()):
         # A plan may have a hundred thousand nodes.
         return found
-    taken_back = {
+    compensated_tasks = {
         node.undoes for node, record in scheduler.state.shown() if node.undoes and record.status is NodeStatus.COMPLETED
     }
     for node, record in scheduler.state.shown():
         declared = scheduler.plan.tools.get(node.tool)
         if declared is None or declared.sets is None or record.status is not NodeStatus.COMPLETED:
             continue
-        if node.for_each is None and node.id not in taken_back and (known := identified(record.result)) is not None:
+        if (
+            node.for_each is None
+            and node.id not in compensated_tasks
+            and (known := identified(record.result)) is not None
+        ):
             found.pop(declared.sets, None)
             found[declared.sets] = known
     return found

@@ -10,13 +10,13 @@ from typing import Any
 from dagwright.core.boundary import wire
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import AGENT_KIND, GOAL_KIND, ROUNDS_KIND
-from dagwright.core.validation.model_policy import policy_of_pursuit
-from dagwright.features.plan_extension.extender import Pursuit
+from dagwright.core.validation.model_policy import policy_of_extension
+from dagwright.features.plan_extension.extender import PlanExtender
 from dagwright.planning.agent_loop.loop import AgentPursuit
 from dagwright.planning.plan_and_execute.loop import GoalPursuit
 from dagwright.planning.rounds.loop import RoundsPursuit
 
-_KINDS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], Pursuit]]] = {
+_KINDS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], PlanExtender]]] = {
     AGENT_KIND: (wire.WORKFLOW_RUN_AGENT, AgentPursuit.from_json),
     GOAL_KIND: (wire.WORKFLOW_PLAN_AND_EXECUTE, GoalPursuit.from_json),
     ROUNDS_KIND: (wire.WORKFLOW_PLAN_AND_EXECUTE, RoundsPursuit.from_json),
@@ -24,7 +24,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], Pursuit]]] = {
 """Kind of a pursuit -> workflow type of its runs, and what reads it or says in a ValueError what is wrong."""
 
 
-def pursuit_of(plan: CompiledPlan) -> Pursuit | None:
+def extender_of(plan: CompiledPlan) -> PlanExtender | None:
     """Returns what a plan pursues.
 
     Raises:
@@ -36,7 +36,7 @@ def pursuit_of(plan: CompiledPlan) -> Pursuit | None:
     kind = encoded.get("kind") if isinstance(encoded, Mapping) else None
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"there is no pursuit {kind!r:.60}; there are {', '.join(_KINDS)}")
-    policy_of_pursuit(encoded)
+    policy_of_extension(encoded)
     return _KINDS[kind][1](encoded)
 
 
@@ -46,7 +46,7 @@ def check_pursuits(plan: CompiledPlan) -> None:
     Raises:
         ValueError: one of them pursues nothing that this program knows.
     """
-    pursuit_of(plan)
+    extender_of(plan)
     for node in plan.nodes:
         if node.sub_plan is not None:
             check_pursuits(node.sub_plan)

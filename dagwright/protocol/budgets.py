@@ -12,7 +12,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.boundary.usage import MAX_USAGE_VALUE, usage_from_json
 from dagwright.features.budgets.budget import Budget, BudgetReport, budget_from_json
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.command_handler import Read, defect
+from dagwright.protocol.command_handler import ReadMessage, bug_message
 from dagwright.protocol.messages import MessageInvalid, RunInput
 from dagwright.protocol.notes import Notes
 from dagwright.protocol.outcomes import sub_plan_task
@@ -83,7 +83,7 @@ def given_to_json(given: BudgetGiven) -> dict[str, Any]:
     return {"calls": given.calls} if given.finishing is None else {"finishing": given.finishing}
 
 
-def news_of(name: str, read: Read, notes: Notes) -> BudgetNews | None:
+def news_of(name: str, read: ReadMessage, notes: Notes) -> BudgetNews | None:
     """Returns what a signal of a run or a sub-plan tells; what is none becomes a note.
 
     Args:
@@ -97,7 +97,7 @@ def news_of(name: str, read: Read, notes: Notes) -> BudgetNews | None:
         notes.refuse(name, f"this tells nothing of a budget: {error!r:.200}")
     # The process edge: a defect in reading one message never ends the run, nor any look at it.
     except Exception as error:
-        notes.refuse(name, defect(error))
+        notes.refuse(name, bug_message(error))
     return None
 
 

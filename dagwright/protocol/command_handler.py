@@ -1,7 +1,7 @@
-"""How a run takes what is sent to it: acts of people, reports of its sub-plans, and signals that nobody knows.
+"""Handling of messages to a run: commands of people, reports of sub-plans, and unknown signals.
 
-The workflow and the feed each have one of these, so that both do the same and note the same. What nobody expected is
-caught here: one message never ends a run, nor any look at it.
+The workflow and the history reader use the same handler, so both have the same state and the same notes. The handler
+catches unexpected exceptions: a single message never ends a run or stops a reader.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,57 +12,61 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.requests import Through
 from dagwright.features.feedback.answer_reading import EARLY_ANSWERS
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.command_messages import TAKE_ANYTHING
-from dagwright.protocol.commands import PLAIN_CANCEL, Act, Taken, is_act, read_act, refusal_of_act, take_act
+from dagwright.protocol.command_messages import LENIENT_COMMANDS
+from dagwright.protocol.commands import (
+    PLAIN_CANCEL,
+    CommandResult,
+    RoutedCommand,
+    decode_command,
+    execute_command,
+    is_command,
+    refusal_of_command,
+)
 from dagwright.protocol.messages import MessageInvalid, SubPlanEnd, sub_plan_end_from_json
 from dagwright.protocol.notes import Notes
 from dagwright.protocol.outcomes import sub_plan_task
 
-Read = Callable[[], Any]
-"""Returns the JSON value of a message, or raises `MessageInvalid`."""
+ReadMessage = Callable[[], Any]
+"""Function that returns the JSON value of a message, or raises `MessageInvalid`."""
 
-_EARLY = "kept until the run has read its plan"
+_EARLY = "stored until the run has loaded its plan"
 _ENDED = "the run has ended"
 
 
-def defect(error: Exception) -> str:
-    """Returns why a message was refused that met a defect: the run goes on, as every look at it does."""
+def bug_message(error: Exception) -> str:
+    """Return the refusal of a message whose handling raised an unexpected exception."""
     return f"{wire.ERROR_BUG}: {type(error).__name__}: {error}"
 
 
-def is_signal(name: str) -> bool:
-    """Tells whether a signal of that name is an act."""
-    return is_act(name) and name != wire.UPDATE_SUBMIT_FEEDBACK
+def is_command_signal(name: str) -> bool:
+    """Return whether a signal of that name is a command."""
+    return is_command(name) and name != wire.UPDATE_SUBMIT_FEEDBACK
 
 
-def act_of(name: str, read: Read, *, through: Through) -> Act:
-    """Returns what a message asks for.
+def read_command(name: str, read: ReadMessage, *, through: Through) -> RoutedCommand:
+    """Decode the command of a message.
 
     Raises:
-        MessageInvalid: it is not what docs/internals/messages.md says.
+        MessageInvalid: the message differs from docs/internals/messages.md.
     """
     try:
         message = read()
     except MessageInvalid:
-        if name not in TAKE_ANYTHING:
+        if name not in LENIENT_COMMANDS:
             raise
         message = None
-    return read_act(name, message, through=through)
+    return decode_command(name, message, through=through)
 
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """A message that was accepted.
-
-    Args:
-        read: returns its JSON value.
-    """
+    """An accepted message."""
 
     name: str
-    read: Read
+    read: ReadMessage
     through: Through
 
-    def is_sent_again(self, name: str, read: Read, *, through: Through) -> bool:
+    def is_sent_again(self, name: str, read: ReadMessage, *, through: Through) -> bool:
         """Return whether another message is this one, sent by the other way.
 
         A client whose update is not answered in time sends the same message as a signal; the server may deliver both.
@@ -71,170 +75,174 @@ class _Message:
             return False
         try:
             return bool(read() == self.read())
-        # The process edge: what cannot be read is refused with its reason when it is applied.
+        # The process edge: an unreadable message is refused with its reason when it is applied.
         except Exception:
             return False
 
 
-class ActTaker:
-    """Takes what people ask of one run: at once, or as soon as the run has its plan.
+class CommandHandler:
+    """Handler of the commands to one run; commands that arrive before the run has its plan are stored.
 
     Args:
-        notes: of the run; acts become some, and so does a signal that was refused, for nobody waits for its answer.
+        notes: notes of the run. Commands become notes, and so do refused signals, whose sender gets no response.
     """
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
-        self._early = EarlyActs()
+        self._early = EarlyCommands()
         self._accepted: _Message | None = None
-        """The newest message that was accepted."""
+        """Latest accepted message."""
         self._has_ended = False
 
     def end(self) -> None:
-        """Takes nothing from now on: the run has ended, and is only telling it.
+        """Refuse all commands from now on, because the run has ended and only reports its end.
 
-        To be called in the workflow task in which the run ended, behind all that came in it.
+        It must be called in the workflow task in which the run ended, after all messages of that task.
         """
         self._has_ended = True
 
-    def refusal_of(self, name: str, read: Read, *, scheduler: RunScheduler | None, at: float) -> str | None:
-        """Returns why an update would be refused, and changes nothing.
+    def refusal_of(self, name: str, read: ReadMessage, *, scheduler: RunScheduler | None, at: float) -> str | None:
+        """Return why an update is refused, without side effects.
 
         Args:
-            scheduler: of the run; `None` while it has no plan.
+            scheduler: scheduler of the run; `None` while it has no plan.
         """
         if self._has_ended:
             return _ENDED
         try:
-            act = act_of(name, read, through="update")
-            return self._early.refusal_of(name) if scheduler is None else refusal_of_act(act, scheduler, at=at)
+            command = read_command(name, read, through="update")
+            if scheduler is None:
+                return self._early.refusal_of(name)
+            return refusal_of_command(command, scheduler, at=at)
         except MessageInvalid as error:
             return str(error)
-        # The process edge: an exception in a validator would be tried again for ever.
+        # The process edge: an exception in a validator would be retried without end.
         except Exception as error:
-            return defect(error)
+            return bug_message(error)
 
-    def take(self, name: str, read: Read, *, through: Through, scheduler: RunScheduler | None, at: float) -> Taken:
-        """Does what a message asks for, or keeps it; notes what there is to note.
+    def handle(
+        self, name: str, read: ReadMessage, *, through: Through, scheduler: RunScheduler | None, at: float
+    ) -> CommandResult:
+        """Apply or store the command of a message, and add its notes.
 
         Args:
-            scheduler: of the run; `None` while it has no plan.
+            scheduler: scheduler of the run; `None` while it has no plan.
         """
         is_repeated = self._accepted is not None and self._accepted.is_sent_again(name, read, through=through)
         if is_repeated and scheduler is None:
-            return Taken(said=_EARLY)
+            return CommandResult(confirmation=_EARLY)
         try:
-            act = self._act_of(name, read, through=through)
+            command = self._read_command(name, read, through=through)
             if self._has_ended:
-                taken = Taken(_ENDED)
+                result = CommandResult(_ENDED)
             elif scheduler is None:
-                taken = Taken(self._early.keep(name, act), said=_EARLY)
+                result = CommandResult(self._early.store(name, command), confirmation=_EARLY)
             else:
-                taken = take_act(act, scheduler, at=at)
+                result = execute_command(command, scheduler, at=at)
         except MessageInvalid as error:
-            taken = Taken(str(error))
-        # The process edge: an exception in a handler would be tried again for ever, and end every look at the run.
+            result = CommandResult(str(error))
+        # The process edge: an exception in a handler would be retried without end, and stop every history reader.
         except Exception as error:
-            taken = Taken(defect(error), error=error)
-        self._note(taken)
-        if taken.refusal is None:
+            result = CommandResult(bug_message(error), error=error)
+        self._note(result)
+        if result.refusal is None:
             self._accepted = _Message(name, read, through)
         elif through == "signal" and not is_repeated:
-            # The sender of an update gets the refusal as its answer.
-            self._notes.refuse(name, taken.refusal)
-        return taken
+            # The sender of an update gets the refusal as the response.
+            self._notes.refuse(name, result.refusal)
+        return result
 
-    def begin(self, scheduler: RunScheduler, *, at: float) -> Sequence[Taken]:
-        """Does all that came before the run had its plan, in order; their senders hear no more of it."""
-        found = []
-        for name, act in self._early.take_all():
+    def apply_stored(self, scheduler: RunScheduler, *, at: float) -> Sequence[CommandResult]:
+        """Apply the commands that arrived before the run had its plan, in order; their senders get no response."""
+        results = []
+        for name, command in self._early.pop_all():
             try:
-                taken = take_act(act, scheduler, at=at)
-            # The process edge, as above.
+                result = execute_command(command, scheduler, at=at)
+            # The process edge, as in `handle`.
             except Exception as error:
-                taken = Taken(defect(error), error=error)
-            self._note(taken)
-            self._notes.refuse(name, taken.refusal)
-            found.append(taken)
-        return found
+                result = CommandResult(bug_message(error), error=error)
+            self._note(result)
+            self._notes.refuse(name, result.refusal)
+            results.append(result)
+        return results
 
-    def _act_of(self, name: str, read: Read, *, through: Through) -> Act:
+    def _read_command(self, name: str, read: ReadMessage, *, through: Through) -> RoutedCommand:
         try:
-            return act_of(name, read, through=through)
+            return read_command(name, read, through=through)
         except MessageInvalid:
             raise
-        # The process edge: whatever a cancel says, it cancels.
+        # The process edge: a cancel message always cancels, whatever its content.
         except Exception as error:
             if name != wire.CANCEL:
                 raise
-            self._notes.refuse(name, defect(error))
+            self._notes.refuse(name, bug_message(error))
             return PLAIN_CANCEL
 
-    def _note(self, taken: Taken) -> None:
-        if taken.note is not None:
-            self._notes.add(*taken.note)
+    def _note(self, result: CommandResult) -> None:
+        if result.note is not None:
+            self._notes.add(*result.note)
 
 
-class EarlyActs:
-    """What people asked for before the run had its plan: kept until it has.
+class EarlyCommands:
+    """Commands that arrived before the run had its plan.
 
-    Nobody knows until then which of several answers to one request fits, so all of them are kept.
+    Several answers to one request are all stored, because only the plan shows which of them is valid.
     """
 
     def __init__(self) -> None:
-        self._acts: list[tuple[str, Act]] = []
+        self._commands: list[tuple[str, RoutedCommand]] = []
 
     def refusal_of(self, name: str) -> str | None:
-        """Returns why an act is not kept, or `None` if it would be.
+        """Return why a command cannot be stored, or `None`.
 
         Args:
-            name: of the message.
+            name: name of the message.
         """
-        # A flood of others must not keep a run from being cancelled.
-        if len(self._acts) >= (2 * EARLY_ANSWERS if name in TAKE_ANYTHING else EARLY_ANSWERS):
-            return f"the run has not read its plan, and keeps no more than {EARLY_ANSWERS:,} messages until then"
+        # A flood of other messages must not prevent the cancellation of a run.
+        if len(self._commands) >= (2 * EARLY_ANSWERS if name in LENIENT_COMMANDS else EARLY_ANSWERS):
+            return f"the run has not loaded its plan, and stores at most {EARLY_ANSWERS:,} messages until then"
         return None
 
-    def keep(self, name: str, act: Act) -> str | None:
-        """Keeps an act; returns why it does not.
+    def store(self, name: str, command: RoutedCommand) -> str | None:
+        """Store a command, or return why it cannot be stored.
 
         Args:
-            name: of the message.
+            name: name of the message.
         """
         refusal = self.refusal_of(name)
         if refusal is None:
-            self._acts.append((name, act))
+            self._commands.append((name, command))
         return refusal
 
-    def take_all(self) -> list[tuple[str, Act]]:
-        """Returns all of them with the names of their messages, in order, and keeps none."""
-        kept, self._acts = self._acts, []
-        return kept
+    def pop_all(self) -> list[tuple[str, RoutedCommand]]:
+        """Remove and return all commands with the names of their messages, in order."""
+        commands, self._commands = self._commands, []
+        return commands
 
 
-# Signals that are no acts.
+# Signals that are not commands.
 
 
-def report_of(read: Read, notes: Notes) -> SubPlanEnd | None:
-    """Returns the report of a sub-plan; what is none becomes a note."""
+def read_sub_plan_report(read: ReadMessage, notes: Notes) -> SubPlanEnd | None:
+    """Return the report of a sub-plan; an invalid report becomes a note."""
     try:
         return sub_plan_end_from_json(read())
     except MessageInvalid as error:
         notes.refuse(wire.SIGNAL_SUB_PLAN_ENDED, str(error))
-    # The process edge, as above.
+    # The process edge, as in `CommandHandler.handle`.
     except Exception as error:
-        notes.refuse(wire.SIGNAL_SUB_PLAN_ENDED, defect(error))
+        notes.refuse(wire.SIGNAL_SUB_PLAN_ENDED, bug_message(error))
     return None
 
 
-def is_awaited(end: SubPlanEnd, scheduler: RunScheduler, notes: Notes) -> bool:
-    """Tells whether a report is one of a sub-plan of this run; that of another one becomes a note."""
+def is_expected_report(end: SubPlanEnd, scheduler: RunScheduler, notes: Notes) -> bool:
+    """Return whether a report is about a sub-plan of this run; any other report becomes a note."""
     if sub_plan_task(scheduler, end.task) is not None:
         return True
-    notes.refuse(wire.SIGNAL_SUB_PLAN_ENDED, f"{end.task[:200]!r} is no sub-plan of this run")
+    notes.refuse(wire.SIGNAL_SUB_PLAN_ENDED, f"{end.task[:200]!r} is not a sub-plan of this run")
     return False
 
 
-def refuse_unknown(name: str, notes: Notes) -> None:
-    """Notes a signal that no run takes."""
-    notes.add("refused", f"{name[:200]!r} is no signal of a run")
+def note_unknown_signal(name: str, notes: Notes) -> None:
+    """Add a note about a signal that runs do not handle."""
+    notes.add("refused", f"{name[:200]!r} is not a signal of a run")

@@ -1,4 +1,4 @@
-"""Signals and updates of people to a run, decoded from JSON (docs/internals/messages.md)."""
+"""Decoding of the commands that people send to a run as signals and updates (docs/internals/messages.md)."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,46 +13,54 @@ from dagwright.core.model.budget_limits import limit_words, limits_from_json
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, MayAnswer, Through
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
-from dagwright.features.commands.node_commands import AppendWritten, CancelNode, RetryNode, SetResult
-from dagwright.features.commands.steering import Act, Cancel, Pause, Resume, SetLimits, SetPolicy, Written
+from dagwright.features.commands.node_commands import AddUnparsedNodes, CancelNode, RetryNode, SetResult
+from dagwright.features.commands.steering import (
+    Cancel,
+    Pause,
+    Resume,
+    RunCommand,
+    SetLimits,
+    SetPolicy,
+    UnparsedCommand,
+)
 from dagwright.features.plan_edits.sent_tools import tools_from_json
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.messages import MessageInvalid, deadline_from_json, max_in_flight_from_json
 
 NAME_CHARACTERS = 200
 WORDS_CHARACTERS = 4_000
-"""Longest reason or note: it stands in the state of the run."""
+"""Longest reason or note; it is part of the state of the run."""
 
 
-def name_of(message: Mapping[str, Any]) -> str | None:
-    """Returns who sends a message.
+def actor_name(message: Mapping[str, Any]) -> str | None:
+    """Return the name of the sender.
 
     Raises:
-        MessageInvalid: that is no name.
+        MessageInvalid: the name is invalid.
     """
     return _text(message, "by", most=NAME_CHARACTERS)
 
 
-def words_of(message: Mapping[str, Any], name: str) -> str | None:
-    """Returns a reason or a note.
+def reason_or_note(message: Mapping[str, Any], name: str) -> str | None:
+    """Return a reason or a note.
 
     Raises:
-        MessageInvalid: it is no text, or too long.
+        MessageInvalid: the field is not a string, or too long.
     """
     return _text(message, name, most=WORDS_CHARACTERS)
 
 
-def by_from_json(message: Mapping[str, Any], *, through: Through) -> Actor:
-    """Returns whose act it is, and why.
+def actor_from_json(message: Mapping[str, Any], *, through: Through) -> Actor:
+    """Return the actor of a command, with the reason.
 
     Raises:
-        MessageInvalid: a text is none, or too long.
+        MessageInvalid: a field is not a string, or too long.
     """
-    return Actor(name_of(message), words_of(message, "reason"), through)
+    return Actor(actor_name(message), reason_or_note(message, "reason"), through)
 
 
-def by_of_anything(message: Any, *, through: Through) -> Actor:
-    """Returns the same of a message that must never be refused; whatever cannot be read is cut or left out."""
+def actor_from_any_message(message: Any, *, through: Through) -> Actor:
+    """Return the actor of a command that is never refused: invalid fields are omitted, long ones are cut."""
     if not isinstance(message, Mapping):
         return Actor(None, message[:WORDS_CHARACTERS] if isinstance(message, str) else None, through)
     reason, by = message.get("reason"), message.get("by")
@@ -66,29 +74,29 @@ def by_of_anything(message: Any, *, through: Through) -> Actor:
 def _text(message: Mapping[str, Any], name: str, *, most: int) -> str | None:
     value = message.get(name)
     if value is not None and (not isinstance(value, str) or len(value) > most):
-        raise MessageInvalid(f"{name!r} must be a text of at most {most:,} characters")
+        raise MessageInvalid(f"{name!r} must be a string of at most {most:,} characters")
     return value or None
 
 
 _ID_BYTES = 2_000
-"""Some ids of 200 bytes: the path to a request in a sub-plan of a sub-plan."""
+"""Room for several ids of 200 bytes: the path to a request in a nested sub-plan."""
 
 _NAME_CHARACTERS = 100
 _LONGEST_NAME = 4 * _NAME_CHARACTERS
 _NAMES_BYTES = 1_500
-"""The server takes 2 KB for one search attribute."""
+"""The server accepts 2 KB for one search attribute."""
 ANYONE = "anyone"
-"""Stands for the assignee of a request that has none."""
+"""Assignee of a request without an assignee."""
 
 
 def feedback_from_json(message: Any, *, through: Through) -> Feedback:
-    """Returns the answer of a message.
+    """Decode an answer.
 
     Args:
-        through: how it came.
+        through: whether it is a signal or an update.
 
     Raises:
-        MessageInvalid: it is none.
+        MessageInvalid: the message is invalid.
     """
     if not isinstance(message, Mapping):
         raise MessageInvalid('an answer must be an object such as {"request": "check", "answer": {"approved": true}}')
@@ -96,12 +104,12 @@ def feedback_from_json(message: Any, *, through: Through) -> Feedback:
     if not isinstance(request, str) or not 0 < len(request.encode(errors="replace")) <= _ID_BYTES:
         raise MessageInvalid("'request' must be the id of a request, such as check")
     if "answer" not in message:
-        raise MessageInvalid("there is no 'answer'")
+        raise MessageInvalid("'answer' is missing")
     return Feedback(
         request=request,
         answer=message["answer"],
-        by=name_of(message) or "",
-        note=words_of(message, "note") or "",
+        by=actor_name(message) or "",
+        note=reason_or_note(message, "note") or "",
         through=_through_in(message, through),
         may_answer=_may_answer_in(message),
     )
@@ -119,7 +127,7 @@ def _through_in(message: Mapping[str, Any], transport: Through) -> Through:
 
 
 def _may_answer_in(message: Mapping[str, Any]) -> MayAnswer:
-    """Read which requests the author may answer; a gateway with API keys limits them."""
+    """Return which requests the author may answer; a gateway with API keys limits them."""
     declared = message.get("may_answer", "all")
     for known in get_args(MayAnswer):
         if declared == known:
@@ -128,10 +136,10 @@ def _may_answer_in(message: Mapping[str, Any]) -> MayAnswer:
 
 
 def feedback_to_json(feedback: Feedback, *, request: str) -> dict[str, Any]:
-    """Returns an answer as it is sent on to the run that asked.
+    """Encode an answer that is forwarded to a sub-plan.
 
     Args:
-        request: the id of the request there.
+        request: id of the request in the sub-plan.
     """
     declared: dict[str, Any] = {"through": feedback.through} if feedback.through in CLIENT_CHANNELS else {}
     declared |= {} if feedback.may_answer == "all" else {"may_answer": feedback.may_answer}
@@ -139,10 +147,10 @@ def feedback_to_json(feedback: Feedback, *, request: str) -> dict[str, Any]:
 
 
 def policy_change_from_json(message: Any) -> tuple[Policy, str]:
-    """Returns the policy of a message `{"policy", "by"}`, and who changes it.
+    """Return the policy and the sender of a message `{"policy", "by"}`.
 
     Raises:
-        MessageInvalid: it is none.
+        MessageInvalid: the message is invalid.
     """
     if not isinstance(message, Mapping) or "policy" not in message:
         raise MessageInvalid('the message must be an object such as {"policy": {"otherwise": "run"}, "by": "ann"}')
@@ -150,11 +158,11 @@ def policy_change_from_json(message: Any) -> tuple[Policy, str]:
         policy = policy_from_json(message["policy"])
     except ValueError as error:
         raise MessageInvalid(f"policy: {error}") from None
-    return policy, name_of(message) or ""
+    return policy, actor_name(message) or ""
 
 
-def awaited(scheduler: RunScheduler) -> list[str]:
-    """Returns whom the run waits for, in the order of the alphabet, within what a search attribute may hold."""
+def awaited_assignees(scheduler: RunScheduler) -> list[str]:
+    """Return the assignees of the open requests in alphabetical order, as many as fit into a search attribute."""
     if not scheduler.features.feedback.requests.open:
         return []
     names = sorted(
@@ -163,14 +171,14 @@ def awaited(scheduler: RunScheduler) -> list[str]:
             for request in scheduler.features.feedback.requests.open.values()
         }
     )
-    kept: list[str] = []
+    fitting: list[str] = []
     left = _NAMES_BYTES
     for name in names:
         left -= len(name.encode(errors="replace"))
         if left < 0:
             break
-        kept.append(name)
-    return kept
+        fitting.append(name)
+    return fitting
 
 
 def may_await(names: Sequence[str], name: str) -> bool:
@@ -179,76 +187,76 @@ def may_await(names: Sequence[str], name: str) -> bool:
 
 
 MESSAGE_BYTES = 256 * 1024
-"""Arguments, a result or nodes that somebody sends: they stand in the history, and in the state of the run."""
+"""Largest arguments, result or nodes in a command; they are part of the history and of the state of the run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Steered:
-    """What a message asks for.
+class CommandMessage:
+    """A decoded command.
 
     Args:
-        message: as it came.
-        node: whose it is, with the path to its sub-plan; `None` if it is about no node.
-        said: what the person is told when it is done.
-        note: what is noted of it then, under its name.
-        is_for_all: the same message goes to all sub-plans.
+        content: JSON value of the message.
+        node: node or item of the command, with the path to its sub-plan; `None` for a command to the run.
+        confirmation: confirmation for the sender.
+        note: text of the note about the applied command.
+        is_broadcast: the same message is sent to all sub-plans.
     """
 
-    message: Mapping[str, Any]
+    content: Mapping[str, Any]
     node: str | None
-    act: Act | Written
-    said: str
+    command: RunCommand | UnparsedCommand
+    confirmation: str
     note: str | None = None
-    is_for_all: bool = False
+    is_broadcast: bool = False
 
 
-def steered_from_json(name: str, message: Any, *, through: Through) -> Steered:
-    """Returns what a message asks for.
+def node_command_from_json(name: str, message: Any, *, through: Through) -> CommandMessage:
+    """Decode a command to a node, or one that adds nodes.
 
     Args:
-        name: of the signal or update.
-        through: which of both it is.
+        name: name of the signal or update.
+        through: whether it is a signal or an update.
 
     Raises:
-        MessageInvalid: it is not what docs/internals/messages.md says.
+        MessageInvalid: the message differs from docs/internals/messages.md.
     """
     if not isinstance(message, Mapping):
-        raise MessageInvalid(f"{name} takes an object such as {_EXAMPLES[name]}")
+        raise MessageInvalid(f"{name} must be an object such as {_EXAMPLES[name]}")
     if (problem := size_problem(dict(message), MESSAGE_BYTES, what="the message")) is not None:
         raise MessageInvalid(problem)
-    by = by_from_json(message, through=through)
+    by = actor_from_json(message, through=through)
     if name == wire.ADD_NODES:
-        return _append(message, by)
+        return _add_nodes(message, by)
     node = message.get("node")
     if not isinstance(node, str) or not 0 < len(node.encode()) <= _ID_BYTES:
         raise MessageInvalid("'node' must be the id of a node or item, such as sum or sum[north]")
-    act, said = _ACTS[name](node, message, by)
-    return Steered(message, node, act, said)
+    command, confirmation = _NODE_COMMANDS[name](node, message, by)
+    return CommandMessage(message, node, command, confirmation)
 
 
-def _cancel_node(node: str, message: Mapping[str, Any], by: Actor) -> tuple[Act, str]:
+def _cancel_node(node: str, message: Mapping[str, Any], by: Actor) -> tuple[RunCommand, str]:
     branch = message.get("branch")
     if branch is not None and not isinstance(branch, bool):
         raise MessageInvalid("'branch' must be true or false")
-    said = f"{node!r} is cancelled; what runs of it is told to stop"
-    return CancelNode(node, branch or False, CANCEL_GRACE_S, by), said
+    confirmation = f"{node!r} is cancelled; its running tasks are being stopped"
+    return CancelNode(node, branch or False, CANCEL_GRACE_S, by), confirmation
 
 
-def _retry(node: str, message: Mapping[str, Any], by: Actor) -> tuple[Act, str]:
+def _retry_node(node: str, message: Mapping[str, Any], by: Actor) -> tuple[RunCommand, str]:
     arguments = message.get("arguments")
     if arguments is not None and not isinstance(arguments, Mapping):
         raise MessageInvalid("'arguments' must be an object")
-    told = " with these arguments, as a new node" if arguments is not None else ""
-    return RetryNode(node, arguments, by), f"{node!r} is tried again{told}"
+    how = " with these arguments, as a new node" if arguments is not None else ""
+    return RetryNode(node, arguments, by), f"{node!r} is retried{how}"
 
 
-def _set_result(node: str, message: Mapping[str, Any], by: Actor) -> tuple[Act, str]:
+def _set_result(node: str, message: Mapping[str, Any], by: Actor) -> tuple[RunCommand, str]:
     if "result" not in message:
-        raise MessageInvalid("there is no 'result'")
-    return SetResult(node, message["result"], by), f"{node!r} has the result that you gave"
+        raise MessageInvalid("'result' is missing")
+    return SetResult(node, message["result"], by), f"the result of {node!r} is set"
 
 
-def _append(message: Mapping[str, Any], by: Actor) -> Steered:
+def _add_nodes(message: Mapping[str, Any], by: Actor) -> CommandMessage:
     nodes, tools = message.get("nodes"), message.get("tools")
     if not isinstance(nodes, list) or not nodes:
         raise MessageInvalid("'nodes' must be a list of nodes as in a plan")
@@ -256,13 +264,13 @@ def _append(message: Mapping[str, Any], by: Actor) -> Steered:
         declared = tools_from_json(tools)
     except ValueError as error:
         raise MessageInvalid(str(error)) from None
-    said = f"{len(nodes)} nodes were added" if len(nodes) > 1 else "one node was added"
-    return Steered(message, None, AppendWritten(nodes, declared, by), said)
+    confirmation = f"{len(nodes)} nodes were added" if len(nodes) > 1 else "one node was added"
+    return CommandMessage(message, None, AddUnparsedNodes(nodes, declared, by), confirmation)
 
 
-_ACTS: Mapping[str, Callable[[str, Mapping[str, Any], Actor], tuple[Act, str]]] = {
+_NODE_COMMANDS: Mapping[str, Callable[[str, Mapping[str, Any], Actor], tuple[RunCommand, str]]] = {
     wire.CANCEL_NODE: _cancel_node,
-    wire.RETRY_NODE: _retry,
+    wire.RETRY_NODE: _retry_node,
     wire.SET_RESULT: _set_result,
 }
 _EXAMPLES = {
@@ -276,80 +284,84 @@ _EXAMPLES = {
 _T = TypeVar("_T")
 
 
-def _pause(message: Any, *, through: Through) -> Steered:
-    by = by_of_anything(message, through=through)
-    said = "the run is paused; what runs runs to its end"
-    return Steered(_below(by), None, Pause(by), said, note=by.words("paused"), is_for_all=True)
+def _pause(message: Any, *, through: Through) -> CommandMessage:
+    by = actor_from_any_message(message, through=through)
+    confirmation = "the run is paused; running nodes finish"
+    return CommandMessage(_for_children(by), None, Pause(by), confirmation, note=by.words("paused"), is_broadcast=True)
 
 
-def _resume(message: Any, *, through: Through) -> Steered:
-    by = by_of_anything(message, through=through)
-    return Steered(_below(by), None, Resume(by), "the run goes on", note=by.words("resumed"), is_for_all=True)
+def _resume(message: Any, *, through: Through) -> CommandMessage:
+    by = actor_from_any_message(message, through=through)
+    return CommandMessage(
+        _for_children(by), None, Resume(by), "the run continues", note=by.words("resumed"), is_broadcast=True
+    )
 
 
-def _cancel_run(message: Any, *, through: Through) -> Steered:
-    # The sub-plans hear of it when what runs is told to stop.
-    return cancelled_by(by_of_anything(message, through=through))
+def _cancel_run(message: Any, *, through: Through) -> CommandMessage:
+    # Not broadcast: sub-plans are cancelled with the other running tasks.
+    return cancel_message(actor_from_any_message(message, through=through))
 
 
-def cancelled_by(by: Actor) -> Steered:
-    """Returns what a cancel asks for."""
-    return Steered({}, None, Cancel(by), "the run is being stopped", note=by.words("cancelled"))
+def cancel_message(by: Actor) -> CommandMessage:
+    """Return the command that cancels the run."""
+    return CommandMessage({}, None, Cancel(by), "the run is being stopped", note=by.words("cancelled"))
 
 
-def _set_policy(message: Any, *, through: Through) -> Steered:
+def _set_policy(message: Any, *, through: Through) -> CommandMessage:
     policy, name = policy_change_from_json(message)
     by = Actor(name or None, None, through)
-    return Steered({}, None, SetPolicy(policy, by), "the policy is changed", note=by.words("policy changed"))
+    return CommandMessage({}, None, SetPolicy(policy, by), "the policy is changed", note=by.words("policy changed"))
 
 
-def _set_limits(message: Any, *, through: Through) -> Steered:
+def _set_limits(message: Any, *, through: Through) -> CommandMessage:
     if not isinstance(message, Mapping) or not {"max_parallel", "deadline", "budget"} & message.keys():
         raise MessageInvalid(
-            'set_limits takes an object such as {"max_parallel": 8, "deadline": "4h", "budget": {"tokens": 90000}, '
+            'set_limits must be an object such as {"max_parallel": 8, "deadline": "4h", "budget": {"tokens": 90000}, '
             '"by": "ann"}'
         )
-    by = by_from_json(message, through=through)
+    by = actor_from_json(message, through=through)
     width = deadline_s = None
-    told = []
+    changes = []
     if "max_parallel" in message:
-        width = _read(message, "max_parallel", max_in_flight_from_json, default=MAX_IN_FLIGHT)
-        told.append(f"max_parallel {width}")
+        width = _read_limit(message, "max_parallel", max_in_flight_from_json, default=MAX_IN_FLIGHT)
+        changes.append(f"max_parallel {width}")
     if "deadline" in message:
-        deadline_s = _read(message, "deadline", deadline_from_json, default=math.inf)
-        told.append("no deadline" if math.isinf(deadline_s) else f"deadline {message['deadline']}")
+        deadline_s = _read_limit(message, "deadline", deadline_from_json, default=math.inf)
+        changes.append("no deadline" if math.isinf(deadline_s) else f"deadline {message['deadline']}")
     budget = None
     if "budget" in message:
         try:
             budget = limits_from_json(message["budget"], can_be_lifted=True)
         except ValueError as error:
-            raise MessageInvalid(f"'budget' is none: {error}") from None
+            raise MessageInvalid(f"'budget' is invalid: {error}") from None
         for kind, limit in budget.items():
-            told.append(f"no limit of {kind}" if limit is None else f"a limit of {limit_words(kind, limit)} for {kind}")
-    words = " and ".join(told)
-    act = SetLimits(width, deadline_s, budget, by)
-    return Steered({}, None, act, f"the run has {words} now", note=by.words(f"{words} set"))
+            changes.append(
+                f"no limit of {kind}" if limit is None else f"a limit of {limit_words(kind, limit)} for {kind}"
+            )
+    words = " and ".join(changes)
+    command = SetLimits(width, deadline_s, budget, by)
+    return CommandMessage({}, None, command, f"the run has {words} now", note=by.words(f"{words} set"))
 
 
-def _read(message: Mapping[str, Any], name: str, read: Callable[[Any], _T], *, default: _T) -> _T:
-    """Returns a limit; null is none."""
+def _read_limit(message: Mapping[str, Any], name: str, read: Callable[[Any], _T], *, default: _T) -> _T:
+    """Return a limit; null means the default."""
     try:
         return default if message[name] is None else read(message[name])
     except ValueError as error:
         raise MessageInvalid(f"{name!r} {error}") from None
 
 
-def _below(by: Actor) -> Mapping[str, Any]:
+def _for_children(by: Actor) -> Mapping[str, Any]:
     return {"reason": by.reason, "by": by.name}
 
 
-RUN_MESSAGES: Mapping[str, Callable[..., Steered]] = {
+RUN_MESSAGES: Mapping[str, Callable[..., CommandMessage]] = {
     wire.PAUSE: _pause,
     wire.RESUME: _resume,
     wire.CANCEL: _cancel_run,
     wire.SET_POLICY: _set_policy,
     wire.SET_LIMITS: _set_limits,
 }
-"""Name of a signal and update -> what reads its message, and how that came (`through`)."""
-TAKE_ANYTHING = frozenset({wire.PAUSE, wire.RESUME, wire.CANCEL})
-"""Messages of which the payload may be anything, also no JSON."""
+"""Name of a signal and update -> decoder of its message, which has the keyword argument `through`."""
+LENIENT_COMMANDS = frozenset({wire.PAUSE, wire.RESUME, wire.CANCEL})
+"""Commands that accept any payload, even one that is not JSON."""

@@ -18,7 +18,7 @@ from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.map_batches import counts_of_items, is_cut, shown_items
 from dagwright.core.scheduler.run_end import counts_of, ends_left_out
-from dagwright.features.compensation.compensation import STANDS, told_of_undoing, undone_by
+from dagwright.features.compensation.compensation import NOTE_UNCOMPENSATED, compensated_by, compensation_summary
 from dagwright.features.lookups.places import lookup_errors
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.conversation import names_set
@@ -127,9 +127,9 @@ def _error_of(scheduler: RunScheduler) -> NodeError | None:
     error = scheduler.state.error
     if error is None or not (scheduler.state.phase.is_compensated and scheduler.is_finished):
         return error
-    words, standing = told_of_undoing(scheduler.state)
+    words, standing = compensation_summary(scheduler.state)
     if scheduler.state.options.only_compensates:
-        return NodeError(STANDS, words) if standing else None
+        return NodeError(NOTE_UNCOMPENSATED, words) if standing else None
     return replace(error, message=f"{error.message}; {words}")
 
 
@@ -164,7 +164,7 @@ def _counts_inside(scheduler: RunScheduler) -> dict[str, int]:
 def node_documents(scheduler: RunScheduler) -> Sequence[tuple[str, dict[str, Any]]]:
     """Returns (id, document) of every node in plan order, the items of a `for_each` behind their node."""
     documents: list[tuple[str, dict[str, Any]]] = []
-    undone = undone_by(scheduler.state)
+    undone = compensated_by(scheduler.state)
     for node, record in scheduler.state.shown():
         documents.append((node.id, node_document(scheduler, node.id, node=node, record=record)))
         for item in shown_items(record):

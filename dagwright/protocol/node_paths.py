@@ -1,4 +1,4 @@
-"""The way from a run to the nodes and requests of its sub-plans: `archive/check`."""
+"""Resolution of paths such as `archive/check` from a run to the nodes and requests of its sub-plans."""
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.features.feedback.answer_reading import without_number
@@ -6,11 +6,14 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.outcomes import is_sub_plan
 
 
-def into_sub_plan(scheduler: RunScheduler, path: str) -> tuple[str, str] | None:
-    """Returns the task of a run through whose sub-plan a path leads, and the rest of the path, which belongs there.
+def sub_plan_of_path(scheduler: RunScheduler, path: str) -> tuple[str, str] | None:
+    """Return the task whose sub-plan a path leads into, and the rest of the path, which belongs to the sub-plan.
 
-    It may have ended, not have started, or be a node with one for each of its items. Ids of nodes may hold slashes too:
-    the longest one counts. `None` if the path names something of the run itself, or leads nowhere.
+    The sub-plan may not have started, or may have ended, or may be one of the items of a node. Ids of nodes may contain
+    slashes; the longest matching id is used.
+
+    Returns:
+        `None` if the path names a node or request of the run itself, or does not exist.
     """
     if any(scheduler.record_of(name) is not None for name in (path, without_number(path))):
         return None
@@ -24,9 +27,9 @@ def into_sub_plan(scheduler: RunScheduler, path: str) -> tuple[str, str] | None:
     return None
 
 
-def way_down(scheduler: RunScheduler, path: str) -> tuple[str, str] | None:
-    """Returns the same, as long as that sub-plan runs."""
-    found = into_sub_plan(scheduler, path)
+def running_sub_plan_of(scheduler: RunScheduler, path: str) -> tuple[str, str] | None:
+    """Return the same as `sub_plan_of_path` if the sub-plan is running, or else `None`."""
+    found = sub_plan_of_path(scheduler, path)
     if found is None or not is_sub_plan(scheduler, found[0]):
         return None
     record = scheduler.record_of(found[0])

@@ -52,8 +52,8 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.scheduler import NO_ATTEMPT
 from dagwright.core.scheduler.task_creation import task_of_call
 from dagwright.features.feedback.request_opening import Raised
-from dagwright.features.regions.batches import SliceTooLarge, encode_slice, take_slice
-from dagwright.features.regions.offloaded_batches import encode_inner_slice, take_inner_slice
+from dagwright.features.regions.batches import BatchTooLarge, apply_batch_output, encode_batch
+from dagwright.features.regions.offloaded_batches import apply_offloaded_batch_output, encode_offloaded_batch
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.lineage import seen_of_metadata, told_seen
 from dagwright.protocol.map_batch_runs import chunk_end_from_json, chunk_run_input
@@ -261,9 +261,9 @@ def next_call(scheduler: RunScheduler, at: float) -> ReadyCall | None:
     while (task := scheduler.next_task(at)) is not None:
         if task.node.kind == "region":
             try:
-                encode_region = encode_slice if task.node.inner is None else encode_inner_slice
+                encode_region = encode_batch if task.node.inner is None else encode_offloaded_batch
                 return ReadyCall(task, encode_region(scheduler, task))
-            except SliceTooLarge as error:
+            except BatchTooLarge as error:
                 scheduler.features.regions.end_batch(
                     task.id, at=at, goes_on=False, error=NodeError("too_large", str(error))
                 )
@@ -421,7 +421,7 @@ def take_result(scheduler: RunScheduler, task_id: str, payload: Payload, *, at: 
     node = scheduler.state.node_of(task_id)
     is_join = node.for_each is not None and scheduler.state.chunk_of(task_id) is not None
     if node.kind == "region":
-        take = take_slice if node.inner is None else take_inner_slice
+        take = apply_batch_output if node.inner is None else apply_offloaded_batch_output
         take(scheduler, task_id, _answer_of(payload), at=at)
         return
     is_foreign = scheduler.plan.tools.get(node.tool, _UNDECLARED).is_foreign and not is_join

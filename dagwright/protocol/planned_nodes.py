@@ -1,9 +1,9 @@
-"""Nodes of a plan that a model still writes: the signal `planned`, by which its worker tells them to the run.
+"""The signal `planned`: nodes of a plan that a model is still writing, reported by the worker of the model call.
 
-A message is `{"call", "attempt", "from", "nodes"}`: the id of the planner's activity, which attempt of it speaks, how
-many nodes that attempt has told before, and those that follow, as they were written. One of an attempt that another
-one has followed, or that came before, has no effect. The first message of a later attempt has no nodes: what comes of
-earlier ones behind it does not count, so all that stands is in history before it.
+A message is `{"call", "attempt", "from", "nodes"}`: id of the planner's activity, number of the attempt, count of nodes
+that this attempt has reported before, and the next nodes as written. Messages of an earlier attempt and repeated
+messages have no effect. The first message of a later attempt has no nodes; it invalidates all later messages of the
+attempts before, so every valid node is in history before it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,36 +11,36 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright.core.boundary import wire
-from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, TooMuchWork, WorkBudget
+from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.model.answers import size_problem
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.task_creation import task_of_call
-from dagwright.features.commands.steering import Act, Written, refusal_of_run
+from dagwright.features.commands.steering import RunCommand, UnparsedCommand, refusal_of_run
 from dagwright.features.plan_edits.edit_checks import growth_of
 from dagwright.features.plan_edits.node_additions import add_early_nodes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.plan_and_execute.goals import PLAN, own_id
 from dagwright.planning.plan_and_execute.loop import GoalPursuit
-from dagwright.protocol.command_messages import MESSAGE_BYTES, Steered
+from dagwright.protocol.command_messages import MESSAGE_BYTES, CommandMessage
 from dagwright.protocol.messages import MessageInvalid
 
 _ID_BYTES = 2_000
 
 
 def planned_message(call: str, attempt: int, *, offset: int, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the message of some nodes."""
+    """Return the message that reports nodes."""
     return {"call": call, "attempt": attempt, "from": offset, "nodes": [dict(node) for node in nodes]}
 
 
-def planned_from_json(message: Any) -> Steered:
-    """Returns what a message asks for.
+def planned_from_json(message: Any) -> CommandMessage:
+    """Decode the message.
 
     Raises:
-        MessageInvalid: it is none of these.
+        MessageInvalid: the message is invalid.
     """
     if not isinstance(message, Mapping):
-        raise MessageInvalid(f"{wire.SIGNAL_PLANNED} takes an object")
+        raise MessageInvalid(f"{wire.SIGNAL_PLANNED} must be an object")
     if (problem := size_problem(dict(message), MESSAGE_BYTES, what="the message")) is not None:
         raise MessageInvalid(problem)
     call, attempt, offset, nodes = (message.get(name) for name in ("call", "attempt", "from", "nodes"))
@@ -50,16 +50,16 @@ def planned_from_json(message: Any) -> Steered:
         raise MessageInvalid("'attempt' must be a number from 1, and 'from' one from 0")
     if not isinstance(nodes, list):
         raise MessageInvalid("'nodes' must be a list of nodes as in a plan")
-    return Steered(message, None, Planned(call, attempt, offset, nodes), "the nodes were taken")
+    return CommandMessage(message, None, Planned(call, attempt, offset, nodes), "the nodes were added")
 
 
 @dataclass(frozen=True, slots=True)
-class TakePlanned:
-    """Takes note of what an attempt has told, and adds its nodes to the plan.
+class AddPlannedNodes:
+    """Record the progress of an attempt and add its nodes to the plan.
 
     Args:
-        count: nodes that the attempt has told with these.
-        extension: `None` if there is nothing to add.
+        count: nodes that the attempt has reported, including these.
+        extension: nodes to add; `None` if there are none.
     """
 
     call: str
@@ -67,15 +67,15 @@ class TakePlanned:
     count: int
     extension: Extension | None
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
-        """Returns nothing: whoever read it has looked."""
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
+        """Return `None`: `Planned.read` has checked the command."""
         return None
 
     def do(self, scheduler: RunScheduler, *, at: float) -> None:
-        """Does it.
+        """Apply the command.
 
         Raises:
-            TooMuchWork: nothing was changed.
+            ComputeBudgetExceeded: the compute budget of the activation is used up; nothing has changed.
         """
         if self.extension is not None:
             add_early_nodes(scheduler, self.extension, at=at)
@@ -83,26 +83,26 @@ class TakePlanned:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """Changes nothing: another attempt speaks now, or the same was said before."""
+class _NoChange:
+    """Command without effect, for a message of an earlier attempt and for a repeated message."""
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
-        """Returns nothing."""
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
+        """Return `None`."""
         return None
 
     def do(self, scheduler: RunScheduler, *, at: float) -> None:
-        """Does nothing."""
+        """Change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Planned(Written):
-    """Adds nodes that a model has written, while it writes the rest.
+class Planned(UnparsedCommand):
+    """Add nodes of a plan that a model is still writing.
 
     Args:
-        call: id of its call.
-        attempt: of that call, from 1.
-        offset: nodes that this attempt has told before.
-        nodes: as in a plan.
+        call: id of the model call.
+        attempt: attempt of the call, from 1.
+        offset: number of nodes that this attempt has reported before.
+        nodes: nodes as in a plan.
     """
 
     call: str
@@ -111,44 +111,46 @@ class Planned(Written):
     nodes: Sequence[Any]
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
-        """Returns why it cannot be done now."""
-        act = self._read(scheduler, at, budget=scheduler.features.feedback.requests.precheck_budget)
-        return act if isinstance(act, str) else None
+        """Return why the command is refused, or `None`."""
+        command = self._read(scheduler, at, budget=scheduler.features.feedback.requests.precheck_budget)
+        return command if isinstance(command, str) else None
 
-    def read(self, scheduler: RunScheduler, *, at: float) -> Act | str:
-        """Returns the act that it is, or why it is refused."""
+    def read(self, scheduler: RunScheduler, *, at: float) -> RunCommand | str:
+        """Return the parsed command, or why it is refused."""
         return self._read(scheduler, at, budget=scheduler.features.feedback.requests.check_budget)
 
-    def _read(self, scheduler: RunScheduler, at: float, *, budget: WorkBudget) -> Act | str:
+    def _read(self, scheduler: RunScheduler, at: float, *, budget: ComputeBudget) -> RunCommand | str:
         attempt, count = scheduler.features.extension.streamed.get(self.call, (1, 0))
         if self.attempt < attempt or (self.attempt == attempt and self.offset < count):
-            return _Known()
+            return _NoChange()
         if (refusal := refusal_of_run(scheduler) or self._refusal_of_call(scheduler)) is not None:
             return refusal
-        told = self.offset + len(self.nodes)
+        reported = self.offset + len(self.nodes)
         if not self.nodes:
-            return TakePlanned(self.call, self.attempt, told, None)
+            return AddPlannedNodes(self.call, self.attempt, reported, None)
         budget.start(at)
         try:
             extension = self._extension(scheduler, budget)
-        except TooMuchWork:
+        except ComputeBudgetExceeded:
             return TOO_MUCH_AT_ONCE
-        return extension if isinstance(extension, str) else TakePlanned(self.call, self.attempt, told, extension)
+        if isinstance(extension, str):
+            return extension
+        return AddPlannedNodes(self.call, self.attempt, reported, extension)
 
     def _refusal_of_call(self, scheduler: RunScheduler) -> str | None:
-        """Returns why no nodes may come from a call: only from one that plans, and only while it runs."""
+        """Return why the call may not add nodes, or `None`; only a running planner call may."""
         task_id = task_of_call(scheduler.state, self.call)
         record = scheduler.record_of(task_id) if task_id is not None else None
         if record is None or own_id(self.call) != PLAN:
-            return f"{self.call[:200]!r} writes no plan of this run"
-        return None if record.status is NodeStatus.RUNNING else f"the plan of {self.call!r} is whole already"
+            return f"{self.call[:200]!r} does not write a plan of this run"
+        return None if record.status is NodeStatus.RUNNING else f"the plan of {self.call!r} is complete already"
 
-    def _extension(self, scheduler: RunScheduler, budget: WorkBudget) -> Extension | str:
-        pursuit = scheduler.features.extension.extender
-        tools = pursuit.early_tools() if isinstance(pursuit, GoalPursuit) else None
-        if not isinstance(pursuit, GoalPursuit) or tools is None:
-            return "nothing of this run starts before its plan is whole"
+    def _extension(self, scheduler: RunScheduler, budget: ComputeBudget) -> Extension | str:
+        extender = scheduler.features.extension.extender
+        tools = extender.early_tools() if isinstance(extender, GoalPursuit) else None
+        if not isinstance(extender, GoalPursuit) or tools is None:
+            return "nodes of this run start only after its plan is complete"
         extension = growth_of(self.nodes, scheduler.state, tools=tools, budget=budget)
         if isinstance(extension, str):
             return extension
-        return pursuit.refusal_of_early(scheduler.state, extension, tools=tools) or extension
+        return extender.refusal_of_early(scheduler.state, extension, tools=tools) or extension

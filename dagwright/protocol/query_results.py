@@ -9,7 +9,7 @@ from typing import Any
 from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES
 from dagwright.core.expressions.value_refs import with_shown
 from dagwright.core.scheduler.run_end import counts_of
-from dagwright.features.compensation.compensation import undone_by
+from dagwright.features.compensation.compensation import compensated_by
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import (
     compact_value,
@@ -42,7 +42,7 @@ def node_answer(scheduler: RunScheduler, task_id: str) -> dict[str, Any] | None:
     if record is None:
         return None
     document = node_document(scheduler, task_id, node=scheduler.state.node_of(task_id), record=record)
-    if (undo := undone_by(scheduler.state).get(task_id)) is not None:
+    if (undo := compensated_by(scheduler.state).get(task_id)) is not None:
         document["undone_by"] = undo
     document["result"] = with_shown(document["result"], lambda part: reference_to(part, ref=task_id))
     if encoded_size(document) <= DOCUMENT_LIMIT_BYTES:

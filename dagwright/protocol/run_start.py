@@ -9,13 +9,13 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import ALL_RUN, WRITES_ASK
 from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.scheduler.run_options import RunOptions
-from dagwright.core.validation.model_policy import policy_of_pursuit
+from dagwright.core.validation.model_policy import policy_of_extension
 from dagwright.features.deadline import Deadline
 from dagwright.features.feedback.plan_text import changes_of
 from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.agent_loop.nodes import with_agents
-from dagwright.planning.extenders import pursuit_of
+from dagwright.planning.extenders import extender_of
 from dagwright.protocol.budgets import first_budget, shared_budget
 from dagwright.protocol.messages import RunInput
 
@@ -60,7 +60,7 @@ def first_deadline(plan: CompiledPlan, run_input: RunInput, *, began_at: float) 
     return Deadline(began_at, limit_s, whose, f"the deadline of its plan, {limit_s:g} s")
 
 
-def scheduler_of(
+def scheduler_for_run(
     plan: CompiledPlan,
     run_input: RunInput,
     *,
@@ -73,14 +73,14 @@ def scheduler_of(
         began_at: when the first execution of the run started, in seconds since the epoch.
         inputs: those of the run's input, with the items of a chunk if it does one.
     """
-    pursuit = pursuit_of(plan)
+    pursuit = extender_of(plan)
     # What a pursuit adds is what a model wants.
     is_model = pursuit is not None or is_by_model(run_input)
     scheduler = create_scheduler(
         plan,
         inputs,
         max_in_flight=run_input.max_in_flight,
-        policy=run_input.policy or policy_of_pursuit(plan.pursuit) or (WRITES_ASK if is_model else ALL_RUN),
+        policy=run_input.policy or policy_of_extension(plan.pursuit) or (WRITES_ASK if is_model else ALL_RUN),
         options=_options_of(run_input, plan),
     )
     scheduler.features.extension.use(pursuit)
@@ -109,7 +109,7 @@ def is_by_model(run_input: RunInput) -> bool:
     return run_input.needs_approval or run_input.approved_by is not None
 
 
-def handed_down(run_input: RunInput, scheduler: RunScheduler, *, number: int) -> RunInput:
+def inherited_input(run_input: RunInput, scheduler: RunScheduler, *, number: int) -> RunInput:
     """Returns the input of a sub-plan with what people decided for the run above it.
 
     Args:

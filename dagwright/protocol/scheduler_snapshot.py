@@ -21,7 +21,7 @@ from dagwright.core.scheduler.extension import extension_from_json
 from dagwright.core.scheduler.node_override import override_from_json
 from dagwright.core.scheduler.run_state import Paused
 from dagwright.features.budgets.budget import budget_from_json
-from dagwright.features.fork_reuse.reuse import KeptBook, book_of_kept
+from dagwright.features.fork_reuse.reuse import ReuseBook, reuse_book_from_json
 from dagwright.features.run_scheduler import RunScheduler
 
 _FORMAT = 1
@@ -52,7 +52,7 @@ def carry_of(scheduler: RunScheduler) -> dict[str, Any]:
         **({"usage": usage} if (usage := state.totals.usage.to_json()) else {}),
         **({"seen": lineage} if (lineage := state.totals.lineage.to_json()) else {}),
         **({"budget": budget.to_json()} if budget is not None else {}),
-        **({"kept": _kept_to_json(scheduler, book)} if book is not None else {}),
+        **({"kept": _reuse_to_json(scheduler, book)} if book is not None else {}),
     }
 
 
@@ -87,7 +87,7 @@ def restore(scheduler: RunScheduler, carry: Any) -> None:
             scheduler.features.budget.use(budget_from_json(carry["budget"]))
         scheduler.state.totals.usage = usage_book_from_json(carry.get("usage"))
         scheduler.state.totals.lineage = run_lineage_from_json(carry.get("seen"))
-        scheduler.features.reuse.use(book_of_kept(carry["kept"]) if "kept" in carry else None)
+        scheduler.features.reuse.use(reuse_book_from_json(carry["kept"]) if "kept" in carry else None)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"the state that was handed on cannot be read: {error!r}") from None
 
@@ -111,7 +111,7 @@ def _restore_limits(scheduler: RunScheduler, limits: Mapping[str, Any]) -> None:
     deadline.deadline = replace(deadline.deadline, limit_s=limits["deadline_s"], what=str(limits["deadline"]))
 
 
-def _kept_to_json(scheduler: RunScheduler, book: KeptBook) -> dict[str, Any]:
+def _reuse_to_json(scheduler: RunScheduler, book: ReuseBook) -> dict[str, Any]:
     """Returns what a fork may take over yet: a result is of no use any more once its node has ended."""
     ended = {
         name

@@ -64,7 +64,7 @@ async def test_run_is_mended_while_it_goes_on(command_line: CommandLine, write_p
     )
     assert (running.code, running.document["message"]) == (2, "'long' is running; cancel it first")
     assert (no_json.code, no_json.document["status"]) == (2, "bad_usage")
-    assert (retried.code, retried.stdout) == (0, "mended: 'sum' is tried again with these arguments, as a new node\n")
+    assert (retried.code, retried.stdout) == (0, "mended: 'sum' is retried with these arguments, as a new node\n")
     assert refused.code == 2
     problems = [(error["code"], error["pointer"]) for error in refused.document["errors"]]
     assert problems == [("unknown_tool", "/nodes/1/tool")]
@@ -118,7 +118,7 @@ async def test_node_of_a_sub_plan_is_steered_by_its_path(command_line: CommandLi
     await _is(command_line, "mended_above/archive", double="completed")
     stopped = await command_line("cancel", "mended_above", "--node", "archive/long", "--json")
     end = await ended(run)
-    assert given.document["message"] == "'sum' has the result that you gave"
+    assert given.document["message"] == "the result of 'sum' is set"
     assert (stopped.document["ok"], end.code) == (True, 0)
     assert (await _nodes(command_line, "mended_above"))["archive"]["result"] == 8
     shown = await command_line("node", "mended_above", "archive/sum", "--json")
@@ -156,7 +156,7 @@ async def test_running_run_is_steered(command_line: CommandLine, write_plan: Pla
     document = (await command_line("result", "governed", "--json")).document
 
     assert [done.stdout for done in (paused, raised, changed, resumed, cancelled)] == [
-        "governed: the run is paused; what runs runs to its end\n",
+        "governed: the run is paused; running nodes finish\n",
         "governed: the run has max_parallel 3 and deadline 4h now\n",
         "governed: the policy is changed\n",
         "governed: the run goes on\n",

@@ -25,8 +25,8 @@ from dagwright.core.model.states import Attempt
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.run_end import counts_of
-from dagwright.features.regions.batches import read_slice
-from dagwright.features.regions.offloaded_batches import read_inner_slice
+from dagwright.features.regions.batches import batch_from_json
+from dagwright.features.regions.offloaded_batches import offloaded_batch_from_json
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.history.offloaded_regions import Insides
 from dagwright.plans import pages
@@ -151,7 +151,7 @@ class Run:
         if "inner" in message:
             self._run_inner_slice(task_id, message)
             return
-        given = read_slice(message)
+        given = batch_from_json(message)
         names = {node.tool for node in given.plan.nodes if node.kind == "tool"}
         assert len({_TOOLS[name].task_queue for name in names}) == 1, "a region holds tools of one queue"
         calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
@@ -165,7 +165,7 @@ class Run:
 
     def _run_inner_slice(self, task_id: str, message: dict[str, Any]) -> None:
         """Run a slice of a region that lies in the store, as a worker does that has just started."""
-        given = read_inner_slice(message)
+        given = offloaded_batch_from_json(message)
         inner = restored(asyncio.run(fetch(given, self.store)), given)
         calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
         region = RegionSlice(inner.scheduler, self.tools, calls=calls, answered=inner.inside.wanted)

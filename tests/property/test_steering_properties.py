@@ -11,8 +11,8 @@ from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.extension import Extension
-from dagwright.features.commands.node_commands import AppendNodes, CancelNode, RetryNode, SetResult
-from dagwright.features.commands.steering import Act, Cancel, Pause, Resume, SetLimits, take
+from dagwright.features.commands.node_commands import AddNodes, CancelNode, RetryNode, SetResult
+from dagwright.features.commands.steering import Cancel, Pause, Resume, RunCommand, SetLimits, apply_command
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import carry_of, restore, tasks_in_flight
 from tests.support.example_counts import examples
@@ -38,20 +38,20 @@ def _plans(draw: st.DrawFn) -> dict[str, Any]:
     return plan_of(*nodes)
 
 
-def _drawn_act(draw: st.DataObject, scheduler: RunScheduler) -> Act:
+def _drawn_act(draw: st.DataObject, scheduler: RunScheduler) -> RunCommand:
     names = [name for each in scheduler.state.shown() for name in _names_of(*each)]
     ended = [name for name in names if _has_failed(scheduler, name)]
     name = draw.draw(st.sampled_from(ended or names) if draw.draw(st.booleans()) else st.sampled_from(names))
     base = scheduler.plan.written_count
     new = CompiledNode(f"x{base}", tool="any", dependencies=(draw.draw(st.integers(0, base - 1)),))
-    acts: tuple[Act, ...] = (
+    commands: tuple[RunCommand, ...] = (
         Pause(),
         Resume(),
         CancelNode(name, branch=draw.draw(st.booleans())),
         RetryNode(name),
         RetryNode(name, {"by": "hand"}),
         SetResult(name, "by hand"),
-        AppendNodes(Extension(base, (new,))),
+        AddNodes(Extension(base, (new,))),
         SetLimits(
             draw.draw(st.sampled_from([None, 1, 2, 500])), draw.draw(st.sampled_from([None, 3.0, 9.0, math.inf]))
         ),
@@ -59,7 +59,7 @@ def _drawn_act(draw: st.DataObject, scheduler: RunScheduler) -> Act:
     if draw.draw(st.integers(0, 19)) == 0:
         # Nothing comes behind it.
         return Cancel()
-    return draw.draw(st.sampled_from(acts))
+    return draw.draw(st.sampled_from(commands))
 
 
 def _has_failed(scheduler: RunScheduler, name: str) -> bool:
@@ -113,13 +113,13 @@ def test_run_that_people_steer_stays_sound_and_ends(plan: dict[str, Any], draw: 
         scheduler.advance(at)
         if acts_left and draw.draw(st.booleans()):
             acts_left -= 1
-            act, before = _drawn_act(draw, scheduler), carry_of(scheduler)
-            if take(act, scheduler, at=at) is not None:
+            command, before = _drawn_act(draw, scheduler), carry_of(scheduler)
+            if apply_command(command, scheduler, at=at) is not None:
                 assert carry_of(scheduler) == before
             _check(scheduler, base)
             continue
         if not acts_left:
-            take(Resume(), scheduler, at=at)
+            apply_command(Resume(), scheduler, at=at)
         scheduler.features.deadline.expire(at)
         while scheduler.next_task(at) is not None:
             assert scheduler.in_flight <= scheduler.state.max_in_flight

@@ -11,7 +11,7 @@ from dagwright.core.expressions.hydration import hydrate, secret_names, stored_r
 from dagwright.core.expressions.paths import MissingValue, get_value, with_parts
 from dagwright.core.expressions.projection import PARTS_BYTES, VALUE_BYTES, WHOLE_BYTES, describe
 from dagwright.core.expressions.references import Secret
-from dagwright.core.expressions.resolution import MissingData, as_text
+from dagwright.core.expressions.resolution import UnresolvedReference, as_text
 from dagwright.core.expressions.stored_values import (
     Path,
     Projection,
@@ -74,7 +74,7 @@ def _put_back(found: Any, value: Any) -> Any:
             for path, part in find_value_refs(found)
             if isinstance(part, StoredValue)
         ]
-    except MissingData as missing:
+    except UnresolvedReference as missing:
         return missing.args
     return with_parts(found, places) if places else found
 

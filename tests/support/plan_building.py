@@ -19,7 +19,7 @@ from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.validation import check_document
 from dagwright.features.budgets.budget import Budget
-from dagwright.features.plan_extension.extender import Pursuit
+from dagwright.features.plan_extension.extender import PlanExtender
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import carry_of, restore
 
@@ -117,7 +117,7 @@ def configured(scheduler: RunScheduler, **setup: Any) -> RunScheduler:
     return scheduler
 
 
-def pursuing(scheduler: RunScheduler, pursuit: Pursuit | None) -> RunScheduler:
+def pursuing(scheduler: RunScheduler, pursuit: PlanExtender | None) -> RunScheduler:
     """Let a pursuit extend the plan, and return the scheduler."""
     scheduler.features.extension.use(pursuit)
     return scheduler
@@ -174,7 +174,7 @@ def resumed(
     *,
     inputs: Mapping[str, Any] | None = None,
     setup: Mapping[str, Any] | None = None,
-    pursuit: Pursuit | None = None,
+    pursuit: PlanExtender | None = None,
     **options: Any,
 ) -> RunScheduler:
     """Return the scheduler of the next execution, whose state came to it as JSON."""

@@ -18,9 +18,9 @@ from dagwright.core.model.policy import ALL_RUN
 from dagwright.core.model.requests import Feedback, Request
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import MODEL_TOOL, PLAN_READER
-from dagwright.core.validation.model_policy import policy_of_pursuit
+from dagwright.core.validation.model_policy import policy_of_extension
 from dagwright.features.run_scheduler import create_scheduler
-from dagwright.planning.extenders import pursuit_of
+from dagwright.planning.extenders import extender_of
 from dagwright.planning.model_calls.calls import request_from_json
 from dagwright.planning.model_calls.messages import fitting
 from dagwright.protocol.documents import RunFacts, result_document
@@ -58,9 +58,9 @@ class Driven:
 
     def __init__(self, plan: CompiledPlan, *script: Any, **inputs: Any) -> None:
         plan = plan_from_json(json.loads(json.dumps(plan_to_json(plan))))
-        policy = policy_of_pursuit(plan.pursuit)
+        policy = policy_of_extension(plan.pursuit)
         self.scheduler = create_scheduler(plan, inputs, policy=policy or ALL_RUN)
-        self.scheduler.features.extension.use(pursuit_of(plan))
+        self.scheduler.features.extension.use(extender_of(plan))
         self.calls: list[Call] = []
         self._script = [*script]
         self._conversations: dict[str, list[dict[str, Any]]] = {}

@@ -89,7 +89,7 @@ async def test_early_answer_waits_for_its_request(runs: Runs, bench: Bench, uniq
     handle = await runs.start(plan)
     await eventually(lambda: unique in bench.entered)
     told = await answer(handle, "check", {"approved": True})
-    assert told["message"] == "'check' has not asked yet; the answer is kept until it does"
+    assert told["message"] == "'check' has not asked yet; the answer is stored until it does"
     await signal(handle, "bad", {"text": "?"})
     bench.open(unique)
     await asks(runs, handle, "bad")

@@ -296,7 +296,7 @@ async def test_sub_plan_of_an_execution_before_reports_to_the_newest(runs: Runs,
     document = bare(await document_of(handle))
     assert (document["status"], document["output"]) == ("completed", {"got": unique})
     assert document["nodes"]["n59"] == done(60.0)
-    refused = {"code": "refused", "node": None, "message": "sub_plan_ended: 'n59' is no sub-plan of this run"}
+    refused = {"code": "refused", "node": None, "message": "sub_plan_ended: 'n59' is not a sub-plan of this run"}
     assert document["notes"] == [refused]
 
 

@@ -75,7 +75,7 @@ async def test_paused_run_ends_what_runs_and_waits_until_it_is_resumed(runs: Run
     await handle.signal(wire.PAUSE)
     await handle.signal("ring")
     await handle.signal(wire.SIGNAL_SUB_PLAN_ENDED, {"task": "after"})
-    await eventually(lambda: _has_note(handle, "sub_plan_ended: 'after' is no sub-plan of this run"))
+    await eventually(lambda: _has_note(handle, "sub_plan_ended: 'after' is not a sub-plan of this run"))
     told = (await RunFeed(runs.client, handle.id).read()).document()["notes"]
     assert told == (await handle.query(wire.QUERY_STATUS))["notes"]
     await handle.signal(wire.RESUME, {"by": "bob"})
@@ -84,8 +84,8 @@ async def test_paused_run_ends_what_runs_and_waits_until_it_is_resumed(runs: Run
     assert document["notes"] == [
         _note("pause", "paused by ann: too early"),
         _note("refused", "pause: the run is paused already, paused by ann: too early"),
-        _note("refused", "'ring' is no signal of a run"),
-        _note("refused", "sub_plan_ended: 'after' is no sub-plan of this run"),
+        _note("refused", "'ring' is not a signal of a run"),
+        _note("refused", "sub_plan_ended: 'after' is not a sub-plan of this run"),
         _note("resume", "resumed by bob"),
     ]
     assert (await RunFeed(runs.client, handle.id).read()).document()["notes"] == document["notes"]
@@ -96,11 +96,11 @@ async def test_updates_say_whether_pause_and_resume_count(runs: Runs, bench: Ben
     await eventually(lambda: unique in bench.entered)
     assert await refusal_of(handle, None, update=wire.RESUME) == "the run is not paused"
     paused = await handle.execute_update(wire.PAUSE, {"by": "ann"})
-    assert paused == {"ok": True, "message": "the run is paused; what runs runs to its end"}
+    assert paused == {"ok": True, "message": "the run is paused; running nodes finish"}
     assert await refusal_of(handle, {}, update=wire.PAUSE) == "the run is paused already, paused by ann"
     bench.open(unique)
     await _view_with(runs, handle, "waiting")
-    assert await handle.execute_update(wire.RESUME) == {"ok": True, "message": "the run goes on"}
+    assert await handle.execute_update(wire.RESUME) == {"ok": True, "message": "the run continues"}
     document = await ended_document(runs, handle)
     assert document["notes"] == [_note("pause", "paused by ann"), _note("resume", "resumed")]
 
@@ -236,8 +236,8 @@ async def test_invalid_limits_are_refused_before_history(cached_runs: Runs, benc
         ({"max_parallel": "many"}, "'max_parallel' must be a number from 1 to 500, not 'many'"),
         ({"deadline": "soon"}, "'deadline' must be a duration: "),
         ({"deadline": "1ms"}, "a deadline counts from the start of the run, which was "),
-        ({"by": "ann"}, "set_limits takes an object such as "),
-        (None, "set_limits takes an object such as "),
+        ({"by": "ann"}, "set_limits must be an object such as "),
+        (None, "set_limits must be an object such as "),
     ]
     handle = await cached_runs.start(_held(unique))
     await eventually(lambda: unique in bench.entered)

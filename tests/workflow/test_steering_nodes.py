@@ -59,7 +59,7 @@ async def test_running_node_is_cancelled_with_its_branch_and_the_others_go_on(
     handle = await runs.start({"nodes": [_hold("a", unique), _echo("b", "a"), _hold("on", on), _echo("c", "on")]})
     await eventually(lambda: {unique, on} <= set(bench.entered))
     told = await _update(handle, wire.CANCEL_NODE, node="a", branch=True, reason="wrong file")
-    assert told == {"ok": True, "message": "'a' is cancelled; what runs of it is told to stop"}
+    assert told == {"ok": True, "message": "'a' is cancelled; its running tasks are being stopped"}
     await eventually(lambda: unique in bench.cleaned)
     await _is(runs, handle, "a", "cancelled")
     assert await refusal_of(handle, {"node": "a"}, update=wire.CANCEL_NODE) == "'a' has ended: cancelled"
@@ -106,7 +106,7 @@ async def test_node_of_a_sub_plan_is_cancelled_through_the_run_above(runs: Runs,
     handle = await runs.start({"nodes": [{"id": "sub", "plan": below}]})
     await eventually(lambda: unique in bench.entered)
     told = await _update(handle, wire.CANCEL_NODE, node="sub/inner")
-    assert told["message"] == "handed on to the sub-plan 'sub'"
+    assert told["message"] == "forwarded to the sub-plan 'sub'"
     await eventually(lambda: unique in bench.cleaned)
     assert bare(await ended_document(runs, handle))["nodes"] == {"sub": done("done", partial=True)}
     inner = await _document(runs, runs.client.get_workflow_handle(f"{handle.id}/sub"))
@@ -125,7 +125,7 @@ async def test_failed_node_is_tried_again_under_its_key_and_what_was_blocked_goe
     handle = await runs.start({"nodes": [first, _echo("b", "a"), _hold("on", f"{unique} on")]})
     await _is(runs, handle, "b", "blocked")
     assert "'on' is running" in await refusal_of(handle, {"node": "on"}, update=wire.RETRY_NODE)
-    assert await _update(handle, wire.RETRY_NODE, node="a") == {"ok": True, "message": "'a' is tried again"}
+    assert await _update(handle, wire.RETRY_NODE, node="a") == {"ok": True, "message": "'a' is retried"}
     await _is(runs, handle, "b", "completed")
     bench.open(f"{unique} on")
     document = await ended_document(runs, handle)
@@ -225,7 +225,7 @@ async def test_message_that_is_none_is_refused(runs: Runs, bench: Bench, unique:
     handle = await runs.start({"nodes": [_hold("on", unique)]})
     await eventually(lambda: unique in bench.entered)
     assert await refusal_of(handle, [1], update=wire.RETRY_NODE) == (
-        'retry_node takes an object such as {"node": "sum", "by": "ann"}'
+        'retry_node must be an object such as {"node": "sum", "by": "ann"}'
     )
     assert "'node'" in await refusal_of(handle, {}, update=wire.CANCEL_NODE)
     assert "'arguments'" in await refusal_of(handle, {"node": "on", "arguments": 1}, update=wire.RETRY_NODE)

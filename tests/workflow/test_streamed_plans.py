@@ -204,10 +204,10 @@ _REFUSED: list[tuple[Any, str]] = [
     (planned_message("plan", 1, offset=0, nodes=[call("w", "call_model")]), "has to wait until the plan is whole"),
     (planned_message("plan", 1, offset=0, nodes=[call("w", "echo", of="{{plan.result}}")]), "no node of the plan"),
     (planned_message("plan", 1, offset=0, nodes=[call("answer", "echo")]), "the run itself gives ids such as 'answer'"),
-    (planned_message("read", 1, offset=0, nodes=[call("w", "echo")]), "writes no plan of this run"),
+    (planned_message("read", 1, offset=0, nodes=[call("w", "echo")]), "does not write a plan of this run"),
     (planned_message("plan", 1, offset=0, nodes=[call("w", "fly")]), "unknown_tool"),
     ({"call": "plan"}, "'attempt' must be a number from 1"),
-    ("nodes", "takes an object"),
+    ("nodes", "must be an object"),
 ]
 """Message of a stream -> a part of the reason for which it is refused."""
 

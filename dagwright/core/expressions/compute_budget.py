@@ -13,11 +13,11 @@ TOO_MUCH_AT_ONCE = "too much was changed at this moment; try again in a moment"
 _WORK_OF_REFUSAL = MAX_WORK // 20
 
 
-class TooMuchWork(Exception):
+class ComputeBudgetExceeded(Exception):
     """An evaluation was refused because it would take too long; the message has the reason."""
 
 
-class WorkBudget:
+class ComputeBudget:
     """Work that is left in the current activation of a run.
 
     Args:
@@ -38,10 +38,10 @@ class WorkBudget:
         """Require half of the budget, so that the run can still progress in this activation.
 
         Raises:
-            TooMuchWork: less is left.
+            ComputeBudgetExceeded: less is left.
         """
         if self.left < self._limit // 2:
-            raise TooMuchWork(TOO_MUCH_AT_ONCE)
+            raise ComputeBudgetExceeded(TOO_MUCH_AT_ONCE)
 
     def charge(self, work: int) -> None:
         """Subtract work that was done anyway."""
@@ -51,13 +51,13 @@ class WorkBudget:
         """Subtract work before it is done.
 
         Raises:
-            TooMuchWork: the budget is not sufficient.
+            ComputeBudgetExceeded: the budget is not sufficient.
         """
         left, self.left = self.left, self.left - work
         if work > left:
             # The estimate costs time too, and thousands of nodes may repeat a refused evaluation.
             self.left = max(0, left - _WORK_OF_REFUSAL)
-            raise TooMuchWork(
+            raise ComputeBudgetExceeded(
                 f"it reads too much: about {work:,} units of work, and {left:,} of {self._limit:,} are left for this "
                 "moment of the run; compute it in a tool and read its result"
             )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dagwright.core.expressions.compute_budget import TooMuchWork, WorkBudget
+from dagwright.core.expressions.compute_budget import ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.expressions.condition_parser import Read, Steps
 from dagwright.core.expressions.conditions import (
     WORK_OF_EVALUATION,
@@ -31,7 +31,7 @@ class ConditionEvaluator:
         budget: work that is left in this activation.
     """
 
-    def __init__(self, is_node: Callable[[str], bool], budget: WorkBudget) -> None:
+    def __init__(self, is_node: Callable[[str], bool], budget: ComputeBudget) -> None:
         self._is_node = is_node
         self._budget = budget
         self._conditions: dict[str, Condition] = {}
@@ -56,7 +56,7 @@ class ConditionEvaluator:
 
         Raises:
             ConditionFailed: the value is not a boolean, or an operation does not fit its operands.
-            TooMuchWork: the conditions of this activation would take too long.
+            ComputeBudgetExceeded: the conditions of this activation would take too long.
         """
         values = self._values_of(condition, scope)
         self._spend(work_of(condition, values))
@@ -71,7 +71,7 @@ class ConditionEvaluator:
             first_index: index of the first of the items.
 
         Raises:
-            TooMuchWork: the conditions of this activation would take too long; none was evaluated.
+            ComputeBudgetExceeded: the conditions of this activation would take too long; none was evaluated.
         """
         # Measuring thousands of items is work too: check the budget first.
         self._spend(WORK_OF_EVALUATION * len(items))
@@ -102,8 +102,8 @@ class ConditionEvaluator:
     def _spend(self, work: int) -> None:
         try:
             self._budget.spend(work)
-        except TooMuchWork as error:
-            raise TooMuchWork(f"when: {error}") from None
+        except ComputeBudgetExceeded as error:
+            raise ComputeBudgetExceeded(f"when: {error}") from None
 
 
 def _value_or_error(condition: Condition, values: Values) -> bool | ConditionFailed:

@@ -290,7 +290,7 @@ def with_item(condition: Condition, fixed: Values, *, item: Any, index: int) -> 
 
 
 def work_of(condition: Condition, values: Values) -> int:
-    """Return an upper estimate of the cost of an evaluation, in units of `WorkBudget`."""
+    """Return an upper estimate of the cost of an evaluation, in units of `ComputeBudget`."""
     reading = condition.reading
     patterns = sum(_WORK_OF_PATTERN + _WORK_OF_CLASS * len(_CLASS.findall(pattern)) for pattern in reading.patterns)
     # Every `+` may copy all of its operands once more.

@@ -7,10 +7,10 @@ document of a run.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dagwright.core.expressions.compute_budget import TooMuchWork
+from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.paths import MissingValue, format_path, get_value
 from dagwright.core.expressions.projection import worker_budget
-from dagwright.core.expressions.resolution import MissingData, as_text
+from dagwright.core.expressions.resolution import UnresolvedReference, as_text
 from dagwright.core.expressions.stored_values import Path, paths_from_json
 
 Part = Mapping[str, Any]
@@ -44,7 +44,7 @@ def hydrate(arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, st
 
     Raises:
         MisplacedBinding: a binding is at a path that the arguments do not have.
-        MissingData: a path does not exist in the value.
+        UnresolvedReference: a path does not exist in the value.
     """
     for path, parts in bindings:
         values = [_value_of(part, secrets=secrets, take=take) for part in parts]
@@ -78,14 +78,14 @@ def value_at_paths(value: Any, paths: Sequence[Path], name: str) -> Any:
     """Return the value at a sequence of paths, each applied to the result of the one before.
 
     Raises:
-        MissingData: a path does not exist in the value, or takes too long.
+        UnresolvedReference: a path does not exist in the value, or takes too long.
     """
     budget, place = worker_budget(), name
     try:
         for path in paths:
             value = get_value(value, path, start=place, budget=budget)
             place += format_path(path)
-    except (MissingValue, TooMuchWork) as error:
+    except (MissingValue, ComputeBudgetExceeded) as error:
         reference = name + "".join(map(format_path, paths))
-        raise MissingData(f"Missing data: {reference}: {error}") from None
+        raise UnresolvedReference(f"Missing data: {reference}: {error}") from None
     return value

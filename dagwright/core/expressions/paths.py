@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from dagwright.core.expressions.compute_budget import TooMuchWork, WorkBudget
+from dagwright.core.expressions.compute_budget import ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.expressions.queries import QueryFailed, answer_query, parse_query, steps_for_each
 from dagwright.core.expressions.stored_values import Part, Path, StoredValue, TooLargeHere, WorkerText, is_whole
 
@@ -58,7 +58,7 @@ def _parsed_query(text: str) -> str:
     return query
 
 
-def get_value(value: Any, path: Path, *, start: str, budget: WorkBudget | None = None) -> Any:
+def get_value(value: Any, path: Path, *, start: str, budget: ComputeBudget | None = None) -> Any:
     """Return the value at a path; for a query the list of all matches, in document order.
 
     A part in the payload store is returned as a stored value, unless it is small and was projected.
@@ -71,7 +71,7 @@ def get_value(value: Any, path: Path, *, start: str, budget: WorkBudget | None =
 
     Raises:
         MissingValue: a step does not exist, or a query cannot be applied.
-        TooMuchWork: a query would take too long.
+        ComputeBudgetExceeded: a query would take too long.
     """
     if isinstance(value, StoredValue):
         return _get_stored(value, path, start=start)
@@ -79,11 +79,11 @@ def get_value(value: Any, path: Path, *, start: str, budget: WorkBudget | None =
         return _query_elements(value, path, start=start)
     if isinstance(path, str):
         try:
-            return answer_query(parse_query(path), value, budget=budget or WorkBudget())
+            return answer_query(parse_query(path), value, budget=budget or ComputeBudget())
         except QueryFailed as error:
             raise MissingValue(f"the query {path!r} cannot be applied to {start}: {error}") from None
-        except TooMuchWork as error:
-            raise TooMuchWork(f"the query {path!r} on {start}: {error}") from None
+        except ComputeBudgetExceeded as error:
+            raise ComputeBudgetExceeded(f"the query {path!r} on {start}: {error}") from None
     for number, step in enumerate(path):
         # Most steps exist, and need no text for the position.
         if isinstance(value, dict) and step in value:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.expressions.compute_budget import MAX_WORK, TooMuchWork, WorkBudget
+from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.expressions.paths import MissingValue, get_value
 from dagwright.core.expressions.stored_values import Part, Path, Projection, Shape, StoredValue
 from dagwright.core.model.compiled import CompiledNode
@@ -40,9 +40,9 @@ def largest_result_bytes(node: CompiledNode, tool: ToolDeclaration | None) -> in
     return VALUE_BYTES + PARTS_BYTES + (WHOLE_BYTES if is_whole else 0)
 
 
-def worker_budget() -> WorkBudget:
+def worker_budget() -> ComputeBudget:
     """Return the budget of queries in a worker process, where they block nothing: a minute."""
-    return WorkBudget(100 * MAX_WORK)
+    return ComputeBudget(100 * MAX_WORK)
 
 
 def describe(value: Any, ref: str, *, size_bytes: int, wanted: Sequence[Projection], name: str) -> StoredValue:
@@ -69,13 +69,13 @@ def describe(value: Any, ref: str, *, size_bytes: int, wanted: Sequence[Projecti
     return StoredValue(ref, name=name, shape=shape_of(value, size_bytes=size_bytes), parts=parts)
 
 
-def _part_of(value: Any, path: Path, *, most: int, name: str, budget: WorkBudget) -> tuple[Part | None, int]:
+def _part_of(value: Any, path: Path, *, most: int, name: str, budget: ComputeBudget) -> tuple[Part | None, int]:
     """Return a projected part and its approximate size in bytes; no part if finding it takes too long."""
     try:
         found = get_value(value, path, start=name, budget=budget)
     except MissingValue as missing:
         return Part("missing", words=str(missing)), len(str(missing))
-    except TooMuchWork:
+    except ComputeBudgetExceeded:
         return None, 0
     size = len(pydantic_core.to_json(found))
     if size <= VALUE_BYTES:

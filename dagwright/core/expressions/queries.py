@@ -15,7 +15,7 @@ from jsonpath import filter as filters
 from jsonpath.segments import JSONPathRecursiveDescentSegment
 from jsonpath.selectors import Filter, IndexSelector, NameSelector, SliceSelector, WildcardSelector
 
-from dagwright.core.expressions.compute_budget import WorkBudget
+from dagwright.core.expressions.compute_budget import ComputeBudget
 
 _MOST_DESCENTS = 2
 _MOST_FILTERS = 3
@@ -95,12 +95,12 @@ def steps_for_each(text: str) -> tuple[str | int, ...] | None:
     return tuple(steps) if isinstance(first.selectors[0], WildcardSelector) else None
 
 
-def answer_query(query: Query, value: Any, *, budget: WorkBudget) -> list[Any]:
+def answer_query(query: Query, value: Any, *, budget: ComputeBudget) -> list[Any]:
     """Return all matches of a query, in document order.
 
     Raises:
         QueryFailed: the query cannot be applied to the value.
-        TooMuchWork: the query would take too long.
+        ComputeBudgetExceeded: the query would take too long.
     """
     elements = _extent(query, value, most=budget.left // (_WORK_OF_ELEMENT * query.factor))
     budget.spend(_WORK_OF_ELEMENT * (1 + elements * query.factor))

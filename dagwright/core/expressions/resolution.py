@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.core.expressions.compute_budget import WorkBudget
+from dagwright.core.expressions.compute_budget import ComputeBudget
 from dagwright.core.expressions.paths import MissingValue, get_value, with_parts
 from dagwright.core.expressions.references import Index, Item, Placeholder, Reference, ResultOf, Secret, Template
 from dagwright.core.expressions.stored_values import StoredValue, WorkerText, is_whole
@@ -18,7 +18,7 @@ from dagwright.core.model.compiled import Binding
 _compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-class MissingData(Exception):
+class UnresolvedReference(Exception):
     """A reference cannot be resolved: `Missing data: <reference>: …`."""
 
     code = "missing_data"
@@ -41,7 +41,7 @@ class Scope:
     inputs: Mapping[str, Any]
     item: Any = None
     index: int | None = None
-    budget: WorkBudget = field(default_factory=WorkBudget)
+    budget: ComputeBudget = field(default_factory=ComputeBudget)
     answers: dict[tuple[str, str], Any] = field(default_factory=dict)
 
 
@@ -56,8 +56,8 @@ def resolve_bindings(value: Any, bindings: Sequence[Binding], *, scope: Scope) -
     `dagwright.core.expressions.value_refs`.
 
     Raises:
-        MissingData: a reference cannot be resolved.
-        TooMuchWork: a query would take too long.
+        UnresolvedReference: a reference cannot be resolved.
+        ComputeBudgetExceeded: a query would take too long.
     """
     return with_parts(value, [(path, resolve_template(template, scope=scope)) for path, template in bindings])
 
@@ -68,8 +68,8 @@ def resolve_template(template: Template, *, scope: Scope) -> Any:
     If a part of a text is a secret or a stored value, the result is a `WorkerText`.
 
     Raises:
-        MissingData: a reference cannot be resolved.
-        TooMuchWork: a query would take too long.
+        UnresolvedReference: a reference cannot be resolved.
+        ComputeBudgetExceeded: a query would take too long.
     """
     if len(template) == 1:
         part = template[0]
@@ -105,7 +105,7 @@ def _value_of(reference: Reference, scope: Scope) -> Any:
             case Secret():
                 return reference
     except MissingValue as error:
-        raise MissingData(f"Missing data: {reference}: {error}") from None
+        raise UnresolvedReference(f"Missing data: {reference}: {error}") from None
 
 
 def _result_of(reference: ResultOf, scope: Scope) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dagwright.core.expressions.compute_budget import TooMuchWork
+from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 
 Path = tuple[str | int, ...] | str
 """Steps of a singular path (object keys and list indices), or a whole RFC 9535 query, which starts with `$`."""
@@ -24,7 +24,7 @@ Projection = tuple[Path, Literal["value", "whole"]]
 if the run needs it for a decision (`when`, `for_each`), so that a larger part is projected."""
 
 
-class TooLargeHere(TooMuchWork):
+class TooLargeHere(ComputeBudgetExceeded):
     """A run needs a part of a stored value that is too large to project; the message names it and a workaround."""
 
     def __init__(self, name: str, size_bytes: int | None) -> None:

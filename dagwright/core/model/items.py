@@ -127,8 +127,8 @@ def items_of(node: CompiledNode, scope: Scope) -> Sequence[Any] | NodeError | No
     """Return the items of a node, or the error; `None` if the list is null, so that the node is skipped.
 
     Raises:
-        MissingData: a reference cannot be resolved.
-        TooMuchWork: a query would take too long.
+        UnresolvedReference: a reference cannot be resolved.
+        ComputeBudgetExceeded: a query would take too long.
     """
     if isinstance(node.for_each, list):
         items = resolve_bindings(node.for_each, node.item_bindings, scope=scope)
@@ -160,8 +160,8 @@ def keys_of(node: CompiledNode, items: Sequence[Any], *, scope: Scope) -> list[s
     """Return the key of every item, or the error of the first invalid key.
 
     Raises:
-        MissingData: a reference cannot be resolved.
-        TooMuchWork: a query, or computing the keys of so many items, would take too long.
+        UnresolvedReference: a reference cannot be resolved.
+        ComputeBudgetExceeded: a query, or computing the keys of so many items, would take too long.
     """
     if node.key is None:
         return [str(index) for index in range(node.first_index, node.first_index + len(items))]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
-from dagwright.core.expressions.compute_budget import MAX_WORK, WorkBudget
+from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget
 from dagwright.core.expressions.value_refs import shown_in_arguments, value_from_json, value_to_json, with_shown
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.times import format_time
@@ -290,11 +290,11 @@ class RequestBook:
         """Reasons why early answers were dropped: invalid, or never requested; `take_refusals` empties it."""
         self.remembered: dict[str, str] = {}
         """Tool -> the user who approved all its calls in this run."""
-        self.hints = WorkBudget(HINTS_PER_ACTIVATION)
+        self.hints = ComputeBudget(HINTS_PER_ACTIVATION)
         """Refusals that may still search for a similar name; charged by the code that changes the run."""
-        self.check_budget = WorkBudget(CHECK_BUDGET)
+        self.check_budget = ComputeBudget(CHECK_BUDGET)
         """Budget for checks of nodes from users, apart from the run's own budget, so that they never fail a node."""
-        self.precheck_budget = WorkBudget(CHECK_BUDGET)
+        self.precheck_budget = ComputeBudget(CHECK_BUDGET)
         """The same for checks before the nodes are in history; nothing in history depends on it."""
         self._of_task: dict[str, str] = {}
         self._alarms: list[tuple[float, int, str]] = []

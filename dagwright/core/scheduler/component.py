@@ -94,7 +94,7 @@ class SchedulerComponent:
             Whether the component has released the task's slots and ended it or made it wait.
 
         Raises:
-            MissingData, TooMuchWork: the task cannot start; its node fails.
+            UnresolvedReference, ComputeBudgetExceeded: the task cannot start; its node fails.
         """
         return False
 

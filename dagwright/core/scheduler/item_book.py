@@ -80,8 +80,8 @@ class ItemBook:
             asks: whether the items may ask people, so that child runs cannot execute them.
 
         Raises:
-            MissingData: a key cannot be resolved.
-            TooMuchWork: resolving the keys exceeds the compute budget.
+            UnresolvedReference: a key cannot be resolved.
+            ComputeBudgetExceeded: resolving the keys exceeds the compute budget.
         """
         node = self._plan.nodes[number]
         if self._count + len(items) > RUN_ITEMS:

@@ -7,11 +7,11 @@ Replay: the order in which nodes become ready is part of the order of commands i
 
 from collections.abc import Sequence
 
-from dagwright.core.expressions.compute_budget import TooMuchWork
+from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.condition_evaluator import ConditionEvaluator
 from dagwright.core.expressions.conditions import Condition, ConditionFailed
 from dagwright.core.expressions.projection import largest_result_bytes
-from dagwright.core.expressions.resolution import MissingData
+from dagwright.core.expressions.resolution import UnresolvedReference
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.items import end_of_items, items_of
 from dagwright.core.model.states import NodeStatus, Phase
@@ -99,7 +99,7 @@ class Propagation:
         self.state.compute_budget.start(at)
         try:
             self._make_ready(number, at)
-        except (MissingData, ConditionFailed, TooMuchWork) as error:
+        except (UnresolvedReference, ConditionFailed, ComputeBudgetExceeded) as error:
             self.end_failed(self.state.items.node(number), unreadable(error), at)
 
     def _make_ready(self, number: int, at: float) -> None:

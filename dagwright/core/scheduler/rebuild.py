@@ -103,7 +103,7 @@ class Rebuild:
         Several commands may change the run in one activation, and the nodes that start afterwards need budget too.
 
         Raises:
-            TooMuchWork: the remaining budget is too small, or less than half of it.
+            ComputeBudgetExceeded: the remaining budget is too small, or less than half of it.
         """
         budget = self.state.compute_budget
         budget.start(at)
@@ -156,7 +156,7 @@ class Rebuild:
         Complexity: O(V), 1-2 microseconds each.
 
         Raises:
-            TooMuchWork: the compute budget of the current activation is used up; nothing has changed.
+            ComputeBudgetExceeded: the compute budget of the current activation is used up; nothing has changed.
         """
         self.state.compute_budget.start(at)
         self.state.compute_budget.spend(WORK_OF_REBUILD * len(self.state.records))

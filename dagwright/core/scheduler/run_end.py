@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from dagwright.core.expressions.compute_budget import TooMuchWork
+from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.conditions import ConditionFailed
 from dagwright.core.expressions.references import ResultOf
-from dagwright.core.expressions.resolution import MissingData, Scope, resolve_bindings
+from dagwright.core.expressions.resolution import Scope, UnresolvedReference, resolve_bindings
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import ItemRecord, NodeStatus, Record, RunStatus
@@ -53,9 +53,9 @@ def output_of(plan: CompiledPlan, records: Sequence[Record], *, scope: Scope) ->
         }, None
     try:
         return resolve_bindings(plan.output, plan.output_bindings, scope=scope), None
-    except MissingData as error:
+    except UnresolvedReference as error:
         return None, NodeError("missing_data", f"output: {error}")
-    except TooMuchWork as error:
+    except ComputeBudgetExceeded as error:
         return None, NodeError("too_large", f"output: {error}")
 
 
@@ -115,12 +115,12 @@ def counts_inside(plan: CompiledPlan, records: Sequence[Record], number: int) ->
     return +counts
 
 
-def unreadable(error: MissingData | ConditionFailed | TooMuchWork) -> NodeError:
+def unreadable(error: UnresolvedReference | ConditionFailed | ComputeBudgetExceeded) -> NodeError:
     """Return the error of a node whose condition or arguments could not be evaluated."""
     match error:
-        case MissingData():
+        case UnresolvedReference():
             return NodeError(error.code, str(error))
         case ConditionFailed():
             return NodeError("invalid_condition", f"when: {error}")
-        case TooMuchWork():
+        case ComputeBudgetExceeded():
             return NodeError("too_large", str(error))

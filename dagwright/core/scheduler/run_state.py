@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.expressions.compute_budget import MAX_WORK, WorkBudget
+from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget
 from dagwright.core.expressions.resolution import Scope, resolve_bindings, scope_of_item
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, CompiledPlan
 from dagwright.core.model.errors import NodeError
@@ -112,7 +112,7 @@ class RunState:
         self.ends_queued = False
         """Whether queued tasks may end before they start, because the budget drops them."""
         self.totals = RunTotals()
-        self.compute_budget = WorkBudget()
+        self.compute_budget = ComputeBudget()
         self.is_generated_id: Callable[[str], bool] = _never
         """Whether an id has the form of the ids that the run generates for nodes that it adds."""
         self.is_request_id: Callable[[str], bool] = _never
@@ -286,7 +286,7 @@ class RunState:
         """Return the arguments of the call of a node or item.
 
         Raises:
-            MissingData, TooMuchWork: they cannot be resolved.
+            UnresolvedReference, ComputeBudgetExceeded: they cannot be resolved.
         """
         override = self.overrides.get(self.id_of(ref)) if self.overrides else None
         if override is not None and override.arguments is not None:

@@ -4,7 +4,8 @@ The workflow, the history reader, the region activity and the property tests dri
 the driver passes the time. All order comes from lists, never from hashes. Features such as budgets and requests to
 people are components (`dagwright.core.scheduler.component`); `dagwright.features.run_scheduler` attaches them.
 
-Complexity: O(V + E) over a whole run, O(out-degree) per event; `WorkBudget` bounds the cost of conditions and queries.
+Complexity: O(V + E) over a whole run, O(out-degree) per event; `ComputeBudget` bounds the cost of conditions and
+queries.
 
 Replay: the order in which `next_task` yields tasks is the order of commands in history; changing it breaks
 running workflows.
@@ -13,8 +14,8 @@ running workflows.
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from dagwright.core.expressions.compute_budget import TooMuchWork
-from dagwright.core.expressions.resolution import MissingData, Scope
+from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
+from dagwright.core.expressions.resolution import Scope, UnresolvedReference
 from dagwright.core.model.compiled import CompiledPlan, agent_of
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.lineage import NO_LINEAGE
@@ -201,7 +202,7 @@ class Scheduler(Generic[Features]):
             for component in hooks.before_start:
                 if component.before_start(task, at):
                     return None
-        except (MissingData, TooMuchWork) as error:
+        except (UnresolvedReference, ComputeBudgetExceeded) as error:
             propagation.queue.release(number)
             propagation.end_failed(ref, unreadable(error), at)
             self.propagate(at)

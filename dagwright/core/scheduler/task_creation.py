@@ -12,7 +12,7 @@ def make_task(state: RunState, ref: TaskRef) -> Task:
     """Return the task of a ready node or item.
 
     Raises:
-        MissingData, TooMuchWork: the arguments cannot be resolved.
+        UnresolvedReference, ComputeBudgetExceeded: the arguments cannot be resolved.
     """
     number, item = ref
     node = state.plan.nodes[number]

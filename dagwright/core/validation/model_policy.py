@@ -131,7 +131,7 @@ def _as_pattern(text: str) -> str:
     return _SYNTAX.sub(r"\\\g<0>", text)
 
 
-def policy_of_pursuit(pursuit: Any) -> Policy | None:
+def policy_of_extension(pursuit: Any) -> Policy | None:
     """Return the policy stored in a pursuit, or `None`.
 
     Raises:

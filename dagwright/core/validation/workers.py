@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dagwright.core.expressions.references import ResultOf, suggestion
-from dagwright.core.expressions.resolution import MissingData
+from dagwright.core.expressions.resolution import UnresolvedReference
 from dagwright.core.model.compiled import Binding, BindingPath, CompiledNode
 from dagwright.core.model.plan import Node
 from dagwright.core.model.tasks import Task
@@ -29,7 +29,7 @@ class WorkersRefused(ValueError):
     """A set of worker tools that no planner could use; the message lists all problems."""
 
 
-class PreconditionMissing(MissingData):
+class PreconditionMissing(UnresolvedReference):
     """A slot that a worker tool requires is missing."""
 
     code = PRECONDITION_MISSING

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from dagwright.core.expressions.compute_budget import TooMuchWork
+from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.paths import MissingValue, get_value
 from dagwright.core.expressions.stored_values import StoredValue, WorkerText, find_value_refs
 from dagwright.core.expressions.value_refs import encode, shown_in_arguments
@@ -54,5 +54,5 @@ def _answer_tokens(state: RunState, number: int) -> int:
     try:
         used = get_value(state.records[number].result, ("usage",), start="the answer")
         return usage_from_json(used).tokens
-    except (MissingValue, TooMuchWork, ValueError):
+    except (MissingValue, ComputeBudgetExceeded, ValueError):
         return state.totals.usage.tasks.get(state.plan.nodes[number].id, NONE).tokens

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, TooMuchWork, WorkBudget
+from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.model.actor import UNKNOWN_ACTOR, Actor
 from dagwright.core.model.answers import size_of
 from dagwright.core.model.argument_checks import problem_of_call
@@ -15,7 +15,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.rebuild import RecordEdits
 from dagwright.core.validation.workers import refusal_of_slots
-from dagwright.features.commands.steering import UNDOING, Written, ref_or_refusal, refusal_of_run
+from dagwright.features.commands.steering import COMPENSATING_REFUSAL, UnparsedCommand, ref_or_refusal, refusal_of_run
 from dagwright.features.feedback.answer_reading import RUN_ANSWERS_BYTES, SHORT_BYTES
 from dagwright.features.plan_edits.edit_checks import growth_of
 from dagwright.features.plan_edits.extension_checks import (
@@ -27,7 +27,7 @@ from dagwright.features.plan_edits.extension_checks import (
 from dagwright.features.plan_edits.node_additions import add_nodes
 from dagwright.features.run_scheduler import RunScheduler
 
-_BEGUN = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
+_STARTED = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class CancelNode:
     grace_s: float = 30.0
     by: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
         ref = ref_or_refusal(scheduler, self.node)
         if isinstance(ref, str):
@@ -85,7 +85,7 @@ def _open_tasks(scheduler: RunScheduler, ref: TaskRef) -> list[TaskRef]:
     record = scheduler.records[ref.node]
     if ref.item is not None or not record.items:
         return [ref]
-    return [TaskRef(ref.node, index) for index, each in enumerate(record.items) if each.record.status in _BEGUN]
+    return [TaskRef(ref.node, index) for index, each in enumerate(record.items) if each.record.status in _STARTED]
 
 
 def _needing(scheduler: RunScheduler, number: int) -> list[int]:
@@ -116,7 +116,7 @@ class RetryNode:
     arguments: Mapping[str, Any] | None = None
     by: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
         ref = ref_or_refusal(scheduler, self.node)
         if isinstance(ref, str):
@@ -198,7 +198,7 @@ class SetResult:
     result: Any
     by: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
         ref = ref_or_refusal(scheduler, self.node)
         if isinstance(ref, str):
@@ -240,11 +240,11 @@ class SetResult:
 
 
 def _refusal_of_growth(scheduler: RunScheduler) -> str | None:
-    return refusal_of_run(scheduler) or (UNDOING if scheduler.state.phase is Phase.COMPENSATING else None)
+    return refusal_of_run(scheduler) or (COMPENSATING_REFUSAL if scheduler.state.phase is Phase.COMPENSATING else None)
 
 
 @dataclass(frozen=True, slots=True)
-class AppendNodes:
+class AddNodes:
     """Add nodes to the plan.
 
     Args:
@@ -255,7 +255,7 @@ class AppendNodes:
     by: Actor = UNKNOWN_ACTOR
     kept_bytes: int = 0
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
         refusal = _refusal_of_growth(scheduler) or refusal_of_extension(scheduler.state, self.extension)
         return refusal or refusal_of_own_ids(scheduler.state, self.extension)
@@ -267,7 +267,7 @@ class AppendNodes:
 
 
 @dataclass(frozen=True, slots=True)
-class AppendWritten(Written):
+class AddUnparsedNodes(UnparsedCommand):
     """Check and add nodes in their written form.
 
     Args:
@@ -281,20 +281,20 @@ class AppendWritten(Written):
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
         """Return why the command is refused, or `None`."""
-        act = self._read(scheduler, at, budget=scheduler.features.feedback.requests.precheck_budget)
-        return act if isinstance(act, str) else None
+        command = self._read(scheduler, at, budget=scheduler.features.feedback.requests.precheck_budget)
+        return command if isinstance(command, str) else None
 
-    def read(self, scheduler: RunScheduler, *, at: float) -> AppendNodes | str:
+    def read(self, scheduler: RunScheduler, *, at: float) -> AddNodes | str:
         """Return the parsed command, or why it is refused."""
         return self._read(scheduler, at, budget=scheduler.features.feedback.requests.check_budget)
 
-    def _read(self, scheduler: RunScheduler, at: float, *, budget: WorkBudget) -> AppendNodes | str:
+    def _read(self, scheduler: RunScheduler, at: float, *, budget: ComputeBudget) -> AddNodes | str:
         refusal = _refusal_of_growth(scheduler) or _refusal_of_size(scheduler, self.nodes, "nodes")
         if refusal is not None:
             return refusal
         budget.start(at)
         try:
             extension = growth_of(self.nodes, scheduler.state, tools=self.tools, budget=budget)
-        except TooMuchWork:
+        except ComputeBudgetExceeded:
             return TOO_MUCH_AT_ONCE
-        return extension if isinstance(extension, str) else AppendNodes(extension, self.by, size_of(self.nodes))
+        return extension if isinstance(extension, str) else AddNodes(extension, self.by, size_of(self.nodes))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
 
-from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, TooMuchWork
+from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.actor import UNKNOWN_ACTOR, Actor
 from dagwright.core.model.budget_limits import Kind, Limit
@@ -21,13 +21,13 @@ from dagwright.core.model.tasks import TaskRef
 from dagwright.core.model.times import format_time
 from dagwright.core.scheduler.run_state import Paused
 from dagwright.features.budgets.budget import options_to_json
-from dagwright.features.compensation.compensation import UNDONE, told_of_undoing
+from dagwright.features.compensation.compensation import NOTE_COMPENSATED, compensation_summary
 from dagwright.features.explain.reasons import missing_values
 from dagwright.features.run_scheduler import RunScheduler
 
 STOPPED = "the run is being stopped"
 _ENDED = "the run has ended"
-UNDOING = "the run takes back what it did, and does nothing else any more"
+COMPENSATING_REFUSAL = "the run takes back what it did, and does nothing else any more"
 _NOT_STARTED = "the run has not started: answer {!r} first"
 _NAMES_COMPARED = 1_000
 _SKIPPED_READ = 200
@@ -36,7 +36,7 @@ _MISSING_NOTES = 20
 _MISSING_VALUES = 3
 
 
-class Act(Protocol):
+class RunCommand(Protocol):
     """A command of a person to a run."""
 
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
@@ -46,32 +46,32 @@ class Act(Protocol):
         """Apply the command.
 
         Raises:
-            TooMuchWork: the compute budget of the current activation is used up; nothing has changed.
+            ComputeBudgetExceeded: the compute budget of the current activation is used up; nothing has changed.
         """
 
 
-class Written(ABC):
-    """A command whose content is expensive to parse; it is parsed once, into an `Act`, when it is applied."""
+class UnparsedCommand(ABC):
+    """A command whose content is expensive to parse; it is parsed once, into an `RunCommand`, when it is applied."""
 
     @abstractmethod
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:
         """Return why the command is refused, or `None`; it has no side effects."""
 
     @abstractmethod
-    def read(self, scheduler: RunScheduler, *, at: float) -> Act | str:
+    def read(self, scheduler: RunScheduler, *, at: float) -> RunCommand | str:
         """Return the parsed command, or why it is refused; the cost is charged to a compute budget."""
 
 
-def take(sent: Act | Written, scheduler: RunScheduler, *, at: float) -> str | None:
+def apply_command(sent: RunCommand | UnparsedCommand, scheduler: RunScheduler, *, at: float) -> str | None:
     """Apply a command, or return why it is refused."""
-    act = sent.read(scheduler, at=at) if isinstance(sent, Written) else sent
-    if isinstance(act, str):
-        return act
-    if (refusal := act.refusal_of(scheduler, at=at)) is not None:
+    command = sent.read(scheduler, at=at) if isinstance(sent, UnparsedCommand) else sent
+    if isinstance(command, str):
+        return command
+    if (refusal := command.refusal_of(scheduler, at=at)) is not None:
         return refusal
     try:
-        act.do(scheduler, at=at)
-    except TooMuchWork:
+        command.do(scheduler, at=at)
+    except ComputeBudgetExceeded:
         return TOO_MUCH_AT_ONCE
     return None
 
@@ -85,7 +85,7 @@ class Pause:
 
     by: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
         if scheduler.is_stopped or scheduler.is_finished:
             return STOPPED if scheduler.is_stopped else _ENDED
@@ -106,11 +106,11 @@ class Resume:
 
     by: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
         return "the run is not paused" if scheduler.state.paused is None else None
 
-    def do(self, scheduler: RunScheduler, *, at: float) -> None:  # noqa: ARG002 - an act
+    def do(self, scheduler: RunScheduler, *, at: float) -> None:  # noqa: ARG002 - a command
         """Apply the command."""
         scheduler.state.paused = None
 
@@ -124,7 +124,7 @@ class Cancel:
 
     by: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
         if scheduler.is_stopped:
             return f"{STOPPED} already"
@@ -142,7 +142,7 @@ class SetPolicy:
     policy: Policy
     by: Actor = UNKNOWN_ACTOR
 
-    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - an act
+    def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is refused, or `None`."""
         return STOPPED if scheduler.is_stopped else None
 
@@ -184,7 +184,7 @@ class SetLimits:
         """Apply the command.
 
         Raises:
-            TooMuchWork: the compute budget of the current activation is used up; nothing has changed.
+            ComputeBudgetExceeded: the compute budget of the current activation is used up; nothing has changed.
         """
         if self.max_in_flight is not None:
             scheduler.rebuild.set_max_in_flight(self.max_in_flight, at)
@@ -203,12 +203,12 @@ def standing_notes(scheduler: RunScheduler | None) -> list[dict[str, Any]]:
         return []
     notes: list[dict[str, Any]] = []
     if scheduler.state.phase.is_compensated and scheduler.is_finished:
-        undone, standing = told_of_undoing(scheduler.state)
-        notes.append({"code": UNDONE, "node": None, "message": undone})
+        undone, standing = compensation_summary(scheduler.state)
+        notes.append({"code": NOTE_COMPENSATED, "node": None, "message": undone})
         notes += [note.to_json() for note in standing]
     elif scheduler.state.phase is Phase.COMPENSATING and not scheduler.state.options.is_child:
         message = "the run takes back what it did; cancel it once more to leave the rest as it is"
-        notes.append({"code": UNDONE, "node": None, "message": message})
+        notes.append({"code": NOTE_COMPENSATED, "node": None, "message": message})
     budget = scheduler.features.budget.budget
     if budget is not None and (words := budget.finishing) is not None:
         message = f"the run finishes with what there is, as its budget is used up ({words})"
@@ -254,7 +254,7 @@ def ref_or_refusal(scheduler: RunScheduler, task_id: str) -> TaskRef | str:
         hint = suggestion(task_id, known)
         return f"the run has no node {task_id[:200]!r}{f'; {hint}' if hint else ''}"
     if scheduler.state.phase is Phase.COMPENSATING and scheduler.plan.nodes[ref.node].undoes is None:
-        return UNDOING
+        return COMPENSATING_REFUSAL
     record = scheduler.state.record(ref)
     if record.status is NodeStatus.SUPERSEDED:
         newest = scheduler.state.newest_id(task_id)

@@ -32,13 +32,13 @@ from dagwright.core.scheduler.node_override import NodeOverride
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.scheduler.task_creation import task_of_call
 
-UNDONE = "undone"
+NOTE_COMPENSATED = "undone"
 """Code of the note about compensated calls."""
-STANDS = "stands"
+NOTE_UNCOMPENSATED = "stands"
 """Code of a note about a call that cannot be compensated, or was not."""
 NOT_COMPLETED = "not_completed"
 """Error code of a run that compensates its calls although it was neither stopped nor aborted."""
-TAKEN_BACK = "taken_back"
+ERROR_COMPENSATED = "taken_back"
 """Error code of a run that only compensates the calls of an earlier run."""
 NOTHING_BELOW: Mapping[str, Any] = {}
 """State of a child run that changed nothing."""
@@ -75,7 +75,7 @@ def is_result_of_call(record: Record, override: NodeOverride | None) -> bool:
 # Calls that changed something.
 
 
-def may_change_the_world(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> bool:
+def may_have_effects(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> bool:
     """Return whether a node, or a node of its sub-plan, calls a tool that changes something.
 
     Args:
@@ -85,7 +85,7 @@ def may_change_the_world(node: CompiledNode, tools: Mapping[str, ToolDeclaration
         agent_effects = agent_tools(node) or {}
         sub_plan = node.sub_plan
         return any(effects in _CHANGING for effects in agent_effects.values()) or any(
-            may_change_the_world(each, sub_plan.tools) for each in sub_plan.nodes
+            may_have_effects(each, sub_plan.tools) for each in sub_plan.nodes
         )
     # A `reported` node runs outside this run, and is compensated there.
     is_call = node.kind == "tool" and has_side_effects(node, tools)
@@ -96,7 +96,7 @@ def may_change_the_world(node: CompiledNode, tools: Mapping[str, ToolDeclaration
 def _calls(state: RunState) -> Iterator[tuple[TaskRef, Record]]:
     """Yield every node and item whose tool changes something, in plan order."""
     for number, (node, record) in enumerate(zip(state.plan.nodes, state.records, strict=True)):
-        if may_change_the_world(node, state.plan.tools):
+        if may_have_effects(node, state.plan.tools):
             if node.for_each is None:
                 yield state.items.node(number), record
             for index, item in enumerate(record.items):
@@ -124,7 +124,7 @@ def has_changed(state: RunState) -> bool:
 # Compensation nodes.
 
 
-def undoing_of(state: RunState) -> Extension | None:
+def compensation_extension(state: RunState) -> Extension | None:
     """Return the compensation nodes of a run that has ended, or `None` if no call can be compensated."""
     nodes: list[CompiledNode] = []
     base = state.plan.written_count
@@ -199,7 +199,7 @@ def _why_not(state: RunState, ref: TaskRef, record: Record) -> str | None:
 # Forks of compensated runs.
 
 
-def without_undoing(plan: CompiledPlan) -> CompiledPlan:
+def without_compensation(plan: CompiledPlan) -> CompiledPlan:
     """Return the plan of a run without its compensation nodes, which are the last added nodes."""
     end = plan.written_count
     added = sum(node.undoes is not None for node in plan.nodes)
@@ -212,7 +212,7 @@ def without_undoing(plan: CompiledPlan) -> CompiledPlan:
     return replace(plan, nodes=(*moved[: end - added], *moved[end:]))
 
 
-def taken_back(state: RunState) -> tuple[frozenset[str], list[str]]:
+def compensated_tasks(state: RunState) -> tuple[frozenset[str], list[str]]:
     """Return the nodes and items that a run has compensated or will, and those with an unknown outcome."""
     gone, unclear = set[str](), list[str]()
     for node, record in state.shown():
@@ -225,7 +225,7 @@ def taken_back(state: RunState) -> tuple[frozenset[str], list[str]]:
     return frozenset(gone), unclear
 
 
-def undone_by(state: RunState) -> dict[str, str]:
+def compensated_by(state: RunState) -> dict[str, str]:
     """Return compensated node or item -> its compensation node."""
     if not any(node.undoes is not None for each in state.extensions for node in each.nodes):
         return {}
@@ -236,7 +236,7 @@ def undone_by(state: RunState) -> dict[str, str]:
 # Reports.
 
 
-def undo_counts(state: RunState) -> Counter[NodeStatus]:
+def compensation_counts(state: RunState) -> Counter[NodeStatus]:
     """Return status -> number of compensation nodes."""
     return Counter(record.status for node, record in state.shown() if node.undoes is not None)
 
@@ -252,13 +252,13 @@ def why_not_completed(state: RunState) -> NodeError:
     return NodeError(NOT_COMPLETED, "the plan did not complete")
 
 
-def told_of_undoing(state: RunState) -> tuple[str, list[Note]]:
+def compensation_summary(state: RunState) -> tuple[str, list[Note]]:
     """Return a summary of the compensation of a run, and a note for each uncompensated call.
 
     A call that did not complete is compensated as a precaution and not counted: it usually had no effect.
     """
-    left = left_standing(state)
-    undone = undone_by(state)
+    left = uncompensated_calls(state)
+    undone = compensated_by(state)
     count = sum(_has_done_something(state, task_id) for task_id in undone)
     if not left:
         words = "what it may have done was taken back" if undone else "it had changed nothing"
@@ -268,12 +268,12 @@ def told_of_undoing(state: RunState) -> tuple[str, list[Note]]:
         names = ", ".join(repr(each.task) for each in left[:_NAMED])
         more = f" and {len(left) - _NAMED:,} more" if len(left) > _NAMED else ""
         words = f"taken back: {count:,}; not taken back: {len(left):,} ({names}{more})"
-    return words, [Note(STANDS, f"{each.task!r} {each.words}", each.task) for each in left[:_NOTES]]
+    return words, [Note(NOTE_UNCOMPENSATED, f"{each.task!r} {each.words}", each.task) for each in left[:_NOTES]]
 
 
-def undone_to_be_sure(state: RunState) -> int:
+def precautionary_count(state: RunState) -> int:
     """Return how many calls were compensated as a precaution, because it is unknown whether they had an effect."""
-    return sum(not _has_done_something(state, task_id) for task_id in undone_by(state))
+    return sum(not _has_done_something(state, task_id) for task_id in compensated_by(state))
 
 
 def _has_done_something(state: RunState, task_id: str) -> bool:
@@ -284,7 +284,7 @@ def _has_done_something(state: RunState, task_id: str) -> bool:
     return record.status is NodeStatus.COMPLETED or _is_run(state, ref)
 
 
-def left_standing(state: RunState) -> list[Left]:
+def uncompensated_calls(state: RunState) -> list[Left]:
     """Return the calls of a run that had, or may have had, an effect and are not compensated, in plan order.
 
     For a run that has not ended, the result includes calls that it has yet to compensate.
@@ -319,10 +319,10 @@ def _is_unknown(record: Record) -> bool:
     return record.error is not None and record.error.code in _UNKNOWN
 
 
-def notes_of_undoing(plan: CompiledPlan) -> list[Note]:
+def compensation_notes(plan: CompiledPlan) -> list[Note]:
     """Return a note for each node that could not be compensated; nodes of sub-plans are named `a/b`."""
     return [
-        Note(STANDS, f"{node!r} cannot be taken back: the tool {tool!r} has no undo", node)
+        Note(NOTE_UNCOMPENSATED, f"{node!r} cannot be taken back: the tool {tool!r} has no undo", node)
         for node, tool in _without_undo(plan)
     ]
 

@@ -13,10 +13,10 @@ from dagwright.core.scheduler.run_state import RunTotals
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.core.scheduler.task_creation import make_task
 from dagwright.features.compensation.compensation import (
-    TAKEN_BACK,
+    ERROR_COMPENSATED,
+    compensation_extension,
     is_result_of_call,
-    left_standing,
-    undoing_of,
+    uncompensated_calls,
     why_not_completed,
 )
 from dagwright.features.plan_edits.extension_checks import refusal_of_extension
@@ -53,7 +53,7 @@ class Compensation(SchedulerComponent):
         """Compensate the calls of the run whose final state this run continues; usage of that run is not counted."""
         if self._state.phase.is_compensated:
             return
-        self._state.error = self._state.error or NodeError(TAKEN_BACK, "the parent run compensates this run")
+        self._state.error = self._state.error or NodeError(ERROR_COMPENSATED, "the parent run compensates this run")
         self._state.totals = RunTotals()
         self._compensate(at)
 
@@ -63,7 +63,7 @@ class Compensation(SchedulerComponent):
             # A stopped run has to end even if it is paused.
             self._state.paused = None
         self._state.phase = Phase.COMPENSATING
-        extension = undoing_of(self._state)
+        extension = compensation_extension(self._state)
         if extension is None or refusal_of_extension(self._state, extension) is not None:
             return
         self._lift_deadline()
@@ -75,7 +75,7 @@ class Compensation(SchedulerComponent):
         """Set the arguments of a compensation task: idempotency key, arguments and result of the compensated call.
 
         Raises:
-            MissingData, TooMuchWork: the arguments of the call cannot be resolved any more.
+            UnresolvedReference, ComputeBudgetExceeded: the arguments of the call cannot be resolved any more.
         """
         state, undone_id = self._state, task.node.undoes
         if undone_id is None:
@@ -99,4 +99,4 @@ class Compensation(SchedulerComponent):
         """Return the status of a run that only compensates: failed if a call is not compensated."""
         if not self._state.options.only_compensates or not self._state.is_finished:
             return status
-        return RunStatus.FAILED if left_standing(self._state) else RunStatus.COMPLETED
+        return RunStatus.FAILED if uncompensated_calls(self._state) else RunStatus.COMPLETED

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, TooMuchWork
-from dagwright.core.expressions.resolution import MissingData
+from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
+from dagwright.core.expressions.resolution import UnresolvedReference
 from dagwright.core.model.answers import BadAnswer, default_answer, grows, normal_answer, shortened_arguments
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Closing, Feedback, Notification, Purpose, Request, RequestBook, Through
@@ -108,7 +108,7 @@ class AnswerHandler:
                 self.apply_all(read, feedback, at)
                 return
             refusal = f"does not fit: {read}"
-        except TooMuchWork:
+        except ComputeBudgetExceeded:
             refusal = f"to {request.id!r} was not taken: {TOO_MUCH_AT_ONCE}"
         self._requests.refusals.append(f"the early answer of {by} {refusal}")
 
@@ -118,7 +118,7 @@ class AnswerHandler:
         """Apply an answer to one or more requests.
 
         Raises:
-            TooMuchWork: the compute budget of the current activation is used up; nothing has changed.
+            ComputeBudgetExceeded: the compute budget of the current activation is used up; nothing has changed.
         """
         for taken in read:
             if taken.growth is not None:
@@ -214,7 +214,7 @@ class AnswerHandler:
             self._state.compute_budget.start(at)
             try:
                 verdict = self._gate.verdict(ref)
-            except (MissingData, TooMuchWork):
+            except (UnresolvedReference, ComputeBudgetExceeded):
                 continue
             if verdict != "ask":
                 self._requests.close(request, Closing("answered", at, by, "policy", what=what))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
-from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, TooMuchWork, WorkBudget
+from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.expressions.questions import BadQuestion, request_of
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.answers import BadAnswer, grows, normal_form, question_key, size_of, size_problem
@@ -68,11 +68,11 @@ class AnswerReader:
         """Return why an answer would be refused now, or `None` if it would be accepted; it has no side effects."""
         try:
             read = self.read(feedback, at, judging=self._requests.precheck_budget)
-        except TooMuchWork:
+        except ComputeBudgetExceeded:
             return TOO_MUCH_AT_ONCE
         return read if isinstance(read, str) else None
 
-    def read(self, feedback: Feedback, at: float, *, judging: WorkBudget | None = None) -> list[Taken] | str | None:
+    def read(self, feedback: Feedback, at: float, *, judging: ComputeBudget | None = None) -> list[Taken] | str | None:
         """Match an answer to its open requests.
 
         Args:
@@ -82,7 +82,7 @@ class AnswerReader:
             The requests with their answers; why the answer is refused; or `None` if it is early and can be stored.
 
         Raises:
-            TooMuchWork: the remaining compute budget is too small.
+            ComputeBudgetExceeded: the remaining compute budget is too small.
         """
         name, book = feedback.request, self._requests
         judging = judging or book.check_budget
@@ -126,7 +126,7 @@ class AnswerReader:
         )
 
     def read_all(
-        self, requests: list[Request], feedback: Feedback, at: float, *, judging: WorkBudget | None = None
+        self, requests: list[Request], feedback: Feedback, at: float, *, judging: ComputeBudget | None = None
     ) -> list[Taken] | str:
         judging = judging or self._requests.check_budget
         judging.start(at)
@@ -152,7 +152,7 @@ class AnswerReader:
         return self._problem_of_sum(feedback, len(taken)) or taken
 
     def _read_growth(
-        self, request: Request, answer: Mapping[str, Any], *, among: int, judging: WorkBudget
+        self, request: Request, answer: Mapping[str, Any], *, among: int, judging: ComputeBudget
     ) -> list[Taken]:
         """Return an answer with the extension of the plan by its nodes.
 
@@ -176,12 +176,12 @@ class AnswerReader:
             raise BadAnswer(refusal)
         return with_other_arguments(self._state, ref.node, arguments)
 
-    def _growth_by_nodes(self, answer: Mapping[str, Any], judging: WorkBudget) -> Extension:
+    def _growth_by_nodes(self, answer: Mapping[str, Any], judging: ComputeBudget) -> Extension:
         """Return the extension of the current plan by the nodes of an answer.
 
         Raises:
             BadAnswer: the nodes are invalid.
-            TooMuchWork: the compute budget of the current activation is used up.
+            ComputeBudgetExceeded: the compute budget of the current activation is used up.
         """
         try:
             tools = tools_from_json(answer.get("tools"))
@@ -214,7 +214,7 @@ class AnswerReader:
         ):
             raise BadAnswer(refused_words(node.tool))
 
-    def _problem_of_early(self, feedback: Feedback, judging: WorkBudget) -> str | None:
+    def _problem_of_early(self, feedback: Feedback, judging: ComputeBudget) -> str | None:
         """Return why an answer to a request that is not open yet cannot be stored, or `None`."""
         name, book = feedback.request, self._requests
         if name == INPUTS and self._will_ask_for_inputs():
@@ -258,7 +258,7 @@ class AnswerReader:
             return f"{name!r} has not asked yet, and no more than {EARLY_ANSWERS:,} early answers are kept"
         return size_problem([feedback.answer, feedback.by, feedback.note], EARLY_BYTES)
 
-    def _problem_of_nodes(self, feedback: Feedback, judging: WorkBudget) -> str | None:
+    def _problem_of_nodes(self, feedback: Feedback, judging: ComputeBudget) -> str | None:
         """Return the problem of the nodes in an early answer that can already be found, or `None`."""
         answer = feedback.answer
         if not isinstance(answer, Mapping) or not isinstance(answer.get("nodes"), list) or not answer["nodes"]:

@@ -48,7 +48,7 @@ class ApprovalGate:
         """Return the question of a task before it starts, the error if it must not start, or `None` if it may start.
 
         Raises:
-            MissingData, TooMuchWork: the question or the arguments cannot be resolved.
+            UnresolvedReference, ComputeBudgetExceeded: the question or the arguments cannot be resolved.
         """
         state = self._state
         node = state.plan.nodes[ref.node]
@@ -80,7 +80,7 @@ class ApprovalGate:
         """Return why the arguments of a node do not match the known schema of its tool, or `None`.
 
         Raises:
-            MissingData, TooMuchWork: the arguments cannot be resolved.
+            UnresolvedReference, ComputeBudgetExceeded: the arguments cannot be resolved.
         """
         node = self._state.plan.nodes[ref.node]
         tool = self._state.plan.tools.get(node.tool)
@@ -93,7 +93,7 @@ class ApprovalGate:
         """Return the verdict of the policy on a call: `run`, `ask` or `refuse`.
 
         Raises:
-            MissingData, TooMuchWork: a rule depends on arguments that cannot be resolved.
+            UnresolvedReference, ComputeBudgetExceeded: a rule depends on arguments that cannot be resolved.
         """
         state = self._state
         node = state.plan.nodes[ref.node]

@@ -8,8 +8,8 @@ the workflow and in history readers.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, TooMuchWork
-from dagwright.core.expressions.resolution import MissingData
+from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
+from dagwright.core.expressions.resolution import UnresolvedReference
 from dagwright.core.model.answers import size_of
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.policy import Policy, with_tools_allowed
@@ -174,7 +174,7 @@ class HumanFeedback(SchedulerComponent):
                 asked = self.opener.open(ref, asked.fields, purpose=asked.purpose, at=at)
             elif asked is None:
                 return False
-        except (MissingData, TooMuchWork) as error:
+        except (UnresolvedReference, ComputeBudgetExceeded) as error:
             asked = unreadable(error)
         if asked is not None:
             self._scheduler.propagation.end_failed(ref, asked, at)
@@ -196,7 +196,7 @@ class HumanFeedback(SchedulerComponent):
             read = self._reader.read(feedback, at)
             if isinstance(read, list):
                 self._handler.apply_all(read, feedback, at)
-        except TooMuchWork:
+        except ComputeBudgetExceeded:
             return TOO_MUCH_AT_ONCE
         if isinstance(read, str):
             requests.hints.left -= 1

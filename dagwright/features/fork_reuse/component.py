@@ -3,14 +3,14 @@
 from collections.abc import Collection
 from typing import Any
 
-from dagwright.core.expressions.compute_budget import TooMuchWork
-from dagwright.core.expressions.resolution import MissingData
+from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
+from dagwright.core.expressions.resolution import UnresolvedReference
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tasks import Task, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.scheduler import Scheduler
-from dagwright.features.fork_reuse.fingerprint import content_of, content_of_map
-from dagwright.features.fork_reuse.reuse import KeptBook, take_kept
+from dagwright.features.fork_reuse.fingerprint import fingerprint_of, fingerprint_of_map
+from dagwright.features.fork_reuse.reuse import ReuseBook, apply_reusable_result
 
 
 class ForkReuse(SchedulerComponent):
@@ -19,10 +19,10 @@ class ForkReuse(SchedulerComponent):
     def __init__(self, scheduler: Scheduler[Any]) -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
-        self.book: KeptBook | None = None
+        self.book: ReuseBook | None = None
         """Results that may be reused, if the run is a fork."""
 
-    def use(self, book: KeptBook | None) -> None:
+    def use(self, book: ReuseBook | None) -> None:
         """Set the results that may be reused."""
         self.book = book
         self._scheduler.update_hooks()
@@ -40,8 +40,8 @@ class ForkReuse(SchedulerComponent):
         """Complete a node or item with its result in the source run, if its fingerprint is the same."""
         state = self._state
         node = state.plan.nodes[ref.node]
-        kept = self.book.tasks.get(state.id_of(ref)) if self.book is not None else None
-        if kept is None or not kept.has_result:
+        reusable = self.book.tasks.get(state.id_of(ref)) if self.book is not None else None
+        if reusable is None or not reusable.has_result:
             return False
         # Conditions of region members are not evaluated here, and members of offloaded regions are not known.
         if node.kind == "reported" and (node.when is not None or state.regions.is_inside_offloaded(ref.node)):
@@ -49,27 +49,29 @@ class ForkReuse(SchedulerComponent):
         is_map = node.for_each is not None and ref.item is None
         try:
             if is_map:
-                content = content_of_map(state, ref.node, book=self.book)
+                fingerprint = fingerprint_of_map(state, ref.node, book=self.book)
             else:
-                content = content_of(state, ref, book=self.book)
-        except (MissingData, TooMuchWork):
+                fingerprint = fingerprint_of(state, ref, book=self.book)
+        except (UnresolvedReference, ComputeBudgetExceeded):
             return False
-        is_reusable = node.kind != "lookup" or state.options.resolver.is_reusable(node, kept.result)
-        if content != kept.content or not is_reusable:
+        is_reusable = node.kind != "lookup" or state.options.resolver.is_reusable(node, reusable.result)
+        if fingerprint != reusable.fingerprint or not is_reusable:
             return False
-        take_kept(state.record(ref), kept)
+        apply_reusable_result(state.record(ref), reusable)
         self._scheduler.propagation.end(ref, NodeStatus.COMPLETED, at)
         return True
 
     def before_start(self, task: Task, at: float) -> bool:  # noqa: ARG002 - a hook
         """Set the idempotency key of a task in the source run, and the reusable results of its child run."""
-        kept = self.book.key_of(task.id, task.node.id) if self.book is not None else None
-        if kept is None:
+        reusable = self.book.key_of(task.id, task.node.id) if self.book is not None else None
+        if reusable is None:
             return False
-        task.below = kept.below
+        task.below = reusable.below
         is_run = task.is_run or task.chunk is not None
-        if kept.scope is None or (is_run and kept.content):
+        if reusable.scope is None or (is_run and reusable.fingerprint):
             return False
-        is_same = not kept.content or content_of(self._state, task.ref, book=self.book) == kept.content
-        task.scope = self._state.record(task.ref).scope = kept.scope if is_same else None
+        is_same = (
+            not reusable.fingerprint or fingerprint_of(self._state, task.ref, book=self.book) == reusable.fingerprint
+        )
+        task.scope = self._state.record(task.ref).scope = reusable.scope if is_same else None
         return False

@@ -28,13 +28,13 @@ from dagwright.core.model.items import StoredList, items_of
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tasks import TaskRef
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.features.fork_reuse.reuse import KeptBook
+from dagwright.features.fork_reuse.reuse import ReuseBook
 
 _DIGEST_CHARACTERS = 32
 """Length of the digest in hexadecimal characters of the SHA-256: 128 bits distinguish all results of a run."""
 
 
-def content_of(state: RunState, ref: TaskRef, *, version: str | None = None, book: KeptBook | None = None) -> str:
+def fingerprint_of(state: RunState, ref: TaskRef, *, version: str | None = None, book: ReuseBook | None = None) -> str:
     """Return the fingerprint of a node or item whose dependencies have all ended.
 
     Args:
@@ -42,7 +42,7 @@ def content_of(state: RunState, ref: TaskRef, *, version: str | None = None, boo
         book: reuse data of a fork, which caches digests that many nodes need.
 
     Raises:
-        MissingData, TooMuchWork: the arguments cannot be resolved.
+        UnresolvedReference, ComputeBudgetExceeded: the arguments cannot be resolved.
     """
     node = state.plan.nodes[ref.node]
     # Manual overrides of the arguments are not part of the plan.
@@ -50,11 +50,13 @@ def content_of(state: RunState, ref: TaskRef, *, version: str | None = None, boo
     return _digest([*_definition(state, ref.node, version, book), shown(arguments), *_order(state, node, book)])
 
 
-def content_of_map(state: RunState, number: int, *, version: str | None = None, book: KeptBook | None = None) -> str:
+def fingerprint_of_map(
+    state: RunState, number: int, *, version: str | None = None, book: ReuseBook | None = None
+) -> str:
     """Return the fingerprint of a node with `for_each`, without expanding its items.
 
     Raises:
-        MissingData, TooMuchWork: the list cannot be resolved.
+        UnresolvedReference, ComputeBudgetExceeded: the list cannot be resolved.
     """
     node = state.plan.nodes[number]
     scope = state.scope
@@ -98,7 +100,7 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_CHARACTERS]
 
 
-def _definition(state: RunState, number: int, version: str | None, book: KeptBook | None) -> list[Any]:
+def _definition(state: RunState, number: int, version: str | None, book: ReuseBook | None) -> list[Any]:
     """Return the part of the fingerprint that identifies the call of a node."""
     node = state.plan.nodes[number]
     if node.sub_plan is not None:
@@ -113,7 +115,7 @@ def _definition(state: RunState, number: int, version: str | None, book: KeptBoo
     return ["tool", node.tool, node.is_worker, made_by]
 
 
-def _definition_of_plan(number: int, plan: CompiledPlan, book: KeptBook | None) -> str:
+def _definition_of_plan(number: int, plan: CompiledPlan, book: ReuseBook | None) -> str:
     if book is None:
         return _digest(plan_to_json(plan))
     known = book.definitions
@@ -122,7 +124,7 @@ def _definition_of_plan(number: int, plan: CompiledPlan, book: KeptBook | None) 
     return known[number]
 
 
-def _order(state: RunState, node: CompiledNode, book: KeptBook | None) -> Iterable[str]:
+def _order(state: RunState, node: CompiledNode, book: ReuseBook | None) -> Iterable[str]:
     """Yield the outcomes of dependencies that a node without effects does not read."""
     if has_side_effects(node, state.plan.tools):
         return
@@ -135,7 +137,7 @@ def _order(state: RunState, node: CompiledNode, book: KeptBook | None) -> Iterab
             yield _outcome(state, state.plan.nodes[needed].id, book)
 
 
-def _outcome(state: RunState, node_id: str, book: KeptBook | None) -> str:
+def _outcome(state: RunState, node_id: str, book: ReuseBook | None) -> str:
     number = state.number_of(node_id)
     if number is None:
         return ""

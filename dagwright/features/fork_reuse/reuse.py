@@ -12,25 +12,26 @@ from typing import Any
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.states import NodeStatus, Record
 
-MOST_KEPT = 10_000
+MAX_REUSABLE_RESULTS = 10_000
 """Most nodes and items with reusable data: all of them may be decided in one workflow task."""
 
-_NOT_BEGUN = ""
+_NOT_STARTED = ""
 
 
 @dataclass(slots=True)
-class Kept:
+class ReusableResult:
     """Reusable data of one node or item in the source run.
 
     Args:
-        content: its fingerprint; empty if it had not started there and does not depend on any change.
+        fingerprint: fingerprint of the node or item; empty if it had not started there and does not depend on any
+            change.
         scope: scope of the idempotency key that it keeps; `None` if it has ended, or gets a new key.
         has_result: its result, in the following fields, may be reused.
         made: `{"workflow_id", "node"}` of the run that produced the result.
         below: snapshot of the child run of a sub-plan that has to run, as JSON: its reusable data.
     """
 
-    content: str = _NOT_BEGUN
+    fingerprint: str = _NOT_STARTED
     scope: str | None = None
     has_result: bool = False
     result: Any = None
@@ -42,30 +43,40 @@ class Kept:
 
     def to_json(self) -> dict[str, Any]:
         """Return the data as JSON, without fields at their default."""
-        encoded = {name: getattr(self, name) for name in _PLAIN if getattr(self, name) not in _EMPTY}
+        encoded = {key: getattr(self, name) for key, name in _PLAIN.items() if getattr(self, name) not in _EMPTY}
         if self.has_result:
             encoded["result"] = value_to_json(self.result)
         return encoded
 
 
-_PLAIN = ("content", "scope", "has_result", "partial", "message", "tool_version", "made", "below")
+_PLAIN = {
+    "content": "fingerprint",
+    "scope": "scope",
+    "has_result": "has_result",
+    "partial": "partial",
+    "message": "message",
+    "tool_version": "tool_version",
+    "made": "made",
+    "below": "below",
+}
+"""JSON key -> field."""
 _EMPTY: tuple[Any, ...] = ("", None, False, {})
 
 
-def kept_from_json(encoded: Mapping[str, Any]) -> Kept:
-    """Decode the result of `Kept.to_json`.
+def reusable_result_from_json(encoded: Mapping[str, Any]) -> ReusableResult:
+    """Decode the result of `ReusableResult.to_json`.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: `encoded` has another form.
     """
-    values = {name: encoded[name] for name in _PLAIN if name in encoded}
+    values = {name: encoded[key] for key, name in _PLAIN.items() if key in encoded}
     if "result" in encoded:
         values["result"] = value_from_json(encoded["result"]["value"], encoded["result"].get("stored"))
-    return Kept(**values)
+    return ReusableResult(**values)
 
 
 @dataclass(slots=True)
-class KeptBook:
+class ReuseBook:
     """Reusable data of all nodes and items of a run, by id.
 
     Args:
@@ -73,31 +84,31 @@ class KeptBook:
         definitions: node number -> cached digest of its sub-plan.
     """
 
-    tasks: dict[str, Kept] = field(default_factory=dict)
+    tasks: dict[str, ReusableResult] = field(default_factory=dict)
     digests: dict[int, str] = field(default_factory=dict)
     definitions: dict[int, str] = field(default_factory=dict)
 
-    def key_of(self, task_id: str, node_id: str) -> Kept | None:
+    def key_of(self, task_id: str, node_id: str) -> ReusableResult | None:
         """Return the entry with the idempotency key of a task: its own, or that of its node if it had not started."""
-        kept = self.tasks.get(task_id)
-        if kept is None and (of_node := self.tasks.get(node_id)) is not None and not of_node.content:
+        reusable = self.tasks.get(task_id)
+        if reusable is None and (of_node := self.tasks.get(node_id)) is not None and not of_node.fingerprint:
             return of_node
-        return kept
+        return reusable
 
 
-def book_of_kept(encoded: Mapping[str, Any]) -> KeptBook:
+def reuse_book_from_json(encoded: Mapping[str, Any]) -> ReuseBook:
     """Decode a book from the JSON of its entries.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: `encoded` has another form.
     """
-    return KeptBook({str(name): kept_from_json(kept) for name, kept in encoded.items()})
+    return ReuseBook({str(name): reusable_result_from_json(reusable) for name, reusable in encoded.items()})
 
 
-def take_kept(record: Record, kept: Kept) -> None:
+def apply_reusable_result(record: Record, reusable: ReusableResult) -> None:
     """Copy a reused result into a record; the caller has to end the record."""
-    record.result, record.partial, record.tool_version = kept.result, kept.partial, kept.tool_version
-    record.message, record.reused = kept.message, dict(kept.made)
+    record.result, record.partial, record.tool_version = reusable.result, reusable.partial, reusable.tool_version
+    record.message, record.reused = reusable.message, dict(reusable.made)
 
 
 def is_result(record: Record) -> bool:

@@ -9,23 +9,23 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagwright.core.expressions.compute_budget import TooMuchWork
+from dagwright.core.expressions.compute_budget import ComputeBudgetExceeded
 from dagwright.core.expressions.references import Placeholder, Template, references_in
-from dagwright.core.expressions.resolution import MissingData
+from dagwright.core.expressions.resolution import UnresolvedReference
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, has_side_effects, node_to_json, tool_of
 from dagwright.core.model.graph import dependents_of
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tasks import TaskRef
 from dagwright.core.model.tools import Effects
 from dagwright.core.scheduler.map_batches import is_chunk, is_cut
-from dagwright.features.compensation.compensation import taken_back
-from dagwright.features.fork_reuse.fingerprint import content_of, content_of_map
-from dagwright.features.fork_reuse.reuse import Kept, KeptBook, is_result
+from dagwright.features.compensation.compensation import compensated_tasks
+from dagwright.features.fork_reuse.fingerprint import fingerprint_of, fingerprint_of_map
+from dagwright.features.fork_reuse.reuse import ReusableResult, ReuseBook, is_result
 from dagwright.features.run_scheduler import RunScheduler
 
-_NO_CONTENT = frozenset({"dependencies", "wanted", "kind", "title", "priority", "supersedes"})
+_NOT_IN_FINGERPRINT = frozenset({"dependencies", "wanted", "kind", "title", "priority", "supersedes"})
 """Fields that do not affect the call of a node; its kind depends on its region."""
-_BEGUN = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
+_STARTED = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Takeover:
         undone: nodes and items that the source run has compensated; they run again, with new idempotency keys.
     """
 
-    book: KeptBook = field(default_factory=KeptBook)
+    book: ReuseBook = field(default_factory=ReuseBook)
     problems: list[str] = field(default_factory=list)
     changed: set[str] = field(default_factory=set)
     undone: frozenset[str] = frozenset()
@@ -105,7 +105,7 @@ class _Taker:
             before = old_ids.get(node_id)
             if before is not None and _definition(before, self._old.plan) != _definition(node, self._plan):
                 self._found.changed.add(node_id)
-        self._found.undone, unclear = taken_back(self._old.state)
+        self._found.undone, unclear = compensated_tasks(self._old.state)
         for task_id in unclear:
             if not self._change.names(task_id.partition("[")[0], task_id):
                 advice = f"check it, and add --rerun {task_id} to run it again"
@@ -152,21 +152,21 @@ class _Taker:
                 task_id = f"{node.id}[{item.key}]"
                 if not self._change.names(node.id, task_id):
                     self._take_task(TaskRef(number, position), task_id, item.record)
-        elif node.for_each is None and (_has_begun(record) or is_result(record)):
+        elif node.for_each is None and (_has_started(record) or is_result(record)):
             self._take_task(TaskRef(number), node.id, record)
         elif is_untouched and record.status is NodeStatus.PENDING:
-            self._found.book.tasks[node.id] = Kept(scope=self._scope_of(node.id, node.id, ""))
+            self._found.book.tasks[node.id] = ReusableResult(scope=self._scope_of(node.id, node.id, ""))
 
     def _take_map(self, number: int, node: CompiledNode, record: Record) -> None:
         """Reuse the result of a large map as a whole."""
         if any(f"{node.id}[{item.key}]" in self._found.undone for item in record.items):
             return
         # The last task joins results; it stays pending if they are small or were joined by the run itself.
-        chunks = [item.record for item in record.items if is_chunk(item)]
-        is_whole = is_result(record) and all(is_result(chunk) for chunk in chunks)
-        if is_whole:
-            self._put(node.id, record, lambda version: self._content_of_map(number, version))
-        if not is_whole and has_side_effects(self._new[node.id], self._plan.tools):
+        batches = [item.record for item in record.items if is_chunk(item)]
+        is_reusable = is_result(record) and all(is_result(batch) for batch in batches)
+        if is_reusable:
+            self._put(node.id, record, lambda version: self._fingerprint_of_map(number, version))
+        if not is_reusable and has_side_effects(self._new[node.id], self._plan.tools):
             advice = f"add --rerun {node.id} to run all items again"
             if self._source.is_open and not record.status.is_final:
                 advice = f"let them end first, or {advice}"
@@ -181,30 +181,30 @@ class _Taker:
         is_left = node.kind == "plan" and (record.partial or bool(self._change.below(task_id)))
         is_done = is_result(record) and not is_left
         if is_done:
-            self._put(task_id, record, lambda version: self._content_of(ref, version))
+            self._put(task_id, record, lambda version: self._fingerprint_of(ref, version))
             return
         if (problem := self._problem(node, task_id, record)) is not None:
             self._found.problems.append(problem)
-        if _has_begun(record):
+        if _has_started(record):
             try:
-                content = self._content_of(ref)
-            except (MissingData, TooMuchWork):
+                fingerprint = self._fingerprint_of(ref)
+            except (UnresolvedReference, ComputeBudgetExceeded):
                 return
-            self._found.book.tasks[task_id] = Kept(content, self._scope_of(task_id, node.id, content))
+            self._found.book.tasks[task_id] = ReusableResult(fingerprint, self._scope_of(task_id, node.id, fingerprint))
 
-    def _content_of(self, ref: TaskRef, version: str | None = None) -> str:
-        return content_of(self._old.state, ref, version=version, book=self._old.features.reuse.book)
+    def _fingerprint_of(self, ref: TaskRef, version: str | None = None) -> str:
+        return fingerprint_of(self._old.state, ref, version=version, book=self._old.features.reuse.book)
 
-    def _content_of_map(self, number: int, version: str | None) -> str:
-        return content_of_map(self._old.state, number, version=version, book=self._old.features.reuse.book)
+    def _fingerprint_of_map(self, number: int, version: str | None) -> str:
+        return fingerprint_of_map(self._old.state, number, version=version, book=self._old.features.reuse.book)
 
-    def _put(self, task_id: str, record: Record, content: Any) -> None:
+    def _put(self, task_id: str, record: Record, fingerprint: Any) -> None:
         try:
-            found = content(record.tool_version or None)
-        except (MissingData, TooMuchWork):
+            found = fingerprint(record.tool_version or None)
+        except (UnresolvedReference, ComputeBudgetExceeded):
             return
-        self._found.book.tasks[task_id] = Kept(
-            content=found,
+        self._found.book.tasks[task_id] = ReusableResult(
+            fingerprint=found,
             has_result=True,
             result=record.result,
             partial=record.partial,
@@ -226,17 +226,17 @@ class _Taker:
             return f"it is unknown whether {task_id!r} has had its effect: check it, and {advice}"
         return None
 
-    def _scope_of(self, task_id: str, node_id: str, content: str) -> str:
+    def _scope_of(self, task_id: str, node_id: str, fingerprint: str) -> str:
         """Return the scope of the idempotency key of a task in the source run, which may itself be a fork."""
         book = self._old.features.reuse.book
-        kept = book.key_of(task_id, node_id) if book is not None else None
-        if kept is None or kept.scope is None or (kept.content and kept.content != content):
+        reusable = book.key_of(task_id, node_id) if book is not None else None
+        if reusable is None or reusable.scope is None or (reusable.fingerprint and reusable.fingerprint != fingerprint):
             return self._source.scope
-        return kept.scope
+        return reusable.scope
 
 
-def _has_begun(record: Record) -> bool:
-    return record.status in _BEGUN or record.attempts > 0 or record.started_at is not None
+def _has_started(record: Record) -> bool:
+    return record.status in _STARTED or record.attempts > 0 or record.started_at is not None
 
 
 def _templates(node: CompiledNode) -> Iterator[Template]:
@@ -249,7 +249,7 @@ def _templates(node: CompiledNode) -> Iterator[Template]:
 
 def _definition(node: CompiledNode, plan: CompiledPlan) -> dict[str, Any]:
     """Return the fields of a node that define its call, with the ids of its dependencies."""
-    encoded = {name: value for name, value in node_to_json(node).items() if name not in _NO_CONTENT}
+    encoded = {name: value for name, value in node_to_json(node).items() if name not in _NOT_IN_FINGERPRINT}
     return {**encoded, "needs": [plan.nodes[number].id for number in node.dependencies]}
 
 
@@ -285,12 +285,12 @@ def outlook(scheduler: RunScheduler, old: RunScheduler, taken: Takeover, *, chan
         if node.for_each is not None and record.reused is not None:
             each = [(node.id, record)]
         for task_id, one in each:
-            kept = taken.book.tasks.get(task_id)
+            reusable = taken.book.tasks.get(task_id)
             if one.reused is not None:
                 found.reused.append(task_id)
             elif one.status is NodeStatus.PENDING:
-                is_kept = (kept is not None and kept.has_result) or _has_kept_items(taken.book, node)
-                (found.undecided if is_kept else found.later).append(task_id)
+                is_reusable = (reusable is not None and reusable.has_result) or _has_reusable_items(taken.book, node)
+                (found.undecided if is_reusable else found.later).append(task_id)
             elif one.status is not NodeStatus.SKIPPED:
                 declared = scheduler.plan.tools.get(node.tool)
                 version = declared.version if declared is not None else ""
@@ -298,9 +298,9 @@ def outlook(scheduler: RunScheduler, old: RunScheduler, taken: Takeover, *, chan
     return found
 
 
-def _has_kept_items(book: KeptBook, node: CompiledNode) -> bool:
+def _has_reusable_items(book: ReuseBook, node: CompiledNode) -> bool:
     return node.for_each is not None and any(
-        name.startswith(f"{node.id}[") and kept.has_result for name, kept in book.tasks.items()
+        name.startswith(f"{node.id}[") and reusable.has_result for name, reusable in book.tasks.items()
     )
 
 
@@ -323,7 +323,7 @@ def _why(node: CompiledNode, task_id: str, old: RunScheduler, taken: Takeover, c
         return "is another one in the plan"
     if record.partial:
         return "had failed in part"
-    kept = taken.book.tasks.get(task_id)
-    if kept is not None and kept.tool_version and kept.tool_version != version:
+    reusable = taken.book.tasks.get(task_id)
+    if reusable is not None and reusable.tool_version and reusable.tool_version != version:
         return "has another version of its tool"
     return "reads something that has changed"

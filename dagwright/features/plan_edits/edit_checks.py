@@ -11,7 +11,7 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.expressions.compute_budget import WorkBudget
+from dagwright.core.expressions.compute_budget import ComputeBudget
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.plan import NODE_FIELDS, PLAN_FIELDS
 from dagwright.core.model.requests import CHECK_BUDGET
@@ -42,7 +42,7 @@ _WORK_OF_NODE_THERE = 5
 
 
 def growth_of(
-    nodes: Sequence[Any], state: RunState, *, tools: Mapping[str, ToolDeclaration], budget: WorkBudget
+    nodes: Sequence[Any], state: RunState, *, tools: Mapping[str, ToolDeclaration], budget: ComputeBudget
 ) -> Extension | str:
     """Return the extension of a running plan by some nodes, or why the nodes are refused.
 
@@ -52,7 +52,7 @@ def growth_of(
         budget: compute budget of the current activation.
 
     Raises:
-        TooMuchWork: the remaining budget is too small.
+        ComputeBudgetExceeded: the remaining budget is too small.
     """
     if (refusal := state.refusal_of_rebuild()) is not None:
         return refusal
@@ -83,7 +83,7 @@ def _with_hint(problem: Problem, state: RunState, tools: Mapping[str, ToolDeclar
 
 
 def work_of_nodes(nodes: Sequence[Any], *, count_there: int) -> int:
-    """Return a conservative estimate of the cost to check nodes, in units of `WorkBudget`.
+    """Return a conservative estimate of the cost to check nodes, in units of `ComputeBudget`.
 
     Args:
         count_there: number of nodes of the plan.

@@ -13,7 +13,7 @@ def add_nodes(scheduler: Scheduler[Any], extension: Extension, by: Actor, *, at:
     """Add nodes that a person sent.
 
     Raises:
-        TooMuchWork: nothing was changed.
+        ComputeBudgetExceeded: nothing was changed.
     """
     scheduler.rebuild.spend(at)
     apply_addition(scheduler.rebuild, extension, by, at=at)
@@ -24,7 +24,7 @@ def add_early_nodes(scheduler: Scheduler[Any], extension: Extension, *, at: floa
     """Add nodes of a plan that is still being written.
 
     Raises:
-        TooMuchWork: nothing was changed.
+        ComputeBudgetExceeded: nothing was changed.
     """
     scheduler.rebuild.spend(at)
     RecordEdits(scheduler.rebuild, at).extend(extension)

@@ -8,7 +8,7 @@ from dagwright.core.model.states import Phase, RunStatus
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.rebuild import RecordEdits
 from dagwright.core.scheduler.scheduler import Scheduler
-from dagwright.features.plan_extension.extender import MOST_STEPS, Pursuit, next_step
+from dagwright.features.plan_extension.extender import MOST_STEPS, PlanExtender, next_step
 
 
 class PlanExtension(SchedulerComponent):
@@ -17,13 +17,13 @@ class PlanExtension(SchedulerComponent):
     def __init__(self, scheduler: Scheduler[Any]) -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
-        self.extender: Pursuit | None = None
+        self.extender: PlanExtender | None = None
         self.streamed: dict[str, tuple[int, int]] = {}
         """Call that writes a plan -> its latest attempt, and the number of nodes that the attempt has reported.
 
         Not part of the snapshot: no run continues in a new execution while a call is in flight."""
 
-    def use(self, extender: Pursuit | None) -> None:
+    def use(self, extender: PlanExtender | None) -> None:
         """Set the extender of the run; `None` means no extender."""
         self.extender = extender
         if extender is not None:

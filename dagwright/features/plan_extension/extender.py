@@ -1,4 +1,5 @@
-"""Plan extenders (`Pursuit`): strategies that add nodes to a running plan, as an agent does after each model response.
+"""Plan extenders (`PlanExtender`): strategies that add nodes to a running plan, as an agent does after each model
+response.
 
 An extender is pure: its next step depends only on the plan and the records of the run, so continue-as-new, replay and
 history readers need no additional state. The scheduler calls it whenever no node can change any more, so the workflow
@@ -19,7 +20,7 @@ MOST_STEPS = 100
 _BUG = "Bug"
 
 
-class GivenUp(Exception):
+class GoalUnreachable(Exception):
     """The extender cannot reach its goal; the run fails.
 
     Args:
@@ -31,14 +32,14 @@ class GivenUp(Exception):
         self.error = error
 
 
-class Pursuit(Protocol):
+class PlanExtender(Protocol):
     """Strategy that extends a plan while it runs."""
 
     def follow(self, state: RunState) -> Extension | None:
         """Return the next extension of the plan, or `None` until something has changed.
 
         Raises:
-            GivenUp: the goal cannot be reached.
+            GoalUnreachable: the goal cannot be reached.
         """
         ...
 
@@ -55,12 +56,12 @@ class Pursuit(Protocol):
         ...
 
 
-def next_step(pursuit: Pursuit, state: RunState) -> Extension | NodeError | None:
+def next_step(pursuit: PlanExtender, state: RunState) -> Extension | NodeError | None:
     """Return the next extension of the plan, the error that ends the run, or `None` if nothing changes."""
     try:
         extension = pursuit.follow(state)
         refusal = None if extension is None else refusal_of_extension(state, extension)
-    except GivenUp as given_up:
+    except GoalUnreachable as given_up:
         return given_up.error
     # A defect of an extender ends the run with an error, in the workflow and in history readers alike.
     except Exception as error:

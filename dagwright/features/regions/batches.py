@@ -24,12 +24,12 @@ _STATUS_OF = {status.value: status for status in NodeStatus}
 """Lookup table that takes half the time of `NodeStatus(value)`, which a large region needs for each node."""
 
 
-class SliceTooLarge(Exception):
+class BatchTooLarge(Exception):
     """The input of a single node of a region exceeds the payload limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class SliceInput:
+class BatchInput:
     """Input of a region batch.
 
     Args:
@@ -46,11 +46,11 @@ class SliceInput:
 # Input of a batch.
 
 
-def encode_slice(scheduler: RunScheduler, task: Task) -> bytes:
+def encode_batch(scheduler: RunScheduler, task: Task) -> bytes:
     """Return the payload of the next batch of a region: as many of its open nodes as fit, at least one.
 
     Raises:
-        SliceTooLarge: not even one node fits.
+        BatchTooLarge: not even one node fits.
     """
     chosen = _Choice(scheduler)
     for number in scheduler.state.regions.open_members(task.ref.node, scheduler.records):
@@ -77,7 +77,7 @@ class _Choice:
         """Add a node to the batch if it can run; return whether there may be room for another node.
 
         Raises:
-            SliceTooLarge: the node is the first one and does not fit.
+            BatchTooLarge: the node is the first one and does not fit.
         """
         node, records = self._scheduler.plan.nodes[number], self._scheduler.records
         outside = [needed for needed in node.dependencies if needed not in self._positions]
@@ -98,7 +98,7 @@ class _Choice:
         if self._chosen and self._bytes + added > REGION_BATCH_INPUT_BYTES:
             return False
         if self._bytes + added > REGION_BATCH_INPUT_LIMIT_BYTES:
-            raise SliceTooLarge(node.id)
+            raise BatchTooLarge(node.id)
         self._bytes += added
         self._ended |= needed
         self._positions[number] = len(self._chosen)
@@ -153,14 +153,14 @@ def _references_of(node: CompiledNode) -> Iterable[Reference]:
     return references_in(template for _, template in node.bindings)
 
 
-def read_slice(message: Mapping[str, Any]) -> SliceInput:
+def batch_from_json(message: Mapping[str, Any]) -> BatchInput:
     """Decode the input of a batch.
 
     Raises:
-        ValueError: the message has another form than that of `encode_slice`.
+        ValueError: the message has another form than that of `encode_batch`.
     """
     try:
-        return SliceInput(
+        return BatchInput(
             plan=plan_from_json(message["plan"]),
             ended=[(entry[0], end_from_json(entry[1:])) for entry in message["ended"]],
             inputs=value_from_json(message["inputs"], message.get("stored_inputs")),
@@ -227,7 +227,7 @@ def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-def take_slice(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float) -> None:
+def apply_batch_output(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float) -> None:
     """Apply the output of a batch: the ends of its nodes in order, then the end of the batch.
 
     If the output contains no expected end, another batch would not either, and the nodes run as single tasks.
@@ -237,11 +237,11 @@ def take_slice(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float)
         ends = [(str(entry[0]), end_from_json(entry[1:])) for entry in answer["ended"]]
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         ends, versions = [], {}
-    is_of_use = take_ends(scheduler, ends, versions, at=at)
+    is_of_use = apply_ends(scheduler, ends, versions, at=at)
     scheduler.features.regions.end_batch(task_id, at=at, goes_on=is_of_use)
 
 
-def take_ends(
+def apply_ends(
     scheduler: RunScheduler, ends: Iterable[tuple[str, Record]], versions: Mapping[str, str], *, at: float
 ) -> bool:
     """Apply the ends of nodes in the output of a batch; return whether at least one of them was expected.

@@ -18,12 +18,12 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tasks import Task
 from dagwright.core.scheduler.region_members import InnerState
-from dagwright.features.regions.batches import SliceTooLarge, end_from_json, end_to_json, take_ends
+from dagwright.features.regions.batches import BatchTooLarge, apply_ends, end_from_json, end_to_json
 from dagwright.features.run_scheduler import RunScheduler
 
 
 @dataclass(frozen=True, slots=True)
-class InnerSlice:
+class OffloadedBatchInput:
     """Input of a batch.
 
     Args:
@@ -37,11 +37,11 @@ class InnerSlice:
     outside: Mapping[str, Any] | None
 
 
-def encode_inner_slice(scheduler: RunScheduler, task: Task) -> bytes:
+def encode_offloaded_batch(scheduler: RunScheduler, task: Task) -> bytes:
     """Return the payload of the next batch.
 
     Raises:
-        SliceTooLarge: the values that the region reads from outside exceed the payload limit.
+        BatchTooLarge: the values that the region reads from outside exceed the payload limit.
     """
     state: InnerState | None = scheduler.records[task.ref.node].result
     given: dict[str, Any] = {"inner": task.node.inner, "before": state["slice"] if state else None}
@@ -53,7 +53,7 @@ def encode_inner_slice(scheduler: RunScheduler, task: Task) -> bytes:
             f"its {task.node.inner_count:,} pure nodes read {len(encoded):,} bytes from outside, including the inputs"
         )
         allowed = f"of the run; at most {OFFLOADED_BATCH_INPUT_BYTES:,} are allowed"
-        raise SliceTooLarge(f"{found} {allowed}; combine the values with a tool, whose result is passed by reference")
+        raise BatchTooLarge(f"{found} {allowed}; combine the values with a tool, whose result is passed by reference")
     return encoded
 
 
@@ -73,21 +73,21 @@ def _outside(scheduler: RunScheduler, task: Task) -> dict[str, Any]:
     return {**outside, "stored_inputs": inputs["stored"]} if "stored" in inputs else outside
 
 
-def read_inner_slice(message: Mapping[str, Any]) -> InnerSlice:
+def offloaded_batch_from_json(message: Mapping[str, Any]) -> OffloadedBatchInput:
     """Decode the input of a batch.
 
     Raises:
-        ValueError: the message has another form than that of `encode_inner_slice`.
+        ValueError: the message has another form than that of `encode_offloaded_batch`.
     """
     inner, before, outside = message.get("inner"), message.get("before"), message.get("outside")
     if not isinstance(inner, str) or not isinstance(before, str | None) or not isinstance(outside, dict | None):
         raise ValueError("not a batch of an offloaded region")
     if (before is None) == (outside is None):
         raise ValueError("a batch of an offloaded region needs either 'before' or 'outside'")
-    return InnerSlice(inner, before, outside)
+    return OffloadedBatchInput(inner, before, outside)
 
 
-def take_inner_slice(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float) -> None:
+def apply_offloaded_batch_output(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float) -> None:
     """Apply the output of a batch.
 
     Args:
@@ -106,7 +106,7 @@ def take_inner_slice(scheduler: RunScheduler, task_id: str, answer: Any, *, at: 
         scheduler.features.regions.end_batch(task_id, at=at, goes_on=False, error=failure)
         return
     scheduler.features.regions.set_inner_state(task_id, state)
-    take_ends(scheduler, ends, answer.get("versions", {}), at=at)
+    apply_ends(scheduler, ends, answer.get("versions", {}), at=at)
     if error is not None:
         scheduler.abort(error, at)
     is_of_use = state["open"] < (before["open"] if before else scheduler.state.node_of(task_id).inner_count)

@@ -15,7 +15,7 @@ from dagwright.core.model.policy import default_policy
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.written_values import Mend
-from dagwright.features.compensation.compensation import notes_of_undoing
+from dagwright.features.compensation.compensation import compensation_notes
 from dagwright.interfaces.cli.exits import ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plans import (
@@ -129,7 +129,7 @@ def _check(request: CheckRequest, output: Output) -> int:
         else:
             document = check_document(checked, source, held=held, mends=mends)
             if request.is_all_or_nothing and held is not None:
-                document["notes"] += [note.to_json() for note in notes_of_undoing(held)]
+                document["notes"] += [note.to_json() for note in compensation_notes(held)]
             document["notes"] += [note.to_json() for note in notes_of_context(checked, context)]
             _write_document(document, output)
     return code

@@ -6,7 +6,7 @@ from typing import Any
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_elapsed
-from dagwright.features.compensation.compensation import undo_counts, undone_to_be_sure
+from dagwright.features.compensation.compensation import compensation_counts, precautionary_count
 from dagwright.history.offloaded_regions import INSIDE_UNREADABLE
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text, value_text
@@ -192,7 +192,7 @@ def _tell_missing(document: Mapping[str, Any], output: Output) -> None:
 
 def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
     counts = counts_shown(view.scheduler) if view.scheduler else Counter[NodeStatus]()
-    undos = undo_counts(view.scheduler.state) if view.scheduler else Counter[NodeStatus]()
+    undos = compensation_counts(view.scheduler.state) if view.scheduler else Counter[NodeStatus]()
     took = late = ""
     if view.started_at is not None and view.ended_at is not None:
         took = f" in {format_elapsed(view.ended_at - view.started_at)}"
@@ -201,7 +201,7 @@ def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
     if document["status"] == "cancelled" and not undos and {each for each, count in counts.items() if count} <= _DONE:
         # What ran came to its end before it heard of that.
         late = ", when all of it was done already"
-    to_be_sure = undone_to_be_sure(view.scheduler.state) if view.scheduler and undos else 0
+    to_be_sure = precautionary_count(view.scheduler.state) if view.scheduler and undos else 0
     sure = f" ({to_be_sure:,} of them to be sure: what failed may have done something)" if to_be_sure else ""
     told = (("nodes", _counts_words(counts - undos)), ("taking back", f"{_counts_words(undos)}{sure}"))
     words = "".join(f"; {what}: {each}" for what, each in told if each)

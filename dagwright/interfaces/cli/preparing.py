@@ -14,7 +14,7 @@ from dagwright.core.model.policy import default_policy
 from dagwright.core.model.times import parse_duration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.written_values import CUT_OFF, Mend, folded
-from dagwright.features.compensation.compensation import notes_of_undoing
+from dagwright.features.compensation.compensation import compensation_notes
 from dagwright.features.feedback.plan_text import changes_of, plan_words
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.asking import ask_inputs, ask_leave
@@ -111,7 +111,7 @@ def prepare_run(
         options = _with_approval(options, plan, can_ask=can_ask)
     notes = [mend.to_note().to_json() for mend in folded(mends)[:NOTES]]
     if request.is_all_or_nothing:
-        for note in notes_of_undoing(plan)[:NOTES]:
+        for note in compensation_notes(plan)[:NOTES]:
             output.tell(one_line(f"note: {note.message}", limit=500))
     if notes:
         options = replace(options, beside=replace(options.beside, notes=notes))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from dagwright.features.plan_extension.extender import GivenUp
+from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.output import one_line
 from dagwright.interfaces.cli.progress import call_words
@@ -82,7 +82,7 @@ def times_of(view: RunView) -> Mapping[str, float]:
     found = {"meant": scheduler.record_of(scheduler.state.newest_id(INTENTION))}
     try:
         calls = RoundsSoFar(scheduler.state, scheduler.features.extension.extender.rounds).calls
-    except GivenUp:
+    except GoalUnreachable:
         calls = ()
     found |= {f"round {call.round}": call.record for call in calls if call.record.ended_at is not None}
     return {key: record.ended_at for key, record in found.items() if record is not None and record.ended_at is not None}

@@ -21,7 +21,7 @@ from dagwright.core.model.tools import with_compensating_tools
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.plan_edits.extension_checks import free_id
-from dagwright.features.plan_extension.extender import GivenUp
+from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.agent_loop.asking import read_said
 from dagwright.planning.agent_loop.spec import (
     LEAST_CHARACTERS,
@@ -64,7 +64,7 @@ class AgentPursuit:
         """Returns what the agent does next.
 
         Raises:
-            GivenUp: its last turn failed for good, or a person turned its answer down and no turn is left.
+            GoalUnreachable: its last turn failed for good, or a person turned its answer down and no turn is left.
         """
         count = 1
         while state.number_of(turn_id(count + 1)) is not None:
@@ -151,7 +151,7 @@ class _Turn:
                 self._answer = told_answer(self.record.result)
             except ValueError as error:
                 message = f"the result of {self._name!r} is no answer of a model: {error}"
-                raise GivenUp(NodeError("invalid_result", message)) from None
+                raise GoalUnreachable(NodeError("invalid_result", message)) from None
         return self._answer
 
     # A turn that failed.
@@ -161,9 +161,9 @@ class _Turn:
         error = self.record.error
         if self.record.status is not NodeStatus.FAILED or error is None:
             why = f": {self.record.reason}" if self.record.reason else ""
-            raise GivenUp(NodeError("agent_stopped", f"{self._name!r} was {self.record.status.value}{why}"))
+            raise GoalUnreachable(NodeError("agent_stopped", f"{self._name!r} was {self.record.status.value}{why}"))
         if error.code != ModelError.OUTPUT_INVALID or self._corrections() >= CORRECTIONS:
-            raise GivenUp(error)
+            raise GoalUnreachable(error)
         words = f"Your last answer was of no use: {error.message}. Answer again, and mind that."
         node = self._node
         said = [*node.arguments["messages"], user(words).to_json()]
@@ -259,7 +259,7 @@ class _Turn:
             return self._output_of((said.text, ()))
         if self.calls and not self._is_answer():
             message = f"the model was asked to finish without tools in {self._name!r}, and called tools all the same"
-            raise GivenUp(NodeError("agent_unfinished", message))
+            raise GoalUnreachable(NodeError("agent_unfinished", message))
         return None
 
     def _is_answer(self) -> bool:
@@ -294,7 +294,9 @@ class _Turn:
             return None
         reason = f": {told['reason']}" if told.get("reason") else ""
         if self.is_last:
-            raise GivenUp(NodeError("rejected", f"a person did not take the answer{reason}, and no turn is left"))
+            raise GoalUnreachable(
+                NodeError("rejected", f"a person did not take the answer{reason}, and no turn is left")
+            )
         words = f"A person does not take this answer{reason}. Do better."
         return self._next([(user(words), None)], [self._number_of(node_id)])
 

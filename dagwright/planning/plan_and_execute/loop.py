@@ -47,7 +47,7 @@ class GoalPursuit:
         """Returns what is to be done next for the request.
 
         Raises:
-            GivenUp: the model has written as many plans as it may, and none can be run.
+            GoalUnreachable: the model has written as many plans as it may, and none can be run.
         """
         run = Progress(state, self._goal)
         step = self._plan(run)

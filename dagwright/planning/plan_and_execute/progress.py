@@ -22,7 +22,7 @@ from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.scheduler.task_creation import task_of_call
 from dagwright.features.plan_edits.extension_checks import free_id
-from dagwright.features.plan_extension.extender import GivenUp
+from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.model_calls.calls import CallLabels, ModelCall, ModelRequest, OutputSchema, system, user
 from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
 from dagwright.planning.model_calls.responses import ANSWER_FIELD, ANSWERED, gaps_in, has_text_in_output
@@ -100,14 +100,14 @@ class Progress:
         found = record.result
         if not isinstance(found, Mapping) or not isinstance(found.get("valid"), bool):
             name = self._state.plan.nodes[number].id
-            raise GivenUp(NodeError("invalid_result", f"the result of {name!r} is not what was read of a plan"))
+            raise GoalUnreachable(NodeError("invalid_result", f"the result of {name!r} is not what was read of a plan"))
         return found
 
     def refuse_to_end_without_plan(self, read: int) -> None:
         """Looks whether a run is about to end as if it had reached something, though no plan was read.
 
         Raises:
-            GivenUp: it is.
+            GoalUnreachable: it is.
         """
         records = [record for _, record in self._state.shown()]
         if not all(record.status.is_final for record in records):
@@ -119,7 +119,9 @@ class Progress:
             # A run in which nothing was done fails by itself.
             return
         message = f"there is no plan to go on with: {node_id!r} was {record.status.value}"
-        raise GivenUp(record.error or NodeError("no_plan", f"{message}{f': {record.reason}' if record.reason else ''}"))
+        raise GoalUnreachable(
+            record.error or NodeError("no_plan", f"{message}{f': {record.reason}' if record.reason else ''}")
+        )
 
     # Planning again.
 
@@ -146,7 +148,7 @@ class Progress:
         """Returns how far a plan has come that was not read; one that was made again comes to nothing.
 
         Raises:
-            GivenUp: the run is about to end without any plan.
+            GoalUnreachable: the run is about to end without any plan.
         """
         if self._so_far is not None:
             return Stage.OVER if self._state.records[read].status.is_final else Stage.OPEN
@@ -331,7 +333,7 @@ class Progress:
         """Returns the call in which the model is shown what is wrong with its plan, and what reads the next one.
 
         Raises:
-            GivenUp: it has written as many as it may, and the run has no other.
+            GoalUnreachable: it has written as many as it may, and the run has no other.
         """
         last = self.last(PLAN)
         assert last is not None
@@ -341,7 +343,7 @@ class Progress:
             return Stage.OVER
         if written >= self._goal.plans:
             told = f"the model wrote {written} plan{'s' if written > 1 else ''}, and none can be run"
-            raise GivenUp(
+            raise GoalUnreachable(
                 NodeError(PLAN_INVALID, cut_bytes(f"{told}; {_problems(found)}", max_bytes=MESSAGE_LIMIT_BYTES))
             )
         messages = [user("" if "repair" in found else _clash_words(found))]
@@ -383,7 +385,7 @@ class Progress:
         """Tells whether somebody has to approve a plan that was read before any of it runs.
 
         Raises:
-            GivenUp: the model is not sure enough of it, and nobody is asked in this run.
+            GoalUnreachable: the model is not sure enough of it, and nobody is asked in this run.
         """
         if self.is_empty(found):
             return False
@@ -398,7 +400,7 @@ class Progress:
                 f"the model gives its intents a confidence of {sure:.4g}, {least:.4g} is wanted, and nobody is asked "
                 "in this run, so nothing was done; ask again with --approve-plan, or with a lower --confidence"
             )
-            raise GivenUp(NodeError(LOW_CONFIDENCE, words))
+            raise GoalUnreachable(NodeError(LOW_CONFIDENCE, words))
         return True
 
     def approval(self, read: int, found: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None) -> Extension:
@@ -549,12 +551,12 @@ def _planned_nodes(found: Mapping[str, Any]) -> PlannedNodes:
     """Returns the nodes of a plan that was read.
 
     Raises:
-        GivenUp: there are none.
+        GoalUnreachable: there are none.
     """
     try:
         return planned_nodes_from_json(found)
     except ValueError as error:
-        raise GivenUp(NodeError("invalid_result", str(error))) from None
+        raise GoalUnreachable(NodeError("invalid_result", str(error))) from None
 
 
 def _clash_words(found: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX, worker_result_of
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.features.plan_extension.extender import GivenUp
+from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.model_calls.responses import told_answer
 from dagwright.planning.rounds.loop import RoundsPursuit, why_stopped
@@ -36,7 +36,7 @@ def groups_of(scheduler: RunScheduler) -> Mapping[str, str]:
     try:
         rounds = {call.node.id: call.round for call in run.calls}
         rounds |= {node.id: number for number, node, _ in run.tries}
-    except GivenUp:
+    except GoalUnreachable:
         # Something else stands where an answer of the planner should; the run has ended by that.
         return {}
     return {node: f"round {number}" for node, number in rounds.items()}
@@ -108,7 +108,7 @@ def rounds_document(scheduler: RunScheduler, compact: Compact) -> dict[str, Any]
     run = RoundsSoFar(scheduler.state, pursuit.rounds)
     try:
         return _document(run, scheduler, pursuit.rounds, compact)
-    except GivenUp as given_up:
+    except GoalUnreachable as given_up:
         # Something else stands where an answer of the planner should; the run has ended by that.
         return {"phase": "failed", "question": pursuit.rounds.question, "planner_reasoning": given_up.error.message}
 

@@ -23,7 +23,7 @@ from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.workers import workers_among
 from dagwright.features.plan_edits.extension_checks import free_id
-from dagwright.features.plan_extension.extender import GivenUp
+from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.model_calls.nodes import CALL_MODEL
 from dagwright.planning.plan_and_execute.goals import tools_read
 from dagwright.planning.rounds.nodes import (
@@ -77,7 +77,8 @@ class RoundsPursuit:
         """Returns what is to be done next for the question.
 
         Raises:
-            GivenUp: the planner says that it cannot be answered, or has to stop and there is nothing to answer with.
+            GoalUnreachable: the planner says that it cannot be answered, or has to stop and there is nothing to answer
+                with.
         """
         run = RoundsSoFar(state, self.rounds)
         if state.number_of(ANSWER) is not None:
@@ -91,7 +92,7 @@ class RoundsPursuit:
         if last.action is None:
             return self._repair(run, last)
         if last.action == "failed":
-            raise GivenUp(NodeError(PLANNER_FAILED, cut_bytes(last.reasoning, max_bytes=MESSAGE_LIMIT_BYTES)))
+            raise GoalUnreachable(NodeError(PLANNER_FAILED, cut_bytes(last.reasoning, max_bytes=MESSAGE_LIMIT_BYTES)))
         if last.action == "done":
             return self._answer(run, _inputs(last), None)
         if not run.has_begun(last):
@@ -104,7 +105,7 @@ class RoundsPursuit:
             return None
         try:
             return why_stopped(RoundsSoFar(state, self.rounds))
-        except GivenUp as given_up:
+        except GoalUnreachable as given_up:
             return given_up.error
 
     def is_own(self, node_id: str) -> bool:
@@ -130,7 +131,9 @@ class RoundsPursuit:
             before = run.sub_goals.get(sub_goal.id)
             worker = self._workers.get(sub_goal.worker)
             if worker is None:
-                raise GivenUp(NodeError("invalid_result", f"{call.node.id!r} wants a worker {sub_goal.worker!r}"))
+                raise GoalUnreachable(
+                    NodeError("invalid_result", f"{call.node.id!r} wants a worker {sub_goal.worker!r}")
+                )
             node = worker_node(
                 sub_goal,
                 worker.tool,
@@ -147,7 +150,9 @@ class RoundsPursuit:
         if source in new:
             return new[source]
         if source not in run.sub_goals:
-            raise GivenUp(NodeError("invalid_result", f"there is no sub-goal {source}, which another one needs"))
+            raise GoalUnreachable(
+                NodeError("invalid_result", f"there is no sub-goal {source}, which another one needs")
+            )
         return run.sub_goals[source].number
 
     def _plan_next(self, run: RoundsSoFar) -> Extension:
@@ -182,7 +187,9 @@ class RoundsPursuit:
         """Nodes that produce the answer; it supersedes support sub-goals that failed."""
         sources = dict.fromkeys(ref.from_sub_goal for given in inputs.values() for ref in refs_of(given))
         if missing := [source for source in sources if source not in run.sub_goals]:
-            raise GivenUp(NodeError("invalid_result", f"the answer is to be made of sub-goal {missing[0]}, not there"))
+            raise GoalUnreachable(
+                NodeError("invalid_result", f"the answer is to be made of sub-goal {missing[0]}, not there")
+            )
         left = () if stopped is not None else tuple(run.left_behind())
         if self.rounds.synthesis == "assemble":
             return self._assembled(run, inputs, stopped, given_up=left)
@@ -205,11 +212,11 @@ class RoundsPursuit:
         """Returns the call that answers with what there is.
 
         Raises:
-            GivenUp: there is nothing.
+            GoalUnreachable: there is nothing.
         """
         deliverables = run.deliverables()
         if not deliverables:
-            raise GivenUp(stopped)
+            raise GoalUnreachable(stopped)
         return self._answer(run, deliverables, stopped)
 
     def _without_answer(self, run: RoundsSoFar) -> Extension | None:
@@ -247,7 +254,7 @@ def refuse_without_intention(state: RunState) -> None:
     """Looks whether the question could be put into words, without which nothing is planned.
 
     Raises:
-        GivenUp: it could not.
+        GoalUnreachable: it could not.
     """
     number = state.number_of(state.newest_id(INTENTION))
     assert number is not None
@@ -255,14 +262,14 @@ def refuse_without_intention(state: RunState) -> None:
     if record.status.is_final and record.status is not NodeStatus.COMPLETED:
         reason = f": {record.reason}" if record.reason else ""
         message = f"the question could not be put into words: {INTENTION!r} was {record.status.value}{reason}"
-        raise GivenUp(record.error or NodeError(PLANNER_STOPPED, message))
+        raise GoalUnreachable(record.error or NodeError(PLANNER_STOPPED, message))
 
 
 def _inputs(last: PlannerCall) -> Mapping[str, Input]:
     try:
         return INPUTS.decode(last.synthesis_inputs)
     except ValueError as error:
-        raise GivenUp(NodeError("invalid_result", f"{last.node.id!r}: {error}")) from None
+        raise GoalUnreachable(NodeError("invalid_result", f"{last.node.id!r}: {error}")) from None
 
 
 def why_stopped(run: RoundsSoFar) -> NodeError | None:

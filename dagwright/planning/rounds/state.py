@@ -15,7 +15,7 @@ from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.worker_results import NOT_STARTED, error_words
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.workers import Worker
-from dagwright.features.plan_extension.extender import GivenUp
+from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.model_calls.responses import read_in
 from dagwright.planning.rounds.rounds import ANSWER, PLAN, REPAIR, Rounds
 from dagwright.planning.rounds.sub_goals import (
@@ -172,7 +172,7 @@ class RoundsSoFar:
         """Every call of the planner that stands, oldest first.
 
         Raises:
-            GivenUp: the result of one is no answer of a planner.
+            GoalUnreachable: the result of one is no answer of a planner.
         """
         found: list[PlannerCall] = []
         number_of_round = 0
@@ -306,7 +306,7 @@ def _sub_goals_in(node: CompiledNode, found: Mapping[str, Any] | None) -> Sequen
     try:
         return tuple(SUB_GOALS.decode(each) for each in found["sub_goals"])
     except (ValueError, KeyError, TypeError) as error:
-        raise GivenUp(NodeError("invalid_result", f"{node.id!r}: {error}")) from None
+        raise GoalUnreachable(NodeError("invalid_result", f"{node.id!r}: {error}")) from None
 
 
 def _found_in(node: CompiledNode, record: Record) -> Mapping[str, Any] | None:
@@ -314,5 +314,5 @@ def _found_in(node: CompiledNode, record: Record) -> Mapping[str, Any] | None:
         return None
     found = read_in(record.result)
     if not isinstance(found, Mapping) or not isinstance(found.get("valid"), bool):
-        raise GivenUp(NodeError("invalid_result", f"the result of {node.id!r} is no answer of a planner"))
+        raise GoalUnreachable(NodeError("invalid_result", f"the result of {node.id!r} is no answer of a planner"))
     return found

@@ -20,7 +20,7 @@ from dagwright.activities.run_region import region_activity
 from dagwright.activities.values import Values
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.compiler.regions import can_be_in_region
-from dagwright.features.regions.offloaded_batches import InnerSlice
+from dagwright.features.regions.offloaded_batches import OffloadedBatchInput
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.process.event_loop import SWITCH_INTERVAL_S
@@ -181,11 +181,11 @@ def region_of(count: int) -> InnerRegion:
 
 
 def keep(memory: RegionMemory, run: str, region: InnerRegion) -> None:
-    memory.keep(run, InnerSlice("inner", None, None), region, ref="r1")
+    memory.keep(run, OffloadedBatchInput("inner", None, None), region, ref="r1")
 
 
 def take(memory: RegionMemory, run: str) -> InnerRegion | None:
-    return memory.take(run, InnerSlice("inner", "r1", None))
+    return memory.take(run, OffloadedBatchInput("inner", "r1", None))
 
 
 async def test_region_is_kept_for_one_slice() -> None:

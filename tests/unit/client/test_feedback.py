@@ -113,7 +113,7 @@ class _Namespace:
             workflow_id=workflow_id,
             title=f"Plan of {workflow_id}",
             is_closed=workflow_id in self.closed,
-            acts_to_come=list,
+            pending_commands=list,
             scheduler=_Plans(self.runs, workflow_id, refusal=self.refusal),
         )
 

@@ -64,8 +64,8 @@ async def test_run_that_takes_no_more_messages_is_cancelled_through_temporal(sta
             "message has 300,0.* bytes as JSON; at most 262,144",
         ),
         (Command.set_policy({"x": "y" * 7_000_000}), Actor(), "at most 262,144 are allowed"),
-        (PAUSE, Actor(reason="x" * 4_001), "'reason' must be a text of at most 4,000 characters"),
-        (None, Actor("x" * 201), "'by' must be a text of at most 200 characters"),
+        (PAUSE, Actor(reason="x" * 4_001), "'reason' must be a string of at most 4,000 characters"),
+        (None, Actor("x" * 201), "'by' must be a string of at most 200 characters"),
     ],
 )
 async def test_message_that_no_run_accepts_is_not_sent(command: Command | None, actor: Actor, words: str) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.expressions.compute_budget import MAX_WORK, TooMuchWork, WorkBudget
+from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget, ComputeBudgetExceeded
 from dagwright.core.expressions.paths import MissingValue, format_path, get_value, parse_path
 from dagwright.core.expressions.references import (
     BadReferences,
@@ -17,7 +17,7 @@ from dagwright.core.expressions.references import (
     parse_template,
     walk_texts,
 )
-from dagwright.core.expressions.resolution import MissingData, Scope, resolve_bindings, resolve_template
+from dagwright.core.expressions.resolution import Scope, UnresolvedReference, resolve_bindings, resolve_template
 from dagwright.core.expressions.stored_values import Path
 from dagwright.core.expressions.value_refs import bindings_of, shown_in_arguments, with_shown
 from dagwright.features.run_scheduler import RunScheduler
@@ -160,7 +160,7 @@ def test_missing_value_reports_where_it_stopped_and_what_was_there(path: str, me
 def test_missing_value_names_its_reference_and_a_dozen_keys() -> None:
     with pytest.raises(MissingValue, match=r"it has k00, k01, .*, k11, …$"):
         get_value({f"k{number:02}": 0 for number in range(20)}, ("x",), start="a")
-    with pytest.raises(MissingData, match=r"^Missing data: item\.z: 'z' not found in item; it has k$"):
+    with pytest.raises(UnresolvedReference, match=r"^Missing data: item\.z: 'z' not found in item; it has k$"):
         resolve_template((Item(("z",)),), scope=scope())
 
 
@@ -272,15 +272,15 @@ def test_query_finds_its_matches_in_document_order(path: str, found: list[Any]) 
     ],
 )
 def test_query_costs_what_it_looks_at(value: Any, path: str, work: int) -> None:
-    budget = WorkBudget()
+    budget = ComputeBudget()
     get_value(value, parse_path(path), start="x", budget=budget)
     assert MAX_WORK - budget.left == work
 
 
 def test_query_over_the_budget_is_refused_with_the_limit() -> None:
-    budget = WorkBudget(2_000)
+    budget = ComputeBudget(2_000)
     budget.spend(500)
-    with pytest.raises(TooMuchWork) as refusal:
+    with pytest.raises(ComputeBudgetExceeded) as refusal:
         budget.spend(1_501)
     assert str(refusal.value) == (
         "it reads too much: about 1,501 units of work, and 1,500 of 2,000 are left for this moment of the run; "
@@ -291,7 +291,7 @@ def test_query_over_the_budget_is_refused_with_the_limit() -> None:
     value: Any = None
     for _ in range(90):
         value = {"x": value, "y": list(range(300))}
-    with pytest.raises(TooMuchWork, match="x: it reads too much"):
+    with pytest.raises(ComputeBudgetExceeded, match="x: it reads too much"):
         get_value(value, parse_path("..x..y[?@ > 5]"), start="x")
 
 

@@ -6,7 +6,7 @@ import pydantic_core
 import pytest
 
 from dagwright.core.expressions import projection
-from dagwright.core.expressions.compute_budget import WorkBudget
+from dagwright.core.expressions.compute_budget import ComputeBudget
 from dagwright.core.expressions.hydration import MisplacedBinding, hydrate, secret_names, stored_refs, value_at_paths
 from dagwright.core.expressions.projection import (
     FOREIGN_BYTES,
@@ -21,7 +21,7 @@ from dagwright.core.expressions.projection import (
     shape_of,
 )
 from dagwright.core.expressions.references import Secret
-from dagwright.core.expressions.resolution import MissingData
+from dagwright.core.expressions.resolution import UnresolvedReference
 from dagwright.core.expressions.stored_values import (
     Part,
     Path,
@@ -75,7 +75,7 @@ def test_what_is_reported_of_a_large_value_has_limits(monkeypatch: pytest.Monkey
     stored = describe(value, "r", size_bytes=1, wanted=[((number,), "value") for number in range(10)], name="a.result")
     assert list(stored.parts) == [(0,), (1,), (2,), (3,)]
     assert isinstance(stored.at((7,))[0], StoredValue)
-    monkeypatch.setattr(projection, "worker_budget", lambda: WorkBudget(100))
+    monkeypatch.setattr(projection, "worker_budget", lambda: ComputeBudget(100))
     objects = [{"a": number} for number in range(1_000)]
     stored = describe(objects, "r", size_bytes=1, wanted=[("$..a", "value"), ((0, "a"), "value")], name="a.result")
     assert stored.parts == {(0, "a"): Part("small", 0)}
@@ -257,7 +257,7 @@ def test_misplaced_binding_is_reported(path: list[str | int]) -> None:
     ],
 )
 def test_path_that_leads_nowhere_is_reported_by_the_one_who_walks_it(paths: tuple[Path, ...], words: str) -> None:
-    with pytest.raises(MissingData) as missing:
+    with pytest.raises(UnresolvedReference) as missing:
         value_at_paths(_VALUE, paths, "a.result")
     assert str(missing.value) == words
 

@@ -19,7 +19,7 @@ from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
 from dagwright.features.budgets.budget import Budget, BudgetReport, Reservation, budget_from_json
 from dagwright.features.commands.node_commands import CancelNode
-from dagwright.features.commands.steering import Pause, Resume, take
+from dagwright.features.commands.steering import Pause, Resume, apply_command
 from dagwright.features.plan_edits.node_additions import add_early_nodes, add_nodes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.outcomes import next_call
@@ -238,7 +238,7 @@ def test_lost_calls_count_as_estimated_and_unsent_calls_as_nothing() -> None:
 
 def test_request_closes_when_nothing_waits_for_it_and_its_id_is_free() -> None:
     scheduler = spent(call("a"), call("b"), budget=Budget({"calls": 1}))
-    assert take(CancelNode("b"), scheduler, at=2.0) is None
+    assert apply_command(CancelNode("b"), scheduler, at=2.0) is None
     assert (scheduler.features.feedback.requests.open, scheduler.is_finished) == ({}, True)
     names = ("budget", "budget#0", "budget#0#2")
     scheduler = run_of(*(call(name) for name in names), budget=Budget({"tokens": 5}))
@@ -331,12 +331,12 @@ def test_call_that_ended_and_asks_again_in_one_message_waits_again(is_child: boo
 def test_call_that_is_cancelled_before_it_starts_gives_back_what_was_held_for_it() -> None:
     scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"calls": 1}))
     started(scheduler)
-    assert take(Pause(), scheduler, at=1.0) is None
+    assert apply_command(Pause(), scheduler, at=1.0) is None
     scheduler.complete("a", 1, at=1.0, attempt=used(20))
     assert answer(scheduler, {"calls": 1}) is None
     assert states(scheduler) == {"a": "completed", "b": "ready", "c": "waiting"}
-    assert take(CancelNode("b"), scheduler, at=2.0) is None
-    assert take(Resume(), scheduler, at=3.0) is None
+    assert apply_command(CancelNode("b"), scheduler, at=2.0) is None
+    assert apply_command(Resume(), scheduler, at=3.0) is None
     assert ids_of(started(scheduler)) == ["c"]
 
 

@@ -16,9 +16,17 @@ from dagwright.core.model.states import Attempt, NodeStatus, Phase, RunStatus
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.run_end import counts_of
-from dagwright.features.commands.node_commands import AppendWritten, CancelNode, RetryNode, SetResult
-from dagwright.features.commands.steering import UNDOING, Act, Cancel, SetPolicy, Written, standing_notes, take
-from dagwright.features.compensation.compensation import notes_of_undoing, undo_counts
+from dagwright.features.commands.node_commands import AddUnparsedNodes, CancelNode, RetryNode, SetResult
+from dagwright.features.commands.steering import (
+    COMPENSATING_REFUSAL,
+    Cancel,
+    RunCommand,
+    SetPolicy,
+    UnparsedCommand,
+    apply_command,
+    standing_notes,
+)
+from dagwright.features.compensation.compensation import compensation_counts, compensation_notes
 from dagwright.features.deadline import Deadline
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.outcomes import next_call, take_loading_failure
@@ -169,7 +177,7 @@ def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -
     scheduler = _saga(_make("a"), _make("b", "a"))
     assert ids_of(_run(scheduler, fails={"b": broken("boom")})) == ["a", "b", "undo b", "undo a"]
     assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.COMPLETED: 3, NodeStatus.FAILED: 1}
-    assert undo_counts(scheduler.state) == {NodeStatus.COMPLETED: 2}
+    assert compensation_counts(scheduler.state) == {NodeStatus.COMPLETED: 2}
     assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (1 in all)"]
     alone = _saga(_make("a"))
     _run(alone, fails={"a": broken("boom")})
@@ -215,7 +223,7 @@ def test_cancelled_run_compensates_what_it_did_and_what_was_stopped_in_the_middl
     (a,) = started(scheduler)
     scheduler.complete(a.id, {"id": 1}, at=1.0)
     started(scheduler, at=1.0)
-    assert take(Cancel(ANN), scheduler, at=2.0) is None
+    assert apply_command(Cancel(ANN), scheduler, at=2.0) is None
     assert scheduler.is_stopped
     scheduler.task_cancelled("b", at=3.0)
     assert scheduler.state.phase is Phase.COMPENSATING
@@ -228,20 +236,20 @@ def test_cancel_starts_the_compensation_once_and_a_second_one_ends_it() -> None:
     scheduler = _advanced(
         _make("a"), node("ask", "a", human={"type": "APPROVAL", "prompt": "Go on?"}), _make("b", "ask")
     )
-    take(Cancel(), scheduler, at=2.0)
+    apply_command(Cancel(), scheduler, at=2.0)
     assert ids_of(started(scheduler, at=2.0)) == ["undo a"]
     assert not scheduler.features.feedback.requests.open
     scheduler = _advanced(_make("a"), _make("b", "a"), node("c", "b", tool="look"), rounds=2)
-    take(Cancel(ANN), scheduler, at=2.0)
+    apply_command(Cancel(ANN), scheduler, at=2.0)
     assert ids_of(started(scheduler, at=3.0)) == ["undo b"]
-    assert take(Cancel(ANN), scheduler, at=4.0) is None
+    assert apply_command(Cancel(ANN), scheduler, at=4.0) is None
     scheduler.complete("undo b", None, at=5.0)
     assert (scheduler.is_finished, scheduler.status()) == (True, RunStatus.CANCELLED)
     assert list(_standing(scheduler)) == ["a"]
     scheduler = _advanced(_make("a"), node("b", "a", tool="look"))
     for task in started(scheduler):
         scheduler.fail(task.id, broken("boom"), at=2.0)
-    assert take(Cancel(), scheduler, at=3.0) is None
+    assert apply_command(Cancel(), scheduler, at=3.0) is None
     assert ids_of(_run(scheduler)) == ["undo a"]
     assert (scheduler.status(), scheduler.state.error) == (
         RunStatus.FAILED,
@@ -284,19 +292,19 @@ def test_people_change_nothing_of_the_plan_while_it_is_compensated_but_what_take
     scheduler = _advanced(_make("a"), _make("b", "a"), node("c", "b", tool="look"), rounds=2)
     for task in started(scheduler):
         scheduler.fail(task.id, broken("boom"), at=2.0)
-    refused: list[Act | Written] = [
+    refused: list[RunCommand | UnparsedCommand] = [
         RetryNode("c"),
         SetResult("c", 1),
         CancelNode("c"),
-        AppendWritten([node("d", tool="look")], TOOLS),
+        AddUnparsedNodes([node("d", tool="look")], TOOLS),
     ]
-    assert [take(act, scheduler, at=3.0) for act in refused] == [UNDOING] * 4
+    assert [apply_command(command, scheduler, at=3.0) for command in refused] == [COMPENSATING_REFUSAL] * 4
     (undo_b,) = started(scheduler, at=3.0)
     scheduler.fail(undo_b.id, broken("stuck"), at=4.0)
     started(scheduler, at=5.0)
     told = "'undo b' compensates 'b', whose call determines its arguments"
-    assert take(RetryNode("undo b", {"key": "other"}), scheduler, at=5.0) == told
-    assert take(RetryNode("undo b"), scheduler, at=5.0) is None
+    assert apply_command(RetryNode("undo b", {"key": "other"}), scheduler, at=5.0) == told
+    assert apply_command(RetryNode("undo b"), scheduler, at=5.0) is None
     (again,) = started(scheduler, at=6.0)
     assert (again.call_id, again.arguments["key"]) == ("undo b#2", "run:b")
     scheduler.complete("undo b", None, at=7.0)
@@ -308,7 +316,7 @@ def test_result_that_was_given_manually_stands_and_its_call_is_compensated_as_of
     scheduler = _saga(_make("a"), _make("b"), node("c", "a", "b", tool="look"))
     started(scheduler)
     scheduler.fail("a", broken("boom"), at=1.0)
-    assert take(SetResult("a", {"id": "by hand"}, ANN), scheduler, at=2.0) is None
+    assert apply_command(SetResult("a", {"id": "by hand"}, ANN), scheduler, at=2.0) is None
     scheduler.complete("b", None, at=3.0)
     started(scheduler, at=3.0)
     scheduler.fail("c", broken(), at=4.0)
@@ -326,8 +334,8 @@ def test_node_of_the_plan_with_the_id_of_an_undo_keeps_it() -> None:
 @pytest.mark.parametrize("then", ["ask", "refuse"])
 def test_no_policy_keeps_a_run_from_taking_back_what_it_let_run(then: Verdict) -> None:
     scheduler = _advanced(_make("a"), node("b", "a", tool="look"))
-    assert take(SetPolicy(Policy((Rule(then),))), scheduler, at=2.0) is None
-    take(Cancel(ANN), scheduler, at=3.0)
+    assert apply_command(SetPolicy(Policy((Rule(then),))), scheduler, at=2.0) is None
+    apply_command(Cancel(ANN), scheduler, at=3.0)
     assert ids_of(_run(scheduler)) == ["undo a"]
     assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (1 in all)"]
 
@@ -336,7 +344,7 @@ def test_superseded_try_is_compensated_too() -> None:
     scheduler = _saga(_make("a"), node("z", tool="look"))
     started(scheduler)
     scheduler.fail("a", NodeError("timeout", "late"), at=1.0)
-    assert take(RetryNode("a", {"name": "other"}, ANN), scheduler, at=2.0) is None
+    assert apply_command(RetryNode("a", {"name": "other"}, ANN), scheduler, at=2.0) is None
     started(scheduler, at=2.0)
     scheduler.complete("a#2", {"id": 2}, at=3.0)
     scheduler.fail("z", broken(), at=4.0)
@@ -353,7 +361,7 @@ def test_what_cannot_be_compensated_is_reported_before_the_run() -> None:
         plan_of(_make("a"), node("b", tool="post"), node("c", tool="send"), node("s", plan=below)), tools=TOOLS
     )
     words = "cannot be taken back: the tool 'send' has no undo"
-    assert [(note.code, note.node, note.message) for note in notes_of_undoing(plan)] == [
+    assert [(note.code, note.node, note.message) for note in compensation_notes(plan)] == [
         ("stands", "c", f"'c' {words}"),
         ("stands", "s/x", f"'s/x' {words}"),
     ]
@@ -391,6 +399,6 @@ def test_calls_that_were_made_in_another_run_or_never_are_left_alone() -> None:
     scheduler.complete(first.id, None, at=1.0)
     record.reused = {"workflow_id": "other", "node": "a"}
     scheduler.fail("c", broken(), at=2.0)
-    take(CancelNode("b", by=ANN), scheduler, at=3.0)
+    apply_command(CancelNode("b", by=ANN), scheduler, at=3.0)
     assert scheduler.records[1].status is NodeStatus.CANCELLED
     assert (scheduler.is_finished, scheduler.status()) == (True, RunStatus.FAILED)

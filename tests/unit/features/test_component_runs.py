@@ -14,8 +14,8 @@ from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.compensation.component import Compensation
 from dagwright.features.deadline import Deadline, RunDeadline
 from dagwright.features.fork_reuse.component import ForkReuse
-from dagwright.features.fork_reuse.fingerprint import content_of
-from dagwright.features.fork_reuse.reuse import Kept, KeptBook
+from dagwright.features.fork_reuse.fingerprint import fingerprint_of
+from dagwright.features.fork_reuse.reuse import ReusableResult, ReuseBook
 from dagwright.features.node_cancellation import NodeCancellation
 from dagwright.features.plan_extension.component import PlanExtension
 from tests.support.components import alone, started_ids, state_of, statuses
@@ -83,8 +83,8 @@ def test_fork_reuses_a_result_with_the_same_fingerprint_only() -> None:
     state = state_of(node("a"), node("b"))
     scheduler, reuse = alone(state, ForkReuse)
     made = {"workflow_id": "other", "node": "a"}
-    same = Kept(content_of(state, TaskRef(0)), has_result=True, result=7, made=made)
-    reuse.use(KeptBook({"a": same, "b": Kept("changed", scope="other", has_result=True, result=8)}))
+    same = ReusableResult(fingerprint_of(state, TaskRef(0)), has_result=True, result=7, made=made)
+    reuse.use(ReuseBook({"a": same, "b": ReusableResult("changed", scope="other", has_result=True, result=8)}))
     scheduler.begin(0.0)
     task = scheduler.next_task(0.0)
     assert (scheduler.records[0].result, scheduler.records[0].reused) == (7, made)

@@ -15,8 +15,8 @@ from dagwright.core.model.states import Attempt, NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler import run_state
 from dagwright.core.scheduler.extension import Extension
-from dagwright.features.commands.node_commands import AppendNodes, CancelNode, RetryNode, SetResult
-from dagwright.features.commands.steering import Act, take
+from dagwright.features.commands.node_commands import AddNodes, CancelNode, RetryNode, SetResult
+from dagwright.features.commands.steering import RunCommand, apply_command
 from dagwright.features.explain.reasons import reason_of
 from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
@@ -52,15 +52,15 @@ _LABELLED = [{"id": "p_1", "label": "Ann (LU)"}, {"id": "p_2", "label": "B" * 20
 def test_run_begins_after_the_approval_with_what_has_not_ended_yet() -> None:
     scheduler = _unapproved()
     extension = Extension(3, (CompiledNode("x", tool="any"),))
-    acts: tuple[Act, ...] = (CancelNode("a"), RetryNode("a"), SetResult("a", 1), AppendNodes(extension))
-    refusals = {take(act, scheduler, at=1.0) for act in acts}
+    commands: tuple[RunCommand, ...] = (CancelNode("a"), RetryNode("a"), SetResult("a", 1), AddNodes(extension))
+    refusals = {apply_command(command, scheduler, at=1.0) for command in commands}
     assert refusals == {"the run has not started: answer 'plan' first"}
     assert (ids_of(started(scheduler)), states(scheduler)) == ([], {"a": "pending", "b": "pending", "c": "pending"})
     assert scheduler.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0) is None
     assert ids_of(started(scheduler)) == ["a", "c"]
-    assert take(CancelNode("b"), scheduler, at=3.0) is None
+    assert apply_command(CancelNode("b"), scheduler, at=3.0) is None
     scheduler = create_scheduler(compiled(plan_of(node("a"), node("b"))), {})
-    take(CancelNode("a"), scheduler, at=0.0)
+    apply_command(CancelNode("a"), scheduler, at=0.0)
     scheduler.begin(1.0)
     assert (ids_of(started(scheduler)), states(scheduler)) == (["b"], {"a": "cancelled", "b": "running"})
 
@@ -75,7 +75,7 @@ def test_stopped_calls_are_cancelled_without_a_request() -> None:
     assert (states(scheduler), scheduler.features.feedback.requests.open) == ({"a": "cancelled", "b": "failed"}, {})
     assert (scheduler.is_finished, scheduler.in_flight, scheduler.status()) == (True, 0, RunStatus.FAILED)
     scheduler = started_run(node("a"), node("b", "a"), node("on"))
-    take(CancelNode("a"), scheduler, at=1.0)
+    apply_command(CancelNode("a"), scheduler, at=1.0)
     assert scheduler.features.feedback.ask("a", ASKED, at=2.0, attempt=Attempt()) is None
     assert (states(scheduler), scheduler.features.feedback.requests.open) == (
         {"a": "cancelled", "b": "blocked", "on": "running"},
@@ -84,7 +84,7 @@ def test_stopped_calls_are_cancelled_without_a_request() -> None:
     assert (scheduler.state.cancelling, scheduler.in_flight) == ({}, 1)
     scheduler = started_run(node("a", on_error="ask"), node("m", for_each=["x"], key="{{item}}", on_error="ask"))
     for name in ("a", "m"):
-        take(CancelNode(name), scheduler, at=1.0)
+        apply_command(CancelNode(name), scheduler, at=1.0)
     for name in ("a", "m[x]"):
         scheduler.fail(name, NodeError("tool_failed", "broken"), at=2.0)
     assert (states(scheduler), scheduler.features.feedback.requests.open) == ({"a": "failed", "m": "failed"}, {})
@@ -219,7 +219,7 @@ def test_call_that_the_policy_refuses_is_not_made_the_one_who_gave_its_arguments
         answer = {"action": "retry", "arguments": {"to": "all"}}
         assert scheduler.features.feedback.answer(Feedback("a#2", answer), 3.0) is None
     else:
-        assert take(retry, scheduler, at=3.0) is None
+        assert apply_command(retry, scheduler, at=3.0) is None
     assert ids_of(started(scheduler)) == []
     assert record_of(scheduler, "a#2" if retry else "a#3").error == NodeError(
         "refused", "the policy of the run does not let 'any' be called so"
@@ -232,7 +232,7 @@ def test_node_that_is_tried_again_with_other_arguments_needs_no_approval() -> No
         scheduler.features.feedback.answer(Feedback(name, {"approved": True}), 1.0)
     started(scheduler)
     scheduler.fail("a", broken(), at=2.0)
-    assert take(RetryNode("a", {"to": "bob"}), scheduler, at=3.0) is None
+    assert apply_command(RetryNode("a", {"to": "bob"}), scheduler, at=3.0) is None
     assert (ids_of(started(scheduler)), scheduler.features.feedback.requests.open) == (["a#2"], {})
 
 
@@ -292,8 +292,13 @@ def test_acts_that_make_records_again_are_refused_for_good_in_a_plan_too_large_f
     started(scheduler)
     scheduler.fail("n0", broken(), at=1.0)
     extension = Extension(1_001, (CompiledNode("x", tool="any"),))
-    acts: tuple[Act, ...] = (RetryNode("n0"), RetryNode("n0", {"a": 1}), SetResult("n0", 1), AppendNodes(extension))
-    assert {act.refusal_of(scheduler, at=2.0) for act in acts} == {
+    commands: tuple[RunCommand, ...] = (
+        RetryNode("n0"),
+        RetryNode("n0", {"a": 1}),
+        SetResult("n0", 1),
+        AddNodes(extension),
+    )
+    assert {command.refusal_of(scheduler, at=2.0) for command in commands} == {
         "the run has 1,001 nodes and 0 edges; retrying nodes, setting results and adding nodes requires at most "
         "1,000 nodes and edges in total"
     }

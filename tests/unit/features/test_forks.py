@@ -10,7 +10,7 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.map_batches import ChunkEnd
-from dagwright.features.compensation.compensation import without_undoing
+from dagwright.features.compensation.compensation import without_compensation
 from dagwright.features.forks.planner import Change, Outlook, Source, Takeover, outlook, takeover
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from tests.support.plan_building import begun, broken, compiled, configured, node, plan_of, resumed, started, states
@@ -263,17 +263,17 @@ def undone(results: Mapping[str, Any]) -> RunScheduler:
 
 def test_compensated_calls_are_made_again_with_a_new_key() -> None:
     old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": None, "undo a": None})
-    made = without_undoing(old.plan)
+    made = without_compensation(old.plan)
     assert [each.id for each in made.nodes] == ["r", "a", "b", "end"]
     fork, taken, seen = forked(old, made)
     assert (seen.reused, seen.runs, seen.later) == (["r"], {"a": "was taken back"}, ["b", "end"])
     assert scopes(fork) == {"a": None}
     assert not taken.problems
     old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": broken()})
-    _, taken, _ = forked(old, without_undoing(old.plan), is_open=True)
+    _, taken, _ = forked(old, without_compensation(old.plan), is_open=True)
     assert (taken.undone, list(taken.book.tasks)) == (frozenset({"a"}), ["r", "b", "end"])
     old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": NodeError("timeout", "late"), "undo a": None})
-    made = without_undoing(old.plan)
+    made = without_compensation(old.plan)
     words = "it is unknown whether 'b' was compensated: check it, and add --rerun b to run it again"
     assert forked(old, made)[1].problems == [words]
     assert not forked(old, made, rerun=["b"])[1].problems

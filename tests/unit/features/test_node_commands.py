@@ -10,8 +10,8 @@ from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.task_creation import calls_of_task
-from dagwright.features.commands.node_commands import AppendNodes, AppendWritten, CancelNode, RetryNode, SetResult
-from dagwright.features.commands.steering import Act, take
+from dagwright.features.commands.node_commands import AddNodes, AddUnparsedNodes, CancelNode, RetryNode, SetResult
+from dagwright.features.commands.steering import RunCommand, apply_command
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.run_snapshot import state_to_text
 from dagwright.protocol.scheduler_snapshot import carry_of
@@ -51,7 +51,7 @@ def _steps(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
 
 def test_cancelled_node_blocks_its_dependents_or_takes_its_branch_with_it() -> None:
     scheduler = scheduler_of(*BRANCHES, *SIDE)
-    assert take(CancelNode("b", by=ANN), scheduler, at=1.0) is None
+    assert apply_command(CancelNode("b", by=ANN), scheduler, at=1.0) is None
     assert states(scheduler) == {
         "a": "ready",
         "b": "cancelled",
@@ -67,7 +67,7 @@ def test_cancelled_node_blocks_its_dependents_or_takes_its_branch_with_it() -> N
     ]
     assert ids_of(started(scheduler)) == ["a", "side"]
     scheduler = scheduler_of(*BRANCHES, *SIDE)
-    assert take(CancelNode("b", branch=True, by=ANN), scheduler, at=1.0) is None
+    assert apply_command(CancelNode("b", branch=True, by=ANN), scheduler, at=1.0) is None
     assert [name for name, status in states(scheduler).items() if status == "cancelled"] == ["b", "c", "late"]
     for task in started(scheduler):
         scheduler.complete(task.id, 1, at=2.0)
@@ -77,16 +77,16 @@ def test_cancelled_node_blocks_its_dependents_or_takes_its_branch_with_it() -> N
 def test_running_node_is_cancelled_and_waited_for_until_its_grace_ends() -> None:
     def stopping() -> RunScheduler:
         scheduler = started_run(node("a"), node("b", "a"), node("on"))
-        assert take(CancelNode("a", branch=True, grace_s=30.0), scheduler, at=1.0) is None
+        assert apply_command(CancelNode("a", branch=True, grace_s=30.0), scheduler, at=1.0) is None
         return scheduler
 
     scheduler = stopping()
     assert (scheduler.state.cancelling, scheduler.next_timer) == ({"a": 31.0}, 31.0)
     assert states(scheduler) == {"a": "running", "b": "cancelled", "on": "running"}
-    assert take(CancelNode("a"), scheduler, at=2.0) == "'a' is being stopped already"
+    assert apply_command(CancelNode("a"), scheduler, at=2.0) == "'a' is being stopped already"
     scheduler.task_cancelled("a", at=3.0)
     assert (scheduler.state.cancelling, states(scheduler)["a"]) == ({}, "cancelled")
-    assert take(CancelNode("a"), scheduler, at=4.0) == "'a' has ended: cancelled"
+    assert apply_command(CancelNode("a"), scheduler, at=4.0) == "'a' has ended: cancelled"
 
     scheduler = stopping()
     scheduler.advance(30.0)
@@ -100,20 +100,20 @@ def test_running_node_is_cancelled_and_waited_for_until_its_grace_ends() -> None
 def test_item_is_cancelled_alone_and_a_node_with_all_its_items() -> None:
     scheduler = scheduler_of(node("m", for_each=["x", "y", "z"], key="{{item}}", max_parallel=1), node("after", "m"))
     assert ids_of(started(scheduler)) == ["m[x]"]
-    assert take(CancelNode("m[y]"), scheduler, at=1.0) is None
-    assert take(CancelNode("m[y]", branch=True), scheduler, at=1.0) == "'m[y]' has ended: cancelled"
+    assert apply_command(CancelNode("m[y]"), scheduler, at=1.0) is None
+    assert apply_command(CancelNode("m[y]", branch=True), scheduler, at=1.0) == "'m[y]' has ended: cancelled"
     refusal = "nothing waits for an item alone: cancel 'm' with its branch"
-    assert take(CancelNode("m[z]", branch=True), scheduler, at=1.0) == refusal
+    assert apply_command(CancelNode("m[z]", branch=True), scheduler, at=1.0) == refusal
     scheduler.complete("m[x]", 1, at=2.0)
     assert ids_of(started(scheduler)) == ["m[z]"]
-    assert take(CancelNode("m"), scheduler, at=3.0) is None
+    assert apply_command(CancelNode("m"), scheduler, at=3.0) is None
     assert scheduler.state.cancelling == {"m[z]": 33.0}
     scheduler.task_cancelled("m[z]", at=4.0)
     assert (states(scheduler), scheduler.status()) == ({"m": "cancelled", "after": "blocked"}, RunStatus.FAILED)
 
 
 @pytest.mark.parametrize(
-    ("act", "refusal"),
+    ("command", "refusal"),
     [
         (CancelNode("bb"), "the run has no node 'bb'; did you mean 'b'?"),
         (CancelNode("a"), "'a' has ended: failed"),
@@ -122,10 +122,10 @@ def test_item_is_cancelled_alone_and_a_node_with_all_its_items() -> None:
         (SetResult("on", 1), "'on' is running; cancel it first"),
     ],
 )
-def test_what_cannot_be_done_is_refused_and_changes_nothing(act: Act, refusal: str) -> None:
+def test_what_cannot_be_done_is_refused_and_changes_nothing(command: RunCommand, refusal: str) -> None:
     scheduler = _going_on()
     before = carry_of(scheduler)
-    assert take(act, scheduler, at=2.0) == refusal
+    assert apply_command(command, scheduler, at=2.0) == refusal
     assert carry_of(scheduler) == before
 
 
@@ -134,7 +134,7 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(act: Act, refusal: s
 
 def test_node_that_is_tried_again_keeps_its_key_and_what_was_blocked_continues() -> None:
     scheduler = _going_on()
-    assert take(RetryNode("a", by=ANN), scheduler, at=2.0) is None
+    assert apply_command(RetryNode("a", by=ANN), scheduler, at=2.0) is None
     (task,) = started(scheduler)
     assert (task.id, task.call_id, task.path) == ("a", "a#2", [["node", "a"]])
     scheduler.complete("a", {"n": 7}, at=3.0)
@@ -147,30 +147,30 @@ def test_node_that_is_tried_again_keeps_its_key_and_what_was_blocked_continues()
 
 def test_retry_with_other_arguments_is_a_new_node_with_an_unused_id() -> None:
     scheduler = _going_on()
-    assert take(RetryNode("a", {"file": "other"}, by=ANN), scheduler, at=2.0) is None
+    assert apply_command(RetryNode("a", {"file": "other"}, by=ANN), scheduler, at=2.0) is None
     (task,) = started(scheduler)
     assert (task.id, task.call_id, task.path, task.arguments) == ("a#2", "a#2", [["node", "a#2"]], {"file": "other"})
     scheduler.complete("a#2", {"n": 7}, at=3.0)
     assert [task.arguments for task in started(scheduler)] == [{"of": 7}]
     assert states(scheduler) == {"a": "superseded", "b": "running", "c": "pending", "on": "running", "a#2": "completed"}
-    assert take(RetryNode("a"), scheduler, at=4.0) == "'a' was superseded by 'a#2': name that one"
+    assert apply_command(RetryNode("a"), scheduler, at=4.0) == "'a' was superseded by 'a#2': name that one"
     scheduler = _going_on()
-    take(RetryNode("a"), scheduler, at=2.0)
+    apply_command(RetryNode("a"), scheduler, at=2.0)
     started(scheduler)
     scheduler.fail("a", broken(), at=2.0)
     for number, name in enumerate(("a#3", "a#4")):
-        assert take(RetryNode("a" if not number else "a#3", {"try": number}), scheduler, at=3.0) is None
+        assert apply_command(RetryNode("a" if not number else "a#3", {"try": number}), scheduler, at=3.0) is None
         assert ids_of(started(scheduler)) == [name]
         scheduler.fail(name, broken(), at=4.0)
     record = record_of(scheduler, "b")
     assert (states(scheduler)["a#3"], record.blocked_by) == ("superseded", ("a#4",))
     scheduler = _going_on()
     for at in (2.0, 3.0):
-        take(RetryNode("a"), scheduler, at=at)
+        apply_command(RetryNode("a"), scheduler, at=at)
         started(scheduler)
         scheduler.fail("a", broken(), at=at)
     assert calls_of_task(scheduler.state, "a") == ["a", "a#2", "a#3"]
-    assert take(RetryNode("a", {"n": 1}), scheduler, at=4.0) is None
+    assert apply_command(RetryNode("a", {"n": 1}), scheduler, at=4.0) is None
     assert ids_of(started(scheduler)) == ["a#4"]
 
 
@@ -180,11 +180,11 @@ def test_failed_items_are_tried_again_and_the_others_stay_done() -> None:
     scheduler.fail("m[y]", broken(), at=1.0)
     scheduler.fail("m[z]", broken(), at=1.0)
     assert states(scheduler) == {"m": "failed", "after": "blocked", "on": "running"}
-    assert take(RetryNode("m[y]"), scheduler, at=2.0) is None
+    assert apply_command(RetryNode("m[y]"), scheduler, at=2.0) is None
     assert [task.call_id for task in started(scheduler)] == ["m[y]#2"]
     scheduler.complete("m[y]", "Y", at=3.0)
     assert states(scheduler) == {"m": "failed", "after": "blocked", "on": "running"}
-    assert take(RetryNode("m"), scheduler, at=4.0) is None
+    assert apply_command(RetryNode("m"), scheduler, at=4.0) is None
     assert [task.call_id for task in started(scheduler)] == ["m[z]#2"]
     scheduler.complete("m[z]", "Z", at=5.0)
     assert ids_of(started(scheduler)) == ["after"]
@@ -193,8 +193,8 @@ def test_failed_items_are_tried_again_and_the_others_stay_done() -> None:
 
 def test_cancelled_branch_is_pending_again_when_its_node_is_retried() -> None:
     scheduler = scheduler_of(*BRANCHES, *SIDE)
-    take(CancelNode("b", branch=True), scheduler, at=1.0)
-    assert take(RetryNode("b"), scheduler, at=2.0) is None
+    apply_command(CancelNode("b", branch=True), scheduler, at=1.0)
+    assert apply_command(RetryNode("b"), scheduler, at=2.0) is None
     pending = dict.fromkeys(("b", "c", "late", "any", "after"), "pending")
     assert states(scheduler) == {"a": "ready", "side": "ready", **pending}
 
@@ -204,9 +204,9 @@ def test_arguments_that_the_tool_does_not_take_are_refused() -> None:
     tools = {**TOOLS, "mail": ToolDeclaration("mail", Effects.WRITE, input_schema=schema)}
     scheduler = started_run(node("a", tool="mail", arguments={"to": "ann"}), node("on"), tools=tools)
     scheduler.fail("a", broken(), at=1.0)
-    assert take(RetryNode("a", {"to": 5}), scheduler, at=2.0) == 'arguments/to: 5 is not of type "string"'
+    assert apply_command(RetryNode("a", {"to": 5}), scheduler, at=2.0) == 'arguments/to: 5 is not of type "string"'
     assert states(scheduler) == {"a": "failed", "on": "running"}
-    assert take(RetryNode("a", {"to": "eve"}), scheduler, at=2.0) is None
+    assert apply_command(RetryNode("a", {"to": "eve"}), scheduler, at=2.0) is None
 
 
 # A result by hand.
@@ -214,19 +214,21 @@ def test_arguments_that_the_tool_does_not_take_are_refused() -> None:
 
 def test_manual_result_ends_a_node_and_is_marked() -> None:
     scheduler = _going_on()
-    assert take(SetResult("a", {"n": 3}, by=ANN), scheduler, at=2.0) is None
+    assert apply_command(SetResult("a", {"n": 3}, by=ANN), scheduler, at=2.0) is None
     assert [task.arguments for task in started(scheduler)] == [{"of": 3}]
     record = record_of(scheduler, "a")
     assert (record.status, record.result, record.ended_at) == (NodeStatus.COMPLETED, {"n": 3}, 2.0)
     assert [(step["what"], step["error"]["code"]) for step in _steps(scheduler, "a")] == [("set_result", "tool_failed")]
-    assert take(SetResult("a", 4), scheduler, at=3.0) == "'a' has completed, and others may have used its result"
+    assert (
+        apply_command(SetResult("a", 4), scheduler, at=3.0) == "'a' has completed, and others may have used its result"
+    )
     scheduler = scheduler_of(node("a"), node("b", "a"), node("c", "b"))
-    assert take(SetResult("b", 1), scheduler, at=1.0) is None
+    assert apply_command(SetResult("b", 1), scheduler, at=1.0) is None
     assert ids_of(started(scheduler)) == ["a", "c"]
     scheduler = started_run(node("m", for_each=["x", "y"], key="{{item}}"), node("on"))
     scheduler.complete("m[x]", "X", at=1.0)
     scheduler.fail("m[y]", broken(), at=1.0)
-    assert take(SetResult("m[y]", "Y"), scheduler, at=2.0) is None
+    assert apply_command(SetResult("m[y]", "Y"), scheduler, at=2.0) is None
     assert (scheduler.records[0].status, scheduler.records[0].result) == (NodeStatus.COMPLETED, ["X", "Y"])
 
 
@@ -235,16 +237,19 @@ def test_what_people_send_is_bounded_in_sum_so_that_the_run_can_always_be_contin
     for number in range(90):
         scheduler.fail(f"n{number}", broken(), at=1.0)
     large = "x" * 250_000
-    taken = [take(SetResult(f"n{number}", large), scheduler, at=2.0) for number in range(90)]
+    taken = [apply_command(SetResult(f"n{number}", large), scheduler, at=2.0) for number in range(90)]
     assert [refusal is None for refusal in taken] == [True] * 33 + [False] * 57
     assert taken[33] == (
         "results of 250,002 bytes are too much: people may send 8,388,608 bytes to a run in total, and 8,250,066 are "
         "stored; up to 1,024 are always accepted, such as the name of a file"
     )
     more = [{"id": "more", "tool": "any", "arguments": {"text": large}}]
-    refused = [take(act, scheduler, at=2.0) or "" for act in (RetryNode("n50", {"text": large}), AppendWritten(more))]
+    refused = [
+        apply_command(command, scheduler, at=2.0) or ""
+        for command in (RetryNode("n50", {"text": large}), AddUnparsedNodes(more))
+    ]
     assert [refusal.partition(" bytes ")[0] for refusal in refused] == ["arguments of 250,011", "nodes of 250,052"]
-    assert take(SetResult("n50", "a.txt"), scheduler, at=2.0) is None
+    assert apply_command(SetResult("n50", "a.txt"), scheduler, at=2.0) is None
     assert state_to_text(carry_of(scheduler))
 
 
@@ -254,7 +259,7 @@ def test_what_people_send_is_bounded_in_sum_so_that_the_run_can_always_be_contin
 def test_added_nodes_wait_for_others_and_belong_to_one_plan() -> None:
     scheduler = _going_on()
     nodes = (CompiledNode("x", tool="any", dependencies=(3,)), CompiledNode("y", tool="any", dependencies=(4, 0)))
-    assert take(AppendNodes(Extension(4, nodes), by=ANN), scheduler, at=2.0) is None
+    assert apply_command(AddNodes(Extension(4, nodes), by=ANN), scheduler, at=2.0) is None
     scheduler.complete("on", 1, at=3.0)
     assert ids_of(started(scheduler)) == ["x"]
     assert states(scheduler)["y"] == "pending"
@@ -264,9 +269,9 @@ def test_added_nodes_wait_for_others_and_belong_to_one_plan() -> None:
     before = carry_of(scheduler)
     early = (CompiledNode("x", tool="any"),)
     refusal = "the extension is for a plan of 3 nodes, but the plan has 4"
-    assert take(AppendNodes(Extension(3, early)), scheduler, at=2.0) == refusal
-    taken = AppendNodes(Extension(4, (CompiledNode("on", tool="any"),)))
-    assert take(taken, scheduler, at=2.0) == "the run has a node or item 'on' already"
+    assert apply_command(AddNodes(Extension(3, early)), scheduler, at=2.0) == refusal
+    taken = AddNodes(Extension(4, (CompiledNode("on", tool="any"),)))
+    assert apply_command(taken, scheduler, at=2.0) == "the run has a node or item 'on' already"
     assert carry_of(scheduler) == before
 
 

@@ -6,7 +6,7 @@ import pydantic_core
 
 from dagwright.core.compiler.offloaded_regions import offload_regions
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.features.regions.offloaded_batches import encode_inner_slice
+from dagwright.features.regions.offloaded_batches import encode_offloaded_batch
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
 from tests.support.plan_building import node, plan_of
@@ -31,6 +31,6 @@ def test_nodes_outside_that_have_completed_and_are_not_read_are_not_told() -> No
     while (task := scheduler.next_task(1.0)) is not None and task.ref.node != region:
         scheduler.complete(task.id, task.ref.node, at=2.0)
     assert task is not None
-    given = pydantic_core.from_json(encode_inner_slice(scheduler, task))
+    given = pydantic_core.from_json(encode_offloaded_batch(scheduler, task))
     outside = {"ended": [["r7", "completed", 7, 1.0, 2.0]], "inputs": {}}
     assert given == {"inner": "sha256-0", "before": None, "outside": outside}

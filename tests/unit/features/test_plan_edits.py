@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.core.expressions.compute_budget import MAX_WORK, TOO_MUCH_AT_ONCE, WorkBudget
+from dagwright.core.expressions.compute_budget import MAX_WORK, TOO_MUCH_AT_ONCE, ComputeBudget
 from dagwright.core.expressions.stored_values import Part, Path, StoredValue
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_declaration
@@ -17,8 +17,8 @@ from dagwright.core.scheduler import run_state
 from dagwright.core.scheduler.extension import extended, extension_from_json
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.validation import check_document
-from dagwright.features.commands.node_commands import AppendWritten
-from dagwright.features.commands.steering import take
+from dagwright.features.commands.node_commands import AddUnparsedNodes
+from dagwright.features.commands.steering import apply_command
 from dagwright.features.plan_edits import edits as plan_edits
 from dagwright.features.plan_edits.edit_checks import growth_of, work_of_nodes
 from dagwright.features.plan_edits.edits import extension_of
@@ -132,33 +132,33 @@ def _with_map() -> Any:
 def test_refused_nodes_take_their_share_of_a_moment_and_then_are_not_read(checks: list[int]) -> None:
     scheduler = _with_map()
     before = carry_of(scheduler)
-    refused = AppendWritten([*_NEW, node("m[a]")])
-    told = [take(refused, scheduler, at=2.0) for _ in range(250)]
+    refused = AddUnparsedNodes([*_NEW, node("m[a]")])
+    told = [apply_command(refused, scheduler, at=2.0) for _ in range(250)]
     assert list(dict.fromkeys(told)) == [_TAKEN_ID, TOO_MUCH_AT_ONCE]
     assert 5 < len(checks) == told.count(_TAKEN_ID) < 30
-    assert (take(refused, scheduler, at=3.0), carry_of(scheduler)) == (_TAKEN_ID, before)
+    assert (apply_command(refused, scheduler, at=3.0), carry_of(scheduler)) == (_TAKEN_ID, before)
 
 
 def test_a_flood_of_refused_nodes_leaves_the_work_of_the_run_itself() -> None:
     scheduler = started_run(node("a"), node("b", when="a.result > 1"), node("m", for_each=["a"], key="{{item}}"))
     for _ in range(250):
-        take(AppendWritten([*_NEW, node("m[a]")]), scheduler, at=2.0)
+        apply_command(AddUnparsedNodes([*_NEW, node("m[a]")]), scheduler, at=2.0)
     scheduler.complete("a", 2, at=2.0)
     assert states(scheduler)["b"] == "ready"
 
 
 def test_many_small_extensions_are_accepted_at_one_moment_and_each_is_read_once(checks: list[int]) -> None:
     scheduler = started_run(node("a"))
-    assert take(AppendWritten([node("b", "a")]), scheduler, at=2.0) is None
+    assert apply_command(AddUnparsedNodes([node("b", "a")]), scheduler, at=2.0) is None
     assert (checks, states(scheduler)) == ([2], {"a": "running", "b": "pending"})
-    assert {take(AppendWritten([node(f"x{number}")]), scheduler, at=2.0) for number in range(99)} == {None}
+    assert {apply_command(AddUnparsedNodes([node(f"x{number}")]), scheduler, at=2.0) for number in range(99)} == {None}
     assert len(checks) == 100
 
 
 def test_nodes_with_something_wrong_pay_for_the_names_that_they_are_compared_with(checks: list[int]) -> None:
     scheduler = started_run(node("north"))
-    wrong = AppendWritten([node("x", "nort")])
-    told = [take(wrong, scheduler, at=2.0) or "" for _ in range(250)]
+    wrong = AddUnparsedNodes([node("x", "nort")])
+    told = [apply_command(wrong, scheduler, at=2.0) or "" for _ in range(250)]
     message = "unknown_dependency at /nodes/0/depends_on/0: 'x' depends on unknown node 'nort' (did you mean 'north'?)"
     assert list(dict.fromkeys(told)) == [message, TOO_MUCH_AT_ONCE]
     assert len(checks) < 80
@@ -166,17 +166,17 @@ def test_nodes_with_something_wrong_pay_for_the_names_that_they_are_compared_wit
 
 def test_looking_at_nodes_is_bounded_by_itself_and_takes_nothing_from_taking_them(checks: list[int]) -> None:
     scheduler = _with_map()
-    refused = AppendWritten([*_NEW, node("m[a]")])
+    refused = AddUnparsedNodes([*_NEW, node("m[a]")])
     told = [refused.refusal_of(scheduler, at=2.0) for _ in range(250)]
     assert list(dict.fromkeys(told)) == [_TAKEN_ID, TOO_MUCH_AT_ONCE]
     assert len(checks) == told.count(_TAKEN_ID) < 30
-    assert take(AppendWritten([node("b")]), scheduler, at=2.0) is None
+    assert apply_command(AddUnparsedNodes([node("b")]), scheduler, at=2.0) is None
 
 
 def test_nodes_for_a_run_that_is_too_large_are_not_read(checks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = scheduler_of(*(node(f"n{number}") for number in range(4)))
     monkeypatch.setattr(run_state, "MAX_WORK", 3 * run_state.WORK_OF_REBUILD)
-    told = take(AppendWritten([node("b")]), scheduler, at=2.0)
+    told = apply_command(AddUnparsedNodes([node("b")]), scheduler, at=2.0)
     assert (told or "").partition(";")[0] == "the run has 4 nodes and 0 edges"
     assert checks == []
 
@@ -185,7 +185,7 @@ def test_nodes_that_alone_take_too_long_are_reported_from_those_that_came_with_t
     scheduler = scheduler_of(node("a"))
     long = [node(f"x{number}", when="(" * 3_900) for number in range(60)]
     told = "checking these nodes would take too long: send fewer or smaller nodes at once"
-    assert [take(AppendWritten(long), scheduler, at=at) for at in (1.0, 2.0)] == [told, told]
+    assert [apply_command(AddUnparsedNodes(long), scheduler, at=at) for at in (1.0, 2.0)] == [told, told]
     assert checks == []
 
 
@@ -212,7 +212,7 @@ def test_guidance_with_nodes_is_read_once_when_it_is_taken(checks: list[int]) ->
 def test_work_of_one_moment_has_a_bound_that_the_largest_message_fits() -> None:
     scheduler = scheduler_of(node("a"))
     nodes = [node(f"x{number}", arguments={"text": "x" * 1_200}) for number in range(200)]
-    extension = growth_of(nodes, scheduler.state, tools={}, budget=WorkBudget(CHECK_BUDGET))
+    extension = growth_of(nodes, scheduler.state, tools={}, budget=ComputeBudget(CHECK_BUDGET))
     assert not isinstance(extension, str)
     # Half a microsecond each; Temporal gives up after 2 s.
     assert (MAX_WORK + 2 * CHECK_BUDGET) / 2_000_000 <= 1.5

@@ -11,7 +11,7 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.features.plan_extension.extender import MOST_STEPS, GivenUp
+from dagwright.features.plan_extension.extender import MOST_STEPS, GoalUnreachable
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.agent_loop.loop import AgentPursuit
 from dagwright.planning.agent_loop.spec import MOST_CALLS, AgentSpec, agent_plan
@@ -84,7 +84,7 @@ def _bug(state: RunState) -> Extension | None:
 
 
 def _give_up(state: RunState) -> Extension | None:
-    raise GivenUp(NodeError("rejected", "nobody wants it"))
+    raise GoalUnreachable(NodeError("rejected", "nobody wants it"))
 
 
 def _twice(state: RunState) -> Extension:

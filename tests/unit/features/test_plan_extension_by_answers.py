@@ -12,7 +12,7 @@ from dagwright.core.model.answers import normal_answer
 from dagwright.core.model.compiled import plan_from_json, plan_to_json
 from dagwright.core.model.requests import Feedback
 from dagwright.features.commands.node_commands import RetryNode, SetResult
-from dagwright.features.commands.steering import take
+from dagwright.features.commands.steering import apply_command
 from dagwright.features.feedback.answer_reading import EARLY_ANSWERS, RUN_ANSWERS_BYTES
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
@@ -261,7 +261,7 @@ def test_retry_with_other_arguments_is_a_new_node_and_none_for_an_item() -> None
     answered, retried = _failed(), _failed()
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
     assert answered.features.feedback.answer(Feedback("a", answer, by="ann", through="update"), 2.0) is None
-    assert take(RetryNode("a", {"to": "eve"}, Actor("ann", None, "update")), retried, at=2.0) is None
+    assert apply_command(RetryNode("a", {"to": "eve"}, Actor("ann", None, "update")), retried, at=2.0) is None
     assert states(answered) == states(retried) == {"a": "superseded", "a#2": "ready", "b": "pending"} | {}
     [task] = started(answered)
     assert (task.id, task.arguments, task.path) == ("a#2", {"to": "eve"}, [["node", "a#2"]])
@@ -288,7 +288,7 @@ def test_early_choice_of_other_arguments_counts_when_the_node_fails() -> None:
     assert ids_of(started(scheduler)) == ["a#2"]
     scheduler.fail("a#2", broken(), at=2.0)
     assert [*scheduler.features.feedback.requests.open] == ["a#2"]
-    assert take(SetResult("a#2", 5), scheduler, at=3.0) is None
+    assert apply_command(SetResult("a#2", 5), scheduler, at=3.0) is None
     assert ids_of(started(scheduler)) == ["b"]
 
 

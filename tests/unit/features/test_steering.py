@@ -14,13 +14,18 @@ from dagwright.core.model.requests import Through
 from dagwright.core.model.states import RunStatus
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
 from dagwright.core.scheduler.rebuild import Rebuild
-from dagwright.features.commands.steering import Cancel, Pause, Resume, SetLimits, standing_notes, take
+from dagwright.features.commands.steering import Cancel, Pause, Resume, SetLimits, apply_command, standing_notes
 from dagwright.features.deadline import Deadline
 from dagwright.features.feedback.answer_reading import EARLY_ANSWERS
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol import command_handler
-from dagwright.protocol.command_handler import ActTaker, is_awaited, refuse_unknown, report_of
-from dagwright.protocol.commands import Taken
+from dagwright.protocol.command_handler import (
+    CommandHandler,
+    is_expected_report,
+    note_unknown_signal,
+    read_sub_plan_report,
+)
+from dagwright.protocol.commands import CommandResult
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.notes import Notes
 from tests.support.plan_building import (
@@ -42,7 +47,7 @@ _DEADLINE = {"deadline": Deadline(10.0, 60.0)}
 def test_paused_run_starts_nothing_new_until_it_is_resumed() -> None:
     scheduler = scheduler_of(node("a"), node("b", "a"))
     assert ids_of(started(scheduler)) == ["a"]
-    assert take(Pause(ANN), scheduler, at=1.0) is None
+    assert apply_command(Pause(ANN), scheduler, at=1.0) is None
     assert scheduler.status() is RunStatus.RUNNING
     scheduler.complete("a", 1, at=2.0)
     scheduler = resumed(scheduler, max_in_flight=MAX_IN_FLIGHT)
@@ -50,14 +55,14 @@ def test_paused_run_starts_nothing_new_until_it_is_resumed() -> None:
     assert standing_notes(scheduler) == [
         {"code": "paused", "node": None, "message": "nothing new starts: paused by ann"}
     ]
-    assert take(Pause(), scheduler, at=3.0) == "the run is paused already, paused by ann: too early"
-    assert take(Resume(), scheduler, at=4.0) is None
-    assert take(Resume(), scheduler, at=4.0) == "the run is not paused"
+    assert apply_command(Pause(), scheduler, at=3.0) == "the run is paused already, paused by ann: too early"
+    assert apply_command(Resume(), scheduler, at=4.0) is None
+    assert apply_command(Resume(), scheduler, at=4.0) == "the run is not paused"
     assert (ids_of(started(scheduler)), standing_notes(scheduler)) == (["b"], [])
-    assert take(Pause(), scheduler, at=5.0) is None
-    assert take(Pause(), scheduler, at=5.0) == "the run is paused already"
+    assert apply_command(Pause(), scheduler, at=5.0) is None
+    assert apply_command(Pause(), scheduler, at=5.0) == "the run is paused already"
     scheduler.cancel(6.0)
-    assert take(Pause(ANN), scheduler, at=7.0) == "the run is being stopped"
+    assert apply_command(Pause(ANN), scheduler, at=7.0) == "the run is being stopped"
     scheduler.task_cancelled("b", at=7.0)
     assert scheduler.status() is RunStatus.CANCELLED
 
@@ -69,44 +74,46 @@ def _limited(count: int) -> RunScheduler:
 def test_limit_that_is_raised_lets_more_start_and_one_that_is_lowered_fewer() -> None:
     scheduler = _limited(1)
     assert ids_of(started(scheduler)) == ["a"]
-    assert take(SetLimits(2), scheduler, at=11.0) is None
+    assert apply_command(SetLimits(2), scheduler, at=11.0) is None
     assert ids_of(started(scheduler)) == ["b"]
-    assert take(SetLimits(1), scheduler, at=12.0) is None
+    assert apply_command(SetLimits(1), scheduler, at=12.0) is None
     scheduler.complete("a", 1, at=13.0)
     assert (ids_of(started(scheduler)), scheduler.in_flight) == ([], 1)
     scheduler.complete("b", 1, at=14.0)
     assert ids_of(started(scheduler)) == ["c"]
-    assert take(SetLimits(MAX_IN_FLIGHT), scheduler, at=15.0) is None
+    assert apply_command(SetLimits(MAX_IN_FLIGHT), scheduler, at=15.0) is None
     assert ids_of(started(scheduler)) == ["d"]
 
 
 def test_deadline_that_was_changed_counts_from_the_start_and_says_who_set_it() -> None:
     scheduler = _limited(1)
     past = "a deadline counts from the start of the run, which was 10 s ago: give more than that"
-    assert take(SetLimits(deadline_s=10.0), scheduler, at=20.0) == past
-    assert take(SetLimits(deadline_s=15.0, by=ANN), scheduler, at=20.0) is None
+    assert apply_command(SetLimits(deadline_s=10.0), scheduler, at=20.0) == past
+    assert apply_command(SetLimits(deadline_s=15.0, by=ANN), scheduler, at=20.0) is None
     scheduler.features.deadline.expire(24.9)
     assert not scheduler.is_stopped
     following = resumed(scheduler, setup=_DEADLINE)
     following.features.deadline.expire(25.0)
     told = NodeError("deadline_exceeded", "the run took over its deadline of 15 s, set by ann")
     assert (following.state.error, following.state.max_in_flight) == (told, 1)
-    assert take(SetLimits(deadline_s=math.inf), scheduler, at=21.0) is None
+    assert apply_command(SetLimits(deadline_s=math.inf), scheduler, at=21.0) is None
     scheduler.features.deadline.expire(1e9)
     assert (scheduler.is_stopped, scheduler.features.deadline.deadline.at) == (False, None)
     scheduler.cancel(30.0)
-    assert take(SetLimits(2), scheduler, at=31.0) == "the run is being stopped"
+    assert apply_command(SetLimits(2), scheduler, at=31.0) == "the run is being stopped"
 
 
 def test_run_that_is_stopped_or_has_ended_is_not_cancelled() -> None:
     scheduler = _limited(500)
     for name in ids_of(started(scheduler)):
         scheduler.complete(name, 1, at=11.0)
-    assert [take(act, scheduler, at=12.0) for act in (Cancel(), Pause(), SetLimits(2))] == ["the run has ended"] * 3
+    assert [apply_command(command, scheduler, at=12.0) for command in (Cancel(), Pause(), SetLimits(2))] == [
+        "the run has ended"
+    ] * 3
     assert scheduler.status() is RunStatus.COMPLETED
     scheduler = _limited(500)
-    assert take(Cancel(ANN), scheduler, at=12.0) is None
-    assert take(Cancel(), scheduler, at=12.0) == "the run is being stopped already"
+    assert apply_command(Cancel(ANN), scheduler, at=12.0) is None
+    assert apply_command(Cancel(), scheduler, at=12.0) == "the run is being stopped already"
 
 
 def test_arguments_of_what_has_begun_are_reported_as_they_are_shown() -> None:
@@ -131,18 +138,18 @@ class _Run:
 
     def __init__(self) -> None:
         self.notes = Notes()
-        self.acts = ActTaker(self.notes)
+        self.commands = CommandHandler(self.notes)
         self.scheduler: RunScheduler | None = None
 
-    def send(self, name: str, message: Any = None, *, through: Through = "signal") -> Taken:
+    def send(self, name: str, message: Any = None, *, through: Through = "signal") -> CommandResult:
         return self.read(name, lambda: message, through=through)
 
-    def read(self, name: str, read: Callable[[], Any], *, through: Through = "signal") -> Taken:
-        return self.acts.take(name, read, through=through, scheduler=self.scheduler, at=2.0)
+    def read(self, name: str, read: Callable[[], Any], *, through: Through = "signal") -> CommandResult:
+        return self.commands.handle(name, read, through=through, scheduler=self.scheduler, at=2.0)
 
     def begin(self, *nodes: dict[str, Any]) -> RunScheduler:
         self.scheduler = scheduler_of(*(nodes or (node("a"), node("b"))))
-        self.acts.begin(self.scheduler, at=1.0)
+        self.commands.apply_stored(self.scheduler, at=1.0)
         return self.scheduler
 
     @property
@@ -164,7 +171,7 @@ def test_what_comes_early_is_done_in_its_order_when_the_run_has_its_plan() -> No
     run.send(wire.SET_LIMITS, {"max_parallel": 1, "by": "ann"})
     run.send(wire.PAUSE, {"by": "bob"}, through="update")
     run.send(wire.RESUME)
-    assert (first, run.told) == (Taken(said="kept until the run has read its plan"), [])
+    assert (first, run.told) == (CommandResult(confirmation="stored until the run has loaded its plan"), [])
     scheduler = run.begin()
     assert ids_of(started(scheduler)) == ["a"]
     assert run.told == [
@@ -199,7 +206,7 @@ def test_messages_that_are_refused_leave_one_note_each() -> None:
     run = _Run()
     for number in range(EARLY_ANSWERS + 1):
         run.send(wire.SIGNAL_FEEDBACK, {"request": f"r{number}", "answer": {}})
-    assert run.told[-1][1].startswith("feedback: the run has not read its plan, and keeps no more than 1,000 messages")
+    assert run.told[-1][1].startswith("feedback: the run has not loaded its plan, and stores at most 1,000 messages")
     assert run.send(wire.CANCEL).refusal is None
     assert run.begin().status() is RunStatus.CANCELLED
 
@@ -218,10 +225,10 @@ def test_run_that_is_telling_its_end_takes_nothing(name: str, message: Any) -> N
     scheduler = run.begin()
     for task in started(scheduler):
         scheduler.fail(task.id, NodeError("odd", "x"), at=2.0)
-    run.acts.end()
-    refusal = run.acts.refusal_of(name, lambda: message, scheduler=scheduler, at=2.0)
+    run.commands.end()
+    refusal = run.commands.refusal_of(name, lambda: message, scheduler=scheduler, at=2.0)
     told = [run.send(name, message, through="update"), run.send(name, message)]
-    assert (refusal, told) == ("the run has ended", [Taken("the run has ended")] * 2)
+    assert (refusal, told) == ("the run has ended", [CommandResult("the run has ended")] * 2)
     assert (scheduler.is_finished, run.told) == (True, [("refused", f"{name}: the run has ended")])
 
 
@@ -229,8 +236,10 @@ def test_first_early_answer_that_fits_counts_and_the_others_are_reported_why_not
     run = _Run()
     for by, given in (("eve", 17), ("ann", {"approved": True}), ("bob", {"approved": False})):
         message = {"request": "check", "answer": given, "by": by}
-        assert run.acts.refusal_of(wire.SIGNAL_FEEDBACK, lambda: message, scheduler=None, at=0.5) is None  # noqa: B023
-        assert run.send(wire.SIGNAL_FEEDBACK, message) == Taken(said="kept until the run has read its plan")
+        assert run.commands.refusal_of(wire.SIGNAL_FEEDBACK, lambda: message, scheduler=None, at=0.5) is None  # noqa: B023
+        assert run.send(wire.SIGNAL_FEEDBACK, message) == CommandResult(
+            confirmation="stored until the run has loaded its plan"
+        )
     scheduler = run.begin(node("check", human={"type": "APPROVAL", "prompt": "May it?"}))
     assert record_of(scheduler, "check").result == {"approved": True, "reason": None}
     assert run.told == [
@@ -249,18 +258,20 @@ def test_message_that_cannot_be_read_is_refused_unless_it_pauses_or_cancels(name
     run.begin()
     reason = "the payload is no JSON: x"
     assert run.read(wire.SET_LIMITS, _no_json).refusal == run.read(wire.SET_LIMITS, _no_json, through="update").refusal
-    assert run.acts.refusal_of(wire.SET_LIMITS, _no_json, scheduler=run.scheduler, at=2.0) == reason
+    assert run.commands.refusal_of(wire.SET_LIMITS, _no_json, scheduler=run.scheduler, at=2.0) == reason
     assert run.told == [("refused", f"set_limits: {reason}")]
 
 
 def test_defect_refuses_one_message_and_a_cancel_still_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _Run()
     scheduler = run.begin()
-    monkeypatch.setattr(command_handler, "read_act", _defect)
+    monkeypatch.setattr(command_handler, "decode_command", _defect)
     taken = run.send(wire.RETRY_NODE, {"node": "a"})
     assert (taken.refusal, type(taken.error)) == ("Bug: KeyError: 'x'", KeyError)
-    assert run.acts.refusal_of(wire.PAUSE, dict, scheduler=scheduler, at=2.0) == "Bug: KeyError: 'x'"
-    assert run.send(wire.CANCEL, {"by": "ann"}) == Taken(said="the run is being stopped", note=("cancel", "cancelled"))
+    assert run.commands.refusal_of(wire.PAUSE, dict, scheduler=scheduler, at=2.0) == "Bug: KeyError: 'x'"
+    assert run.send(wire.CANCEL, {"by": "ann"}) == CommandResult(
+        confirmation="the run is being stopped", note=("cancel", "cancelled")
+    )
     bug = "Bug: KeyError: 'x'"
     assert run.told == [("refused", f"retry_node: {bug}"), ("refused", f"cancel: {bug}"), ("cancel", "cancelled")]
     assert scheduler.status() is RunStatus.CANCELLED
@@ -278,16 +289,16 @@ def test_defect_of_an_early_act_leaves_the_others(monkeypatch: pytest.MonkeyPatc
 def test_signals_that_are_no_acts_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _Run()
     scheduler = run.begin()
-    end = report_of(lambda: {"task": "a", "status": "completed"}, run.notes)
+    end = read_sub_plan_report(lambda: {"task": "a", "status": "completed"}, run.notes)
     assert end is not None
-    assert not is_awaited(end, scheduler, run.notes)
-    assert report_of(lambda: None, run.notes) is None
-    refuse_unknown("ring", run.notes)
+    assert not is_expected_report(end, scheduler, run.notes)
+    assert read_sub_plan_report(lambda: None, run.notes) is None
+    note_unknown_signal("ring", run.notes)
     monkeypatch.setattr(command_handler, "sub_plan_end_from_json", _defect)
-    assert report_of(lambda: None, run.notes) is None
+    assert read_sub_plan_report(lambda: None, run.notes) is None
     assert run.told == [
-        ("refused", "sub_plan_ended: 'a' is no sub-plan of this run"),
+        ("refused", "sub_plan_ended: 'a' is not a sub-plan of this run"),
         ("refused", "sub_plan_ended: a report of a sub-plan must be an object with the id of its task"),
-        ("refused", "'ring' is no signal of a run"),
+        ("refused", "'ring' is not a signal of a run"),
         ("refused", "sub_plan_ended: Bug: KeyError: 'x'"),
     ]

@@ -9,7 +9,7 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.features.commands.node_commands import SetResult
-from dagwright.features.commands.steering import Pause, take
+from dagwright.features.commands.steering import Pause, apply_command
 from dagwright.features.deadline import Deadline
 from dagwright.features.explain.why import Chain, sentence, what_holds, why
 from dagwright.features.run_scheduler import RunScheduler
@@ -105,7 +105,7 @@ def test_ready_node_is_reported_with_the_limit_or_the_pause_that_keeps_it() -> N
         "waits for a free slot|1 calls of single run, and its `max_parallel` is 1",
         [],
     )
-    take(Pause(Actor("ann", "too early")), scheduler, at=7.0)
+    apply_command(Pause(Actor("ann", "too early")), scheduler, at=7.0)
     scheduler.complete("a", 1, at=8.0)
     assert words(why(scheduler, "b", calls={})) == "b is ready, and the run is paused by ann since 7 s (too early)"
 
@@ -177,7 +177,7 @@ def test_result_is_reported_with_what_is_behind_it() -> None:
 def test_manual_result_and_repeated_error_codes_are_reported_once() -> None:
     scheduler = asking(node("a"), node("b", "a"))
     started(scheduler, at=1.0)
-    assert take(SetResult("b", 7, Actor("ann")), scheduler, at=2.0) is None
+    assert apply_command(SetResult("b", 7, Actor("ann")), scheduler, at=2.0) is None
     assert words(why(scheduler, "b", calls={})) == "b was given its result manually at 2 s"
     scheduler = started_run(node("a"))
     scheduler.fail("a", NodeError("outcome_unknown", "outcome unknown: its worker died"), at=1.0)
@@ -217,7 +217,7 @@ def test_run_at_its_deadline_says_that_it_was_paused_or_no_more() -> None:
     scheduler = scheduler_of(node("a"))
     assert _at_its_deadline(scheduler) == NodeError("deadline_exceeded", "the run took over its deadline")
     scheduler = scheduler_of(node("a"))
-    take(Pause(Actor("ann")), scheduler, at=1.0)
+    apply_command(Pause(Actor("ann")), scheduler, at=1.0)
     assert _at_its_deadline(scheduler) == NodeError(
         "deadline_exceeded", "the run took over its deadline; it was paused"
     )

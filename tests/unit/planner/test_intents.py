@@ -26,7 +26,7 @@ from dagwright.planning.conversation import TURNS_TOLD
 from dagwright.planning.plan_and_execute.goals import Goal, context_from_json, goal_from_json
 from dagwright.planning.plan_and_execute.loop import GoalPursuit
 from dagwright.protocol.messages import RunInput
-from dagwright.protocol.run_start import scheduler_of
+from dagwright.protocol.run_start import scheduler_for_run
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry
 from dagwright.tools.builtin import HELPERS, builtin_tools
@@ -388,7 +388,7 @@ def test_run_of_intents_asks_about_changes_that_onboarding_cannot_undo() -> None
     plan, _ = prepare_goal("Create Apex.", tools, Asked(profile="intents"))
 
     def verdicts(policy: Policy | None) -> list[str]:
-        run = scheduler_of(plan, RunInput(compiled=plan, policy=policy), began_at=0.0, inputs={})
+        run = scheduler_for_run(plan, RunInput(compiled=plan, policy=policy), began_at=0.0, inputs={})
         return [run.state.policy.verdict(tools[name], dict) for name in ("cbu.ensure", "crm.add")]
 
     assert verdicts(None) == ["run", "ask"]

@@ -13,12 +13,12 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.tasks import Task
 from dagwright.features.commands.node_commands import RetryNode, SetResult
-from dagwright.features.commands.steering import take
+from dagwright.features.commands.steering import apply_command
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planner import RoundsAsked, prepare_rounds
 from dagwright.planner.rounds_reading import read_round
 from dagwright.planning.conversation import TurnSummary
-from dagwright.planning.extenders import pursuit_of
+from dagwright.planning.extenders import extender_of
 from dagwright.planning.rounds.documents import rounds_document
 from dagwright.planning.rounds.nodes import worker_node
 from dagwright.planning.rounds.rounds import RoundsLimits
@@ -59,7 +59,7 @@ class Question:
 
     def _scheduler(self) -> RunScheduler:
         scheduler = create_scheduler(plan_from_json(json.loads(json.dumps(plan_to_json(self.plan)))), {})
-        return pursuing(scheduler, pursuit_of(scheduler.plan))
+        return pursuing(scheduler, extender_of(scheduler.plan))
 
     def step(self) -> list[str]:
         """End all tasks that may start now, and returns their ids."""
@@ -169,14 +169,14 @@ def test_pending_sub_goals_are_carried_over_until_what_they_wait_for_is_tried_ag
     assert question.scheduler.status() is RunStatus.COMPLETED
 
 
-def retried_while_planning(act: RetryNode) -> tuple[Question, list[Task], list[Task]]:
+def retried_while_planning(command: RetryNode) -> tuple[Question, list[Task], list[Task]]:
     """Return a question whose planner begins sub-goals 1 and 5 after a person has retried 1, with both calls."""
     more = sub_goal(5, "pick", name="MSC")
     question = Question(goes_on(PICK, ASK), goes_on(PICK, more), done(all=ref(9, "clarification")), workers=FAILS)
     planning = question.planning()
     question.workers = {}
     assert [task.id for task in planning] == ["plan#2"]
-    take(act, question.scheduler, at=question.at)
+    apply_command(command, question.scheduler, at=question.at)
     return question, planning, question.begin()
 
 
@@ -232,7 +232,7 @@ def test_results_belong_to_the_round_in_which_a_sub_goal_was_started() -> None:
     assert _results(question) == [[(1, "failed")], [(3, "success"), (1, "success")], []]
     question = Question(goes_on(PICK, ASK), done(all=ref(9, "clarification")), workers=FAILS)
     planning = question.planning()
-    take(RetryNode("sg1", {"name": "Hapag"}), question.scheduler, at=question.at)
+    apply_command(RetryNode("sg1", {"name": "Hapag"}), question.scheduler, at=question.at)
     question.workers = {}
     question.end(planning)
     question.run()
@@ -419,8 +419,8 @@ def test_people_give_results_of_sub_goals_with_exactly_their_slots() -> None:
         ({}, f"{slots}missing: 'numbers'"),
         ({"numbers": [1], "total": 1}, f"{slots}not declared: 'total'"),
     ):
-        assert take(SetResult("sg1", wrong), question.scheduler, at=question.at) == refusal
-    assert take(SetResult("sg1", {"numbers": [1]}), question.scheduler, at=question.at) is None
+        assert apply_command(SetResult("sg1", wrong), question.scheduler, at=question.at) == refusal
+    assert apply_command(SetResult("sg1", {"numbers": [1]}), question.scheduler, at=question.at) is None
     question.end([*question.begin(), *planning])
     assert [each["status"] for each in _document(question)["sub_goals"]] == ["success", "success"]
 

@@ -22,7 +22,7 @@ from dagwright.dialects import to_document
 from dagwright.features.regions.batches import end_from_json, end_to_json
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.plans.schema import SCHEMA_FILE, agents_schema, schema_texts
-from dagwright.protocol.command_messages import by_of_anything
+from dagwright.protocol.command_messages import actor_from_any_message
 from dagwright.protocol.documents import (
     RunFacts,
     compact_document,
@@ -224,7 +224,7 @@ def test_input_that_cannot_be_read_is_refused_in_one_sentence(message: Any) -> N
     ],
 )
 def test_cancel_takes_anything(message: Any, expected: Actor) -> None:
-    assert by_of_anything(message, through="signal") == expected
+    assert actor_from_any_message(message, through="signal") == expected
 
 
 def test_report_of_a_sub_plan_is_read_or_refused() -> None:

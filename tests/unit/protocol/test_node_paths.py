@@ -3,8 +3,8 @@
 import pytest
 
 from dagwright.features.commands.node_commands import RetryNode
-from dagwright.features.commands.steering import take
-from dagwright.protocol.node_paths import into_sub_plan, way_down
+from dagwright.features.commands.steering import apply_command
+from dagwright.protocol.node_paths import sub_plan_of_path, running_sub_plan_of
 from tests.support.plan_building import broken, node, plan_of, scheduler_of, started
 
 _BELOW = plan_of(node("b/c"), node("c"))
@@ -31,17 +31,17 @@ def test_longest_sub_plan_counts(path: str, found: tuple[str, str] | None) -> No
         node("tool"),
         node("m", plan=_BELOW, for_each=["x/y"], key="{{item}}"),
     )
-    assert into_sub_plan(scheduler, path) == found
-    assert way_down(scheduler, path) is None
+    assert sub_plan_of_path(scheduler, path) == found
+    assert running_sub_plan_of(scheduler, path) is None
     started(scheduler)
     is_run = found is not None and found[0] != "m"
-    assert way_down(scheduler, path) == (found if is_run else None)
+    assert running_sub_plan_of(scheduler, path) == (found if is_run else None)
 
 
 def test_sub_plan_that_took_the_place_of_another_is_found_by_its_own_id() -> None:
     scheduler = scheduler_of(node("a", plan=plan_of(node("c"))))
     started(scheduler)
     scheduler.fail("a", broken(), at=1.0)
-    assert take(RetryNode("a", {"x": 1}), scheduler, at=2.0) is None
+    assert apply_command(RetryNode("a", {"x": 1}), scheduler, at=2.0) is None
     started(scheduler)
-    assert way_down(scheduler, "a#2/c") == ("a#2", "c")
+    assert running_sub_plan_of(scheduler, "a#2/c") == ("a#2", "c")

@@ -13,13 +13,13 @@ from dagwright.core.model.policy import ALL_RUN, WRITES_ASK, policy_from_json, w
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
-from dagwright.features.commands.node_commands import AppendNodes
-from dagwright.features.commands.steering import take
+from dagwright.features.commands.node_commands import AddNodes
+from dagwright.features.commands.steering import apply_command
 from dagwright.features.feedback.plan_text import plan_words, words_and_shown
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.agent_loop.nodes import with_agents
 from dagwright.protocol.messages import RunInput, run_input_from_json, run_input_to_json
-from dagwright.protocol.run_start import begin_run, handed_down, scheduler_of
+from dagwright.protocol.run_start import begin_run, inherited_input, scheduler_for_run
 from tests.support.plan_building import TOOLS, compiled, ids_of, node, plan_of, resumed, started, states
 
 _TOOLS = {**TOOLS, "pay": ToolDeclaration("pay", Effects.WRITE), "keep": ToolDeclaration("keep", Effects.IDEMPOTENT)}
@@ -36,7 +36,7 @@ _PLAN = plan_of(
 def _begun(raw: dict[str, Any] = _PLAN, **terms: Any) -> RunScheduler:
     plan = compiled(raw, tools=_TOOLS)
     run_input = run_input_from_json(run_input_to_json(RunInput(compiled=plan, **terms)))
-    scheduler = scheduler_of(plan, run_input, began_at=0.0, inputs={})
+    scheduler = scheduler_for_run(plan, run_input, began_at=0.0, inputs={})
     begin_run(scheduler, run_input, at=0.0)
     return scheduler
 
@@ -134,11 +134,11 @@ def test_approval_of_the_plan_covers_its_nodes_in_all_executions_and_none_that_i
     following = resumed(scheduler, policy=scheduler.state.policy)
     assert scheduler.state.policy == WRITES_ASK
     assert (list(scheduler.features.feedback.requests.open), ids_of(started(scheduler))) == (["held"], ["free"])
-    child = handed_down(RunInput(), following, number=0)
+    child = inherited_input(RunInput(), following, number=0)
     assert (child.policy, child.approved_by, child.approved_tools) == (WRITES_ASK, "ann", {})
     more = Extension(2, (CompiledNode("more", tool="pay"),), {"pay": _TOOLS["pay"]})
     for run in (scheduler, following):
-        assert take(AppendNodes(more, by=Actor("ben")), run, at=1.0) is None
+        assert apply_command(AddNodes(more, by=Actor("ben")), run, at=1.0) is None
         assert list(run.features.feedback.requests.open) == ["held", "more"]
 
 
@@ -152,7 +152,7 @@ def test_tool_that_is_remembered_as_approved_is_approved_in_sub_plans_too() -> N
     assert (
         scheduler.features.feedback.answer(Feedback("a", {"approved": True, "remember": True}, by="ann"), 1.0) is None
     )
-    child = handed_down(RunInput(), scheduler, number=0)
+    child = inherited_input(RunInput(), scheduler, number=0)
     assert ids_of(started(scheduler, at=1.0)) == ["a", "b"]
     assert (child.approved_by, child.approved_tools) == (None, {"pay": "ann"})
     below = _begun(plan_of(node("c", tool="pay")), policy=child.policy, approved_tools=child.approved_tools)
@@ -162,7 +162,7 @@ def test_tool_that_is_remembered_as_approved_is_approved_in_sub_plans_too() -> N
 def test_plan_of_a_person_asks_nobody() -> None:
     scheduler = _begun()
     assert (scheduler.state.policy, scheduler.features.feedback.requests.open) == (ALL_RUN, {})
-    assert handed_down(RunInput(), scheduler, number=0) == RunInput()
+    assert inherited_input(RunInput(), scheduler, number=0) == RunInput()
 
 
 def test_request_of_a_plan_with_a_node_of_its_name_has_another() -> None:

@@ -15,7 +15,7 @@ from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.model.usage import Usage, UsageBook, usage_book_from_json
 from dagwright.features.commands.node_commands import RetryNode, SetResult
-from dagwright.features.commands.steering import take
+from dagwright.features.commands.steering import apply_command
 from dagwright.features.compensation.compensation import has_changed
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import RunFacts, result_document
@@ -104,10 +104,10 @@ def test_usage_that_cannot_be_read_is_none(told_as: bytes) -> None:
 def test_every_try_of_a_node_and_all_its_items_count() -> None:
     scheduler = started_run(node("a"))
     scheduler.fail("a", broken(), at=1.0, attempt=Attempt(usage=USED))
-    assert take(RetryNode("a"), scheduler, at=2.0) is None
+    assert apply_command(RetryNode("a"), scheduler, at=2.0) is None
     started(scheduler, at=2.0)
     scheduler.fail("a", broken(), at=3.0, attempt=Attempt(usage=USED))
-    assert take(SetResult("a", 5), scheduler, at=4.0) is None
+    assert apply_command(SetResult("a", 5), scheduler, at=4.0) is None
     assert (scheduler.state.totals.usage.total, scheduler.state.totals.usage.tasks) == (USED + USED, {"a": USED + USED})
     scheduler = started_run(node("m", for_each=["x", "y"], key="{{item}}"))
     scheduler.complete("m[x]", 1, at=1.0, attempt=Attempt(usage=USED))
