@@ -4,7 +4,7 @@ import pytest
 
 from dagwright.features.commands.node_commands import RetryNode
 from dagwright.features.commands.steering import apply_command
-from dagwright.protocol.node_paths import sub_plan_of_path, running_sub_plan_of
+from dagwright.protocol.node_paths import running_sub_plan_of, sub_plan_of_path
 from tests.support.plan_building import broken, node, plan_of, scheduler_of, started
 
 _BELOW = plan_of(node("b/c"), node("c"))
