@@ -1,7 +1,7 @@
-"""A result that may be used again: the key it is found under, and its form in the payload store.
+"""Cached tool results: the cache key of a call, and the form of a result in the payload store.
 
-The key tells apart what may give different results: the tool, its code, the arguments. Large values in the arguments
-count by their reference, which is a hash of their content. This module must not import workflows.
+The key covers everything that can change a result: the tool, its code and the arguments. A large argument value is
+represented by its reference, which is a hash of its content. This module must not import workflows.
 """
 
 import hashlib
@@ -18,19 +18,19 @@ from dagwright.core.model.times import format_time
 from dagwright.store import ref_of
 
 _FORMAT = 1
-"""Rises when the meaning of the key or of the stored form changes; what was kept before is not found then."""
+"""Increment it when the key or the stored form changes: entries of older formats are then ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedResult:
-    """A result of a call.
+    """A stored result of a call.
 
     Args:
-        content: as JSON.
-        made_at: seconds since the epoch at which the call started, so that nothing counts as newer than it is.
-        took_s: how long the call took.
+        content: JSON.
+        made_at: when the call started, in seconds since the epoch. The start counts, so a result never looks too fresh.
+        took_s: duration of the call.
         workflow_id: the run that made the call.
-        node: id of the task in that run.
+        node: the task ID in that run.
     """
 
     content: bytes
@@ -39,37 +39,37 @@ class CachedResult:
     workflow_id: str
     node: str
 
-    def told(self) -> dict[str, Any]:
-        """Returns what a run is told of where its result comes from."""
+    def provenance(self) -> dict[str, Any]:
+        """Return the provenance that a run records for a cached result."""
         return {"made_at": format_time(self.made_at), "workflow_id": self.workflow_id, "node": self.node}
 
 
 @dataclass(frozen=True, slots=True)
 class StoredForm:
-    """What the store remembers: the result but for its content, which is beside it, or a payload if it is large."""
+    """A decoded cache entry. The content of a large result is a separate payload, named by `ref`."""
 
     result: CachedResult
     ref: str | None
 
     @property
     def content(self) -> bytes:
-        """The content; empty if it is a payload."""
+        """The content; empty if it is a separate payload."""
         return self.result.content
 
 
 def result_key(
     tool: str, code: str, *, arguments: Mapping[str, Any], bindings: Sequence[Any], owner: str | None = None
 ) -> str | None:
-    """Returns the key of a call: 64 hex digits.
+    """Return the cache key of a call: 64 hex digits.
 
     Args:
-        code: what `CodeReader.code_of` says of the tool.
-        arguments: JSON, as a run sends them; a tool can see the order of what stands in an object.
-        bindings: `[path, parts]`, what the worker fills into them, as in the header.
-        owner: whose results alone may be used; `None` if it does not matter, or the run has none.
+        code: the result of `CodeFingerprinter.code_of` for the tool.
+        arguments: JSON, in the order in which the run sends them: a tool can observe the order of object keys.
+        bindings: the bindings that the worker fills in, `[path, parts]` as in the header.
+        owner: restricts reuse to results of this owner; `None` if results are shared or the run has no owner.
 
     Returns:
-        `None` if the arguments hold a secret, so that the result is never kept, or are nested too deeply.
+        `None` if the arguments contain a secret or are nested too deeply; such a result is never cached.
     """
     if bindings and secret_names(bindings):
         return None
@@ -84,7 +84,7 @@ def result_key(
 
 
 def _unnamed(binding: Any) -> list[Any]:
-    """Returns a binding without the names that only messages use: they differ from plan to plan."""
+    """Return a binding without the names that only error messages use, because they differ between plans."""
     path, parts = binding
     return [path, [_unnamed_part(part) for part in parts]]
 
@@ -95,9 +95,9 @@ def _unnamed_part(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_stored_form(result: CachedResult) -> bytes:
-    """Returns what the store shall remember; a result over 8 KiB only by the reference that it has as a payload.
+    """Encode a result for the store; a result over 8 KiB is stored as a reference to its payload.
 
-    The run that made it has put such a payload, and whoever uses it again puts it anew.
+    The run that made the call has stored that payload; a run that reuses the result stores it again.
     """
     head: dict[str, Any] = {
         "format": _FORMAT,
@@ -112,7 +112,7 @@ def to_stored_form(result: CachedResult) -> bytes:
 
 
 def from_stored_form(remembered: bytes) -> StoredForm | None:
-    """Returns what the store remembered, or `None` if that is damaged or of another format."""
+    """Decode a cache entry; return `None` if it is damaged or has another format."""
     first, _, content = remembered.partition(b"\n")
     try:
         head = pydantic_core.from_json(first)

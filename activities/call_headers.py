@@ -1,4 +1,4 @@
-"""Headers of a tool call (idempotency key, secrets, worker-only values) and the attempt a result comes from."""
+"""Headers of a tool call (idempotency key, secrets, bindings) and metadata of its attempt."""
 
 import base64
 import hashlib
@@ -41,20 +41,20 @@ from dagwright.tools.secret_bindings import problem_of_secret
 
 
 def attempt_metadata(info: Info, usage: Usage = NONE) -> dict[str, bytes]:
-    """Returns what the payload of a result says of its attempt; nothing of usage if no model was asked."""
+    """Return the payload metadata of a result: its attempt, and the token usage if a model was called."""
     metadata = {
         "encoding": b"json/plain",
         METADATA_ATTEMPT: str(info.attempt).encode(),
         METADATA_STARTED_AT: _started_at(info).encode(),
     }
-    # Asked first whether it is the very one: nearly every call asks no model.
+    # The identity check comes first because nearly all calls use no model.
     if usage is not NONE and usage != NONE:
         metadata[METADATA_USAGE] = pydantic_core.to_json(usage.to_json())
     return metadata
 
 
 def attempt_details(info: Info, usage: Usage = NONE) -> dict[str, Any]:
-    """Returns what the details of a failure say of its attempt; nothing of usage if no model was asked."""
+    """Return the failure details of an attempt, with the token usage if a model was called."""
     used = {} if usage == NONE else {DETAIL_USAGE: usage.to_json()}
     return {"attempt": info.attempt, "started_at": _started_at(info), **used}
 
@@ -67,7 +67,7 @@ _headers: ContextVar[Mapping[str, Payload]] = ContextVar("dagwright_activity_hea
 
 
 class ToolInterceptor(Interceptor):
-    """Lets the tool wrapper see the headers of its activity."""
+    """Make the headers of an activity available to the tool wrapper."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         return _HeaderInbound(next)
@@ -83,7 +83,7 @@ class _HeaderInbound(ActivityInboundInterceptor):
 
 
 def idempotency_key(info: Info) -> str:
-    """Returns the key of the effect; without a header one that is the same for each attempt."""
+    """Return the idempotency key from the header, or else a key that is the same for all attempts."""
     given = _header(HEADER_IDEMPOTENCY_KEY)
     if isinstance(given, str) and given:
         return given
@@ -91,45 +91,45 @@ def idempotency_key(info: Info) -> str:
     return "dwa_" + base64.b32encode(hashlib.sha256(identity.encode()).digest()).decode().lower()[:36]
 
 
-def wanted_parts() -> tuple[Projection, ...]:
-    """Returns the parts of the result that the plan names."""
+def requested_projections() -> tuple[Projection, ...]:
+    """Return the parts of the result that the plan reads."""
     return projections_from_json(_header(HEADER_PROJECTIONS) or ())
 
 
 def cache_seconds() -> float | None:
-    """Returns how old a result may be that is used again, 0 for never; `None` is what the effects of the tool say."""
+    """Return the maximum age of a reused result, 0 for no reuse; `None` means that the effects of the tool decide."""
     seconds = _header(HEADER_CACHE)
     return seconds if isinstance(seconds, int | float) and not isinstance(seconds, bool) else None
 
 
 def allowed_attempts() -> int | None:
-    """Attempts of a `write` that may call the tool; `None` if Temporal counts them."""
+    """Return how many attempts of a `write` may call the tool; `None` if Temporal's retry policy decides."""
     attempts = _header(HEADER_ATTEMPTS)
     return attempts if isinstance(attempts, int) and not isinstance(attempts, bool) else None
 
 
 def given_model() -> ModelConfig:
-    """Returns which model is asked in the run, and how, as far as the run says so."""
+    """Return the model configuration of the run; options that the run does not set are empty."""
     given = _header(HEADER_MODEL)
     if given is None:
         return NOTHING_SET
     try:
         return model_config_from_json(given)
     except ValueError:
-        # Of another version of Dagwright, say: then the worker's settings hold.
+        # A header of another Dagwright version: use the worker's settings.
         return NOTHING_SET
 
 
 def checked_version() -> str | None:
-    """Returns the version of the tool that the plan was checked against; `None` if that does not matter."""
+    """Return the tool version that the plan was checked against; `None` if any version will do."""
     version = _header(HEADER_CHECKED_VERSION)
     return version if isinstance(version, str) else None
 
 
 def call_effects(tool: ToolDeclaration, arguments: Any) -> Effects:
-    """Return the effects of a call: what its node declares, else what its tool and its arguments say.
+    """Return the effects of a call: those that its node declares, else those of its tool and arguments.
 
-    A call that its plan takes for a `write` is one although the tool has changed: the run reads what it records.
+    A call that its plan treats as a `write` remains one if the tool changes: the run relies on its records.
     """
     if tool.effects_by is None:
         return tool.effects if allowed_attempts() is None else Effects.WRITE
@@ -147,12 +147,12 @@ def given_owner() -> str | None:
 
 
 def given_answers() -> tuple[Any, ...]:
-    """Returns what people answered to what this call has asked before, in order."""
+    """Return people's answers to earlier requests of this call, in order."""
     return tuple(answer.get("answer") for answer in _answers())
 
 
 def given_checkpoint() -> Any:
-    """Returns what this call kept for itself when it asked, the last that it gave; `None` if nothing."""
+    """Return the latest checkpoint that this call saved with a request; `None` if it saved none."""
     return next((answer["checkpoint"] for answer in reversed(_answers()) if "checkpoint" in answer), None)
 
 
@@ -162,20 +162,20 @@ def _answers() -> list[dict[str, Any]]:
 
 
 def given_bindings() -> list[Any]:
-    """Returns what only this worker may fill into the arguments."""
+    """Return the bindings that only this worker can fill in."""
     return list(_header(HEADER_BINDINGS) or ())
 
 
 def known_secrets(bindings: Sequence[Any], tool: ToolDeclaration, environment: ToolEnvironment) -> dict[str, str]:
-    """Returns name -> value of each secret that the bindings name.
+    """Return the values of the secrets that the bindings name, by name.
 
     Args:
         bindings: `[path, parts]` as in the header.
-        tool: whose arguments they are.
+        tool: the tool that receives the arguments.
 
     Raises:
         SecretRefused: a secret is not bound to the tool.
-        MissingSecret: names every variable that is not set.
+        MissingSecret: environment variables are not set; the message names all of them.
     """
     if not bindings:
         return {}

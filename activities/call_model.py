@@ -1,13 +1,12 @@
-"""The activity `call_model`: one question to a model, durable as a tool call is.
+"""The activity `call_model`: one durable model call.
 
-It takes a request (`dagwright.planning.model_calls.calls`) whose messages may have bindings for stored values, and
-returns the answer, a large one by reference. The client's own retries are off: each attempt asks once, and Temporal's
-policy decides on the next, with the delay that the service asked for.
+It takes a request (`dagwright.planning.model_calls.calls`) whose messages may contain bindings to stored values, and
+returns the response, by reference if it is large. The client's own retries are off: each attempt makes one call, and
+Temporal's retry policy decides on the next one, with the delay that the service requested.
 
-Attempts: an answer that history has is never asked for again. A worker that dies after the model answered and before
-the server has recorded it, is asked for the answer again by the next attempt, as for a `read`. An answer that the
-payload store does not take waits for it within its attempt; only at the end of that is the model asked again. This
-module must not import workflows.
+Attempts: a response that is in the history is never requested again. If a worker dies after the model responded and
+before the server recorded the response, the next attempt calls the model again, as for a `read`. If the payload store
+does not accept a response, the attempt retries the store until its deadline and only then fails. This
 """
 
 import asyncio
@@ -28,14 +27,14 @@ from dagwright.activities.call_headers import (
     attempt_metadata,
     given_bindings,
     given_model,
-    wanted_parts,
+    requested_projections,
 )
-from dagwright.activities.errors import Posture, WorkerStopped, activity_failure_of, posture_of
+from dagwright.activities.errors import RetryDecision, WorkerStopped, activity_failure_of, retry_decision
 from dagwright.activities.heartbeats import Heartbeats
-from dagwright.activities.model_asks import ModelAsks, failure_details
-from dagwright.activities.plan_sent import PlanSent
-from dagwright.activities.store_waits import STORE_MARGIN_S, StoreWaits
-from dagwright.activities.telling import Pace, TextTold
+from dagwright.activities.model_caller import ModelCaller, failure_details
+from dagwright.activities.plan_stream import PlanStream
+from dagwright.activities.store_retry import STORE_MARGIN_S, StoreRetry
+from dagwright.activities.text_heartbeats import HeartbeatPace, TextHeartbeats
 from dagwright.activities.values import Values
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_CALL_MODEL, DETAIL_UNSTORED_BYTES, ERROR_STORE_RETRY, METADATA_STORED
@@ -59,7 +58,7 @@ from dagwright.planning.model_calls.failures import ModelFailure
 from dagwright.planning.model_calls.messages import fitting
 from dagwright.planning.model_calls.responses import MARKER, TOLD, TOOL_CALLS_BYTES
 from dagwright.tools.context import Cancellation
-from dagwright.tools.errors import InvalidArguments, ResultNotKept, ResultTooLarge, ValueLost, ValueNotLoaded
+from dagwright.tools.errors import InvalidArguments, ResultNotStored, ResultTooLarge, ValueLost, ValueNotLoaded
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.results import encoded_json, plain_json
 
@@ -69,151 +68,155 @@ CallModel = Callable[..., Awaitable[RawValue]]
 
 
 def model_activity(clients: ModelClients, values: Values) -> CallModel:
-    """Returns the activity `call_model`."""
-    pace = Pace()
+    """Return the activity `call_model`."""
+    pace = HeartbeatPace()
 
-    # Any number of arguments: a wrong call is answered here, with a reason, and not retried for ever.
+    # Any number of arguments: a malformed call fails here with a reason instead of being retried forever.
     @activity.defn(name=ACTIVITY_CALL_MODEL)
     async def call_model(*arguments: Any) -> RawValue:
-        return await _Asking(clients, values, activity.info(), pace=pace).answer(arguments)
+        return await _Attempt(clients, values, activity.info(), pace=pace).answer(arguments)
 
     return call_model
 
 
-class _Asking:
-    """One attempt of one call."""
+class _Attempt:
+    """One attempt of one model call."""
 
-    def __init__(self, clients: ModelClients, values: Values, info: activity.Info, *, pace: Pace) -> None:
+    def __init__(self, clients: ModelClients, values: Values, info: activity.Info, *, pace: HeartbeatPace) -> None:
         self._pace = pace
         self._heartbeats = Heartbeats(info)
-        self._models = ModelAsks(clients, info, self._heartbeats)
+        self._models = ModelCaller(clients, info, self._heartbeats)
         self._values = values
         self._info = info
         timeout = info.start_to_close_timeout
         self._ends_at = time.monotonic() + (float("inf") if timeout is None else timeout.total_seconds())
 
     async def answer(self, arguments: tuple[Any, ...]) -> RawValue:
-        with self._heartbeats.sent():
+        with self._heartbeats.running():
             try:
-                request = await self._request(arguments)
-                return await self._kept(await self._answered(request))
+                request = await self._prepare_request(arguments)
+                return await self._encode_response(await self._respond(request))
             except asyncio.CancelledError:
                 details = activity.cancellation_details()
                 if details is None or not details.worker_shutdown:
                     raise
-                raise self._failure(WorkerStopped("The worker was stopped while the model was asked")) from None
-            # The model, and what stands around the call: the payload store, a value that is gone.
+                raise self._failure(WorkerStopped("The worker was stopped during the model call")) from None
+            # Errors of the model, and of what surrounds the call: the payload store, a lost value.
             except Exception as error:
                 raise self._failure(error) from None
 
-    async def _answered(self, request: ModelRequest) -> ModelAnswer:
+    async def _respond(self, request: ModelRequest) -> ModelAnswer:
         if request.planning is None:
-            answer = await self._with_conversation(request, await self._asked(request))
+            answer = await self._with_conversation(request, await self._call(request))
             if request.round is None:
                 return answer
-            # In a thread: a schema may be long, and nothing of this worker could heartbeat meanwhile.
+            # In a thread: validation against a long schema would delay the heartbeats of the worker.
             return replace(answer, read=await asyncio.to_thread(read_round, answer.output, answer.text, request.round))
         node = request.call.labels.node or self._info.activity_id
-        plan = PlanSent(request.planning, node=node, info=self._info)
-        if told := await plan.begin():
+        plan = PlanStream(request.planning, node=node, info=self._info)
+        if text := await plan.resume():
             call = request.call
-            request = replace(request, call=replace(call, messages=(*call.messages, user(broken_off_words(told)))))
+            request = replace(request, call=replace(call, messages=(*call.messages, user(broken_off_words(text)))))
         async with plan:
-            answer = await self._models.ask_streamed(request.call, request.endpoint, take=plan.take)
+            answer = await self._models.call_streamed(request.call, request.endpoint, feed=plan.feed)
         return replace(await self._with_conversation(request, answer), accepted=plan.accepted)
 
-    async def _asked(self, request: ModelRequest) -> ModelAnswer:
+    async def _call(self, request: ModelRequest) -> ModelAnswer:
         if request.tells is None:
-            return await self._models.ask(request.call, request.endpoint)
-        with TextTold(request.tells, heartbeats=self._heartbeats, attempt=self._info.attempt, pace=self._pace) as told:
-            return await self._models.ask_streamed(request.call, request.endpoint, take=told.take)
+            return await self._models.call(request.call, request.endpoint)
+        with TextHeartbeats(
+            request.tells, heartbeats=self._heartbeats, attempt=self._info.attempt, pace=self._pace
+        ) as text:
+            return await self._models.call_streamed(request.call, request.endpoint, feed=text.feed)
 
-    async def _request(self, arguments: tuple[Any, ...]) -> ModelRequest:
-        """Returns the request with all that it leaves out: stored values and what was said before."""
-        given = await self._values.filled(
+    async def _prepare_request(self, arguments: tuple[Any, ...]) -> ModelRequest:
+        """Return the complete request, with its stored values and the earlier conversation loaded."""
+        given = await self._values.hydrate_input(
             arguments,
             given_bindings(),
             expected=f"{ACTIVITY_CALL_MODEL} takes one request",
-            no_secrets="a secret must not be told to a model",
+            no_secrets="a secret must not be sent to a model",
         )
         try:
             request = request_from_json(given)
-            messages = [*await self._before(request), *fitting(request)]
+            messages = [*await self._earlier_messages(request), *fitting(request)]
         except ValueError as error:
             raise InvalidArguments(f"Invalid arguments: {error}") from None
         if not messages:
-            raise InvalidArguments("Invalid arguments: nothing is said to the model")
+            raise InvalidArguments("Invalid arguments: the request has no messages")
         config = request.call.config.over(given_model())
         return replace(request, call=replace(request.call, messages=tuple(messages), config=config))
 
-    async def _before(self, request: ModelRequest) -> tuple[Any, ...]:
+    async def _earlier_messages(self, request: ModelRequest) -> tuple[Any, ...]:
         if request.before is None:
             return ()
         loaded = await self._values.load([request.before])
         try:
             return messages_from_json(loaded[request.before].take((), "the conversation"))
         except (ValueError, TypeError) as error:
-            raise ValueLost(f"what was said before is no conversation: {error}") from None
+            raise ValueLost(f"the stored conversation is invalid: {error}") from None
 
     async def _with_conversation(self, request: ModelRequest, answer: ModelAnswer) -> ModelAnswer:
         calls = pydantic_core.to_json([call.model_dump() for call in answer.message.tool_calls])
         if len(calls) > TOOL_CALLS_BYTES:
             raise ModelFailure(
                 ModelError.OUTPUT_INVALID,
-                f"the model calls tools with {len(calls):,} bytes of arguments, over the limit of {TOOL_CALLS_BYTES:,}",
+                f"the tool calls of the model have {len(calls):,} bytes, over the limit of {TOOL_CALLS_BYTES:,}",
             )
         if not request.is_continued:
             return answer
-        # An answer of nothing is not said again: some services refuse it.
+        # An empty response is left out of the conversation: some services reject empty messages.
         newest = [answer.message] if answer.message.content or answer.message.tool_calls else []
         said = messages_to_json([*request.call.messages, *newest])
         encoded = pydantic_core.to_json(said)
-        ref = await self._stored(lambda: self._values.put(encoded))
+        ref = await self._store(lambda: self._values.put(encoded))
         return replace(answer, conversation=ref)
 
-    async def _kept(self, answer: ModelAnswer) -> RawValue:
-        """Returns an answer as history has it; a large one is in the payload store then."""
+    async def _encode_response(self, answer: ModelAnswer) -> RawValue:
+        """Return the response as the history records it, after storing it if it is large."""
         plain = plain_json(answer_to_json(answer))
         encoded = encoded_json(plain)
         metadata = attempt_metadata(self._info, self._models.usage)
         if len(encoded) <= INLINE_VALUE_BYTES:
             return RawValue(Payload(metadata=metadata, data=encoded))
         if len(encoded) > STORED_VALUE_LIMIT_BYTES:
-            raise ResultTooLarge(f"the answer has {len(encoded):,} bytes as JSON")
-        wanted = [*TOLD, *(want for want in wanted_parts() if want not in TOLD)]
+            raise ResultTooLarge(f"the response has {len(encoded):,} bytes as JSON")
+        wanted = [*TOLD, *(want for want in requested_projections() if want not in TOLD)]
         if (marker := marker_in(answer.message.content or "")) is not None:
-            # The run does not see the text that it stands in.
+            # The run does not load the text that contains the marker.
             plain = {**plain, "marker": marker}
             encoded, wanted = encoded_json(plain), [*wanted, MARKER]
         name = f"{self._info.activity_id}.result"
-        told = await self._stored(lambda: self._values.keep(plain, encoded, wanted=wanted, name=name))
-        data = pydantic_core.to_json(stored_to_json(told))
+        text = await self._store(lambda: self._values.store_result(plain, encoded, wanted=wanted, name=name))
+        data = pydantic_core.to_json(stored_to_json(text))
         return RawValue(Payload(metadata={**metadata, METADATA_STORED: b"1"}, data=data))
 
-    async def _stored(self, store: Callable[[], Awaitable[T]]) -> T:
-        """Store a part of the answer, and wait for the payload store meanwhile: the answer has been paid for.
+    async def _store(self, store: Callable[[], Awaitable[T]]) -> T:
+        """Store a part of the response; wait for the payload store, because the response has been paid for.
 
         Raises:
-            ResultNotKept: the store did not take it before the end of the attempt.
+            ResultNotStored: the store did not accept it before the end of the attempt.
         """
-        waits = StoreWaits(self._heartbeats, Cancellation())
-        return await waits.until(self._ends_at - STORE_MARGIN_S, store, is_wanted=lambda: not activity.is_cancelled())
+        store_retry = StoreRetry(self._heartbeats, Cancellation())
+        return await store_retry.retry_until(
+            self._ends_at - STORE_MARGIN_S, store, is_wanted=lambda: not activity.is_cancelled()
+        )
 
     def _failure(self, error: BaseException) -> ApplicationError:
         details = attempt_details(self._info, self._models.usage)
         if isinstance(error, ModelFailure):
             details |= failure_details(error)
-        posture = posture_of(error, Effects.READ)
-        if isinstance(error, ValueNotLoaded | ResultNotKept):
-            # The run waits for the store and asks again: an outage costs it no attempt.
-            posture = Posture(ERROR_STORE_RETRY, is_final=True)
-            details[DETAIL_UNSTORED_BYTES] = error.size_bytes if isinstance(error, ResultNotKept) else 0
-        failure = activity_failure_of(error, posture, details=details, redaction=Redaction())
+        decision = retry_decision(error, Effects.READ)
+        if isinstance(error, ValueNotLoaded | ResultNotStored):
+            # The run waits for the store and makes the call again: an outage uses up no attempt.
+            decision = RetryDecision(ERROR_STORE_RETRY, is_final=True)
+            details[DETAIL_UNSTORED_BYTES] = error.size_bytes if isinstance(error, ResultNotStored) else 0
+        failure = activity_failure_of(error, decision, details=details, redaction=Redaction())
         structlog.get_logger("dagwright.activities").warning(
             "model call failed",
             node=self._info.activity_id,
-            code=str(posture.code),
-            is_final=posture.is_final,
+            code=str(decision.code),
+            is_final=decision.is_final,
             message=failure.message,
         )
         return failure

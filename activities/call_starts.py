@@ -1,8 +1,8 @@
-"""Durable records that the call of a `write` began: heartbeats that the server has before the tool is called.
+"""Durable start records of `write` calls: heartbeats that the server acknowledges before the tool is called.
 
 A worker may die after it received a call. If the server has no record for the attempt, the tool was not called and the
 call may be repeated; if it has one, the outcome is unknown. The SDK's own heartbeats cannot serve as
-records: they are sent in the background. This module must not import workflows.
+records, because they are sent in the background. This module must not import workflows.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from temporalio.service import RPCError, RPCStatusCode
 _RPC_TIMEOUT = timedelta(seconds=10)
 _RETRY_PAUSE_S = 0.5
 MAX_OPEN_RECORDS = 2
-"""Calls of a worker that wait for the server's acknowledgement of their record at once.
+"""How many calls of a worker may wait for the server's acknowledgement of their record at the same time.
 
-If the worker dies, at most so many writes have a record although their tools were not called.
+If the worker dies, at most this many writes have a record although their tools were not called.
 """
 _PASSING = (
     RPCStatusCode.UNAVAILABLE,
@@ -30,17 +30,17 @@ _PASSING = (
 
 
 class CallStopped(Exception):
-    """The server wants the attempt to stop, or has given it up."""
+    """The server wants the attempt to stop, or has already timed it out."""
 
 
 class CallStarts:
-    """Records the heartbeats of calls with the server.
+    """Record the starts of `write` calls with the server.
 
     Args:
         client: of the worker.
 
     Attributes:
-        turns: held by a call from before its record is sent until the tool is called.
+        turns: held by a call from before its record is sent until its tool is called.
     """
 
     def __init__(self, client: Client) -> None:
@@ -48,7 +48,7 @@ class CallStarts:
         self.turns = asyncio.Semaphore(MAX_OPEN_RECORDS)
 
     async def record(self, task_token: bytes, details: Sequence[Any]) -> None:
-        """Record the details of a heartbeat; return as soon as the server has them, however long it is unavailable.
+        """Send the details of a heartbeat and return when the server has them; retry as long as it is unavailable.
 
         Raises:
             CallStopped: the attempt should stop.
@@ -62,5 +62,5 @@ class CallStarts:
                 raise CallStopped("the server requested that the call stops") from None
             except RPCError as error:
                 if error.status not in _PASSING:
-                    raise CallStopped(f"the server has given the attempt up: {error}") from None
+                    raise CallStopped(f"the server has ended the attempt: {error}") from None
             await asyncio.sleep(_RETRY_PAUSE_S)

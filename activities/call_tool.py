@@ -1,9 +1,9 @@
-"""The wrapper around every Python tool: one activity for each, named like the tool.
+"""The wrapper around every Python tool: one activity per tool, with the tool's name.
 
-An activity takes one JSON object, the arguments, and returns plain JSON with the attempt that made it in the
-payload's metadata. The wrapper fills in secrets and stored values, hands over the idempotency key, heartbeats, says
-what a failure means, and puts a large result into the payload store. Where the plan or the effects of the tool allow
-it, the result of an equal call stands in for the call. This module must not import workflows.
+An activity takes one JSON object, the arguments, and returns plain JSON; the payload's metadata describes the attempt.
+The wrapper fills in secrets and stored values, provides the idempotency key, sends heartbeats, classifies failures,
+and puts large results into the payload store. If the plan or the effects of the tool allow it, the wrapper returns
+the cached result of an equal call. This module must not import workflows.
 """
 
 import asyncio
@@ -34,24 +34,24 @@ from dagwright.activities.call_headers import (
     given_owner,
     idempotency_key,
     known_secrets,
-    wanted_parts,
+    requested_projections,
 )
 from dagwright.activities.call_starts import CallStarts, CallStopped
 from dagwright.activities.errors import (
     OutcomeUnknown,
-    Posture,
+    RetryDecision,
     ToolPaused,
     activity_failure_of,
-    posture_of,
-    posture_of_worker,
-    question_of,
-    whole_of,
+    full_failure_text,
+    request_details,
+    retry_decision,
+    worker_tool_retry_decision,
 )
 from dagwright.activities.heartbeats import Heartbeats
-from dagwright.activities.model_asks import ModelAsks, failure_details
+from dagwright.activities.model_caller import ModelCaller, failure_details
 from dagwright.activities.paused_calls import PausedCalls
-from dagwright.activities.result_cache import Asked, ResultCache
-from dagwright.activities.store_waits import STORE_MARGIN_S, StoreWaits
+from dagwright.activities.result_cache import CacheLookup, ResultCache
+from dagwright.activities.store_retry import STORE_MARGIN_S, StoreRetry
 from dagwright.activities.tool_runs import Outcome, ToolRun, run_tool
 from dagwright.activities.values import Values
 from dagwright.core.boundary.decoding import json_from_bytes
@@ -82,11 +82,11 @@ from dagwright.tools.errors import (
     InvalidArguments,
     InvalidResult,
     NotStarted,
-    ResultNotKept,
+    ResultNotStored,
     ResultTooLarge,
     ValueNotLoaded,
 )
-from dagwright.tools.questions import Models
+from dagwright.tools.model_access import ModelAccess
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.results import encoded_json, plain_json
 from dagwright.tools.secret_bindings import hosts_of_secrets
@@ -94,20 +94,20 @@ from dagwright.tools.secret_bindings import hosts_of_secrets
 T = TypeVar("T")
 
 _CANCEL_WAIT_S = 2.0
-"""A call whose stop was requested before it started waits this long for the cancellation to arrive."""
+"""How long a call that was stopped before its start waits for the cancellation to arrive."""
 _INLINE_IN_OUTAGE_BYTES = 1024 * 1024
-"""What the run takes as it is of the result of a `write` that cannot be stored; the server takes 2 MB at most."""
+"""Size limit for inlining a `write` result that cannot be stored; the server accepts at most 2 MB."""
 
 ToolActivity = Callable[..., Awaitable[RawValue]]
 
 
 @dataclass(frozen=True, slots=True)
 class CallGuards:
-    """What is done with the server before a tool is called.
+    """Server-side checks before a tool is called.
 
     Args:
-        parked: holds calls of parked tools back; without it no tool is paused.
-        starts: records that the call of a `write` began; without it nothing is recorded.
+        parked: pauses calls of paused tools; `None` if tools cannot be paused.
+        starts: records the starts of `write` calls; `None` to record nothing.
     """
 
     parked: PausedCalls | None = None
@@ -126,14 +126,14 @@ def named_tool_activities(
     guards: CallGuards = NO_GUARDS,
     models: ModelClients | None = None,
 ) -> dict[str, ToolActivity]:
-    """Return the activities of the Python tools of `registry` by name, with their aliases.
+    """Return the activities of the Python tools of `registry`, by name and alias.
 
     Args:
-        guards: what is done with the server before a tool is called.
-        models: whom tools can ask; without it they can ask no models.
+        guards: server-side checks before a tool is called.
+        models: clients for tools that call models; without them, tools cannot.
     """
     shared = [
-        _Shared(spec, environment, values, cache, _code_of(spec, cache), guards, models)
+        _Shared(spec, environment, values, cache, _fingerprint_of(spec, cache), guards, models)
         for spec in registry.python_tools()
     ]
     named = {each.spec.name: _tool_activity(each, each.spec.name) for each in shared}
@@ -149,10 +149,10 @@ def tool_activities(registry: ToolRegistry, environment: ToolEnvironment, **rest
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """What all calls of a tool share.
+    """State shared by all calls of a tool.
 
     Args:
-        code: what stands behind the tool, as `CodeReader` tells it; `None` if its results are never used again.
+        code: fingerprint of the tool's code from `CodeFingerprinter`; `None` if its results are never cached.
     """
 
     spec: ToolSpec
@@ -164,14 +164,14 @@ class _Shared:
     models: ModelClients | None
 
 
-def _code_of(spec: ToolSpec, cache: ResultCache) -> str | None:
+def _fingerprint_of(spec: ToolSpec, cache: ResultCache) -> str | None:
     declared = spec.declaration
     can_be_used_again = declared.effects_by is not None or declared.effects in (Effects.PURE, Effects.READ)
-    return cache.codes.code_of(spec.function) if can_be_used_again else None
+    return cache.fingerprints.fingerprint(spec.function) if can_be_used_again else None
 
 
 def _tool_activity(shared: _Shared, name: str) -> ToolActivity:
-    # Any number of arguments: a wrong call is answered here, with a reason, and not retried for ever.
+    # Any number of arguments: a malformed call fails here with a reason instead of being retried forever.
     @activity.defn(name=name)
     async def call_tool(*arguments: Any) -> RawValue:
         effects = call_effects(shared.spec.declaration, arguments[0] if arguments else None)
@@ -193,58 +193,58 @@ class _Call:
         self._environment = shared.environment
         self._values = shared.values
         self._cache = shared.cache
-        # A pinned tool runs in the version that the plan was checked with, or not at all.
+        # A pinned tool runs in the version that the plan was checked against, or not at all.
         self._version = (checked_version() if shared.spec.declaration.is_pinned else None) or shared.spec.version
         self._code = shared.code
         self._parked = shared.guards.parked
         self._info = info
-        self._began_s = time.monotonic()
+        self._started_s = time.monotonic()
         self._heartbeats = Heartbeats(info, starts=shared.guards.starts if effects is Effects.WRITE else None)
-        self._models = ModelAsks(shared.models, info, self._heartbeats)
+        self._models = ModelCaller(shared.models, info, self._heartbeats)
         self._redaction = Redaction()
         self._plain: Any = None
         self._cached: CachedResult | None = None
         self._was_called = False
         self._secret_hosts: tuple[tuple[str, ...], ...] | None = None
-        # Not the context itself, which knows the call: such a circle waits for the garbage collector.
-        self._places: Sequence[str] = ()
+        # Not the context itself: it refers to the call, and a reference cycle waits for the garbage collector.
+        self._locations: Sequence[str] = ()
 
     async def answer(self, arguments: tuple[Any, ...]) -> RawValue:
         self._heartbeats.start()
         try:
             outcome = await self._outcome(arguments)
             if outcome.error is not None:
-                raise await _to_the_end(self._failure(outcome.error)) from None
+                raise await _await_to_end(self._failure(outcome.error)) from None
             if len(outcome.result) > INLINE_VALUE_BYTES:
-                return await _to_the_end(self._kept(outcome.result))
+                return await _await_to_end(self._store_result(outcome.result))
         finally:
             self._heartbeats.stop()
         return RawValue(Payload(metadata=self._metadata(), data=outcome.result))
 
     async def _outcome(self, arguments: tuple[Any, ...]) -> Outcome:
-        asked = self._asked(arguments)
-        if asked is None:
-            return await self._called(arguments)
-        outcome, self._cached = await self._cache.answer(asked, lambda: self._called(arguments))
+        lookup = self._cache_lookup(arguments)
+        if lookup is None:
+            return await self._call_tool(arguments)
+        outcome, self._cached = await self._cache.get_or_call(lookup, lambda: self._call_tool(arguments))
         if outcome.error is None and self._cached is None:
-            await _to_the_end(self._cache.written({asked.key}))
+            await _await_to_end(self._cache.flush({lookup.key}))
         return outcome
 
-    def _asked(self, arguments: tuple[Any, ...]) -> Asked | None:
-        """Returns what is asked of the cache; `None` if the call has to be made whatever was called before."""
+    def _cache_lookup(self, arguments: tuple[Any, ...]) -> CacheLookup | None:
+        """Return the cache lookup for the call; `None` if its result must not come from the cache."""
         max_age_s = cache_seconds()
         is_pure = self._effects is Effects.PURE
         is_wanted = is_pure if max_age_s is None else max_age_s > 0
-        # What somebody answered is no part of the arguments.
+        # The cache key does not include people's answers.
         is_wanted = is_wanted and not given_answers() and self._effects in (Effects.PURE, Effects.READ)
         if not is_wanted or self._code is None or len(arguments) != 1 or not isinstance(arguments[0], dict):
             return None
-        # What a tool reads may differ from owner to owner; what a pure one computes does not.
+        # The result of a read may differ between owners; the result of a pure tool does not.
         owner = None if is_pure else given_owner()
         key = result_key(self._spec.name, self._code, arguments=arguments[0], bindings=given_bindings(), owner=owner)
         if key is None:
             return None
-        return Asked(
+        return CacheLookup(
             key=key,
             tool=self._spec.name,
             max_age_s=max_age_s,
@@ -253,18 +253,18 @@ class _Call:
             node=self._info.activity_id,
         )
 
-    async def _called(self, arguments: tuple[Any, ...]) -> Outcome:
+    async def _call_tool(self, arguments: tuple[Any, ...]) -> Outcome:
         if self._heartbeats.earlier_start is not None:
             return Outcome(error=OutcomeUnknown(outcome_unknown_words(self._spec.name)))
-        # A pure tool calls nobody who could fail for all.
+        # Pure tools call no service, so they are never paused.
         if self._parked is not None and self._effects is not Effects.PURE:
-            # By the name of the call, which may be an alias: `tool resume` finds held calls by it.
-            parked = await self._parked.hold_back(self._info.activity_type)
+            # By the name of the call, which may be an alias: `tool resume` finds paused calls by it.
+            parked = await self._parked.pause_if_paused(self._info.activity_type)
             if parked is not None:
                 return Outcome(error=ToolPaused(f"{self._spec.name}: {parked.message}"))
         try:
             keywords = await self._keywords(arguments)
-        # What goes wrong before the tool is called: the arguments, a secret, a validator of the user's own.
+        # Errors before the tool is called: arguments, a secret, a validator of the user.
         except Exception as error:
             return Outcome(error=error)
         cancellation = Cancellation()
@@ -286,14 +286,14 @@ class _Call:
         def beat(details: Any, progress: Progress | None) -> None:
             self._heartbeats.beat(self._redaction.value(details), progress)
 
-        models = Models(self._ask, asyncio.get_running_loop())
+        models = ModelAccess(self._ask, asyncio.get_running_loop())
         call = ToolContext(identity, cancellation, beat=beat, environment=self._environment, models=models)
-        self._places = call.places
+        self._locations = call.read_locations
         run = ToolRun(self._spec, keywords, call, cancellation, encode=self._encoded, drain_s=self._drain_s)
         try:
             await self._heartbeats.record_start()
         except CallStopped as stopped:
-            # A cancel arrives as such; else the attempt ends here.
+            # A cancellation arrives as such; otherwise the attempt ends here.
             await asyncio.sleep(_CANCEL_WAIT_S)
             return Outcome(error=NotStarted(f"{self._spec.name} was not called: {stopped}"))
         self._was_called = True
@@ -301,16 +301,16 @@ class _Call:
         return replace(outcome, asked_model=True) if self._models.usage.calls else outcome
 
     def _ends_at(self) -> float:
-        """Returns when the attempt is over at the latest, by the monotonic clock."""
+        """Return the latest end of the attempt on the monotonic clock."""
         timeout = self._info.start_to_close_timeout
-        return float("inf") if timeout is None else self._began_s + timeout.total_seconds()
+        return float("inf") if timeout is None else self._started_s + timeout.total_seconds()
 
     def _may_wait_for_store(self) -> bool:
-        """Return whether a result may wait for the store: another worker can repeat any call but a `write`."""
+        """Return whether a result may wait for the store: another worker can repeat any call except a `write`."""
         return self._effects is Effects.WRITE or not activity.is_cancelled()
 
     def _drain_s(self) -> float:
-        """Seconds that the call may continue while its worker stops: a `write` must not be repeated."""
+        """Return how long a call may continue while its worker stops: only a `write`, which must not be repeated."""
         own_s = self._ends_at() - time.monotonic()
         if self._effects is not Effects.WRITE or own_s == float("inf"):
             return 0.0
@@ -318,7 +318,7 @@ class _Call:
 
     async def _ask(self, call: ModelCall) -> ModelAnswer:
         messages = [each.model_copy(update={"content": self._redaction.value(each.content)}) for each in call.messages]
-        return await self._models.ask(replace(call, messages=tuple(messages), config=call.config.over(given_model())))
+        return await self._models.call(replace(call, messages=tuple(messages), config=call.config.over(given_model())))
 
     async def _keywords(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
         if len(arguments) != 1 or not isinstance(arguments[0], dict):
@@ -330,7 +330,7 @@ class _Call:
             self._redaction = Redaction(secrets.values())
             if secrets and self._spec.declaration.sends_to_hosts:
                 self._secret_hosts = hosts_of_secrets(secrets, self._environment.binding_of)
-            await self._values.fill(given, bindings, secrets=secrets)
+            await self._values.hydrate(given, bindings, secrets=secrets)
         return self._spec.bind(given)
 
     def _encoded(self, value: Any) -> bytes:
@@ -343,94 +343,96 @@ class _Call:
             )
         return encoded
 
-    async def _kept(self, encoded: bytes) -> RawValue:
-        """Returns what stands for a large result, which is in the payload store then."""
+    async def _store_result(self, encoded: bytes) -> RawValue:
+        """Put a large result into the payload store and return its reference."""
         name = f"{self._info.activity_id}.result"
         plain = self._plain if self._cached is None else await asyncio.to_thread(json_from_bytes, encoded)
 
         def keep() -> Awaitable[StoredValue]:
-            return self._values.keep(plain, encoded, wanted=wanted_parts(), name=name)
+            return self._values.store_result(plain, encoded, wanted=requested_projections(), name=name)
 
         try:
-            waits = StoreWaits(self._heartbeats, Cancellation())
-            stored = await waits.until(self._ends_at() - STORE_MARGIN_S, keep, is_wanted=self._may_wait_for_store)
-        except ResultNotKept as error:
+            store_retry = StoreRetry(self._heartbeats, Cancellation())
+            stored = await store_retry.retry_until(
+                self._ends_at() - STORE_MARGIN_S, keep, is_wanted=self._may_wait_for_store
+            )
+        except ResultNotStored as error:
             if self._effects is Effects.WRITE and len(encoded) <= _INLINE_IN_OUTAGE_BYTES:
-                # The call must not be repeated, so its result goes into the history although it is large.
+                # The call must not be repeated, so the history takes its result although it is large.
                 return RawValue(Payload(metadata=self._metadata(), data=encoded))
             raise await self._failure(error) from None
         data = pydantic_core.to_json(stored_to_json(stored))
         return RawValue(Payload(metadata={**self._metadata(), METADATA_STORED: b"1"}, data=data))
 
     async def _failure(self, error: BaseException) -> ApplicationError:
-        """Returns the failure of the attempt; its whole text is in the payload store then, if it is long."""
+        """Return the failure of the attempt, after storing its full text if that is long."""
         details = attempt_details(self._info, self._models.usage) | {"tool_version": self._version}
-        if seen := self._seen():
-            details[DETAIL_LINEAGE] = seen
+        if lineage := self._lineage():
+            details[DETAIL_LINEAGE] = lineage
         if isinstance(error, ModelFailure):
             details |= failure_details(error)
         if isinstance(error, OutcomeUnknown):
-            # The attempt that only reports it has called nothing.
+            # This attempt only reports the earlier one that called the tool.
             details["attempt"] = self._heartbeats.earlier_start
         if isinstance(error, AskPerson):
             try:
-                details |= self._redaction.value(question_of(error))
+                details |= self._redaction.value(request_details(error))
             except InvalidResult as odd:
                 error = odd
         declaration = self._spec.declaration
-        judge = posture_of if declaration.worker is None else posture_of_worker
-        posture = judge(error, self._effects)
+        judge = retry_decision if declaration.worker is None else worker_tool_retry_decision
+        decision = judge(error, self._effects)
         if isinstance(error, ValueNotLoaded) and self._was_called and self._effects is Effects.WRITE:
-            # The tool itself raised it, maybe after its change.
-            posture = replace(posture, is_final=True)
-        elif (unstored_bytes := self._unstored_bytes(error)) is not None and not posture.is_final:
-            # The run waits for the store and makes the call again: an outage costs it no attempt.
-            posture = Posture(ERROR_STORE_RETRY, is_final=True)
+            # The tool itself raised it, possibly after its change.
+            decision = replace(decision, is_final=True)
+        elif (unstored_bytes := self._unstored_bytes(error)) is not None and not decision.is_final:
+            # The run waits for the store and makes the call again: an outage uses up no attempt.
+            decision = RetryDecision(ERROR_STORE_RETRY, is_final=True)
             details[DETAIL_UNSTORED_BYTES] = unstored_bytes
-        if self._effects is Effects.WRITE and not posture.is_final:
-            # An attempt that has not called the tool does not count: the server may hold it back, or repeat it.
+        if self._effects is Effects.WRITE and not decision.is_final:
+            # An attempt that did not call the tool does not count: the server may pause or repeat it.
             allowed = allowed_attempts() if self._was_called else None
-            posture = replace(posture, is_final=allowed is not None and self._heartbeats.calls >= allowed)
+            decision = replace(decision, is_final=allowed is not None and self._heartbeats.calls >= allowed)
             await self._heartbeats.record_end()
-        whole = whole_of(error, self._redaction)
-        ref = await self._values.keep_failure(whole) if whole is not None else None
+        whole = full_failure_text(error, self._redaction)
+        ref = await self._values.store_failure(whole) if whole is not None else None
         if ref is not None:
             details[DETAIL_FULL_TEXT] = ref
-        failure = activity_failure_of(error, posture, details=details, redaction=self._redaction)
+        failure = activity_failure_of(error, decision, details=details, redaction=self._redaction)
         structlog.get_logger("dagwright.activities").warning(
             "tool failed",
             tool=self._spec.name,
-            code=posture.code,
-            is_final=posture.is_final,
+            code=decision.code,
+            is_final=decision.is_final,
             message=failure.message,
         )
         return failure
 
     def _unstored_bytes(self, error: BaseException) -> int | None:
-        """Return the size of the result that the store did not take, 0 if it did not give a value; else `None`."""
-        if isinstance(error, ResultNotKept):
-            # A tool may raise it, too, and then names no size.
+        """Return the size of a result that the store rejected, 0 if the store did not return a value, else `None`."""
+        if isinstance(error, ResultNotStored):
+            # A tool can raise it too, and then gives no size.
             return error.size_bytes or None
         return 0 if isinstance(error, ValueNotLoaded) and not self._was_called else None
 
-    def _seen(self) -> dict[str, Any]:
-        """Returns what the call has read, for the lineage of its node."""
-        if not self._places:
+    def _lineage(self) -> dict[str, Any]:
+        """Return the lineage of the values that the call has read."""
+        if not self._locations:
             return {}
-        return lineage_of_locations(self._redaction.place(each) for each in self._places).to_document()
+        return lineage_of_locations(self._redaction.place(each) for each in self._locations).to_document()
 
     def _metadata(self) -> dict[str, bytes]:
         metadata = attempt_metadata(self._info, self._models.usage)
         metadata[METADATA_TOOL_VERSION] = self._version.encode()
         if self._cached is not None:
-            metadata[METADATA_CACHED] = pydantic_core.to_json(self._cached.told())
-        if seen := self._seen():
-            metadata[METADATA_LINEAGE] = pydantic_core.to_json(seen)
+            metadata[METADATA_CACHED] = pydantic_core.to_json(self._cached.provenance())
+        if lineage := self._lineage():
+            metadata[METADATA_LINEAGE] = pydantic_core.to_json(lineage)
         return metadata
 
 
-async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Awaits something to its end, whoever cancels: the tool has ended, so its result or its failure counts."""
+async def _await_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await a coroutine to its end despite cancellation: the tool has ended, so its result or failure counts."""
     task = asyncio.ensure_future(work)
     while True:
         try:

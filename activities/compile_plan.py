@@ -1,6 +1,6 @@
-"""The activity that compiles a plan as it was written, for whoever starts a run without the command line.
+"""The activity that compiles a plan document, for clients that start a run without the command line.
 
-It reads its input and the tools of its worker, and puts pages under their hash, so Temporal may repeat it. This
+It reads its input and the tools of its worker, and stores pages under their hash, so Temporal may repeat it. This
 module must not import workflows.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from dagwright.activities.heartbeats import kept_alive
-from dagwright.activities.store_waits import with_store
+from dagwright.activities.heartbeats import heartbeating
+from dagwright.activities.store_retry import with_store
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.wire import ACTIVITY_COMPILE_PLAN, ANSWER_HAS_STATE, ANSWER_NOTIFY
@@ -35,21 +35,21 @@ ERROR_PLAN_INVALID = "invalid"
 """`ApplicationError.type`; the first detail is the list of problems."""
 
 _PROBLEMS_SHOWN = 200
-"""Problems in the details of the failure: more are of no use there, and a failure has a limit of size."""
+"""Problems in the details of the failure, whose size is limited."""
 
 CompileActivity = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
 class CompileScope:
-    """What a worker knows that compiles a plan.
+    """Tools, store and limits that a worker uses to compile a plan.
 
     Args:
-        tools: that the worker has.
-        store: takes large plans, and has the tools that other workers published.
-        task_queue: queue of the workflows of this worker, for which other workers published their tools.
-        rounds: limits of a question that is answered in rounds and does not say them.
-        added: returns the agents that there are by now, for plans that name one that the worker did not know.
+        tools: the worker's tools.
+        store: receives the pages of large plans and provides the tools that other workers published.
+        task_queue: the workflow task queue of this worker, for which other workers published their tools.
+        rounds: default limits of questions that are answered in rounds.
+        added: returns the agents added since the worker started, for plans that name an agent unknown to the worker.
     """
 
     tools: Mapping[str, ToolDeclaration]
@@ -62,32 +62,32 @@ class CompileScope:
 def compile_activity(
     scope: CompileScope, *, has_state: Callable[[], Awaitable[bool]], notifies: bool = False
 ) -> CompileActivity:
-    """Returns the activity `compile_plan` for the tools that its worker knows; large plans go into the store.
+    """Return the activity `compile_plan`; it compiles against the worker's tools and stores large plans.
 
     Args:
-        has_state: tells whether the namespace has the search attribute for the state of runs: who starts a run from
-            outside does not set it, and the run must not if it is not there.
-        notifies: whether the worker has a hook, which whoever starts a run from outside cannot know either.
+        has_state: returns whether the namespace has the search attribute for run states; external clients do not
+            set the attribute, and the run may only set one that exists.
+        notifies: whether the worker has a webhook; external clients cannot know that either.
     """
 
     hook = {ANSWER_NOTIFY: True} if notifies else {}
 
     @activity.defn(name=ACTIVITY_COMPILE_PLAN)
     async def compile_plan(message: dict[str, Any]) -> dict[str, Any]:
-        """Returns `{"compiled": JSON form or pages, "has_search_state", "notify"}` for `{"plan", "inputs", "context"}`.
+        """Return `{"compiled": JSON form or pages, "has_search_state", "notify"}` for `{"plan", "inputs", "context"}`.
 
-        `notify` is there only if it is true.
+        `notify` is present only if it is true.
         """
         answer = {ANSWER_HAS_STATE: False}
 
         async def travelling() -> Travelling:
-            # In a thread: a large plan would hold up the heartbeats of all that this worker does.
+            # In a thread: compiling a large plan would delay all heartbeats of this worker.
             compiled = await _compiled(message, scope)
             return await made_to_travel(compiled, scope.store)
 
         try:
             message = {**message, "plan": _parsed(message)}
-            with kept_alive():
+            with heartbeating():
                 answer[ANSWER_HAS_STATE] = await has_state()
             sent = await with_store(travelling)
         except PlanInvalid as error:
@@ -100,7 +100,7 @@ def compile_activity(
 
 
 def _parsed(message: Mapping[str, Any]) -> Any:
-    """Return the document of a plan that came as YAML or JSON text; any other plan as it is."""
+    """Return the document of a plan that is YAML or JSON text; return any other plan unchanged."""
     plan = message["plan"]
     is_encoded = isinstance(plan, str) and message.get("dialect") not in TEXT_DIALECTS
     return read_text(plan, name="plan") if is_encoded else plan
@@ -117,7 +117,7 @@ async def _compiled(message: Mapping[str, Any], scope: CompileScope) -> Compiled
             raise
         tools = {**await asyncio.to_thread(scope.added), **tools}
         try:
-            # The worker that has them may be another one than this.
+            # Another worker may have the tools.
             published = await published_tools(
                 message["plan"],
                 tools,

@@ -1,4 +1,4 @@
-"""Activities that end a cancelled run, and find sub-plans that ended without a report."""
+"""Activities that cancel a run and find child runs that ended without a report."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -9,7 +9,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.activities.heartbeats import kept_alive
+from dagwright.activities.heartbeats import heartbeating
 from dagwright.core.boundary.limits import RESULT_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_END_CANCELLED, ACTIVITY_FIND_ENDED, DETAIL_LINEAGE, ERROR_PLAN_FAILED
 from dagwright.core.model.states import RunStatus
@@ -21,10 +21,10 @@ _RPC_TIMEOUT = timedelta(seconds=10)
 
 @activity.defn(name=ACTIVITY_END_CANCELLED)
 async def end_cancelled(message: Mapping[str, Any]) -> Any:
-    """Request the cancellation of the calling workflow, unless Temporal has it already, and return its document.
+    """Request the cancellation of the calling workflow, unless it was already requested, and return the run's document.
 
     Args:
-        message: `{"document", "reason"}`; without a reason the cancellation was requested before.
+        message: `{"document", "reason"}`; without a reason, the cancellation was requested before.
     """
     reason = message.get("reason")
     if reason is not None:
@@ -35,86 +35,86 @@ async def end_cancelled(message: Mapping[str, Any]) -> Any:
     return message["document"]
 
 
-_TOLD_BYTES = 4 * RESULT_LIMIT_BYTES
-"""Ends that are told at once: a result has a limit, and the rest is told the next time."""
-_TOLD = ("status", "output", "stored_output", "error", "chunk", "usage", DETAIL_LINEAGE, "context", "lookups")
-"""Of the document of a run, what the one above takes, or the session."""
-_BELOW = "below"
-"""What takes back what the run did; it is told whatever the size of the rest."""
+_RESULT_BYTES = 4 * RESULT_LIMIT_BYTES
+"""Size limit of one result; the remaining outcomes follow with the next call."""
+_FIELDS = ("status", "output", "stored_output", "error", "chunk", "usage", DETAIL_LINEAGE, "context", "lookups")
+"""Fields of a run's document that its parent run or session reads."""
+_COMPENSATION = "below"
+"""Field for the compensation of the run; it is always included, whatever the size of the rest."""
 
-End = dict[str, Any]
-"""How a sub-plan ended: `{"status", "output", "error"}`."""
+RunOutcome = dict[str, Any]
+"""Outcome of a child run: `{"status", "output", "error"}`."""
 
 
 @activity.defn(name=ACTIVITY_FIND_ENDED)
-async def find_ended(workflow_ids: Sequence[str]) -> dict[str, End]:
-    """Returns the ends of those of the runs that have ended, by workflow id."""
-    with kept_alive():
-        return await _ends_of(activity.client(), workflow_ids)
+async def find_ended(workflow_ids: Sequence[str]) -> dict[str, RunOutcome]:
+    """Return the outcomes of the runs that have ended, by workflow ID."""
+    with heartbeating():
+        return await _outcomes_of(activity.client(), workflow_ids)
 
 
-async def _ends_of(client: Client, workflow_ids: Sequence[str]) -> dict[str, End]:
-    found: dict[str, End] = {}
-    told_bytes = 0
+async def _outcomes_of(client: Client, workflow_ids: Sequence[str]) -> dict[str, RunOutcome]:
+    found: dict[str, RunOutcome] = {}
+    result_bytes = 0
     for workflow_id in workflow_ids:
-        end = await _end_of(client, workflow_id)
-        if end is not None:
-            found[workflow_id] = end
-            told_bytes += encoded_size(end)
-        if told_bytes > _TOLD_BYTES:
+        outcome = await _outcome_of(client, workflow_id)
+        if outcome is not None:
+            found[workflow_id] = outcome
+            result_bytes += encoded_size(outcome)
+        if result_bytes > _RESULT_BYTES:
             break
     return found
 
 
-async def _end_of(client: Client, workflow_id: str) -> End | None:
-    """Returns how a run ended; `None` if it has not."""
+async def _outcome_of(client: Client, workflow_id: str) -> RunOutcome | None:
+    """Return the outcome of a run; `None` if it has not ended."""
     try:
         described = await client.get_workflow_handle(workflow_id).describe(rpc_timeout=_RPC_TIMEOUT)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
-            return _failed("gone", "the sub-plan is gone from the server")
+            return _failed("gone", "the sub-plan no longer exists on the server")
         raise
     handle: WorkflowHandle[Any, Any] = client.get_workflow_handle(workflow_id, run_id=described.run_id)
     match described.status:
         case WorkflowExecutionStatus.RUNNING | WorkflowExecutionStatus.CONTINUED_AS_NEW | None:
             return None
         case WorkflowExecutionStatus.COMPLETED:
-            return end_of_document(await handle.result(follow_runs=False, rpc_timeout=_RPC_TIMEOUT))
+            return outcome_of_document(await handle.result(follow_runs=False, rpc_timeout=_RPC_TIMEOUT))
         case WorkflowExecutionStatus.CANCELED:
-            return await _of_cancelled(client, workflow_id, described.run_id)
+            return await _cancelled_outcome(client, workflow_id, described.run_id)
         case WorkflowExecutionStatus.FAILED:
-            return await _of_failure(handle)
+            return await _failed_outcome(handle)
         case other:
             return _failed("terminated", f"the sub-plan was {other.name.lower().replace('_', ' ')}")
 
 
-async def _of_cancelled(client: Client, workflow_id: str, run_id: str) -> End:
+async def _cancelled_outcome(client: Client, workflow_id: str, run_id: str) -> RunOutcome:
     document = await read_recorded_document(client, workflow_id, run_id)
     if document is None:
         return {"status": RunStatus.CANCELLED.value, "output": None, "error": None}
-    return end_of_document(document)
+    return outcome_of_document(document)
 
 
-async def _of_failure(handle: WorkflowHandle[Any, Any]) -> End:
+async def _failed_outcome(handle: WorkflowHandle[Any, Any]) -> RunOutcome:
     try:
         await handle.result(follow_runs=False, rpc_timeout=_RPC_TIMEOUT)
     except WorkflowFailureError as failure:
         cause = failure.cause
         if isinstance(cause, ApplicationError) and cause.type == ERROR_PLAN_FAILED and cause.details:
-            return end_of_document(cause.details[0])
+            return outcome_of_document(cause.details[0])
         return _failed("failed", str(cause))
     raise AssertionError("a failed run has no result")
 
 
-def end_of_document(document: Any) -> End:
-    """Returns how a run ended by the document that it left, with all that it told of itself."""
+def outcome_of_document(document: Any) -> RunOutcome:
+    """Return the outcome in the document of an ended run."""
     if not isinstance(document, Mapping) or "status" not in document:
         return _failed("failed", "the sub-plan ended without a document")
-    end = {key: document[key] for key in _TOLD if key in document}
-    if encoded_size(end) > RESULT_LIMIT_BYTES:
-        end = _failed("too_large", "the output of the sub-plan is more than can be handed up")
-    return {**end, _BELOW: document[_BELOW]} if _BELOW in document else end
+    outcome = {key: document[key] for key in _FIELDS if key in document}
+    if encoded_size(outcome) > RESULT_LIMIT_BYTES:
+        outcome = _failed("too_large", "the output of the sub-plan is too large for its parent")
+    return {**outcome, _COMPENSATION: document[_COMPENSATION]} if _COMPENSATION in document else outcome
 
 
-def _failed(code: str, message: str) -> End:
+def _failed(code: str, message: str) -> RunOutcome:
     return {"status": RunStatus.FAILED.value, "output": None, "error": error_json(code, message)}

@@ -1,6 +1,6 @@
-"""One place that says what a failed tool call is to Temporal: its code, whether to try again, and when.
+"""Map failures of tool calls to Temporal: the error code, whether to retry, and when.
 
-The server keeps what is made here in the history of the run, so texts are cut and secrets are out.
+The server records these failures in the history of the run, so texts are truncated and secrets are redacted.
 """
 
 import json
@@ -34,7 +34,7 @@ from dagwright.tools.errors import (
     MissingPart,
     MissingSecret,
     NotStarted,
-    ResultNotKept,
+    ResultNotStored,
     ResultTooLarge,
     RetryLater,
     SecretRefused,
@@ -60,11 +60,11 @@ STORE_UNAVAILABLE = "store_unavailable"
 WORKER_STOPPED = "worker_stopped"
 
 QUESTION_LIMIT_BYTES = 64 * 1024
-"""What a tool may ask, with its checkpoint: both stand in the run itself."""
+"""Size limit of a tool's request to a person, with its checkpoint: the run holds both inline."""
 _PAUSED_DELAY = timedelta(seconds=30)
-"""Before the next attempt of a call of a parked tool that the server does not hold back."""
+"""Delay before the next attempt of a call of a paused tool that the server cannot pause."""
 TRACE_LIMIT_BYTES = 14 * 1024
-"""16 KiB less what the frames between the tool and Temporal's worker add."""
+"""16 KiB minus the frames between the tool and Temporal's worker."""
 
 _FINAL_CODES: Mapping[type[Exception], str] = {
     InvalidArguments: INVALID_ARGUMENTS,
@@ -80,11 +80,11 @@ _FINAL_CODES: Mapping[type[Exception], str] = {
 
 
 class WorkerStopped(Exception):
-    """The worker was shut down while the tool ran, so what became of the call is not known."""
+    """The worker was shut down while the tool ran, so the outcome of the call is unknown."""
 
 
 class ToolPaused(Exception):
-    """The tool is paused, so nothing was done; the server holds the call back."""
+    """The tool is paused, so it was not called; the server pauses the call."""
 
 
 class OutcomeUnknown(Exception):
@@ -92,98 +92,100 @@ class OutcomeUnknown(Exception):
 
 
 _SENTENCES = (ToolError, MissingExtra, ModelFailure, ApplicationError, WorkerStopped, ToolPaused, OutcomeUnknown)
-"""Errors whose text is a sentence for the reader, without their kind."""
+"""Errors whose text is a sentence for the reader and needs no class name."""
 _MAY_PASS = (ToolError, ModelFailure, ApplicationError, WorkerStopped, ToolPaused, OSError, httpx.HTTPError)
 
 
 @dataclass(frozen=True, slots=True)
-class Posture:
-    """What to do about a failure: `code` names it, `delay` is what a service asked for."""
+class RetryDecision:
+    """How to handle a failure: `code` names it, `delay` is the retry delay that a service requested."""
 
     code: str
     is_final: bool
     delay: timedelta | None = None
 
 
-def posture_of(error: BaseException, effects: Effects) -> Posture:
-    """Returns what to do about `error`, raised by a tool of these effects.
+def retry_decision(error: BaseException, effects: Effects) -> RetryDecision:
+    """Return how to handle `error`, raised by a tool with these effects.
 
-    A `write` may be repeated only if its change is known not to have begun.
+    A `write` may be repeated only if its change has certainly not started.
     """
     for kind, code in _FINAL_CODES.items():
         if isinstance(error, kind):
-            return Posture(code, is_final=True)
+            return RetryDecision(code, is_final=True)
     if isinstance(error, NotStarted | httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
-        return Posture(ERROR_NOT_STARTED, is_final=False)
-    if isinstance(error, ValueNotLoaded | ResultNotKept):
-        is_lost = isinstance(error, ResultNotKept) and effects is Effects.WRITE
-        return Posture(STORE_UNAVAILABLE, is_final=is_lost)
+        return RetryDecision(ERROR_NOT_STARTED, is_final=False)
+    if isinstance(error, ValueNotLoaded | ResultNotStored):
+        is_lost = isinstance(error, ResultNotStored) and effects is Effects.WRITE
+        return RetryDecision(STORE_UNAVAILABLE, is_final=is_lost)
     if isinstance(error, OutcomeUnknown):
-        return Posture(ERROR_OUTCOME_UNKNOWN, is_final=True)
+        return RetryDecision(ERROR_OUTCOME_UNKNOWN, is_final=True)
     if isinstance(error, ToolPaused):
-        # Only if the server cannot hold it back is it tried again by itself.
-        return Posture(ERROR_TOOL_PAUSED, is_final=False, delay=_PAUSED_DELAY)
+        # Retried only if the server cannot pause the call.
+        return RetryDecision(ERROR_TOOL_PAUSED, is_final=False, delay=_PAUSED_DELAY)
     if isinstance(error, RetryLater):
-        return Posture(TOOL_FAILED, is_final=False, delay=capped(error.after))
+        return RetryDecision(TOOL_FAILED, is_final=False, delay=capped(error.after))
     if isinstance(error, ModelFailure):
         is_final = error.action is not Action.RETRY or effects is Effects.WRITE
-        return Posture(error.error, is_final=is_final, delay=error.delay)
+        return RetryDecision(error.error, is_final=is_final, delay=error.delay)
     if isinstance(error, httpx.HTTPStatusError):
-        return _posture_of_status(error.response, effects)
+        return _status_decision(error.response, effects)
     if isinstance(error, ApplicationError):
-        return Posture(error.type or TOOL_FAILED, is_final=error.non_retryable, delay=capped(error.next_retry_delay))
+        return RetryDecision(
+            error.type or TOOL_FAILED, is_final=error.non_retryable, delay=capped(error.next_retry_delay)
+        )
     code = WORKER_STOPPED if isinstance(error, WorkerStopped) else TOOL_FAILED
     is_final = isinstance(
         error, GiveUp | MissingExtra | ValueError | TypeError | httpx.InvalidURL | httpx.UnsupportedProtocol
     )
-    return Posture(code, is_final=is_final or effects is Effects.WRITE)
+    return RetryDecision(code, is_final=is_final or effects is Effects.WRITE)
 
 
-def posture_of_worker(error: BaseException, effects: Effects) -> Posture:
-    """Returns what to do about `error`, raised by a worker tool of these effects.
+def worker_tool_retry_decision(error: BaseException, effects: Effects) -> RetryDecision:
+    """Return how to handle `error`, raised by a worker tool with these effects.
 
-    It is tried again only for what says that it may pass, or has to do with a connection: all else is told to the
-    planner at once, which may know another way.
+    Only connection errors and errors that are marked as transient are retried. Every other error goes to the planner at
+    once, which may find another way.
     """
-    posture = posture_of(error, effects)
-    return posture if posture.is_final or isinstance(error, _MAY_PASS) else replace(posture, is_final=True)
+    decision = retry_decision(error, effects)
+    return decision if decision.is_final or isinstance(error, _MAY_PASS) else replace(decision, is_final=True)
 
 
-def _posture_of_status(response: httpx.Response, effects: Effects) -> Posture:
+def _status_decision(response: httpx.Response, effects: Effects) -> RetryDecision:
     delay = requested_delay(response.headers)
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
-        # The service refused to begin, so even a `write` may come again.
-        return Posture(TOOL_FAILED, is_final=False, delay=delay)
+        # The service rejected the request before doing anything, so even a `write` may be retried.
+        return RetryDecision(TOOL_FAILED, is_final=False, delay=delay)
     passing = response.is_server_error or response.status_code in (
         httpx.codes.REQUEST_TIMEOUT,
         httpx.codes.TOO_EARLY,
     )
-    return Posture(TOOL_FAILED, is_final=not passing or effects is Effects.WRITE, delay=delay)
+    return RetryDecision(TOOL_FAILED, is_final=not passing or effects is Effects.WRITE, delay=delay)
 
 
 def activity_failure_of(
-    error: BaseException, posture: Posture, *, details: Mapping[str, Any], redaction: Redaction
+    error: BaseException, decision: RetryDecision, *, details: Mapping[str, Any], redaction: Redaction
 ) -> ApplicationError:
-    """Returns `error` as Temporal keeps it, with the end of its own traceback.
+    """Return `error` as a Temporal failure, with the end of its own traceback.
 
     Args:
-        details: the one detail of the failure.
+        details: the single detail of the failure.
     """
     failure = ApplicationError(
-        cut_bytes(redaction.text(text_of(error)), max_bytes=MESSAGE_LIMIT_BYTES),
+        cut_bytes(redaction.text(error_text(error)), max_bytes=MESSAGE_LIMIT_BYTES),
         dict(details),
-        type=posture.code,
-        non_retryable=posture.is_final,
-        next_retry_delay=posture.delay,
+        type=decision.code,
+        non_retryable=decision.is_final,
+        next_retry_delay=decision.delay,
     )
     return failure.with_traceback(_end_of(error.__traceback__))
 
 
-def question_of(error: AskPerson) -> dict[str, Any]:
-    """Returns what a person is asked for, and the checkpoint if there is one, as the details of a failure.
+def request_details(error: AskPerson) -> dict[str, Any]:
+    """Return a tool's request to a person, and its checkpoint if there is one, as failure details.
 
     Raises:
-        InvalidResult: they are no JSON, or too large.
+        InvalidResult: the request is not JSON or is too large.
     """
     told = {"request": error.request}
     if error.checkpoint is not None:
@@ -191,16 +193,16 @@ def question_of(error: AskPerson) -> dict[str, Any]:
     try:
         encoded = json_bytes(told)
     except (InvalidResult, RecursionError) as odd:
-        raise InvalidResult(f"What AskPerson was given is no JSON: {odd}") from None
+        raise InvalidResult(f"AskPerson: request and checkpoint must be JSON: {odd}") from None
     if len(encoded) > QUESTION_LIMIT_BYTES:
         what = f"request and checkpoint of AskPerson have {len(encoded):,} bytes as JSON"
-        raise InvalidResult(f"{what}; at most {QUESTION_LIMIT_BYTES:,} can be asked")
+        raise InvalidResult(f"{what}, over the limit of {QUESTION_LIMIT_BYTES:,}")
     return dict(json.loads(encoded))
 
 
-def whole_of(error: BaseException, redaction: Redaction) -> dict[str, str] | None:
-    """Returns the whole text of a failure and its traceback, up to 10 MB each; `None` if its message tells all."""
-    text = redaction.text(text_of(error))
+def full_failure_text(error: BaseException, redaction: Redaction) -> dict[str, str] | None:
+    """Return the full text and traceback of a failure, up to 10 MB each; `None` if the message is complete."""
+    text = redaction.text(error_text(error))
     if len(text) <= MESSAGE_LIMIT_BYTES // 4 or len(text.encode(errors="replace")) <= MESSAGE_LIMIT_BYTES:
         return None
     frames = "".join(traceback.format_tb(_own_frames(error.__traceback__)))
@@ -208,12 +210,12 @@ def whole_of(error: BaseException, redaction: Redaction) -> dict[str, str] | Non
     return {name: cut_bytes(part, max_bytes=FAILURE_TEXT_BYTES) for name, part in told.items()}
 
 
-def text_of(error: BaseException) -> str:
-    """Returns what `error` says, for every error: with its kind unless the words are meant for the reader."""
+def error_text(error: BaseException) -> str:
+    """Return the text of any error, prefixed with its class name unless it is a sentence for the reader."""
     said, kind = _said(error), type(error).__name__
     is_sentence = isinstance(error, _SENTENCES) or type(error) is ValueError
     text = said if said and is_sentence else f"{kind}: {said}" if said else kind
-    # What the client of models met stands in the words of its failure already.
+    # A model failure already includes the text of its cause.
     cause = error.__cause__ if not isinstance(error, ModelFailure) else None
     return text if cause is None else f"{text} (caused by {type(cause).__name__}: {_said(cause)})"
 
@@ -221,13 +223,13 @@ def text_of(error: BaseException) -> str:
 def _said(error: BaseException) -> str:
     try:
         return str(error.message if isinstance(error, ApplicationError) else error)
-    # The text of an error is made by the user's code, which may fail in any way: with SystemExit too.
+    # The user's code produces the text of an error and may fail in any way, even with SystemExit.
     except BaseException:
-        return "its text could not be made"
+        return "its text could not be read"
 
 
 def _end_of(trace: TracebackType | None) -> TracebackType | None:
-    """Returns the last frames that fit into the limit; the first is the wrapper's own and is left out."""
+    """Return the last frames that fit into the limit, without the wrapper's own frame."""
     frames: list[TracebackType] = []
     trace = _own_frames(trace)
     while trace is not None:
@@ -243,5 +245,4 @@ def _end_of(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """Returns a traceback without the wrapper's own frame."""
     return trace.tb_next if trace is not None else None

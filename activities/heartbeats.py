@@ -1,4 +1,4 @@
-"""Keeps an activity alive while its tool works, and carries what the tool says about itself.
+"""Heartbeats of an activity while its tool works, with the details that the tool reports.
 
 The worker sends each heartbeat to the server without delay (`HEARTBEAT_THROTTLE`), and the server writes it to disk, so
 this module limits how often heartbeats are sent.
@@ -29,40 +29,40 @@ from dagwright.planning.model_calls.partial_text import TextSoFar
 from dagwright.tools.context import Progress
 
 LONGEST_INTERVAL_S = 5.0
-"""A cancel reaches an activity only in the answer to a heartbeat, so this bounds how late a tool hears it."""
+"""A cancellation reaches an activity only in the response to a heartbeat, so this bounds its delay."""
 
 SHORTEST_INTERVAL_S = 2.0
-"""Between two heartbeats in which a tool says something: it may do so a thousand times a second."""
+"""Minimum interval of heartbeats with details: a tool may report a thousand times a second."""
 
 LATE_S = 1.0
-"""A heartbeat that comes so much later than it was due is told; a third of the shortest timeout."""
+"""A heartbeat that is late by more than this is logged; a third of the shortest timeout."""
 
 _LOG = structlog.stdlib.get_logger("dagwright.activities.heartbeats")
 
 
 class Heartbeats:
-    """Heartbeats of one attempt: what the tool keeps for the next one, its progress, and what models have used so far.
+    """Heartbeats of one attempt: the tool's details for the next attempt, its progress, and the token usage.
 
-    Must be made inside the activity, on its event loop; `beat` may then be called from any thread.
+    Create it inside the activity, on its event loop; `beat` may then be called from any thread.
 
     Args:
-        starts: records that the tool is called; until then each heartbeat goes the same way, so that none that is still
-            on its way can replace the record. Without it nothing is recorded.
+        starts: records the start of the call. Until then, every heartbeat is sent the same way, so that no heartbeat
+            in flight can overwrite the record. `None` to record nothing.
     """
 
     def __init__(self, info: activity.Info, *, starts: CallStarts | None = None) -> None:
         self._info, self._starts = info, starts
-        # Without it a heartbeat would remove the record of an earlier attempt, and the next attempt call again.
+        # Without it, a heartbeat would remove the record of an earlier attempt; the next attempt would repeat the call.
         self._started = started_attempt(info.heartbeat_details)
         self._is_recording = False
-        """Meanwhile no other heartbeat is sent: it would report a start before the server has the record of it."""
+        """No other heartbeat is sent while the record is: it would report a start before the server has the record."""
         self._calls = (earlier_calls(info.heartbeat_details, info.attempt), info.attempt - 1)
-        """How many attempts have called the tool of a `write`, and the last of them."""
+        """How many attempts have called the tool of a `write`, and the last of these attempts."""
         self._is_record_over = False
         """The attempt needs no record any more, so the SDK sends its heartbeats."""
         self._beating: asyncio.Task[None] | None = None
-        """Sends a heartbeat before the tool is called."""
-        # A heartbeat without details would throw away what an earlier attempt left; its text is of no use any more.
+        """The task that sends a heartbeat before the tool is called."""
+        # A heartbeat without details would discard those of an earlier attempt; its partial text is obsolete.
         self._details: list[Any] = list(info.heartbeat_details)[:USAGE_INDEX]
         self._usage = usage_of_heartbeat(info.heartbeat_details)
         self._waits_for: str | None = None
@@ -73,43 +73,43 @@ class Heartbeats:
         self._timer: asyncio.TimerHandle | None = None
         self._text: TextSoFar | None = None
         self._sent_at = -SHORTEST_INTERVAL_S
-        self._soon: asyncio.TimerHandle | None = None
-        """Sends what has been said since the last heartbeat."""
+        self._soon_timer: asyncio.TimerHandle | None = None
+        """The timer that sends the details reported since the last heartbeat."""
 
     @property
     def last_details(self) -> Any:
-        """What the tool itself gave to its last heartbeat in an earlier attempt, `None` if nothing."""
+        """The details of the tool's last heartbeat in an earlier attempt, `None` if there are none."""
         return self._details[0] if self._details else None
 
     @property
     def usage(self) -> Usage:
-        """Returns what the models have used that this attempt and those before it have asked."""
+        """Return the token usage of this attempt and the earlier ones."""
         return self._usage
 
     @property
     def earlier_start(self) -> int | None:
-        """Return the attempt before this one that has called the tool and did not report its end."""
+        """Return the earlier attempt that called the tool and did not report its end."""
         return started_attempt(self._info.heartbeat_details)
 
     @property
     def calls(self) -> int:
-        """Return how many attempts have called the tool, this one included; all attempts count without records."""
+        """Return how many attempts have called the tool, including this one; without records, all attempts count."""
         return self._info.attempt if self._starts is None else self._calls[0]
 
     @property
     def has_waited(self) -> bool:
-        """Return whether the last heartbeat of an earlier attempt named something that it waited for."""
+        """Return whether the last heartbeat of an earlier attempt contained a reason for waiting."""
         return wait_of_heartbeat(self._info.heartbeat_details) is not None
 
     async def record_start(self) -> None:
-        """Record that the tool is about to be called; the server has the record when this returns.
+        """Record that the tool is about to be called; when this returns, the server has the record.
 
         Raises:
             CallStopped: the tool must not be called.
         """
         if self._starts is None:
             return
-        # Heartbeats go on while the call waits for its turn.
+        # Heartbeats continue while the call waits for its turn.
         async with self._starts.turns:
             await self._record_start(self._starts)
 
@@ -125,15 +125,15 @@ class Heartbeats:
             if isinstance(stopped, CallStopped):
                 self._starts = None
             else:
-                # The server may have the record, although the tool is not called.
+                # The server may have the record although the tool is not called.
                 self._is_record_over = True
-            # The SDK learns of a cancel from the response to a heartbeat that it sends itself.
+            # The SDK learns of a cancellation from the response to a heartbeat that it sends itself.
             self._activity.run(self._send)
             raise
         self._is_recording = False
 
     async def record_end(self) -> None:
-        """Remove the record: the call ended, and is known to have changed nothing."""
+        """Remove the record: the call ended and has certainly changed nothing."""
         if self._starts is None or self._started is None or self.earlier_start is not None:
             return
         self._started, self._is_record_over = None, True
@@ -148,37 +148,36 @@ class Heartbeats:
                 await self._starts.record(self._info.task_token, self._heartbeat_details())
 
     def beat(self, details: Any, progress: Progress | None) -> None:
-        """Sends a heartbeat soon and keeps its details for those to come; after the call is over, nothing."""
+        """Send a heartbeat soon and repeat its details in later ones; do nothing after the end of the call."""
         reported = [] if progress is None else [{"done": progress.done, "total": progress.total}]
         self._details = [details, *reported]
         if not self._is_over:
             self._loop.call_soon_threadsafe(self._send_soon, context=self._activity)
 
     def add_usage(self, usage: Usage) -> None:
-        """Sends a heartbeat soon with what a model has used, for the next attempt; to be called on the event loop."""
+        """Send a heartbeat soon with the added token usage, for the next attempt; call it on the event loop."""
         self._usage += usage
         self._activity.run(self._send_soon)
 
-    def wait_for(self, reason: str | None) -> None:
-        """Send a heartbeat soon with the reason why the attempt waits, beside what the tool keeps.
+    def report_wait(self, reason: str | None) -> None:
+        """Send a heartbeat soon with the reason why the attempt waits, next to the tool's details.
 
         Call it on the event loop.
 
         Args:
-            reason: `None` if it does not wait any more.
+            reason: `None` if it no longer waits.
         """
         self._waits_for = reason
         self._activity.run(self._send_soon)
 
-    def tell(self, text: TextSoFar) -> None:
-        """Sends a heartbeat at once with what has been written so far, for whoever looks; to be called on the event
-        loop, at a pace that the caller keeps."""
+    def report_text(self, text: TextSoFar) -> None:
+        """Send a heartbeat at once with the partial text; call it on the event loop, at a limited rate."""
         self._text = text
         self._activity.run(self._send)
 
     @contextmanager
-    def sent(self) -> Iterator[None]:
-        """Sends a heartbeat at each interval as long as it is used."""
+    def running(self) -> Iterator[None]:
+        """Send a heartbeat at each interval inside the `with` block."""
         self.start()
         try:
             yield
@@ -186,14 +185,14 @@ class Heartbeats:
             self.stop()
 
     def start(self) -> None:
-        """Sends a heartbeat at each interval from now on."""
-        # A timer and not a task: most calls end before the first heartbeat is due, and a task costs more than they do.
-        self._timer = self._loop.call_later(self._interval_s, self._beat_on, context=self._activity)
+        """Start sending a heartbeat at each interval."""
+        # A timer instead of a task: most calls end before the first heartbeat, and a task costs more than such a call.
+        self._timer = self._loop.call_later(self._interval_s, self._on_timer, context=self._activity)
 
     def stop(self) -> None:
-        """Sends no heartbeat any more."""
-        if self._soon is not None:
-            # The next attempt goes on from it.
+        """Stop sending heartbeats."""
+        if self._soon_timer is not None:
+            # The next attempt continues from it.
             self._activity.run(self._send)
         self._is_over = True
         if self._timer is not None:
@@ -201,18 +200,18 @@ class Heartbeats:
             self._timer.cancel()
             self._timer = None
 
-    def _beat_on(self) -> None:
+    def _on_timer(self) -> None:
         if self._timer is not None:
             self._warn_if_late(self._timer)
         self._send()
         self.start()
 
     def _warn_if_late(self, timer: asyncio.TimerHandle) -> None:
-        """Tells of an event loop that stood still: nobody on it can heartbeat, so attempts are given up as lost."""
+        """Log a blocked event loop: it delays the heartbeats of all its activities, so their attempts time out."""
         late_s = self._loop.time() - timer.when()
         if late_s > LATE_S:
             _LOG.warning(
-                "the event loop stood still, so no heartbeat could be sent: an async tool must not block; "
+                "the event loop was blocked, so no heartbeat could be sent: an async tool must not block; "
                 "write it as a plain def, which runs in a thread, or await what takes long",
                 late_s=round(late_s, 1),
             )
@@ -221,15 +220,15 @@ class Heartbeats:
         wait_s = self._sent_at + SHORTEST_INTERVAL_S - self._loop.time()
         if wait_s <= 0:
             self._send()
-        elif self._soon is None and not self._is_over:
-            self._soon = self._loop.call_later(wait_s, self._send)
+        elif self._soon_timer is None and not self._is_over:
+            self._soon_timer = self._loop.call_later(wait_s, self._send)
 
     def _send(self) -> None:
         if self._is_over or self._is_recording:
             return
-        if self._soon is not None:
-            self._soon.cancel()
-            self._soon = None
+        if self._soon_timer is not None:
+            self._soon_timer.cancel()
+            self._soon_timer = None
         self._sent_at = self._loop.time()
         if self._starts is None or self._started is not None or self._is_record_over:
             activity.heartbeat(*self._heartbeat_details())
@@ -237,7 +236,7 @@ class Heartbeats:
             self._beating = self._loop.create_task(self._record_beat())
 
     def _heartbeat_details(self) -> list[Any]:
-        """Returns the details of a heartbeat, each part in its place."""
+        """Return the details of a heartbeat, each part at its index."""
         beside: dict[str, Any] = {} if self._usage == NONE else {DETAIL_USAGE: self._usage.to_json()}
         if self._started is not None:
             beside[DETAIL_STARTED] = self._started
@@ -252,14 +251,14 @@ class Heartbeats:
 
 
 @contextmanager
-def kept_alive() -> Iterator[None]:
-    """Sends the heartbeats of the activity it is used in, so that the server soon hears of the death of its worker."""
-    with Heartbeats(activity.info()).sent():
+def heartbeating() -> Iterator[None]:
+    """Send heartbeats for the current activity, so that the server soon detects the death of its worker."""
+    with Heartbeats(activity.info()).running():
         yield
 
 
 def _interval_s(timeout: timedelta | None) -> float:
-    """Returns a third of the timeout: two heartbeats may be lost before the server gives the attempt up."""
+    """Return a third of the timeout: two heartbeats may be lost before the attempt times out."""
     if timeout is None:
         return LONGEST_INTERVAL_S
     return min(timeout.total_seconds() / 3, LONGEST_INTERVAL_S)

@@ -1,7 +1,7 @@
-"""The activity that tells a hook what happened to the requests of a run: one signed POST for each notice.
+"""The activity that sends notifications about the requests of a run: one signed POST per notification.
 
-The idempotency key of a notice is its id, in the header `webhook-id`: an attempt goes on behind what the one before it
-has told, but one whose worker died may tell something twice. This module must not import workflows.
+The idempotency key of a notification is its id, in the header `webhook-id`. A retry continues after the notifications
+that were delivered, but after the death of a worker, one may be delivered twice. This module must not import workflows.
 """
 
 import asyncio
@@ -27,34 +27,34 @@ from dagwright.protocol.webhooks import Hook, signed_headers
 from dagwright.tools.retry_after import requested_delay
 
 ERROR_NOT_TOLD = "not_told"
-"""`ApplicationError.type`: the hook has not taken every notice."""
+"""`ApplicationError.type`: the webhook has not accepted every notification."""
 ANSWER_S = 10.0
-"""How long a hook may take for one notice."""
+"""Response timeout of the webhook for one notification."""
 _LONGEST_DELAY = timedelta(minutes=10)
 
 Notice = Mapping[str, Any]
 
 
 def notify_activity(hook: Hook | None) -> Callable[..., Any]:
-    """Returns the activity `notify` for the hook of a worker."""
+    """Return the activity `notify` for the webhook of a worker."""
 
     @activity.defn(name=ACTIVITY_NOTIFY)
     async def notify(message: dict[str, Any]) -> None:
-        """Tells the notices of `{"title", "notices"}`.
+        """Deliver the notifications of `{"title", "notices"}`.
 
         Raises:
-            ApplicationError: the hook has not taken all of them.
+            ApplicationError: the webhook did not accept all of them.
         """
         notices: Sequence[Notice] = message["notices"]
         if hook is None:
             raise ApplicationError(
-                f"{told(notices)}: the worker has no hook; set DAGWRIGHT_NOTIFY_URL and DAGWRIGHT_NOTIFY_SECRET for it",
+                f"{told(notices)}: the worker has no webhook; set DAGWRIGHT_NOTIFY_URL and DAGWRIGHT_NOTIFY_SECRET",
                 type=ERROR_NOT_TOLD,
             )
         heartbeats = Heartbeats(activity.info())
         heartbeats.start()
         try:
-            await _Telling(hook, message.get("title"), heartbeats).tell(notices)
+            await _Delivery(hook, message.get("title"), heartbeats).deliver(notices)
         finally:
             heartbeats.stop()
 
@@ -62,66 +62,66 @@ def notify_activity(hook: Hook | None) -> Callable[..., Any]:
 
 
 @dataclass(slots=True)
-class _Refused:
-    """What the hook has not taken in this attempt, and why the last of it."""
+class _Undelivered:
+    """The notifications that the webhook did not accept in this attempt, and the latest reason."""
 
     notices: list[Notice] = field(default_factory=list)
     why: str = ""
     delay: timedelta | None = None
 
 
-class _Telling:
-    """One attempt to tell some notices of a run."""
+class _Delivery:
+    """One attempt to deliver notifications of a run."""
 
     def __init__(self, hook: Hook, title: Any, heartbeats: Heartbeats) -> None:
         self._hook = hook
         self._title = title
         self._heartbeats = heartbeats
-        self._done: list[str] = list(heartbeats.last_details or [])
-        """Ids of the notices that have been told, in this attempt and those before."""
+        self._delivered: list[str] = list(heartbeats.last_details or [])
+        """IDs of the notifications delivered in this attempt and earlier ones."""
 
-    async def tell(self, notices: Sequence[Notice]) -> None:
-        open_notices = [notice for notice in notices if notice["id"] not in self._done]
-        refused = _Refused()
+    async def deliver(self, notices: Sequence[Notice]) -> None:
+        open_notices = [notice for notice in notices if notice["id"] not in self._delivered]
+        undelivered = _Undelivered()
         async with httpx.AsyncClient(follow_redirects=False, timeout=ANSWER_S) as client:
             for place, notice in enumerate(open_notices):
                 try:
                     async with asyncio.timeout(ANSWER_S):
-                        await self._tell_one(client, notice, refused)
+                        await self._deliver_one(client, notice, undelivered)
                 except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
-                    # The others would fare no better now.
-                    refused.notices += open_notices[place:]
-                    refused.why = f"does not answer ({_kind(error)})"
+                    # The remaining ones would fail in the same way.
+                    undelivered.notices += open_notices[place:]
+                    undelivered.why = f"does not respond ({_kind(error)})"
                     break
-        if refused.notices:
-            words = f"{told(refused.notices)}: the hook at {self._host} {refused.why}"
+        if undelivered.notices:
+            words = f"{told(undelivered.notices)}: the webhook at {self._host} {undelivered.why}"
             raise ApplicationError(
-                cut_bytes(words, max_bytes=MESSAGE_LIMIT_BYTES), type=ERROR_NOT_TOLD, next_retry_delay=refused.delay
+                cut_bytes(words, max_bytes=MESSAGE_LIMIT_BYTES), type=ERROR_NOT_TOLD, next_retry_delay=undelivered.delay
             )
 
     @property
     def _host(self) -> str:
         return httpx.URL(self._hook.url).host
 
-    async def _tell_one(self, client: httpx.AsyncClient, notice: Notice, refused: _Refused) -> None:
+    async def _deliver_one(self, client: httpx.AsyncClient, notice: Notice, undelivered: _Undelivered) -> None:
         body = pydantic_core.to_json(_body_of(notice, title=self._title, ui_url=self._hook.ui_url))
         signed = signed_headers(body, self._hook.key, message_id=notice["id"], at_s=int(time.time()))
         headers = {"content-type": "application/json", "user-agent": "dagwright", **signed}
-        # Nobody reads what it answers, however much that is.
+        # The response body is not read, however long it is.
         async with client.stream("POST", self._hook.url, content=body, headers=headers) as response:
             if response.is_success:
-                self._done.append(notice["id"])
-                self._heartbeats.beat(self._done, None)
+                self._delivered.append(notice["id"])
+                self._heartbeats.beat(self._delivered, None)
                 return
-            refused.notices.append(notice)
-            refused.why = f"answers {response.status_code}"
+            undelivered.notices.append(notice)
+            undelivered.why = f"responds {response.status_code}"
             delay = requested_delay(response.headers)
             if delay is not None:
-                refused.delay = min(max(delay, refused.delay or delay), _LONGEST_DELAY)
+                undelivered.delay = min(max(delay, undelivered.delay or delay), _LONGEST_DELAY)
 
 
 def _kind(error: Exception) -> str:
-    return f"no answer within {ANSWER_S:g} s" if isinstance(error, TimeoutError) else type(error).__name__
+    return f"no response within {ANSWER_S:g} s" if isinstance(error, TimeoutError) else type(error).__name__
 
 
 def _body_of(notice: Notice, *, title: Any, ui_url: str | None) -> dict[str, Any]:

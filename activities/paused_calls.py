@@ -1,7 +1,7 @@
-"""Holds calls of parked tools back, before anything of them has happened.
+"""Pause calls of paused tools before they have any effect.
 
-The attempt that finds its tool paused lets the server pause its activity and fails; the server keeps the call, without
-a slot, a timer or an event, until it is unpaused. This module must not import workflows.
+If the tool of an attempt is paused, the attempt lets the server pause its activity and fails. The server keeps the
+call, without a slot, a timer or an event, until it is resumed. This module must not import workflows.
 """
 
 import asyncio
@@ -19,24 +19,24 @@ _LOG = structlog.stdlib.get_logger("dagwright.activities.paused_calls")
 
 
 class PausedCalls:
-    """What a worker knows of parked tools; belongs to one event loop.
+    """Cached pauses of tools; belongs to one event loop.
 
-    A server that does not tell parks nothing: without it no call would end either.
+    If the server does not answer the query, the tool counts as not paused: without a server, no call could end either.
 
     Args:
-        client: of the worker.
+        client: the worker's client.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._looks: dict[str, tuple[float, asyncio.Task[ToolPause | None]]] = {}
-        """Tool -> when the last look began, and the look."""
+        """Tool -> the time of the last query, and the query."""
 
-    async def hold_back(self, tool: str) -> ToolPause | None:
-        """Pauses the activity that this is called in if its tool is parked; the attempt has to fail then.
+    async def pause_if_paused(self, tool: str) -> ToolPause | None:
+        """Pause the current activity if its tool is paused; the attempt must then fail.
 
         Returns:
-            Who parked the tool; `None` if the call is to be made.
+            The pause of the tool; `None` if the call may proceed.
         """
         known = await self._known(tool)
         if known is None:
@@ -44,11 +44,11 @@ class PausedCalls:
         try:
             return await self._pause(tool)
         except RPCError as error:
-            _LOG.warning("a call of a parked tool is not held back, but tried again", tool=tool, error=str(error))
+            _LOG.warning("a call of a paused tool could not be paused, so it is retried", tool=tool, error=str(error))
             return known
 
     async def _pause(self, tool: str) -> ToolPause | None:
-        # What is known may be some seconds old.
+        # The cached state may be some seconds old.
         parked = await find_tool_pause(self._client, tool)
         if parked is None:
             return None
@@ -57,7 +57,7 @@ class PausedCalls:
         await pause_call(self._client, run, info.activity_id, reason=parked.message)
         if await find_tool_pause(self._client, tool) is not None:
             return parked
-        # It was unparked at this moment, and nobody would come for this call any more.
+        # The tool was resumed at this moment, so no other process would resume this call.
         await unpause_call(self._client, run, info.activity_id)
         return None
 
@@ -73,5 +73,5 @@ class PausedCalls:
         try:
             return await find_tool_pause(self._client, tool)
         except RPCError as error:
-            _LOG.warning("whether a tool is paused is not known", tool=tool, error=str(error))
+            _LOG.warning("the query for the pause of a tool failed", tool=tool, error=str(error))
             return None

@@ -1,6 +1,6 @@
-"""Calls one pure tool inside of a region: what the wrapper does for an activity, without an activity.
+"""Call pure tools of a region directly: the same steps as the activity wrapper, without an activity.
 
-The innermost frame lets nothing escape: a tool may raise whatever it likes. This module must not import workflows.
+The innermost frame catches every exception, as a tool may raise anything. This module must not import workflows.
 """
 
 import asyncio
@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from dagwright.activities.batch_cache import BatchCache
 from dagwright.activities.call_headers import known_secrets
-from dagwright.activities.errors import posture_of, text_of, whole_of
-from dagwright.activities.pure_results import PureResults
-from dagwright.activities.values import Load, Loaded, put_in
+from dagwright.activities.errors import error_text, full_failure_text, retry_decision
+from dagwright.activities.values import Load, Loaded, hydrate_arguments
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.core.boundary.text import cut_bytes
@@ -24,37 +24,37 @@ from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects
 from dagwright.planning.model_calls.calls import ModelAnswer, ModelCall
 from dagwright.tools import ToolSpec
-from dagwright.tools.context import CallIdentity, Cancellation, ToolContext, entered
+from dagwright.tools.context import CallIdentity, Cancellation, ToolContext, active_context
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import NotInRegion, ResultTooLarge, ToolError
-from dagwright.tools.questions import Models
+from dagwright.tools.model_access import ModelAccess
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.results import encoded_json, plain_json
 
 NOTHING_HIDDEN = Redaction()
 _SMALL_BYTES = 24
-"""More than a number or a truth value has as JSON."""
+"""More than the JSON size of a number or a boolean."""
 _SHORT_TEXT = 1_000
 _SAFE_INTEGER = 2**63
 
 
 @dataclass(slots=True)
-class PureEnd:
-    """How a call ended: with a value of so many bytes as JSON, or with an error, and its whole text if that is long."""
+class PureOutcome:
+    """Outcome of a call: a value and its JSON size, or an error and its full text if that is long."""
 
     value: Any = None
     size_bytes: int = 0
     error: NodeError | None = None
     attempts: int = 1
-    whole: Mapping[str, str] | None = None
+    full_text: Mapping[str, str] | None = None
     cached: Mapping[str, Any] | None = None
-    """Of a value that an earlier call made: which one."""
-    is_left: bool = False
-    """Whether there is no end: the tool has to be called by itself."""
+    """Provenance of a cached value."""
+    needs_own_call: bool = False
+    """Set if there is no outcome because the tool needs a call of its own."""
 
 
 class _CallContext(ToolContext):
-    """What `context()` returns in a region: one object for all calls of a slice, one after the other."""
+    """The `context()` of tools in a region: one object for all calls of a batch, one after the other."""
 
     task_id = ""
     attempt_number = 1
@@ -69,14 +69,14 @@ class _CallContext(ToolContext):
 
 
 class PureCalls:
-    """Calls pure tools, one after the other, in the thread that uses it.
+    """Call pure tools one after the other, in the current thread.
 
     Args:
-        workflow_id: of the run, for `context()`.
-        environment: of the process.
-        load: brings values of the payload store into this thread.
-        cancellation: tells the tools that they shall stop.
-        results: of earlier calls; without them every call is made.
+        workflow_id: ID of the run, for `context()`.
+        environment: environment of the process.
+        load: loads values of the payload store in this thread.
+        cancellation: the stop request for the tools.
+        results: cached results of earlier calls; without them, every call is made.
     """
 
     def __init__(
@@ -86,39 +86,39 @@ class PureCalls:
         *,
         load: Load,
         cancellation: Cancellation,
-        results: PureResults | None = None,
+        results: BatchCache | None = None,
     ) -> None:
         identity = CallIdentity(idempotency_key="", node="", workflow_id=workflow_id)
         self._context = _CallContext(
-            identity, cancellation, beat=_no_beat, environment=environment, models=Models(_not_here)
+            identity, cancellation, beat=_no_beat, environment=environment, models=ModelAccess(_refuse_model_call)
         )
         self._environment = environment
         self._load = load
         self._results = results
-        self._has_looked = False
+        self._has_looked_up = False
         self._bindings: list[WorkerBinding] = []
         self._loaded: Mapping[str, Loaded] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._async_tools: dict[str, bool] = {}
 
-    def entered(self) -> AbstractContextManager[ToolContext]:
-        """Returns the block inside of which tools may be called."""
-        return entered(self._context)
+    def active_context(self) -> AbstractContextManager[ToolContext]:
+        """Return the context manager inside which tools may be called."""
+        return active_context(self._context)
 
     @property
-    def has_loaded(self) -> bool:
-        """Tells whether the store was asked for the task that was loaded."""
-        return self._has_looked or bool(self._loaded)
+    def has_queried_store(self) -> bool:
+        """Return whether the store was queried for the last loaded task."""
+        return self._has_looked_up or bool(self._loaded)
 
-    def load(self, task: Task) -> PureEnd | None:
-        """Brings the stored values of the arguments of a task.
+    def load(self, task: Task) -> PureOutcome | None:
+        """Load the stored values of a task's arguments.
 
         Returns:
-            How the task ends without a call: they cannot be had, or an equal call was made before.
+            The outcome if no call is needed: the values are unavailable, or the result is cached.
         """
         self._bindings = bindings_of(task.arguments)
-        self._has_looked = self._results is not None and self._results.worth.of(task.node.tool)
-        if self._has_looked and (end := self._found(task)) is not None:
+        self._has_looked_up = self._results is not None and self._results.admission.should_look_up(task.node.tool)
+        if self._has_looked_up and (end := self._found(task)) is not None:
             return end
         refs = stored_refs(self._bindings) if self._bindings else []
         try:
@@ -127,26 +127,26 @@ class PureCalls:
             return _failed(error, NOTHING_HIDDEN)
         return None
 
-    def _found(self, task: Task) -> PureEnd | None:
+    def _found(self, task: Task) -> PureOutcome | None:
         found = self._results.find(task, self._bindings) if self._results is not None else None
         if found is None:
             return None
-        return PureEnd(json_from_bytes(found.content), len(found.content), cached=found.told())
+        return PureOutcome(json_from_bytes(found.content), len(found.content), cached=found.provenance())
 
-    def keep(self, task: Task, end: PureEnd, *, took_s: float) -> None:
-        """Keeps the value that the task loaded last came to for equal calls, if to call took long."""
+    def put(self, task: Task, end: PureOutcome, *, took_s: float) -> None:
+        """Cache the result of the task loaded last if its call was slow."""
         if self._results is not None and end.cached is None:
-            self._results.keep(task, self._bindings, end.value, took_s=took_s)
+            self._results.put(task, self._bindings, end.value, took_s=took_s)
 
-    async def written(self) -> None:
-        """Waits a moment until what was kept is in the store; to be awaited by the event loop."""
+    async def flush(self) -> None:
+        """Wait a moment for the cached results to reach the store; await it on the event loop."""
         if self._results is not None:
-            await self._results.written()
+            await self._results.flush()
 
-    def call(self, spec: ToolSpec, task: Task) -> PureEnd:
-        """Returns how the tool answers the task that was loaded.
+    def call(self, spec: ToolSpec, task: Task) -> PureOutcome:
+        """Call the tool for the loaded task and return the outcome.
 
-        What may pass is tried again at once, as often as the node says.
+        A transient failure is retried at once, up to the node's number of attempts.
         """
         self._context.task_id = task.id
         attempt = 1
@@ -159,32 +159,32 @@ class PureCalls:
             attempt += 1
 
     def close(self) -> None:
-        """Gives back what async tools needed."""
+        """Close the event loop of async tools."""
         if self._loop is not None:
             self._loop.close()
 
-    def _attempt(self, spec: ToolSpec, task: Task) -> PureEnd:
+    def _attempt(self, spec: ToolSpec, task: Task) -> PureOutcome:
         redaction = NOTHING_HIDDEN
         try:
-            arguments = {name: copied(value) for name, value in task.arguments.items()}
+            arguments = {name: copy_json(value) for name, value in task.arguments.items()}
             if self._bindings:
                 secrets = known_secrets(self._bindings, spec.declaration, self._environment)
                 redaction = Redaction(secrets.values())
-                put_in(arguments, self._bindings, secrets=secrets, loaded=self._loaded)
+                hydrate_arguments(arguments, self._bindings, secrets=secrets, loaded=self._loaded)
             keywords = spec.bind(arguments)
             assert spec.function is not None
             is_async = self._async_tools.get(spec.name)
             if is_async is None:
                 is_async = self._async_tools[spec.name] = spec.is_async
-            answer = self._driven(spec.function, keywords) if is_async else spec.function(**keywords)
-            return encoded(answer, spec, redaction)
+            answer = self._run_async(spec.function, keywords) if is_async else spec.function(**keywords)
+            return encode_result(answer, spec, redaction)
         except NotInRegion:
-            return PureEnd(is_left=True)
+            return PureOutcome(needs_own_call=True)
         except BaseException as error:
             return _failed(error, redaction)
 
-    def _driven(self, function: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:
-        """Runs an async tool on a loop of this thread."""
+    def _run_async(self, function: Callable[..., Any], keywords: Mapping[str, Any]) -> Any:
+        """Run an async tool on an event loop of this thread."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         answer, error = self._loop.run_until_complete(_guarded(function, keywords))
@@ -193,15 +193,15 @@ class PureCalls:
         return answer
 
 
-def _failed(error: BaseException, redaction: Redaction) -> PureEnd:
-    posture = posture_of(error, Effects.PURE)
-    text = cut_bytes(redaction.text(text_of(error)), max_bytes=MESSAGE_LIMIT_BYTES)
-    told = NodeError(posture.code, text or "no message", not posture.is_final)
-    return PureEnd(error=told, whole=whole_of(error, redaction))
+def _failed(error: BaseException, redaction: Redaction) -> PureOutcome:
+    decision = retry_decision(error, Effects.PURE)
+    text = cut_bytes(redaction.text(error_text(error)), max_bytes=MESSAGE_LIMIT_BYTES)
+    told = NodeError(decision.code, text or "no message", not decision.is_final)
+    return PureOutcome(error=told, full_text=full_failure_text(error, redaction))
 
 
 async def _guarded(function: Callable[..., Any], keywords: Mapping[str, Any]) -> tuple[Any, BaseException | None]:
-    # On its way out of a task a SystemExit would stop the loop, and a StopIteration would become something else.
+    # Leaving a task, a SystemExit would stop the loop, and a StopIteration would turn into another error.
     try:
         return await function(**keywords), None
     except BaseException as error:
@@ -209,47 +209,47 @@ async def _guarded(function: Callable[..., Any], keywords: Mapping[str, Any]) ->
 
 
 def timeout_of(task: Task) -> float:
-    """Returns the seconds that one call of a task may take in a region."""
+    """Return the timeout of one call of a task in a region, in seconds."""
     return task.node.timeout_s or PURE_TIMEOUT_S
 
 
 def timeout_error(task: Task) -> NodeError:
-    """Returns why a node fails whose call takes too long."""
+    """Return the error of a node whose call exceeds its timeout."""
     return NodeError("timeout", f"{task.node.tool} took over {timeout_of(task):g} s", retryable=True)
 
 
-def copied(value: Any) -> Any:
-    """Returns a JSON value that a tool may change without changing what others read."""
+def copy_json(value: Any) -> Any:
+    """Copy a JSON value, so that a tool can change it without changing what other nodes read."""
     kind = type(value)
     if kind is dict:
-        return {name: copied(part) for name, part in value.items()}
-    return [copied(part) for part in value] if kind is list else value
+        return {name: copy_json(part) for name, part in value.items()}
+    return [copy_json(part) for part in value] if kind is list else value
 
 
-def encoded(answer: Any, spec: ToolSpec, redaction: Redaction) -> PureEnd:
-    """Returns what a tool answered as the plain JSON value that everybody else reads.
+def encode_result(answer: Any, spec: ToolSpec, redaction: Redaction) -> PureOutcome:
+    """Encode a tool's return value as the plain JSON value that other nodes read.
 
     Raises:
-        InvalidResult: it is no JSON.
+        InvalidResult: the value is not JSON.
         ResultTooLarge: it is over the limit.
     """
     kind = type(answer)
     if answer is None or kind is bool or (kind is int and -_SAFE_INTEGER < answer < _SAFE_INTEGER):
-        return PureEnd(answer, _SMALL_BYTES)
+        return PureOutcome(answer, _SMALL_BYTES)
     if kind is str and len(answer) <= _SHORT_TEXT and answer.isascii():
-        return PureEnd(redaction.value(answer), len(answer) + 2)
+        return PureOutcome(redaction.value(answer), len(answer) + 2)
     content = encoded_json(redaction.value(plain_json(answer)))
     if len(content) > STORED_VALUE_LIMIT_BYTES:
         raise ResultTooLarge(
             f"The result of {spec.name!r} has {len(content):,} bytes as JSON, over the limit of "
             f"{STORED_VALUE_LIMIT_BYTES:,}; write it to a file and return its name"
         )
-    return PureEnd(json_from_bytes(content), len(content))
+    return PureOutcome(json_from_bytes(content), len(content))
 
 
-async def _not_here(call: ModelCall) -> ModelAnswer:  # noqa: ARG001 - the signature of who is asked
-    raise NotInRegion("A model is asked by a call of its own")
+async def _refuse_model_call(call: ModelCall) -> ModelAnswer:  # noqa: ARG001 - the signature of a model call
+    raise NotInRegion("a model call needs an activity of its own")
 
 
 def _no_beat(details: Any, progress: Any) -> None:
-    """A region lives by its slices, so what a tool says of its progress interests nobody."""
+    """Ignore the tool's progress: the batch sends the heartbeats of a region."""

@@ -1,7 +1,7 @@
-"""The activity `read_model_plan`: what a model wrote becomes nodes that a run can take, or all that is wrong with it.
+"""The activity `read_model_plan`: turn a model's response into plan nodes, or into a list of its problems.
 
-It only reads, so Temporal may repeat it. A plan that cannot be run is a result and no failure: the model is shown what
-is wrong with it. This module must not import workflows.
+It only reads, so Temporal may repeat it. An invalid plan is a result and not a failure: the model gets the list of
+problems. This module must not import workflows.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 from dagwright.activities.call_headers import attempt_details, attempt_metadata, given_bindings
-from dagwright.activities.errors import Posture, activity_failure_of, posture_of
-from dagwright.activities.heartbeats import kept_alive
+from dagwright.activities.errors import RetryDecision, activity_failure_of, retry_decision
+from dagwright.activities.heartbeats import heartbeating
 from dagwright.activities.values import Values
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN, DETAIL_UNSTORED_BYTES, ERROR_STORE_RETRY
 from dagwright.core.model.errors import PlanInvalid
@@ -31,32 +31,32 @@ ReadModelPlan = Callable[..., Awaitable[RawValue]]
 
 
 def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: Values) -> ReadModelPlan:
-    """Returns the activity.
+    """Return the activity `read_model_plan`.
 
     Args:
-        tools: those of the worker, for a plan that comes without a list of what it may use.
+        tools: tools of the worker, for a plan without a list of permitted tools.
     """
 
-    # Any number of arguments: a wrong call is answered here, with a reason, and not retried for ever.
+    # Any number of arguments: a malformed call fails here with a reason instead of being retried forever.
     @activity.defn(name=ACTIVITY_READ_MODEL_PLAN)
     async def read_model_plan(*arguments: Any) -> RawValue:
         info = activity.info()
-        with kept_alive():
+        with heartbeating():
             try:
-                given = await values.filled(
+                given = await values.hydrate_input(
                     arguments,
                     given_bindings(),
                     expected=f"{ACTIVITY_READ_MODEL_PLAN} takes one object",
-                    no_secrets="a plan holds no secrets",
+                    no_secrets="a plan must not contain secrets",
                 )
                 encoded = await asyncio.to_thread(_read, given, tools)
-            # What stands around the reading: the payload store, a value that is gone.
+            # Errors around the reading: the payload store, a lost value.
             except Exception as error:
-                posture, details = posture_of(error, Effects.READ), attempt_details(info)
+                decision, details = retry_decision(error, Effects.READ), attempt_details(info)
                 if isinstance(error, ValueNotLoaded):
-                    # The run waits for the store and makes the call again: an outage costs it no attempt.
-                    posture, details[DETAIL_UNSTORED_BYTES] = Posture(ERROR_STORE_RETRY, is_final=True), 0
-                raise activity_failure_of(error, posture, details=details, redaction=Redaction()) from None
+                    # The run waits for the store and makes the call again: an outage uses up no attempt.
+                    decision, details[DETAIL_UNSTORED_BYTES] = RetryDecision(ERROR_STORE_RETRY, is_final=True), 0
+                raise activity_failure_of(error, decision, details=details, redaction=Redaction()) from None
         return RawValue(Payload(metadata=attempt_metadata(info), data=encoded))
 
     return read_model_plan

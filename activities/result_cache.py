@@ -1,7 +1,7 @@
-"""Results of `pure` and `read` tools that equal calls use again: in the memory of a process, and in the payload store.
+"""Cache of `pure` and `read` tool results for equal calls: in the memory of a process and in the payload store.
 
-One `ResultCache` serves all calls of a worker. It never stands in the way: a store that does not answer is asked again
-after a while, what cannot be read is not there, and then the tool is called as ever. This module must not import
+One `ResultCache` serves all calls of a worker. The cache never makes a call fail: a store that does not respond is
+skipped for a while, an unreadable entry counts as missing, and then the tool is called. This module must not import
 workflows.
 """
 
@@ -16,41 +16,41 @@ from typing import TypeVar
 
 import structlog
 
+from dagwright.activities.cache_admission import CACHED_CALL_MIN_S, CacheAdmission, undisturbed_seconds
 from dagwright.activities.cached_results import CachedResult, from_stored_form, to_stored_form
-from dagwright.activities.look_worth import SLOW_S, LookWorth, call_seconds
 from dagwright.activities.tool_runs import Outcome
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
 from dagwright.core.model.times import LONGEST
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreUnavailable
-from dagwright.tools.code import CodeReader
+from dagwright.tools.code_fingerprint import CodeFingerprinter
 
 T = TypeVar("T")
 
 MEMORY_BYTES = 64 * 1024 * 1024
-_LARGEST_IN_MEMORY = MEMORY_BYTES // 8
+_MAX_MEMORY_ENTRY_BYTES = MEMORY_BYTES // 8
 _ENTRY_BYTES = 600
-"""What a result takes in memory beside its content."""
-KEPT_FOR_S = 30 * 86_400.0
-"""How long the store remembers a result that names no time to live itself: older ones are rarely asked for again."""
-_PATIENCE_S = 2.0
-"""How long the store may take to find something; to call the tool is better than to wait longer."""
-_PATIENCE_FOR_LARGE_S = 30.0
-_WRITING_S = 1.0
-"""How long a call waits until its result is written: a run that is over has left what it found to the next one."""
-_REST_S = 30.0
-"""How long a store that failed is left alone."""
+"""Memory of an entry besides its content."""
+RETENTION_S = 30 * 86_400.0
+"""How long the store keeps a result without a maximum age; older results are rarely requested."""
+_LOOKUP_TIMEOUT_S = 2.0
+"""Timeout of a lookup in the store; calling the tool is better than a longer wait."""
+_LARGE_TIMEOUT_S = 30.0
+_FLUSH_TIMEOUT_S = 1.0
+"""How long a call waits for its result to be written, so that results of ended runs are available to later runs."""
+_SKIP_STORE_S = 30.0
+"""How long a failed store is skipped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A call whose result may be used again.
+class CacheLookup:
+    """A cache lookup for a call.
 
     Args:
-        key: of `result_key`.
-        max_age_s: how old a result may be; `None` for any age.
-        is_pure: a pure tool, which may be quicker than the store.
-        workflow_id: the run that asks.
-        node: id of the task in that run.
+        key: from `result_key`.
+        max_age_s: maximum age of the result; `None` for any age.
+        is_pure: whether the tool is pure; such a tool may be faster than the store.
+        workflow_id: the run that makes the call.
+        node: the task ID in that run.
     """
 
     key: str
@@ -62,165 +62,167 @@ class Asked:
 
 
 class ResultCache:
-    """The results that the calls of a worker use again; belongs to one event loop but for `in_memory` and `keep`.
+    """Cached results for the calls of a worker; belongs to one event loop, except `find_in_memory` and `put`.
 
     Args:
         store: the payload store.
-        clock: tells the seconds since the epoch.
+        clock: returns the seconds since the epoch.
     """
 
     def __init__(self, store: PayloadStore, *, clock: Callable[[], float] = time.time) -> None:
-        self.worth = LookWorth()
-        self.codes = CodeReader()
-        """Reads the code behind tools; to be asked when a worker starts, as long as files are as they were imported."""
+        self.admission = CacheAdmission()
+        self.fingerprints = CodeFingerprinter()
+        """Reader of tool code; use it when a worker starts, while the files are as they were imported."""
         self._store = store
         self._clock = clock
         self._memory: OrderedDict[str, CachedResult] = OrderedDict()
         self._memory_bytes = 0
         self._lock = threading.Lock()
-        self._flights: dict[str, asyncio.Future[CachedResult | None]] = {}
-        self._writing: dict[asyncio.Task[None], str] = {}
-        """Task that writes -> the key it writes to."""
-        self._rests_until = 0.0
+        self._in_flight: dict[str, asyncio.Future[CachedResult | None]] = {}
+        self._writes: dict[asyncio.Task[None], str] = {}
+        """Write task -> its key."""
+        self._skip_store_until = 0.0
 
-    async def answer(self, asked: Asked, call: Callable[[], Awaitable[Outcome]]) -> tuple[Outcome, CachedResult | None]:
-        """Returns how a call ended, and which earlier call made the result if this one was not made.
+    async def get_or_call(
+        self, lookup: CacheLookup, call: Callable[[], Awaitable[Outcome]]
+    ) -> tuple[Outcome, CachedResult | None]:
+        """Return the outcome of a call and, if a cached result replaces the call, that result.
 
-        While an equal call is under way, others wait for it; if it fails, each of them makes its own.
+        While an equal call is in flight, others wait for it; if it fails, each makes its own call.
         """
-        flight = self._flights.get(asked.key)
+        flight = self._in_flight.get(lookup.key)
         if flight is not None:
             found = await asyncio.shield(flight)
-            if found is not None and self._is_fresh(found, asked):
+            if found is not None and self._is_fresh(found, lookup):
                 return Outcome(found.content), found
-            return (await self._called(asked, call))[0], None
-        flight = self._flights[asked.key] = asyncio.get_running_loop().create_future()
+            return (await self._call_and_cache(lookup, call))[0], None
+        flight = self._in_flight[lookup.key] = asyncio.get_running_loop().create_future()
         result: CachedResult | None = None
         try:
-            result = await self.find(asked)
+            result = await self.find(lookup)
             if result is not None:
                 return Outcome(result.content), result
-            outcome, result = await self._called(asked, call)
+            outcome, result = await self._call_and_cache(lookup, call)
             return outcome, None
         finally:
-            del self._flights[asked.key]
+            del self._in_flight[lookup.key]
             flight.set_result(result)
 
-    async def _called(
-        self, asked: Asked, call: Callable[[], Awaitable[Outcome]]
+    async def _call_and_cache(
+        self, lookup: CacheLookup, call: Callable[[], Awaitable[Outcome]]
     ) -> tuple[Outcome, CachedResult | None]:
         made_at, began_s = self._clock(), time.monotonic()
         outcome = await call()
         took_s = time.monotonic() - began_s
-        if outcome.error is not None or (outcome.asked_model and asked.max_age_s is None):
+        if outcome.error is not None or (outcome.asked_model and lookup.max_age_s is None):
             return outcome, None
-        if asked.is_pure and outcome.worked_s is not None and not outcome.asked_model:
-            took_s = call_seconds(took_s, worked_s=outcome.worked_s)
-        result = CachedResult(outcome.result, made_at, took_s, asked.workflow_id, asked.node)
-        if self.keep(asked, result):
-            self.write(asked, result)
+        if lookup.is_pure and outcome.cpu_s is not None and not outcome.asked_model:
+            took_s = undisturbed_seconds(took_s, cpu_s=outcome.cpu_s)
+        result = CachedResult(outcome.result, made_at, took_s, lookup.workflow_id, lookup.node)
+        if self.put(lookup, result):
+            self.start_write(lookup, result)
         return outcome, result
 
-    async def find(self, asked: Asked) -> CachedResult | None:
-        """Returns the result of an equal call that is not too old, if there is one."""
-        found = self.in_memory(asked)
+    async def find(self, lookup: CacheLookup) -> CachedResult | None:
+        """Return the result of an equal call that is fresh enough, if there is one."""
+        found = self.find_in_memory(lookup)
         if found is not None:
             return found
-        if not asked.is_pure:
-            return await self.in_store(asked)
-        if not self.worth.of(asked.tool) or not self.worth.of_store(asked.tool):
+        if not lookup.is_pure:
+            return await self.find_in_store(lookup)
+        if not self.admission.should_look_up(lookup.tool) or not self.admission.should_query_store(lookup.tool):
             return None
         began_s = time.monotonic()
-        found = await self.in_store(asked)
-        self.worth.asked_store(time.monotonic() - began_s)
-        self.worth.looked(asked.tool, found_s=found.took_s if found is not None else None)
+        found = await self.find_in_store(lookup)
+        self.admission.record_store_latency(time.monotonic() - began_s)
+        self.admission.record_lookup(lookup.tool, found_s=found.took_s if found is not None else None)
         return found
 
-    def in_memory(self, asked: Asked) -> CachedResult | None:
-        """Returns the same from the memory of the process alone; safe across threads."""
+    def find_in_memory(self, lookup: CacheLookup) -> CachedResult | None:
+        """Return a fresh result from the memory of the process; thread-safe."""
         with self._lock:
-            found = self._memory.get(asked.key)
-            if found is None or not self._is_fresh(found, asked):
+            found = self._memory.get(lookup.key)
+            if found is None or not self._is_fresh(found, lookup):
                 return None
-            self._memory.move_to_end(asked.key)
+            self._memory.move_to_end(lookup.key)
             return found
 
-    def keep(self, asked: Asked, result: CachedResult) -> bool:
-        """Keeps the result of a call in memory unless to call again is quicker, and returns whether it was kept.
+    def put(self, lookup: CacheLookup, result: CachedResult) -> bool:
+        """Cache the result of a call in memory unless the call is faster than the cache; return whether it was cached.
 
-        Safe across threads; `write` puts it into the store.
+        Thread-safe; `start_write` puts the result into the store.
         """
-        if asked.is_pure:
-            if result.took_s <= SLOW_S:
+        if lookup.is_pure:
+            if result.took_s <= CACHED_CALL_MIN_S:
                 return False
-            self.worth.called(asked.tool, result.took_s)
-        self._take_into_memory(asked.key, result)
+            self.admission.record_slow_call(lookup.tool, result.took_s)
+        self._put_in_memory(lookup.key, result)
         return True
 
-    def write(self, asked: Asked, result: CachedResult) -> None:
-        """Starts to put a result into the store; `written` waits until it is there."""
-        task = asyncio.create_task(self._write(asked, result))
-        self._writing[task] = asked.key
-        task.add_done_callback(self._writing.pop)
+    def start_write(self, lookup: CacheLookup, result: CachedResult) -> None:
+        """Start writing a result to the store; `flush` waits for the end."""
+        task = asyncio.create_task(self._write_entry(lookup, result))
+        self._writes[task] = lookup.key
+        task.add_done_callback(self._writes.pop)
 
-    async def written(self, keys: Collection[str]) -> None:
-        """Waits a moment until what was kept under `keys` is in the store, so that whoever comes next finds it."""
-        own = [task for task, key in self._writing.items() if key in keys]
+    async def flush(self, keys: Collection[str]) -> None:
+        """Wait a moment for the pending writes of `keys`, so that later calls find the results."""
+        own = [task for task, key in self._writes.items() if key in keys]
         if own:
-            await asyncio.wait(own, timeout=_WRITING_S)
+            await asyncio.wait(own, timeout=_FLUSH_TIMEOUT_S)
 
-    async def in_store(self, asked: Asked) -> CachedResult | None:
-        """Returns the same from the store alone, and takes it into memory."""
-        remembered = await self._asked(lambda: self._store.recall(asked.key), patience_s=_PATIENCE_S)
+    async def find_in_store(self, lookup: CacheLookup) -> CachedResult | None:
+        """Return a fresh result from the store, and cache it in memory."""
+        remembered = await self._query_store(lambda: self._store.recall(lookup.key), patience_s=_LOOKUP_TIMEOUT_S)
         form = from_stored_form(remembered) if remembered is not None else None
-        if form is None or not self._is_fresh(form.result, asked):
+        if form is None or not self._is_fresh(form.result, lookup):
             return None
         result = form.result
         if form.ref is not None:
-            content = await self._content_of(form.ref)
+            content = await self._load_content(form.ref)
             if content is None:
                 return None
             result = replace(result, content=content)
-        self._take_into_memory(asked.key, result)
+        self._put_in_memory(lookup.key, result)
         return result
 
-    async def _content_of(self, ref: str) -> bytes | None:
+    async def _load_content(self, ref: str) -> bytes | None:
         try:
-            return await self._asked(lambda: self._store.get(ref), patience_s=_PATIENCE_FOR_LARGE_S)
+            return await self._query_store(lambda: self._store.get(ref), patience_s=_LARGE_TIMEOUT_S)
         except (PayloadMissing, PayloadDamaged):
             return None
 
-    async def _write(self, asked: Asked, result: CachedResult) -> None:
-        # To hash a hundred megabytes takes a while.
+    async def _write_entry(self, lookup: CacheLookup, result: CachedResult) -> None:
+        # Hashing 100 MB takes a while.
         is_large = len(result.content) > INLINE_VALUE_BYTES
         content = await asyncio.to_thread(to_stored_form, result) if is_large else to_stored_form(result)
-        lasts_s = KEPT_FOR_S if asked.max_age_s is None else min(asked.max_age_s, LONGEST.total_seconds())
+        lasts_s = RETENTION_S if lookup.max_age_s is None else min(lookup.max_age_s, LONGEST.total_seconds())
         expires_at = datetime.fromtimestamp(result.made_at, UTC) + timedelta(seconds=lasts_s)
-        await self._asked(
-            lambda: self._store.remember(asked.key, content, expires_at=expires_at), patience_s=_PATIENCE_FOR_LARGE_S
+        await self._query_store(
+            lambda: self._store.remember(lookup.key, content, expires_at=expires_at), patience_s=_LARGE_TIMEOUT_S
         )
 
-    async def _asked(self, ask: Callable[[], Awaitable[T]], *, patience_s: float) -> T | None:
-        """Asks the store; `None` if it does not answer, which is told once, and then it is left alone for a while."""
-        if time.monotonic() < self._rests_until:
+    async def _query_store(self, query: Callable[[], Awaitable[T]], *, patience_s: float) -> T | None:
+        """Query the store; return `None` if it does not respond, which is logged once, and skip it for a while."""
+        if time.monotonic() < self._skip_store_until:
             return None
         try:
             async with asyncio.timeout(patience_s):
-                return await ask()
+                return await query()
         except (StoreUnavailable, TimeoutError) as error:
-            if time.monotonic() >= self._rests_until:
-                self._rests_until = time.monotonic() + _REST_S
+            if time.monotonic() >= self._skip_store_until:
+                self._skip_store_until = time.monotonic() + _SKIP_STORE_S
                 reason = str(error) or f"the payload store did not answer within {patience_s:g} s"
                 structlog.get_logger("dagwright.activities").warning(
-                    "results are not used again for now", reason=reason
+                    "the result cache is not used for now", reason=reason
                 )
             return None
 
-    def _is_fresh(self, result: CachedResult, asked: Asked) -> bool:
-        return asked.max_age_s is None or self._clock() < result.made_at + asked.max_age_s
+    def _is_fresh(self, result: CachedResult, lookup: CacheLookup) -> bool:
+        return lookup.max_age_s is None or self._clock() < result.made_at + lookup.max_age_s
 
-    def _take_into_memory(self, key: str, result: CachedResult) -> None:
-        if len(result.content) > _LARGEST_IN_MEMORY:
+    def _put_in_memory(self, key: str, result: CachedResult) -> None:
+        if len(result.content) > _MAX_MEMORY_ENTRY_BYTES:
             return
         with self._lock:
             before = self._memory.pop(key, None)

@@ -1,4 +1,4 @@
-"""The activity that loads the output of a run for the workflow of a user that started it."""
+"""The activity that loads the output of a run for a user's workflow that started it."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from dagwright.activities.heartbeats import kept_alive
+from dagwright.activities.heartbeats import heartbeating
 from dagwright.core.boundary.limits import RUN_INPUT_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_LOAD_OUTPUT
 from dagwright.history.hydration import restored_document
@@ -24,12 +24,12 @@ def output_activity(client: Client, store: PayloadStore) -> OutputActivity:
     @activity.defn(name=ACTIVITY_LOAD_OUTPUT)
     async def load_run_output(message: Mapping[str, Any]) -> dict[str, Any]:
         """Return the `{"output"}` of the run `{"workflow_id", "run_id"}`."""
-        with kept_alive():
+        with heartbeating():
             view = await RunFeed(client, message["workflow_id"], run_id=message.get("run_id")).read()
             output = (await restored_document(view, store, full=True))["output"]
         if (size := encoded_size(output)) > RUN_INPUT_LIMIT_BYTES:
-            told = f"the output of the run has {size:,} bytes; a workflow can take {RUN_INPUT_LIMIT_BYTES:,}"
-            raise ApplicationError(told, type="too_large", non_retryable=True)
+            text = f"the output of the run has {size:,} bytes, over the limit of {RUN_INPUT_LIMIT_BYTES:,}"
+            raise ApplicationError(text, type="too_large", non_retryable=True)
         return {"output": output}
 
     return load_run_output

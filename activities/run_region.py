@@ -1,7 +1,7 @@
-"""The activity `run_region`: runs a part of a region of pure nodes and tells how they ended.
+"""The activity `run_region`: run a batch of a region's pure nodes and return their outcomes.
 
-Temporal may repeat it: its nodes are pure, and what an answered slice told is never given to another one. This module
-must not import workflows.
+Temporal may repeat it: its nodes are pure, and nodes in an acknowledged batch result are never given to another batch.
+This module must not import workflows.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
+from dagwright.activities.batch_cache import BatchCache
 from dagwright.activities.heartbeats import Heartbeats
-from dagwright.activities.inner_regions import InnerRegion, RegionMemory, fetch, restored
 from dagwright.activities.pure_calls import PureCalls
-from dagwright.activities.pure_results import PureResults
-from dagwright.activities.region_slices import RegionSlice, begun
+from dagwright.activities.region_batches import RegionBatch, start_scheduler
+from dagwright.activities.region_state import OffloadedRegionState, RegionCache, fetch_region, restore_region
 from dagwright.activities.result_cache import ResultCache
-from dagwright.activities.store_waits import StoreWaits
+from dagwright.activities.store_retry import StoreRetry
 from dagwright.activities.tool_runs import SHUTDOWN_WAIT_S
 from dagwright.activities.values import Values
 from dagwright.core.boundary.wire import ACTIVITY_RUN_REGION
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.tools import Effects
-from dagwright.features.regions.batches import batch_from_json
-from dagwright.features.regions.offloaded_batches import offloaded_batch_from_json
+from dagwright.features.regions.batches import read_batch
+from dagwright.features.regions.offloaded_batches import read_offloaded_batch
 from dagwright.process.event_loop import hard_work
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 from dagwright.tools import ToolRegistry, ToolSpec
@@ -39,13 +39,13 @@ from dagwright.tools.context import Cancellation
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.results import json_bytes
 
-_LOOK_S = 0.05
-"""How often somebody looks whether the node that runs is over its timeout."""
+_POLL_INTERVAL_S = 0.05
+"""How often the timeout of the running node is checked."""
 
 RegionActivity = Callable[[dict[str, Any]], Awaitable[RawValue]]
 
 Work = Callable[[], None]
-"""What a slice does in its thread."""
+"""The work of a batch in its thread."""
 
 
 def region_activity(
@@ -56,34 +56,36 @@ def region_activity(
     values: Values,
     cache: ResultCache,
 ) -> RegionActivity:
-    """Returns the activity `run_region` for the Python tools of `registry`."""
+    """Return the activity `run_region` for the Python tools of `registry`."""
     aliases = {alias: spec for spec in registry.python_tools() for alias in spec.aliases}
     tools = aliases | {spec.name: spec for spec in registry.python_tools()}
-    codes = {
-        name: cache.codes.code_of(spec.function)
+    fingerprints = {
+        name: cache.fingerprints.fingerprint(spec.function)
         for name, spec in tools.items()
         if spec.declaration.effects is Effects.PURE
     }
-    memory = RegionMemory()
+    regions = RegionCache()
 
     @activity.defn(name=ACTIVITY_RUN_REGION)
     async def run_region(message: dict[str, Any]) -> RawValue:
-        """Returns the ends of the nodes that `message` gives to run; see `dagwright.features.regions`."""
+        """Run the nodes of `message` and return their outcomes; see `dagwright.features.regions`."""
         info = activity.info()
         loop, cancellation = asyncio.get_running_loop(), Cancellation()
-        results = PureResults(cache, codes, workflow_id=info.workflow_id or "", loop=loop, cancellation=cancellation)
+        results = BatchCache(
+            cache, fingerprints, workflow_id=info.workflow_id or "", loop=loop, cancellation=cancellation
+        )
         attempt = _Attempt(tools, environment, values, results=results, cancellation=cancellation, info=info)
         try:
-            answer = await attempt.answer(message, memory, store=store)
+            result = await attempt.run_batch(message, regions, store=store)
         except (ValueError, PayloadMissing, PayloadDamaged) as error:
             raise ApplicationError(str(error), type="region_lost", non_retryable=True) from None
-        return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=answer))
+        return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=result))
 
     return run_region
 
 
 class _Attempt:
-    """One attempt of one slice."""
+    """One attempt of one batch."""
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class _Attempt:
         environment: ToolEnvironment,
         values: Values,
         *,
-        results: PureResults,
+        results: BatchCache,
         cancellation: Cancellation,
         info: activity.Info,
     ) -> None:
@@ -100,69 +102,73 @@ class _Attempt:
         self._workflow_id = info.workflow_id or ""
         self._cancellation = cancellation
         self._heartbeats = Heartbeats(info)
-        self._waits = StoreWaits(self._heartbeats, self._cancellation)
-        load = self._waits.loader(values, asyncio.get_running_loop())
+        self._store_retry = StoreRetry(self._heartbeats, self._cancellation)
+        load = self._store_retry.loader(values, asyncio.get_running_loop())
         self._calls = PureCalls(
             self._workflow_id, environment, load=load, cancellation=self._cancellation, results=results
         )
-        self._region: RegionSlice | None = None
+        self._region: RegionBatch | None = None
 
-    async def answer(self, message: Mapping[str, Any], memory: RegionMemory, *, store: PayloadStore) -> bytes:
-        """Runs a slice and returns what it answers; heartbeats until then, also while the store does not answer."""
+    async def run_batch(self, message: Mapping[str, Any], regions: RegionCache, *, store: PayloadStore) -> bytes:
+        """Run a batch and return its result; heartbeat until then, also while the store does not respond."""
         self._heartbeats.start()
         try:
             if "inner" in message:
-                return await self._run_inner(message, memory, store=store)
+                return await self._run_offloaded(message, regions, store=store)
             return await self._run_inline(message)
         finally:
             self._heartbeats.stop()
 
     async def _run_inline(self, message: Mapping[str, Any]) -> bytes:
-        """Runs a slice whose nodes stand in the message; returns what it answers."""
+        """Run a batch whose nodes are in the message, and return its result."""
 
         def work() -> None:
-            scheduler = begun(batch_from_json(message))
+            scheduler = start_scheduler(read_batch(message))
             self._check_tools(scheduler.plan)
-            self._region = RegionSlice(scheduler, self._tools, calls=self._calls)
+            self._region = RegionBatch(scheduler, self._tools, calls=self._calls)
             self._region.run()
 
         await self._in_thread(work)
         assert self._region is not None
-        return pydantic_core.to_json(self._region.answer())
+        return pydantic_core.to_json(self._region.result())
 
-    async def _run_inner(self, message: Mapping[str, Any], memory: RegionMemory, *, store: PayloadStore) -> bytes:
-        """Runs a slice of a region whose inside lies in the store; returns what it answers."""
-        given = offloaded_batch_from_json(message)
-        kept = memory.take(self._workflow_id, given)
-        stored = None if kept is not None else await self._waits.patiently(lambda: fetch(given, store))
-        found: list[InnerRegion] = []
-        told: list[bytes] = []
+    async def _run_offloaded(self, message: Mapping[str, Any], regions: RegionCache, *, store: PayloadStore) -> bytes:
+        """Run a batch of a region whose nodes are in the store, and return its result."""
+        given = read_offloaded_batch(message)
+        kept = regions.pop(self._workflow_id, given)
+        stored = None if kept is not None else await self._store_retry.retry(lambda: fetch_region(given, store))
+        found: list[OffloadedRegionState] = []
+        reported: list[bytes] = []
 
         def work() -> None:
             inner = kept
             if inner is None:
                 assert stored is not None
-                inner = restored(stored, given)
+                inner = restore_region(stored, given)
                 self._check_tools(inner.inside.plan)
             found.append(inner)
-            self._region = RegionSlice(
-                inner.scheduler, self._tools, calls=self._calls, answered=inner.inside.wanted, told=inner.told
+            self._region = RegionBatch(
+                inner.scheduler,
+                self._tools,
+                calls=self._calls,
+                inline_results=inner.inside.wanted,
+                reported=inner.reported,
             )
             self._region.run()
-            told.append(inner.told_by(self._region))
+            reported.append(inner.report(self._region))
 
         await self._in_thread(work)
         inner, region = found[0], self._region
         assert region is not None
-        # What was told before large results went to the store holds them.
-        is_whole = bool(told) and not (region.large or region.long_failures)
-        content = told[0] if is_whole else inner.told_by(region)
-        ref = await self._waits.patiently(lambda: store.put(content))
-        answer = inner.answer(region, ref)
+        # A report made before large results went to the store contains them inline.
+        is_whole = bool(reported) and not (region.large or region.long_failures)
+        content = reported[0] if is_whole else inner.report(region)
+        ref = await self._store_retry.retry(lambda: store.put(content))
+        result = inner.result(region, ref)
         if not self._cancellation.is_requested:
-            # One that was told to stop may have left a node in the middle, and nobody goes on with it here.
-            memory.keep(self._workflow_id, given, inner, ref=ref)
-        return answer
+            # A cancelled batch may have stopped inside a node, and this process does not continue it.
+            regions.put(self._workflow_id, given, inner, ref=ref)
+        return result
 
     def _check_tools(self, plan: CompiledPlan) -> None:
         missing = {node.tool for node in plan.nodes if node.kind == "tool"} - self._tools.keys()
@@ -170,32 +176,34 @@ class _Attempt:
             raise ValueError(f"this worker does not have {', '.join(sorted(missing))}")
 
     async def _in_thread(self, work: Work) -> None:
-        """Runs a slice in a thread, and ends it when it is told to stop."""
+        """Run a batch in a thread, and end it on cancellation."""
         await self._ended(_started(work, self._calls))
         if self._region is not None:
-            await self._region.keep_large(self._keep, self._values.keep_failure)
-            await self._calls.written()
+            await self._region.store_large(self._store_result, self._values.store_failure)
+            await self._calls.flush()
 
-    async def _keep(self, result: Any, node: CompiledNode) -> StoredValue:
+    async def _store_result(self, result: Any, node: CompiledNode) -> StoredValue:
         content = await asyncio.to_thread(json_bytes, result)
         name = f"{node.id}.result"
-        return await self._waits.patiently(lambda: self._values.keep(result, content, wanted=node.wanted, name=name))
+        return await self._store_retry.retry(
+            lambda: self._values.store_result(result, content, wanted=node.wanted, name=name)
+        )
 
     async def _ended(self, future: "asyncio.Future[None]") -> None:
-        """Waits for the end of a slice, its overdue node, or, when told to stop, a while for the node that runs."""
+        """Wait until the batch ends or its node is overdue; after a cancellation, wait briefly for the node."""
         loop = asyncio.get_running_loop()
         give_up_at: float | None = None
         while True:
             try:
-                done, _ = await asyncio.wait({future}, timeout=_LOOK_S)
+                done, _ = await asyncio.wait({future}, timeout=_POLL_INTERVAL_S)
                 if done:
                     return future.result()
-                if self._region is not None and self._region.end_overdue():
+                if self._region is not None and self._region.fail_overdue():
                     return None
-                if give_up_at is not None and loop.time() > give_up_at and self._region and self._region.leave():
+                if give_up_at is not None and loop.time() > give_up_at and self._region and self._region.abandon():
                     return None
             except asyncio.CancelledError:
-                # What is done counts, so the answer is given as ever.
+                # Completed nodes count, so the result is returned as usual.
                 self._cancellation.request()
                 if self._region is not None:
                     self._region.stop()
@@ -203,7 +211,7 @@ class _Attempt:
 
 
 def _started(work: Work, calls: PureCalls) -> "asyncio.Future[None]":
-    """Starts a thread that does the work; the future tells its end."""
+    """Start a thread for the work; the future completes at its end."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
     copied = contextvars.copy_context()
@@ -213,7 +221,7 @@ def _started(work: Work, calls: PureCalls) -> "asyncio.Future[None]":
         try:
             with hard_work:
                 copied.run(work)
-        # The edge of this thread: what nobody expected fails the attempt instead of leaving it to hang.
+        # The edge of this thread: an unexpected error fails the attempt instead of hanging it.
         except BaseException as unexpected:
             error = unexpected
         finally:
@@ -234,4 +242,4 @@ def _deliver(future: "asyncio.Future[None]", error: BaseException | None) -> Non
     elif isinstance(error, ValueError):
         future.set_exception(error)
     else:
-        future.set_exception(RuntimeError(f"the slice ended by a defect: {error!r}"))
+        future.set_exception(RuntimeError(f"the batch failed with a defect: {error!r}"))

@@ -1,7 +1,7 @@
-"""Answers calls of agents that were added at run time: the worker need not have known them when it started.
+"""Handle calls of agents that were added at run time, possibly after the worker started.
 
-Each call names the version of the card that its plan was checked with, and that version is called, whatever was added
-or removed since. This module must not import workflows.
+Each call names the version of the agent card that its plan was checked against. That version is called, whatever was
+added or removed since. This module must not import workflows.
 """
 
 import asyncio
@@ -19,31 +19,31 @@ from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.wire import ERROR_NOT_STARTED
 from dagwright.core.model.tools import AGENT_PREFIX
 from dagwright.tools import ToolSpec
-from dagwright.tools.errors import ToolsUnreadable
+from dagwright.tools.errors import ToolLoadError
 
 
 class AgentMissing(ApplicationError):
-    """No agent of the name and version was added to the database; nothing was called."""
+    """The database has no agent of this name and version; nothing was called."""
 
 
-class FindsAgents(Protocol):
-    """Where stored agents are."""
+class AgentFinder(Protocol):
+    """Source of stored agents."""
 
     def spec(self, name: str, version: str | None) -> ToolSpec | None:
-        """Returns an agent as a tool, `None` if nobody has added it; `version` `None` is the newest.
+        """Return an agent as a tool, `None` if there is no such agent; `version` `None` is the newest.
 
         Raises:
-            ToolsUnreadable: it cannot be found out now, or its class is not there.
+            ToolLoadError: the database does not respond, or the agent's class is missing.
         """
 
 
 def stored_agent_activity(
-    agents: FindsAgents, make: Callable[[ToolSpec], ToolActivity]
+    agents: AgentFinder, make: Callable[[ToolSpec], ToolActivity]
 ) -> Callable[[Sequence[RawValue]], Awaitable[RawValue]]:
-    """Returns the activity for all calls of tools that the worker does not have: those of stored agents are answered.
+    """Return the dynamic activity for tools that the worker does not have; it handles calls of stored agents.
 
     Args:
-        make: makes the activity of a tool.
+        make: creates the activity of a tool.
     """
     made: dict[tuple[str, str], ToolActivity] = {}
 
@@ -52,17 +52,17 @@ def stored_agent_activity(
             return made[name, version or ""]
         try:
             spec = await asyncio.to_thread(agents.spec, name, version)
-        except ToolsUnreadable as error:
+        except ToolLoadError as error:
             raise ApplicationError(str(error), type=ERROR_NOT_STARTED) from None
         if spec is None:
             words = f"There is no agent {name!r} of the version that the plan was checked with; check the plan again"
             raise AgentMissing(words, type=TOOL_CHANGED)
-        # A card never changes, so neither does what answers for it.
+        # A version of a card never changes, so its activity can be cached.
         return made.setdefault((name, spec.version), make(spec))
 
     @activity.defn(dynamic=True)
     async def call_stored_agent(arguments: Sequence[RawValue]) -> RawValue:
-        """Calls the agent that the activity is named after."""
+        """Call the agent that the activity type names."""
         tool = activity.info().activity_type
         if not tool.startswith(AGENT_PREFIX):
             raise ApplicationError(f"The worker knows no tool {tool!r}; check the plan again", type=TOOL_CHANGED)

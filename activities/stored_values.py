@@ -1,4 +1,4 @@
-"""Activities that load stored values for a run: pages of plans, arguments, long texts."""
+"""Activities that load and store values for a run: pages of plans, arguments, long texts."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
@@ -9,9 +9,9 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from dagwright.activities.errors import activity_failure_of, posture_of
-from dagwright.activities.heartbeats import kept_alive
-from dagwright.activities.store_waits import with_store
+from dagwright.activities.errors import activity_failure_of, retry_decision
+from dagwright.activities.heartbeats import heartbeating
+from dagwright.activities.store_retry import with_store
 from dagwright.activities.values import Values
 from dagwright.core.boundary.decoding import pack_json
 from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES
@@ -22,48 +22,48 @@ from dagwright.tools.errors import ResultTooLarge, ToolError
 from dagwright.tools.redaction import Redaction
 
 ERROR_STATE_LOST = "state_lost"
-"""`ApplicationError.type`: the text is not in the store, or not what was put there."""
+"""`ApplicationError.type`: the text is not in the store, or it is damaged."""
 
 
 def blob_activities(store: PayloadStore) -> list[Callable[..., Any]]:
-    """Returns the activities `put_blob` and `get_blob` over a store."""
+    """Return the activities `put_blob` and `get_blob` over a store."""
 
     @activity.defn(name=ACTIVITY_PUT_BLOB)
     async def put_blob(message: dict[str, str]) -> dict[str, str]:
-        """Keeps the text of `{"text"}` and returns `{"ref"}`."""
-        with kept_alive():
+        """Store the text of `{"text"}` and return `{"ref"}`."""
+        with heartbeating():
             return {"ref": await store.put(message["text"].encode())}
 
     @activity.defn(name=ACTIVITY_GET_BLOB)
     async def get_blob(message: dict[str, str]) -> dict[str, str]:
-        """Returns the `{"text"}` of `{"ref"}`."""
+        """Return the `{"text"}` of `{"ref"}`."""
         try:
-            with kept_alive():
+            with heartbeating():
                 return {"text": (await store.get(message["ref"])).decode()}
         except (PayloadMissing, PayloadDamaged) as error:
-            told = f"what the execution before handed on cannot be had: {error}"
-            raise ApplicationError(told, type=ERROR_STATE_LOST, non_retryable=True) from None
+            text = f"the snapshot of the previous execution cannot be loaded: {error}"
+            raise ApplicationError(text, type=ERROR_STATE_LOST, non_retryable=True) from None
 
     return [put_blob, get_blob]
 
 
 ERROR_PLAN_LOST = "plan_lost"
-"""`ApplicationError.type`: the page is not in the store, or not what was put there."""
+"""`ApplicationError.type`: the page is not in the store, or it is damaged."""
 
 LoadActivity = Callable[[dict[str, Any]], Awaitable[dict[str, str]]]
 
 
 def load_activity(store: PayloadStore) -> LoadActivity:
-    """Returns the activity `load_plan` over a store."""
+    """Return the activity `load_plan` over a store."""
 
     @activity.defn(name=ACTIVITY_LOAD_PLAN)
     async def load_plan(message: dict[str, Any]) -> dict[str, str]:
-        """Returns the page `{"ref"}` of a plan, packed."""
+        """Return the page `{"ref"}` of a plan, packed."""
         try:
             return pack_json(await with_store(lambda: store.get(str(message.get("ref")))))
         except (PayloadMissing, PayloadDamaged) as error:
-            told = f"a part of the plan cannot be had: {error}"
-            raise ApplicationError(told, type=ERROR_PLAN_LOST, non_retryable=True) from None
+            text = f"a part of the plan cannot be loaded: {error}"
+            raise ApplicationError(text, type=ERROR_PLAN_LOST, non_retryable=True) from None
 
     return load_plan
 
@@ -72,19 +72,19 @@ LoadValues = Callable[[dict[str, Any]], Awaitable[RawValue]]
 
 
 def load_values_activity(values: Values) -> LoadValues:
-    """Returns the activity `load_values`."""
+    """Return the activity `load_values`."""
 
     @activity.defn(name=ACTIVITY_LOAD_VALUES)
     async def load_values(message: dict[str, Any]) -> RawValue:
-        """Returns the arguments of `{"arguments", "holes"}` with the bindings filled."""
+        """Return the arguments of `{"arguments", "holes"}` with the bindings filled in."""
         arguments = message["arguments"]
         try:
-            await with_store(lambda: values.fill(arguments, message["holes"], secrets={}))
+            await with_store(lambda: values.hydrate(arguments, message["holes"], secrets={}))
             encoded = pydantic_core.to_json(arguments)
             if len(encoded) > ARGUMENTS_LIMIT_BYTES:
                 raise ResultTooLarge(
-                    f"the arguments have {len(encoded):,} bytes with their values; an activity that is not Dagwright's "
-                    f"gets at most {ARGUMENTS_LIMIT_BYTES:,}; hand it a smaller part, or the name of a file"
+                    f"the arguments have {len(encoded):,} bytes with their values, over the limit of "
+                    f"{ARGUMENTS_LIMIT_BYTES:,} for an activity outside Dagwright; pass a smaller part, or a file name"
                 )
         except ToolError as error:
             _fail(error)
@@ -95,4 +95,6 @@ def load_values_activity(values: Values) -> LoadValues:
 
 def _fail(error: ToolError) -> NoReturn:
     details = {"attempt": activity.info().attempt}
-    raise activity_failure_of(error, posture_of(error, Effects.READ), details=details, redaction=Redaction()) from None
+    raise activity_failure_of(
+        error, retry_decision(error, Effects.READ), details=details, redaction=Redaction()
+    ) from None

@@ -1,7 +1,7 @@
-"""Runs the function of a tool once, async ones as a task, sync ones in a thread; lets nothing escape.
+"""Run the function of a tool once, an async one as a task, a sync one in a thread; catch every exception.
 
-A tool may raise whatever it likes (SystemExit, KeyboardInterrupt, StopIteration); on an event loop these
-would end the worker or never arrive, so the innermost frame turns each into an `Outcome`.
+A tool may raise anything (SystemExit, KeyboardInterrupt, StopIteration). On an event loop, these would end the worker
+or never arrive, so the innermost frame turns each into an `Outcome`.
 """
 
 import asyncio
@@ -19,26 +19,26 @@ from temporalio import activity
 from dagwright.activities.errors import WorkerStopped
 from dagwright.process.event_loop import hard_work
 from dagwright.tools import ToolSpec
-from dagwright.tools.context import Cancellation, ToolContext, entered
+from dagwright.tools.context import Cancellation, ToolContext, active_context
 
 _SHORT = 1_000
-"""Values in a result, or hundreds of characters, that are encoded at once."""
+"""Values in a result, or hundreds of characters, up to which it is encoded on the event loop."""
 SHUTDOWN_WAIT_S = 5.0
-"""A stopping worker waits this long for a tool that was told to stop; Temporal's own grace came before."""
+"""How long a stopping worker waits for a tool after its stop request; Temporal's own grace period came before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a call ended: with an encoded result, or with an error.
+    """Outcome of a call: an encoded result or an error.
 
     Args:
-        worked_s: seconds that the thread of the call has worked, if it had one.
-        asked_model: whether a model was asked, so that an equal call may end in another way.
+        cpu_s: CPU time of the call's thread in seconds, if it had one.
+        asked_model: whether the tool called a model, so that an equal call may have another outcome.
     """
 
     result: bytes = b""
     error: BaseException | None = None
-    worked_s: float | None = None
+    cpu_s: float | None = None
     asked_model: bool = False
 
 
@@ -49,10 +49,10 @@ class ToolRun:
     Args:
         spec: the tool.
         keywords: the arguments of its function.
-        context: what `context()` returns inside.
-        cancellation: how the tool is told to stop.
-        encode: turns what the function returned into JSON, or raises.
-        drain_s: returns how long the call may continue although its worker stops and has cancelled it.
+        context: the result of `context()` inside the tool.
+        cancellation: the stop request for the tool.
+        encode: encodes the function's return value as JSON, or raises.
+        drain_s: returns how long the call may continue after its worker stops and cancels it.
     """
 
     spec: ToolSpec
@@ -64,7 +64,7 @@ class ToolRun:
 
 
 async def run_tool(run: ToolRun) -> Outcome:
-    """Returns how the call ended.
+    """Run a tool and return the outcome of the call.
 
     Raises:
         asyncio.CancelledError: the call was cancelled and the tool has stopped.
@@ -77,7 +77,7 @@ async def _in_task(run: ToolRun) -> Outcome:
     if not await _ended(task, run, stop=task.cancel):
         return Outcome(error=_stopped())
     if run.cancellation.is_requested:
-        # A result made while handling the cancel is part of the clean-up, not of the work.
+        # A result made while handling the cancellation is part of the clean-up.
         error = None if task.cancelled() else task.result().error
         if error is not None:
             structlog.get_logger("dagwright.activities").warning(
@@ -99,28 +99,28 @@ async def _in_thread(run: ToolRun) -> Outcome:
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_deliver, future, outcome)
 
-    # A thread for each call, as many as the worker has activity slots; daemons, so that a tool that hangs
-    # does not keep a stopped worker from ending.
+    # One thread per call, as many as the worker has activity slots; daemon threads, so that a hanging tool
+    # does not keep a stopped worker alive.
     threading.Thread(target=work, name=f"tool-{run.spec.name}", daemon=True).start()
     if not await _ended(future, run, stop=lambda: None):
         return Outcome(error=_stopped())
-    if run.cancellation.was_seen:
+    if run.cancellation.was_noticed:
         return _cancelled()
-    # A tool that never looked has done its whole work, so its result counts, cancelled or not.
+    # A tool that never checked for cancellation has done its whole work, so its result counts.
     return future.result()
 
 
 async def _ended(future: "asyncio.Future[Outcome]", run: ToolRun, *, stop: Callable[[], Any]) -> bool:
-    """Waits for `future`; the first cancel requests the tool to stop. Returns whether it ended.
+    """Wait for `future`; the first cancellation requests the tool to stop. Return whether it ended.
 
-    If its worker stops, the request to a tool that may continue is sent later.
+    If the worker stops and the tool may continue, the request is delayed.
     """
     deadline_s: float | None = None
     is_draining = False
     while True:
         try:
             if deadline_s is None:
-                # Half of what `asyncio.wait` costs, and every call pays for it.
+                # Costs half of `asyncio.wait`, on every call.
                 await asyncio.shield(future)
                 return True
             done, _ = await asyncio.wait({future}, timeout=deadline_s)
@@ -147,9 +147,9 @@ def _guarded_call(run: ToolRun) -> Outcome:
     assert run.spec.function is not None
     began_s = time.thread_time()
     try:
-        with entered(run.context):
+        with active_context(run.context):
             result = run.encode(run.spec.function(**run.keywords))
-            return Outcome(result, worked_s=time.thread_time() - began_s)
+            return Outcome(result, cpu_s=time.thread_time() - began_s)
     except BaseException as error:
         return Outcome(error=error)
 
@@ -157,16 +157,16 @@ def _guarded_call(run: ToolRun) -> Outcome:
 async def _guarded_task(run: ToolRun) -> Outcome:
     assert run.spec.function is not None
     try:
-        with entered(run.context):
+        with active_context(run.context):
             value = await run.spec.function(**run.keywords)
             if not _is_long(value):
                 return Outcome(run.encode(value))
-            # Seconds for a hundred megabytes, in which no other call of the worker could heartbeat.
+            # Encoding 100 MB takes seconds; on the event loop it would delay the heartbeats of all other calls.
             return Outcome(await asyncio.to_thread(run.encode, value))
     except asyncio.CancelledError as error:
         if run.cancellation.is_requested:
             raise
-        # Something inside the tool was cancelled, not the call.
+        # A task inside the tool was cancelled, not the call.
         return Outcome(error=error)
     except GeneratorExit:
         raise
@@ -175,7 +175,7 @@ async def _guarded_task(run: ToolRun) -> Outcome:
 
 
 def _is_long(value: Any) -> bool:
-    """Tells whether a value may take milliseconds to encode, at a cost of microseconds."""
+    """Estimate in microseconds whether encoding a value may take milliseconds."""
     left, stack = _SHORT, [value]
     while stack and left > 0:
         current = stack.pop()
@@ -187,7 +187,7 @@ def _is_long(value: Any) -> bool:
                 return True
             stack += current.values() if isinstance(current, dict) else current
         elif not isinstance(current, int | float | None):
-            # A model or anything else, whose parts only its own encoder finds.
+            # Another type, such as a pydantic model; only its own encoder knows its parts.
             left -= _SHORT // 10
     return left <= 0
 

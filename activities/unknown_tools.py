@@ -1,8 +1,8 @@
-"""Holds calls of tools and agents that their worker does not have, until a worker has them.
+"""Pause calls of tools and agents that their worker does not have until a worker has them.
 
-The queue of a file of tools or agents keeps its name when the file changes, so a call may reach a worker whose version
-of the file has lost the tool, or does not have it yet. The server keeps the call, without using up its attempts, until
-a worker that has the tool lets it go (`dagwright.worker.missing_tools`). This module must not import workflows.
+The queue of a tool or agent file keeps its name when the file changes, so a call may reach a worker whose version of
+the file no longer has the tool, or does not have it yet. The server keeps the call, without using up its attempts,
+until a worker that has the tool resumes it (`dagwright.worker.missing_tools`). This module must not import workflows.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,11 +30,11 @@ DynamicActivity = Callable[[Sequence[RawValue]], Awaitable[RawValue]]
 
 
 def unknown_tool_activity(client: Client, call_stored_agent: DynamicActivity) -> DynamicActivity:
-    """Return the activity for all calls of tools that the worker does not have.
+    """Return the dynamic activity for tools that the worker does not have.
 
     Args:
-        call_stored_agent: answers the calls of agents that were added to the database; raises `AgentMissing` for
-            others.
+        call_stored_agent: handles calls of agents from the database; raises `AgentMissing` for
+            unknown agents.
     """
 
     @activity.defn(dynamic=True)

@@ -1,7 +1,7 @@
-"""Large values of calls: loads them from the payload store for arguments, and keeps results there.
+"""Large values of calls: load them from the payload store for arguments, and store results.
 
-One `Values` serves all calls of a worker. Many calls often read parts of the same value, so what was loaded stays in
-memory for a while, within a limit.
+One `Values` serves all calls of a worker. Many calls read parts of the same value, so loaded values are cached in
+memory within a size limit.
 """
 
 import asyncio
@@ -17,23 +17,23 @@ from dagwright.core.expressions.projection import describe
 from dagwright.core.expressions.resolution import UnresolvedReference
 from dagwright.core.expressions.stored_values import Path, Projection, StoredValue
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreUnavailable
-from dagwright.tools.errors import InvalidArguments, MissingPart, ResultNotKept, ValueLost, ValueNotLoaded
+from dagwright.tools.errors import InvalidArguments, MissingPart, ResultNotStored, ValueLost, ValueNotLoaded
 
 T = TypeVar("T")
 
-KEPT_BYTES = 64 * 1024 * 1024
-"""JSON that stays in memory; as objects it takes several times as much."""
-PATIENCE_S = (0.2, 0.5, 1.0, 2.0, 4.0)
-"""Pauses before the store is asked again. An outage of some seconds costs no attempt of a call, whose effect may have
-happened; for a longer one the call fails, and Temporal's policy decides."""
+CACHE_BYTES = 64 * 1024 * 1024
+"""JSON bytes that are cached; as objects they take several times as much memory."""
+RETRY_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)
+"""Pauses before the store is queried again. An outage of a few seconds costs a call no attempt, as its effect may
+have happened; in a longer one the call fails, and Temporal's retry policy decides."""
 
 
-FAILURE_KEPT_WITHIN_S = 5.0
-"""How long a failure is held up so that its whole text can be kept."""
+FAILURE_TIMEOUT_S = 5.0
+"""How long a failure may wait for its full text to be stored."""
 
 
 class Loaded:
-    """A value of the store in memory."""
+    """A stored value in memory."""
 
     __slots__ = ("_parsed", "content")
 
@@ -42,7 +42,7 @@ class Loaded:
         self._parsed: Any = None
 
     def take(self, paths: Sequence[Path], name: str) -> Any:
-        """Returns a part that belongs to the caller, who may change it."""
+        """Return a part of the value; the caller owns it and may change it."""
         if not paths:
             return pydantic_core.from_json(self.content)
         if self._parsed is None:
@@ -54,17 +54,17 @@ class Loaded:
 
 
 Load = Callable[[Sequence[str]], Mapping[str, Loaded]]
-"""References -> the values, for a thread that can wait."""
+"""References -> values, blocking; for use in a thread."""
 
 
-def put_in(
+def hydrate_arguments(
     arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, str], loaded: Mapping[str, Loaded]
 ) -> None:
-    """Puts what is missing into the arguments of a call, in place.
+    """Fill in the bindings of a call's arguments, in place.
 
     Raises:
-        InvalidArguments: a binding is at a place that the arguments do not have.
-        MissingPart: a reference leads nowhere in a stored value.
+        InvalidArguments: the arguments do not have the path of a binding.
+        MissingPart: a stored value does not have the path of a reference.
     """
 
     def take(ref: str, paths: Sequence[Path], name: str) -> Any:
@@ -79,51 +79,50 @@ def put_in(
 
 
 class Values:
-    """The large values of all calls of a worker.
+    """Load and store the large values of all calls of a worker.
 
     Args:
         store: the payload store.
-        patience_s: pauses before the store is asked again.
+        retry_pauses_s: pauses before the store is queried again.
     """
 
-    def __init__(self, store: PayloadStore, *, patience_s: Sequence[float] = PATIENCE_S) -> None:
+    def __init__(self, store: PayloadStore, *, retry_pauses_s: Sequence[float] = RETRY_PAUSES_S) -> None:
         self._store = store
-        self._patience_s = patience_s
-        self._kept: OrderedDict[str, Loaded] = OrderedDict()
-        self._kept_bytes = 0
+        self._retry_pauses_s = retry_pauses_s
+        self._cache: OrderedDict[str, Loaded] = OrderedDict()
+        self._cache_bytes = 0
         self._loading: dict[str, asyncio.Task[Loaded]] = {}
 
-    async def fill(self, arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, str]) -> None:
-        """Puts what is missing into the arguments of a call, in place.
+    async def hydrate(self, arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, str]) -> None:
+        """Fill in the bindings of a call's arguments, in place.
 
         Raises:
-            ValueNotLoaded: the store does not answer.
-            ValueLost: a value is gone or damaged.
-            InvalidArguments: a binding is at a place that the arguments do not have.
-            MissingPart: a reference leads nowhere in a stored value.
+            ValueNotLoaded: the store does not respond.
+            ValueLost: a value is missing or damaged.
+            InvalidArguments: the arguments do not have the path of a binding.
+            MissingPart: a stored value does not have the path of a reference.
         """
         refs = stored_refs(bindings)
         loaded = await self.load(refs)
         if not refs:
-            put_in(arguments, bindings, secrets=secrets, loaded=loaded)
+            hydrate_arguments(arguments, bindings, secrets=secrets, loaded=loaded)
         else:
-            # Seconds for a hundred megabytes, in which no other call of the worker could heartbeat.
-            await asyncio.to_thread(put_in, arguments, bindings, secrets=secrets, loaded=loaded)
+            # It takes seconds for 100 MB; on the event loop it would delay the heartbeats of all other calls.
+            await asyncio.to_thread(hydrate_arguments, arguments, bindings, secrets=secrets, loaded=loaded)
 
-    async def filled(
+    async def hydrate_input(
         self, arguments: Sequence[Any], bindings: Sequence[Any], *, expected: str, no_secrets: str
     ) -> dict[str, Any]:
-        """Returns the one object that an activity takes, with the stored values that belong into it.
+        """Return the single JSON object that an activity takes, with its stored values filled in.
 
         Args:
-            arguments: of the activity; anything may have been given.
-            expected: what is said of other arguments than one object.
-            no_secrets: what is said of a binding for a secret.
+            arguments: of the activity, unchecked.
+            expected: error message for anything other than one object.
+            no_secrets: error message for a secret binding.
 
         Raises:
-            InvalidArguments: the arguments are other ones, a binding is for a secret, or is at a place that there is
-                not.
-            ValueNotLoaded, ValueLost, MissingPart: as in `fill`.
+            InvalidArguments: there is not exactly one object, or a binding is for a secret or an invalid path.
+            ValueNotLoaded, ValueLost, MissingPart: as in `hydrate`.
         """
         if len(arguments) != 1 or not isinstance(arguments[0], dict):
             raise InvalidArguments(f"Invalid arguments: {expected}")
@@ -131,83 +130,83 @@ class Values:
             raise InvalidArguments(f"Invalid arguments: {no_secrets}")
         given: dict[str, Any] = arguments[0]
         if bindings:
-            await self.fill(given, bindings, secrets={})
+            await self.hydrate(given, bindings, secrets={})
         return given
 
     async def load(self, refs: Sequence[str]) -> dict[str, Loaded]:
-        """Returns reference -> value.
+        """Return the values by reference.
 
         Raises:
-            ValueNotLoaded: the store does not answer.
-            ValueLost: a value is gone or damaged.
+            ValueNotLoaded: the store does not respond.
+            ValueLost: a value is missing or damaged.
         """
         return dict(zip(refs, await asyncio.gather(*map(self._load, refs)), strict=True))
 
     async def _load(self, ref: str) -> Loaded:
-        if ref in self._kept:
-            self._kept.move_to_end(ref)
-            return self._kept[ref]
+        if ref in self._cache:
+            self._cache.move_to_end(ref)
+            return self._cache[ref]
         if ref not in self._loading:
             self._loading[ref] = asyncio.create_task(self._fetch(ref))
-            self._loading[ref].add_done_callback(lambda task: self._loaded(ref, task))
-        # Others may wait for the same value, so a call that is cancelled does not stop the loading.
+            self._loading[ref].add_done_callback(lambda task: self._add_to_cache(ref, task))
+        # Other calls may wait for the same value, so cancelling a call does not stop the loading.
         return await asyncio.shield(self._loading[ref])
 
     async def _fetch(self, ref: str) -> Loaded:
         try:
-            return Loaded(await self._patiently(lambda: self._store.get(ref)))
+            return Loaded(await self._with_retries(lambda: self._store.get(ref)))
         except StoreUnavailable as error:
-            raise ValueNotLoaded(f"a value that the arguments need could not be loaded: {error}") from None
+            raise ValueNotLoaded(f"a value of the arguments could not be loaded: {error}") from None
         except (PayloadMissing, PayloadDamaged) as error:
-            raise ValueLost(f"a value that the arguments need is lost: {error}") from None
+            raise ValueLost(f"a value of the arguments is lost: {error}") from None
 
-    def _loaded(self, ref: str, task: "asyncio.Task[Loaded]") -> None:
+    def _add_to_cache(self, ref: str, task: "asyncio.Task[Loaded]") -> None:
         del self._loading[ref]
         if task.cancelled() or task.exception() is not None:
             return
-        self._kept[ref] = task.result()
-        self._kept_bytes += len(task.result().content)
-        while self._kept_bytes > KEPT_BYTES:
-            _, oldest = self._kept.popitem(last=False)
-            self._kept_bytes -= len(oldest.content)
+        self._cache[ref] = task.result()
+        self._cache_bytes += len(task.result().content)
+        while self._cache_bytes > CACHE_BYTES:
+            _, oldest = self._cache.popitem(last=False)
+            self._cache_bytes -= len(oldest.content)
 
-    async def keep(self, value: Any, encoded: bytes, *, wanted: Sequence[Projection], name: str) -> StoredValue:
-        """Puts a result into the store and returns what the run is told of it.
+    async def store_result(self, value: Any, encoded: bytes, *, wanted: Sequence[Projection], name: str) -> StoredValue:
+        """Put a result into the store and return its reference and projections.
 
         Raises:
-            ResultNotKept: the store does not take it.
+            ResultNotStored: the store does not accept it.
         """
         try:
-            ref = await self._patiently(lambda: self._store.put(encoded))
+            ref = await self._with_retries(lambda: self._store.put(encoded))
         except StoreUnavailable as error:
-            message = f"the tool has done its work, but its result could not be kept: {error}"
-            raise ResultNotKept(message, size_bytes=len(encoded)) from None
+            message = f"the tool succeeded, but its result could not be stored: {error}"
+            raise ResultNotStored(message, size_bytes=len(encoded)) from None
         return await asyncio.to_thread(describe, value, ref, size_bytes=len(encoded), wanted=wanted, name=name)
 
     async def put(self, content: bytes) -> str:
-        """Puts content of a call's own into the store and returns its reference.
+        """Put other content of a call into the store and return its reference.
 
         Raises:
-            ResultNotKept: the store does not take it.
+            ResultNotStored: the store does not accept it.
         """
         try:
-            return await self._patiently(lambda: self._store.put(content))
+            return await self._with_retries(lambda: self._store.put(content))
         except StoreUnavailable as error:
-            message = f"the call is done, but what was said could not be kept: {error}"
-            raise ResultNotKept(message, size_bytes=len(content)) from None
+            message = f"the call succeeded, but its conversation could not be stored: {error}"
+            raise ResultNotStored(message, size_bytes=len(content)) from None
 
-    async def keep_failure(self, told: Mapping[str, str]) -> str | None:
-        """Puts the whole text of a failure into the store and returns its reference.
+    async def store_failure(self, failure: Mapping[str, str]) -> str | None:
+        """Put the full text of a failure into the store and return its reference.
 
-        `None` if the store does not take it at once: the failure itself is what counts, and it has the beginning.
+        Return `None` if the store does not accept it at once: the failure itself contains the start of the text.
         """
         with suppress(StoreUnavailable, TimeoutError):
-            async with asyncio.timeout(FAILURE_KEPT_WITHIN_S):
-                return await self._store.put(pydantic_core.to_json(told))
+            async with asyncio.timeout(FAILURE_TIMEOUT_S):
+                return await self._store.put(pydantic_core.to_json(failure))
         return None
 
-    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        for pause_s in self._patience_s:
+    async def _with_retries(self, ask: Callable[[], Awaitable[T]]) -> T:
+        for pause_s in self._retry_pauses_s:
             try:
                 return await ask()
             except StoreUnavailable:

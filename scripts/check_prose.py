@@ -19,6 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 _STRICT: tuple[str, ...] = (
+    "activities/",
+    "dagwright/tools/",
     "dagwright/core/boundary/",
     "dagwright/core/expressions/",
     "dagwright/core/model/",

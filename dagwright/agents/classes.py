@@ -12,9 +12,9 @@ from typing import Any, NoReturn, Protocol
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.planning.model_calls.calls import Message, ModelConfig, OutputSchema
 from dagwright.tools.context import ToolContext
-from dagwright.tools.errors import AskPerson, GiveUp, ToolsUnreadable
+from dagwright.tools.errors import AskPerson, GiveUp, ToolLoadError
 from dagwright.tools.loading import load_module
-from dagwright.tools.questions import Question
+from dagwright.tools.model_access import PendingModelCall
 
 SHIPPED: Mapping[str, str] = {"ReasoningAgent": "dagwright.agents.reasoning"}
 """Classes that come with Dagwright, by their bare names -> their modules."""
@@ -40,7 +40,7 @@ class AgentContext:
         *,
         output: OutputSchema | Mapping[str, Any] | None = None,
         config: ModelConfig | None = None,
-    ) -> Question:
+    ) -> PendingModelCall:
         """Returns a question to a model, to be awaited; what all of them use is told with the agent's node.
 
         Args:
@@ -115,22 +115,22 @@ def load_class(name: str, *, folder: Path) -> type[ClassAgent]:
         folder: where modules may lie, beside what is installed.
 
     Raises:
-        ToolsUnreadable: there is none, or it is no class of an agent; the message is one sentence.
+        ToolLoadError: there is none, or it is no class of an agent; the message is one sentence.
     """
     module_name, _, class_name = name.rpartition(":" if ":" in name else ".")
     if not module_name:
         if class_name not in SHIPPED:
             shipped = ", ".join(SHIPPED)
-            raise ToolsUnreadable(f"no class {class_name!r} comes with Dagwright ({shipped} does); name its module too")
+            raise ToolLoadError(f"no class {class_name!r} comes with Dagwright ({shipped} does); name its module too")
         module_name = SHIPPED[class_name]
     found = getattr(load_module(module_name, folder), class_name, None)
     if not isinstance(found, type):
-        raise ToolsUnreadable(f"there is no class {class_name!r} in {module_name}")
+        raise ToolLoadError(f"there is no class {class_name!r} in {module_name}")
     run = getattr(found, "run", None)
     if not inspect.iscoroutinefunction(run) or not _takes(run, 4):
-        raise ToolsUnreadable(f"{class_name} has no `async def run(self, objective, context, agent)`")
+        raise ToolLoadError(f"{class_name} has no `async def run(self, objective, context, agent)`")
     if not _takes(found, 0):
-        raise ToolsUnreadable(f"{class_name} cannot be made without arguments, and a new one is made for each call")
+        raise ToolLoadError(f"{class_name} cannot be made without arguments, and a new one is made for each call")
     return found
 
 

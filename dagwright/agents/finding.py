@@ -68,7 +68,7 @@ class StoredAgentTools:
             version: of the card; `None` for the newest.
 
         Raises:
-            ToolsUnreadable: the database cannot be read, or the class is not there.
+            ToolLoadError: the database cannot be read, or the class is not there.
             MissingExtra: the libraries that read the database are not installed.
         """
         card = self._card(name, version)

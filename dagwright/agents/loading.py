@@ -15,7 +15,7 @@ from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.agent_cards import MODEL_WORDS, AgentCard
 from dagwright.core.model.errors import PlanInvalid, pointer
 from dagwright.dialects.reading import read_plan_file
-from dagwright.tools.errors import ToolsUnreadable
+from dagwright.tools.errors import ToolLoadError
 from dagwright.tools.loading import load_module
 from dagwright.tools.references import absolute_path
 
@@ -27,7 +27,7 @@ def load_agents(files: Sequence[str]) -> AgentRegistry:
 
     Raises:
         AgentsUnreadable: a file is wrong, there is no class of a name, or two agents have one name.
-        ToolsUnreadable: a Python file cannot be imported.
+        ToolLoadError: a Python file cannot be imported.
     """
     classes: dict[str, type[ClassAgent]] = {}
     owners: dict[str, tuple[AgentCard, Path]] = {}
@@ -46,7 +46,7 @@ def load_agents(files: Sequence[str]) -> AgentRegistry:
 def _class_of(card: AgentCard, class_name: str, path: Path) -> type[ClassAgent]:
     try:
         return load_class(class_name, folder=path.parent)
-    except ToolsUnreadable as error:
+    except ToolLoadError as error:
         raise AgentsUnreadable(f"{path.name}: {pointer('agents', card.name, 'class_name')}: {error}") from None
 
 

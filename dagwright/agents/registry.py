@@ -7,10 +7,10 @@ from types import MappingProxyType
 from dagwright.agents.classes import ClassAgent
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.agent_cards import AgentCard
-from dagwright.tools.errors import ToolsUnreadable
+from dagwright.tools.errors import ToolLoadError
 
 
-class AgentsUnreadable(ToolsUnreadable):
+class AgentsUnreadable(ToolLoadError):
     """A file of agents cannot be used; the message is one sentence for the user."""
 
 

@@ -14,7 +14,7 @@ from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.tools.context import context as current_call
 from dagwright.tools.docstrings import Documentation
 from dagwright.tools.environment import ToolEnvironment
-from dagwright.tools.errors import ToolChanged, ToolsUnreadable
+from dagwright.tools.errors import ToolChanged, ToolLoadError
 from dagwright.tools.parameters import parameters_of
 from dagwright.tools.references import agents_reference
 from dagwright.tools.registry import ToolRegistry
@@ -80,7 +80,7 @@ class _Known:
             return self.agents.classes[card.name]
         try:
             return load_class(card.class_name, folder=Path.cwd())
-        except ToolsUnreadable as error:
+        except ToolLoadError as error:
             raise ToolChanged(f"the agent {card.name!r} as the plan was checked with it: {error}") from None
 
 

@@ -188,7 +188,7 @@ class Client:
             PlanInvalid: the plan or its inputs are invalid; `problems` has every problem.
             RunIdInUse: the ID belongs to a run with another plan, other inputs or another model.
             OptionInvalid: an option is invalid.
-            ToolsUnreadable: an object among the tools is not a tool.
+            ToolLoadError: an object among the tools is not a tool.
             TurnNotTaken: the session does not accept the turn.
         """
         refuse_unknown(options, StartOptions.__annotations__, function="start")
@@ -223,7 +223,7 @@ class Client:
 
         Raises:
             GoalRefused: the request cannot be planned.
-            RunIdInUse, OptionInvalid, ToolsUnreadable, TurnNotTaken: as in `start`.
+            RunIdInUse, OptionInvalid, ToolLoadError, TurnNotTaken: as in `start`.
         """
         refuse_unknown(options, AskOptions.__annotations__, function="ask")
         services = self._services

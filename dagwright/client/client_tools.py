@@ -10,7 +10,7 @@ from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.server.retained import claim_store
 from dagwright.server.store_notes import check_store
-from dagwright.tools import ToolsUnreadable
+from dagwright.tools import ToolLoadError
 from dagwright.toolset.file_protection import record_protected
 from dagwright.toolset.given_tools import ToolSource, read_given
 from dagwright.toolset.tool_directory import names_unknown_tools, published_tools, told_tools
@@ -39,13 +39,13 @@ class ClientTools:
         """Compile plans against the tools of a worker for as long as the block lasts.
 
         Raises:
-            ToolsUnreadable: another open worker has a different tool of the same name.
+            ToolLoadError: another open worker has a different tool of the same name.
         """
         for spec in toolset.own:
             for other in self._served:
                 # One function may be served on several queues.
                 if (known := other.own.get(spec.name)) is not None and known.version != spec.version:
-                    raise ToolsUnreadable(f"Two tools are called {spec.name!r}: another worker of this client has one")
+                    raise ToolLoadError(f"Duplicate tool {spec.name!r}: another worker of this client has one")
         self._served.append(toolset)
         try:
             yield
@@ -59,7 +59,7 @@ class ClientTools:
             tools: served by other processes; only their declarations are used.
 
         Raises:
-            ToolsUnreadable: a tool cannot be used.
+            ToolLoadError: a tool cannot be used.
             OtherStore: the workers use another payload store.
         """
         base = await self._loaded()

@@ -44,7 +44,7 @@ def run(  # noqa: PLR0913 - each is one part of a run, by keyword
         PlanInvalid: the plan or its inputs are invalid.
         RunIdInUse: the ID belongs to a run with another plan, other inputs or another model.
         OptionInvalid: an option is invalid.
-        ToolsUnreadable: an object is not a tool or an agent, or two have one name.
+        ToolLoadError: an object is not a tool or an agent, or two have one name.
         ServerUnreachable: no server can be reached or started.
         SettingsError: an environment variable is invalid.
     """

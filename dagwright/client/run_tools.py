@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from dagwright.client.services import Services
 from dagwright.client.steering import tools_written
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.tools import ToolsUnreadable
+from dagwright.tools import ToolLoadError
 from dagwright.toolset.tool_directory import tell_cards, told_tools
 from dagwright.toolset.toolset import Toolset, load_toolset
 
@@ -49,7 +49,7 @@ class RunTools:
 
         Raises:
             RunNotFound: there is no such run.
-            ToolsUnreadable: the tools that the run was started with cannot be loaded, and there are no others.
+            ToolLoadError: the tools that the run was started with cannot be loaded, and there are no others.
         """
         known: dict[str, ToolDeclaration] = {}
         for toolset in await self._toolsets():
@@ -66,6 +66,6 @@ class RunTools:
             return [await loading]
         found = []
         # The modules of another process need not be importable here.
-        with suppress(ToolsUnreadable):
+        with suppress(ToolLoadError):
             found.append(await loading)
         return [*found, await self._source.toolset()]

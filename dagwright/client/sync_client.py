@@ -253,7 +253,7 @@ class SyncClient:
         """Serve runs and tools while the block lasts, as `Worker`.
 
         Raises:
-            ToolsUnreadable, OtherStore, StoreUnavailable, PricesUnreadable: as `Worker`.
+            ToolLoadError, OtherStore, StoreUnavailable, PricesUnreadable: as `Worker`.
         """
         worker = self._loop.call(lambda: Worker(self._client, tools, agents, task_queue=task_queue))
         self._loop.run(worker.__aenter__())

@@ -9,7 +9,7 @@ DagwrightError
 ├── CommandRejected       fix the command, or read the state of the run again
 ├── FeedbackRejected      fix the answer, or read the open requests again
 ├── ToolError             raised by tools: `RetryLater` is tried again, `GiveUp` is final
-├── ToolsUnreadable       fix the tools or the file of agents
+├── ToolLoadError       fix the tools or the file of agents
 ├── ServerUnreachable     start a server, or fix its address
 ├── StoreError            fix the payload store, or try again
 ├── SettingsError         fix the environment variable that the message names

@@ -19,7 +19,7 @@ from dagwright.planner.goals import GoalRefused
 from dagwright.server.errors import ServerError, ServerUnreachable
 from dagwright.settings import SettingsError
 from dagwright.store.errors import StoreError
-from dagwright.tools.errors import GiveUp, RetryLater, ToolError, ToolsUnreadable
+from dagwright.tools.errors import GiveUp, RetryLater, ToolError, ToolLoadError
 from dagwright.worker.plugin import PluginConflict
 from dagwright.workflows.child import ChildRunFailed
 
@@ -54,7 +54,7 @@ __all__ = [
     "SettingsError",
     "StoreError",
     "ToolError",
-    "ToolsUnreadable",
+    "ToolLoadError",
     "TurnNotTaken",
     "ValueNotLoaded",
 ]

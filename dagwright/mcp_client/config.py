@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.errors import pointer
 from dagwright.core.model.times import DurationText
-from dagwright.tools.errors import ToolsUnreadable
+from dagwright.tools.errors import ToolLoadError
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def read_servers(file: Path, variables: Variables) -> list[ServerConfig]:
         file: relative paths in it start from its folder.
 
     Raises:
-        ToolsUnreadable: with everything that is wrong, each with its place in the file as a JSON pointer.
+        ToolLoadError: with everything that is wrong, each with its place in the file as a JSON pointer.
     """
     written = _servers_in(file)
     servers: list[ServerConfig] = []
@@ -153,9 +153,9 @@ def read_servers(file: Path, variables: Variables) -> list[ServerConfig]:
         if found is not None:
             servers.append(found)
     if problems:
-        raise ToolsUnreadable(f"{file.name}: {'; '.join(problems)}")
+        raise ToolLoadError(f"{file.name}: {'; '.join(problems)}")
     if not servers:
-        raise ToolsUnreadable(f"{file.name} has no MCP server that is not disabled")
+        raise ToolLoadError(f"{file.name} has no MCP server that is not disabled")
     return servers
 
 
@@ -163,20 +163,20 @@ def _servers_in(file: Path) -> Mapping[str, Any]:
     try:
         document = json.loads(file.read_text(encoding="utf-8-sig"), object_pairs_hook=_object_of)
     except FileNotFoundError:
-        raise ToolsUnreadable(f"There is no file {file} of MCP servers") from None
+        raise ToolLoadError(f"There is no file {file} of MCP servers") from None
     except json.JSONDecodeError as error:
         message = f"{file.name} is no JSON: {error.msg} (line {error.lineno}, column {error.colno})"
-        raise ToolsUnreadable(message) from None
+        raise ToolLoadError(message) from None
     except _KeyTwice as twice:
-        raise ToolsUnreadable(f"{file.name}: the key {twice.args[0]!r} stands twice in one object") from None
+        raise ToolLoadError(f"{file.name}: the key {twice.args[0]!r} stands twice in one object") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise ToolsUnreadable(f"{file.name} cannot be read: {error}") from None
+        raise ToolLoadError(f"{file.name} cannot be read: {error}") from None
     if not isinstance(document, dict):
-        raise ToolsUnreadable(f"{file.name} is no file of MCP servers: it is no JSON object")
+        raise ToolLoadError(f"{file.name} is no file of MCP servers: it is no JSON object")
     servers = document.get("mcpServers")
     if not isinstance(servers, dict):
         near = "" if servers is not None else f"; {suggestion('mcpServers', list(document)) or 'it has no such key'}"
-        raise ToolsUnreadable(f'{file.name}: /mcpServers: expected an object {{"name": server}}{near}')
+        raise ToolLoadError(f'{file.name}: /mcpServers: expected an object {{"name": server}}{near}')
     return servers
 
 

@@ -16,8 +16,8 @@ from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.mcp_client.config import ServerConfig, ToolRules
-from dagwright.tools.errors import ToolsUnreadable
-from dagwright.tools.spec import checked_declaration
+from dagwright.tools.errors import ToolLoadError
+from dagwright.tools.spec import validate_declaration
 
 DESCRIPTION_CHARACTERS = 4_000
 """Of a server's words; they are shown to people and models, and are nobody's we know."""
@@ -51,13 +51,13 @@ def listed_tools(server: ServerConfig, told: Iterable[Mapping[str, Any]]) -> lis
         told: the tools as the protocol has them.
 
     Raises:
-        ToolsUnreadable: the file names a tool that the server does not have, or a name is too long.
+        ToolLoadError: the file names a tool that the server does not have, or a name is too long.
     """
     tools = {str(tool["name"]): tool for tool in told}
     for name in server.rules.tools:
         if name not in tools:
             hint = suggestion(name, list(tools)) or f"it has {', '.join(tools) or 'none'}"
-            raise ToolsUnreadable(f"/mcpServers/{server.name}/dagwright/tools: the server has no tool {name!r}; {hint}")
+            raise ToolLoadError(f"/mcpServers/{server.name}/dagwright/tools: the server has no tool {name!r}; {hint}")
     return [_listed(server, tool) for tool in tools.values()]
 
 
@@ -86,9 +86,9 @@ def _listed(server: ServerConfig, tool: Mapping[str, Any]) -> ListedTool:
         description=str(tool.get("description") or tool.get("title") or "")[:DESCRIPTION_CHARACTERS],
     )
     try:
-        checked = checked_declaration(declaration, effects, timeout=rules.timeout)
+        checked = validate_declaration(declaration, effects, timeout=rules.timeout)
     except ValueError as error:
-        raise ToolsUnreadable(f"/mcpServers/{server.name}: {error}") from None
+        raise ToolLoadError(f"/mcpServers/{server.name}: {error}") from None
     return ListedTool(name, checked, reads_json=rules.result != "text")
 
 

@@ -17,7 +17,7 @@ from dagwright.mcp_client.config import ServerConfig, Variables, read_servers
 from dagwright.mcp_client.connection import Connection, RemoteCall
 from dagwright.mcp_client.listing import ListedTool, listed_tools
 from dagwright.tools.context import context
-from dagwright.tools.errors import InvalidArguments, RemoteFailed, ToolError, ToolsUnreadable
+from dagwright.tools.errors import InvalidArguments, RemoteFailed, ToolError, ToolLoadError
 from dagwright.tools.parameters import Parameters
 from dagwright.tools.redaction import Redaction
 from dagwright.tools.registry import ToolRegistry
@@ -48,7 +48,7 @@ def load_servers(files: Sequence[Path], variables: Variables) -> ServersOfTools:
     """Returns the tools of the servers in files. Each server is started or reached, asked for them, and left again.
 
     Raises:
-        ToolsUnreadable: a file is wrong, a server cannot be reached, or two tools have one name.
+        ToolLoadError: a file is wrong, a server cannot be reached, or two tools have one name.
         MissingExtra: the MCP SDK is not installed.
     """
     read = [(file, server) for file in files for server in read_servers(file, variables)]
@@ -60,15 +60,15 @@ def load_servers(files: Sequence[Path], variables: Variables) -> ServersOfTools:
         connections.append(Connection(server))
         try:
             listed = listed_tools(server, tools)
-        except ToolsUnreadable as error:
-            raise ToolsUnreadable(f"{file.name}: {error}") from None
+        except ToolLoadError as error:
+            raise ToolLoadError(f"{file.name}: {error}") from None
         found = [_spec_of(tool, connections[-1]) for tool in listed]
         specs += found
         sources.update({spec.name: str(file) for spec in found})
     try:
         return ServersOfTools(ToolRegistry.of(*specs, sources=sources), tuple(connections))
     except ValueError as error:
-        raise ToolsUnreadable(f"{', '.join(file.name for file in files)}: {error}") from None
+        raise ToolLoadError(f"{', '.join(file.name for file in files)}: {error}") from None
 
 
 def _told_by(servers: Sequence[ServerConfig]) -> list[list[dict[str, Any]]]:
@@ -97,7 +97,7 @@ async def _asked(servers: Sequence[ServerConfig]) -> list[list[dict[str, Any]]]:
         elif isinstance(answer, BaseException):
             raise answer
     if problems:
-        raise ToolsUnreadable("; ".join(problems))
+        raise ToolLoadError("; ".join(problems))
     return [answer for answer in answers if not isinstance(answer, BaseException)]
 
 

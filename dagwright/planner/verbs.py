@@ -9,7 +9,7 @@ from dagwright.core.model.resolvers import callable_tools
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.planner.catalogue import Catalogue, arguments_told, described, fitting
 from dagwright.planning.model_calls.messages import json_line
-from dagwright.tools.builtin import HELPERS
+from dagwright.tools.builtin import BUILTIN_TOOL_NAMES
 
 
 def verbs_among(tools: Mapping[str, ToolDeclaration]) -> Mapping[str, ToolDeclaration]:
@@ -24,7 +24,7 @@ def verbs_among(tools: Mapping[str, ToolDeclaration]) -> Mapping[str, ToolDeclar
         if tool.effects is not Effects.PURE
         and tool.agent is None
         and name not in undoing
-        and not (name in HELPERS and tool.task_queue is None)
+        and not (name in BUILTIN_TOOL_NAMES and tool.task_queue is None)
     }
 
 

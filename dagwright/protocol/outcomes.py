@@ -52,8 +52,8 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.scheduler import NO_ATTEMPT
 from dagwright.core.scheduler.task_creation import task_of_call
 from dagwright.features.feedback.request_opening import Raised
-from dagwright.features.regions.batches import BatchTooLarge, apply_batch_output, encode_batch
-from dagwright.features.regions.offloaded_batches import apply_offloaded_batch_output, encode_offloaded_batch
+from dagwright.features.regions.batches import BatchTooLarge, apply_batch, encode_batch
+from dagwright.features.regions.offloaded_batches import apply_offloaded_batch, encode_offloaded_batch
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.lineage import seen_of_metadata, told_seen
 from dagwright.protocol.map_batch_runs import chunk_end_from_json, chunk_run_input
@@ -421,7 +421,7 @@ def take_result(scheduler: RunScheduler, task_id: str, payload: Payload, *, at: 
     node = scheduler.state.node_of(task_id)
     is_join = node.for_each is not None and scheduler.state.chunk_of(task_id) is not None
     if node.kind == "region":
-        take = apply_batch_output if node.inner is None else apply_offloaded_batch_output
+        take = apply_batch if node.inner is None else apply_offloaded_batch
         take(scheduler, task_id, _answer_of(payload), at=at)
         return
     is_foreign = scheduler.plan.tools.get(node.tool, _UNDECLARED).is_foreign and not is_join

@@ -1,10 +1,10 @@
-"""Tools: typed Python functions that a plan calls by name, and declared activities of other workers."""
+"""Tools: typed Python functions that a plan calls by name, and declarations of activities of other workers."""
 
 from dagwright.core.model.worker_cards import WorkerCard
 from dagwright.core.model.worker_results import WorkerResult
 from dagwright.planning.model_calls.failures import ModelFailure
 from dagwright.tools.context import ToolContext, context
-from dagwright.tools.errors import AskPerson, GiveUp, NotStarted, RetryLater, ToolsUnreadable
+from dagwright.tools.errors import AskPerson, GiveUp, NotStarted, RetryLater, ToolLoadError
 from dagwright.tools.loading import load_tools
 from dagwright.tools.registry import ToolRegistry
 from dagwright.tools.spec import ToolSpec, declare_activity, declare_workflow, spec_of, tool
@@ -18,9 +18,9 @@ __all__ = [
     "RetryLater",
     "SubGoal",
     "ToolContext",
+    "ToolLoadError",
     "ToolRegistry",
     "ToolSpec",
-    "ToolsUnreadable",
     "WorkerCard",
     "WorkerResult",
     "context",

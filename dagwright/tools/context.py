@@ -1,6 +1,7 @@
-"""What a running tool can ask about its own call: `context()`.
+"""The context of a running tool call: `context()`.
 
-The wrapper in `activities` (or `dagwright.tools.testing`) makes the context and enters it around the call.
+
+The wrapper in `activities` (or `dagwright.tools.testing`) creates the context and activates it around the call.
 This module imports nothing of Temporal, so a tool can be tested without it.
 """
 
@@ -16,27 +17,28 @@ import structlog
 from dagwright.planning.model_calls.calls import NOTHING_SET, Message, ModelConfig, OfferedTool, OutputSchema
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import NoToolContext
-from dagwright.tools.questions import PURPOSE, Models, Question, model_call, no_models
+from dagwright.tools.model_access import PURPOSE, ModelAccess, PendingModelCall, model_call, no_model
 from dagwright.tools.results import plain_json
 
 
 @dataclass(frozen=True, slots=True)
 class CallIdentity:
-    """Says which call of which node a tool is serving.
+    """Identity and input of the call that a tool serves.
+
 
     Args:
-        idempotency_key: the same for every attempt of one effect, another one for every other effect.
-        node: id of the node, as the activity has it.
-        workflow_id: id of the run.
+        idempotency_key: the same for every attempt of one effect, different for every other effect.
+        node: ID of the node, as in the activity ID.
+        workflow_id: ID of the run.
         attempt: 1 for the first.
-        last_heartbeat: what an earlier attempt gave to `heartbeat`, `None` if nothing.
-        answers: what people answered to what the call has asked before.
-        checkpoint: what it kept for itself then, `None` if nothing.
-        checked_version: version of the tool that the plan was checked against, `None` if that does not matter.
-        model: which model the request wants asked, and how, as far as it says so.
-        owner: of the API key that the run was started with; `None` if it was started without one.
-        effects: of the call, as `Effects` has them.
-        secret_hosts: of each secret in the arguments, the hosts that it may be sent to; `None` if they hold none.
+        last_heartbeat: heartbeat details of an earlier attempt, `None` if there are none.
+        answers: people's answers to earlier requests of the call.
+        checkpoint: checkpoint of the latest request, `None` without one.
+        checked_version: tool version that the plan was checked against, `None` if any version will do.
+        model: model configuration of the run.
+        owner: owner of the API key that the run was started with; `None` if it was started without one.
+        effects: effects of the call, a value of `Effects`.
+        secret_hosts: for each secret in the arguments, the permitted hosts; `None` if there are no secrets.
     """
 
     idempotency_key: str
@@ -53,74 +55,74 @@ class CallIdentity:
     secret_hosts: tuple[tuple[str, ...], ...] | None = None
 
 
-_MAKING = threading.Lock()
-_NO_MODELS = Models(no_models)
+_EVENT_LOCK = threading.Lock()
+_NO_MODELS = ModelAccess(no_model)
 
 
 class Cancellation:
-    """Tells a tool that it shall stop, and the wrapper whether the tool has seen it; safe across threads."""
+    """A request to stop a tool, and whether the tool has seen it; thread-safe."""
 
     def __init__(self) -> None:
         self._is_requested = False
-        self._wakes: threading.Event | None = None
-        """Ends a wait; few tools wait, and making one takes longer than most of what a call costs."""
-        self._was_seen = False
+        self._event: threading.Event | None = None
+        """Wakes a waiting tool; created on demand, because few tools wait and an event is expensive to create."""
+        self._was_noticed = False
 
     def request(self) -> None:
-        """Asks the tool to stop."""
+        """Request the tool to stop."""
         self._is_requested = True
-        if self._wakes is not None:
-            self._wakes.set()
+        if self._event is not None:
+            self._event.set()
 
-    def look(self) -> bool:
-        """Returns whether the tool shall stop, and remembers that it was told so."""
+    def check(self) -> bool:
+        """Return whether the tool should stop, and record that it has seen the request."""
         if self._is_requested:
-            self._was_seen = True
+            self._was_noticed = True
         return self._is_requested
 
     @property
     def is_requested(self) -> bool:
-        """Whether the tool was asked to stop."""
+        """Whether the tool was requested to stop."""
         return self._is_requested
 
     @property
-    def was_seen(self) -> bool:
-        """Whether the tool looked after it was asked to stop."""
-        return self._was_seen
+    def was_noticed(self) -> bool:
+        """Whether the tool checked after the request."""
+        return self._was_noticed
 
     def wait(self, timeout_s: float) -> bool:
-        """Blocks for at most `timeout_s` seconds; returns whether the tool shall stop."""
-        with _MAKING:
-            wakes = self._wakes = self._wakes or threading.Event()
-        # Whoever asks sets the flag first and looks for waiters then, so one of both sees the other.
+        """Block for at most `timeout_s` seconds; return whether the tool should stop."""
+        with _EVENT_LOCK:
+            event = self._event = self._event or threading.Event()
+        # `request` sets the flag before it looks for waiters, so either the waiter or `request` sees the other.
         if not self._is_requested:
-            wakes.wait(timeout_s)
-        return self.look()
+            event.wait(timeout_s)
+        return self.check()
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a call is: `done` of `total`, in the tool's own unit."""
+    """Progress of a call: `done` of `total`, in the tool's own unit."""
 
     done: float
     total: float | None
 
 
-Beat = Callable[[Any, Progress | None], None]
-"""Takes the newest heartbeat details (plain JSON) and progress to whoever watches; called from any thread."""
+SendHeartbeat = Callable[[Any, Progress | None], None]
+"""Receive the latest heartbeat details (plain JSON) and progress; called from any thread."""
 
 
 class ToolContext:
-    """The call a tool is serving: who asked, which attempt, and ways to report and to notice a cancel."""
+    """The call that a tool serves: its run and attempt, and methods to report progress and to detect cancellation."""
 
     def __init__(
         self,
         identity: CallIdentity,
         cancellation: Cancellation,
         *,
-        beat: Beat,
+        beat: SendHeartbeat,
         environment: ToolEnvironment,
-        models: Models = _NO_MODELS,
+        models: ModelAccess = _NO_MODELS,
     ) -> None:
         self._identity = identity
         self._cancellation = cancellation
@@ -129,27 +131,27 @@ class ToolContext:
         self._models = models
         self._details: Any = identity.last_heartbeat
         self._progress: Progress | None = None
-        self.places: list[str] = []
-        """What the call has told to `read`, in order."""
+        self.read_locations: list[str] = []
+        """The locations passed to `read`, in order."""
 
     @property
     def idempotency_key(self) -> str:
-        """The same text for every attempt of this effect; hand it to the service that makes the change."""
+        """The same text for every attempt of this effect; pass it to the service that makes the change."""
         return self._identity.idempotency_key
 
     @property
     def environment(self) -> ToolEnvironment:
-        """What the settings of the process have for tools, and what its tools keep open."""
+        """The settings of the process for tools, and the resources that its tools share."""
         return self._environment
 
     @property
     def node(self) -> str:
-        """Id of the node."""
+        """ID of the node."""
         return self._identity.node
 
     @property
     def workflow_id(self) -> str:
-        """Id of the run."""
+        """ID of the run."""
         return self._identity.workflow_id
 
     @property
@@ -159,42 +161,42 @@ class ToolContext:
 
     @property
     def last_heartbeat(self) -> Any:
-        """What an earlier attempt gave to `heartbeat`, `None` if nothing."""
+        """Heartbeat details of an earlier attempt, `None` if there are none."""
         return self._identity.last_heartbeat
 
     @property
     def newest_heartbeat(self) -> Any:
-        """What this attempt gave to `heartbeat` last; `last_heartbeat` if it has given nothing yet."""
+        """Details of this attempt's latest heartbeat; before the first one, `last_heartbeat`."""
         return self._details
 
     @property
     def answers(self) -> tuple[Any, ...]:
-        """What people answered to each `AskPerson` that this call has raised before, in order; empty at first."""
+        """People's answers to the `AskPerson` requests that this call raised before, in order; empty at first."""
         return self._identity.answers
 
     @property
     def checkpoint(self) -> Any:
-        """What this call gave to `AskPerson` as its checkpoint, `None` if nothing."""
+        """Checkpoint that this call passed to `AskPerson`, `None` without one."""
         return self._identity.checkpoint
 
     @property
     def checked_version(self) -> str | None:
-        """The version of the tool that the plan was checked against, `None` if that does not matter."""
+        """Tool version that the plan was checked against, `None` if any version will do."""
         return self._identity.checked_version
 
     @property
     def model(self) -> ModelConfig:
-        """Which model the request wants asked, and how; what it does not say is as the worker's settings say."""
+        """Model configuration of the run; the worker's settings apply to everything that it leaves open."""
         return self._identity.model
 
     @property
     def effects(self) -> str:
-        """Effects of the call: `idempotent` if it may be repeated, also where only the plan says so."""
+        """Effects of the call: `idempotent` if it may be repeated, even if only the plan declares so."""
         return self._identity.effects
 
     @property
     def secret_hosts(self) -> tuple[tuple[str, ...], ...] | None:
-        """Hosts that each secret in the arguments may be sent to; `None` if the arguments hold none."""
+        """Permitted hosts of each secret in the arguments; `None` if there are no secrets."""
         return self._identity.secret_hosts
 
     @property
@@ -204,11 +206,11 @@ class ToolContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the call shall stop; a tool that sees `True` cleans up and returns, cancelled."""
-        return self._cancellation.look()
+        """Whether the call is cancelled; a tool that sees `True` cleans up and returns."""
+        return self._cancellation.check()
 
     def wait_cancelled(self, timeout_s: float) -> bool:
-        """Sleeps in a sync tool for `timeout_s` seconds, less if cancelled; returns `cancelled`."""
+        """Block a sync tool for `timeout_s` seconds, or until it is cancelled; return `cancelled`."""
         return self._cancellation.wait(timeout_s)
 
     def ask_model(
@@ -219,23 +221,24 @@ class ToolContext:
         output: OutputSchema | Mapping[str, Any] | None = None,
         config: ModelConfig | None = None,
         tools: Sequence[OfferedTool] = (),
-    ) -> Question:
-        """Returns a question to a model: `await` it, or call its `wait()` in a plain `def`.
+    ) -> PendingModelCall:
+        """Return a model call: `await` it, or call its `wait()` in a plain `def`.
 
-        What the questions of a call have used is told with its result, or with its failure.
+
+        The usage of the model calls is recorded with the result or failure of the tool call.
 
         Args:
-            said: the conversation; a text is what a user says.
-            purpose: tells the question from others, at the model service and in logs.
-            output: JSON Schema of the answer, which is `output` of it then; without it the answer is a `text`.
-            config: which model is asked and how; what is not set is as the worker's settings say.
-            tools: what the model may want called; to call it is up to the tool.
+            said: the conversation; a string is a user message.
+            purpose: label of the model call, at the provider and in logs.
+            output: JSON Schema of the response's `output`; without it, the response is a `text`.
+            config: model configuration; the worker's settings apply to everything that it leaves open.
+            tools: tools that the model may request; the calling tool decides whether to call them.
 
         Raises:
-            ValueError: nothing is said.
+            ValueError: there is no message.
         """
         call = model_call(said, purpose=purpose, output=output, config=config, tools=tools)
-        return Question(self._models, call, is_cancelled=self._cancellation.look)
+        return PendingModelCall(self._models, call, is_cancelled=self._cancellation.check)
 
     @property
     def log(self) -> Any:
@@ -245,15 +248,16 @@ class ToolContext:
         )
 
     def read(self, place: str) -> None:
-        """Tells what the call has read: the path of a file, or an address; it stands in the lineage of the node.
+        """Record a file path or URL that the call has read, for the lineage of the node.
 
-        What may be secret in an address is hidden, and of very many places only the first are told.
+
+        Secrets in a URL are redacted. Only the first locations of a call are recorded.
         """
-        if len(self.places) < PLACES_KEPT:
-            self.places.append(str(place))
+        if len(self.read_locations) < MAX_READ_LOCATIONS:
+            self.read_locations.append(str(place))
 
     def heartbeat(self, details: Any = None) -> None:
-        """Says that the call lives, and keeps `details` (JSON, small) for the next attempt if this one dies.
+        """Send a heartbeat with `details` (JSON, small), which the next attempt receives if this one dies.
 
         Raises:
             InvalidResult: `details` is not JSON.
@@ -262,19 +266,19 @@ class ToolContext:
         self._beat(self._details, self._progress)
 
     def progress(self, done: float, total: float | None = None) -> None:
-        """Says how far the call is; keeps the details of the last heartbeat."""
+        """Report progress; keep the details of the last heartbeat."""
         self._progress = Progress(done, total)
         self._beat(self._details, self._progress)
 
 
-PLACES_KEPT = 1_000
-"""Places that one call may tell of; fewer stand in its lineage, each once."""
+MAX_READ_LOCATIONS = 1_000
+"""Recorded locations per call; the lineage contains each once and fewer in total."""
 
 _current: ContextVar[ToolContext | None] = ContextVar("dagwright_tool_context", default=None)
 
 
 def context() -> ToolContext:
-    """Returns the call that the running tool serves.
+    """Return the call that the running tool serves.
 
     Raises:
         NoToolContext: the caller is not running inside a tool.
@@ -288,8 +292,8 @@ def context() -> ToolContext:
 
 
 @contextmanager
-def entered(tool_context: ToolContext) -> Iterator[ToolContext]:
-    """Makes `tool_context` what `context()` returns, for the code inside the `with` block."""
+def active_context(tool_context: ToolContext) -> Iterator[ToolContext]:
+    """Make `tool_context` the result of `context()` inside the `with` block."""
     token = _current.set(tool_context)
     try:
         yield tool_context
@@ -298,13 +302,13 @@ def entered(tool_context: ToolContext) -> Iterator[ToolContext]:
 
 
 def current_owner() -> str | None:
-    """Return the owner of the run whose call this is; `None` outside of tools and in a run without an owner."""
+    """Return the owner of the current call's run; `None` outside of tools and in a run without an owner."""
     found = _current.get()
     return None if found is None else found.owner
 
 
-def note_read(*places: str) -> None:
-    """Tells the call that runs, if one does, what it has read; for code that is also called outside of tools."""
+def record_reads(*read_locations: str) -> None:
+    """Record locations that the current call has read; do nothing outside of tools."""
     if (found := _current.get()) is not None:
-        for place in places:
+        for place in read_locations:
             found.read(place)

@@ -1,4 +1,4 @@
-"""Reads what a Google-style docstring says: the paragraphs on top and the section `Args`."""
+"""Parse Google-style docstrings: the leading paragraphs and the section `Args`."""
 
 import inspect
 import re
@@ -14,19 +14,19 @@ _ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 
 @dataclass(frozen=True, slots=True)
 class Documentation:
-    """What a docstring says.
+    """A parsed docstring.
 
     Args:
         summary: the paragraphs before the first section, as one line.
-        parameters: parameter name -> what it is, as one line.
+        parameters: parameter name -> its description, as one line.
     """
 
     summary: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
 
 
-def documentation_of(function: Callable[..., Any]) -> Documentation:
-    """Returns what the docstring of `function` says; nothing if it has none."""
+def parse_docstring(function: Callable[..., Any]) -> Documentation:
+    """Parse the docstring of `function`; empty if it has none."""
     lines = (inspect.getdoc(function) or "").splitlines()
     first = next((index for index, line in enumerate(lines) if _SECTION.fullmatch(line)), len(lines))
     summary = one_line(" ".join(lines[:first]))

@@ -1,4 +1,4 @@
-"""What tools get from the settings, and what the tools of a process keep between calls."""
+"""Settings for tools, and resources that the tools of a process share between calls."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,60 +9,61 @@ from dagwright.tools.errors import GiveUp
 from dagwright.tools.protected_paths import NOTHING_PROTECTED, ProtectedPaths
 from dagwright.tools.secret_bindings import BindingOf, unbound
 
-Closing = TypeVar("Closing", bound="Closes")
+Resource = TypeVar("Resource", bound="Closeable")
 T = TypeVar("T")
 
 
-class Closes(Protocol):
-    """What can be closed."""
+class Closeable(Protocol):
+    """A resource that can be closed."""
 
     async def close(self) -> None: ...
 
 
-class Kept:
-    """Things that are made by the first call that wants them, used by all, and closed when the process ends.
+class SharedResources:
+    """Resources that are created on first use, shared by all calls, and closed when the process ends.
 
-    It is of one event loop: a tool that is no `async def` runs in a thread, and may not use it.
+
+    They belong to one event loop: a plain `def` tool runs in a thread and must not use them.
     """
 
     def __init__(self) -> None:
         self._made: dict[Callable[[], Any], Any] = {}
 
-    def get(self, make: Callable[[], Closing]) -> Closing:
-        """Returns what `make` has made, by the first call that named it."""
+    def get(self, make: Callable[[], Resource]) -> Resource:
+        """Return the resource that `make` creates, creating it on first use."""
         if make not in self._made:
             self._made[make] = make()
-        found: Closing = self._made[make]
+        found: Resource = self._made[make]
         return found
 
     async def close(self) -> None:
-        """Closes everything, the newest first; what is wanted after that is made anew."""
+        """Close all resources, the newest first; later requests create new ones."""
         while self._made:
             await self._made.popitem()[1].close()
 
 
-def no_secret(name: str) -> str | None:  # noqa: ARG001 - the signature of a source of secrets
-    """Knows no secret."""
+def no_secret(name: str) -> str | None:  # noqa: ARG001 - the signature of a secret lookup
+    """Return no secret."""
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class ToolEnvironment:
-    """What the tools of a process and the wrapper around every tool may use: `context().environment` of a call.
+    """Settings of a process for its tools and their wrapper: `context().environment` of a call.
 
     Args:
-        files_root: the folder that the file tools stay inside of.
-        files_root_is_explicit: whether a setting names that folder; runs that belong to an owner of API keys need that.
-        protected: what the file tools refuse wherever the folder is.
-        allow_private_addresses: whether `http_request` may talk to private addresses.
-        serper_api_key: key of the web search; `None` makes `web_search` say what is missing.
-        serper_base_url: address of the web search service.
-        search_url: address of the travel service; `None` makes `flight_search` say what is missing.
+        files_root: root folder of the file tools.
+        files_root_is_explicit: whether a setting names the root; runs that belong to an owner of API keys require this.
+        protected: paths that the file tools refuse wherever the root is.
+        allow_private_addresses: whether `http_request` may connect to private addresses.
+        serper_api_key: key of the web search; if `None`, `web_search` fails with a message that names the setting.
+        serper_base_url: URL of the web search service.
+        search_url: URL of the travel service; if `None`, `flight_search` fails with a message that names the setting.
         secret: name -> value of a `{{secret.NAME}}`, `None` if it is not set.
-        binding_of: name -> which tools and hosts the settings bind that secret to.
+        binding_of: name -> the tools and hosts that the settings bind the secret to.
         app_settings: settings of the installed applications, by their class.
         drain_limit_s: how long calls of `write` tools may continue when the process stops; `None` is their own timeout.
-        kept: what calls leave to those behind them; whoever serves the tools closes it.
+        resources: resources shared between calls; the server of the tools closes them.
     """
 
     files_root: Path
@@ -76,7 +77,7 @@ class ToolEnvironment:
     binding_of: BindingOf = field(default=unbound, repr=False)
     app_settings: Mapping[type, Any] = field(default_factory=dict, repr=False)
     drain_limit_s: float | None = None
-    kept: Kept = field(default_factory=Kept, repr=False, compare=False)
+    resources: SharedResources = field(default_factory=SharedResources, repr=False, compare=False)
 
     def settings_of(self, kind: type[T]) -> T:
         """Return the settings of an application.

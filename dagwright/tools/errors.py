@@ -1,23 +1,23 @@
-"""What a tool may raise, and what goes wrong around tools.
+"""Exceptions that tools raise, and errors around tools.
 
-ToolError                 sorted by what happens next
-├── RetryLater            tried again, after a delay the tool names
-├── NotStarted            tried again: the change had not begun, so even a `write` may repeat it
+ToolError                 subclasses differ in what happens next
+├── RetryLater            retried, after a delay that the tool gives
+├── NotStarted            retried: the change had not started, so even a `write` may be repeated
 ├── GiveUp                final
-├── AskPerson             a person decides; then called again with the answer in `context().answers`
-├── RemoteFailed          tried again unless the tool is a `write`: a server said so, or nobody knows
+├── AskPerson             a person decides; then the call is repeated with the answer in `context().answers`
+├── RemoteFailed          retried unless the tool is a `write`: the remote server failed, or the outcome is unknown
 ├── ToolChanged           final: check the plan again
 ├── InvalidArguments      final: fix the plan
 ├── InvalidResult         final: fix the tool
 ├── ResultTooLarge        final: return less
 ├── MissingSecret         final: set the variable
-├── MissingPart           final: a reference of the plan leads nowhere in a stored value
-├── ValueLost             final: a stored value is not in the payload store any more, or damaged
-├── ValueNotLoaded        tried again: the payload store did not answer, and nothing had begun
-├── ResultNotKept         the payload store did not take the result; a `write` is not repeated for that
-└── NotInRegion           called again by itself: a pure tool asks a model, which cannot be done among many others
-ToolsUnreadable           a `--tools` value that gives no tools; the message is one sentence for the user
-NoToolContext             `context()` was called outside a tool
+├── MissingPart           final: the stored value does not have the path of a reference
+├── ValueLost             final: a stored value is missing from the payload store, or damaged
+├── ValueNotLoaded        retried: the payload store did not respond, and nothing had started
+├── ResultNotStored       the payload store did not accept the result; a `write` is not repeated for that
+└── NotInRegion           repeated as an activity: a pure tool calls a model, which is impossible inside a region
+ToolLoadError           a `--tools` value without usable tools; the message is one sentence for the user
+NoToolContext             `context()` was called outside of a tool
 """
 
 from datetime import timedelta
@@ -27,15 +27,15 @@ from dagwright.core.errors import DagwrightError
 
 
 class ToolError(DagwrightError):
-    """Base of what a tool or the code around it raises on purpose."""
+    """Base of the exceptions that a tool or the code around it raises on purpose."""
 
 
 class RetryLater(ToolError):
-    """The call did not work now and may work later.
+    """The call failed now and may succeed later.
 
     Args:
-        message: why.
-        after: how long to wait before the next attempt; `None` leaves it to the retry policy. Cut to one day.
+        message: the reason.
+        after: delay before the next attempt, at most one day; `None` leaves it to the retry policy.
     """
 
     def __init__(self, message: str = "", after: timedelta | None = None) -> None:
@@ -48,27 +48,27 @@ class NotStarted(ToolError):
 
 
 class GiveUp(ToolError):
-    """The call failed and no other attempt can help."""
+    """The call failed, and another attempt cannot help."""
 
 
 class RemoteFailed(ToolError):
-    """A server that does the work of the tool says that the call failed, or cannot say how it ended."""
+    """A remote server that runs the tool reports a failure, or cannot report the outcome."""
 
 
 class ToolChanged(ToolError):
-    """The tool is not any more what the plan was checked against."""
+    """The tool has changed since the plan was checked against it."""
 
 
 class AskPerson(ToolError):
-    """A person has to decide before the call can go on.
+    """A person has to decide before the call can continue.
 
-    The call ends, without counting as failed, and is made again, under the same idempotency key, with the answer in
+    The call ends without counting as failed. It is repeated with the same idempotency key and the answer in
     `context().answers`.
 
     Args:
-        request: the question, a text, or a JSON object with the fields of `human` in a plan.
-        checkpoint: JSON, at most 64 KiB with the request; the next call finds it in `context().checkpoint`, so that
-            what is done already need not be done again.
+        request: the request, a text, or a JSON object with the fields of `human` in a plan.
+        checkpoint: JSON, at most 64 KiB with the request; the repeated call finds it in `context().checkpoint` and need
+            not repeat completed work.
     """
 
     def __init__(self, request: Any, *, checkpoint: Any = None) -> None:
@@ -78,15 +78,15 @@ class AskPerson(ToolError):
 
 
 class InvalidArguments(ToolError, ValueError):
-    """The arguments do not fit the tool; the message names each place as a JSON pointer, never the value."""
+    """The arguments do not match the tool; the message names each invalid path as a JSON pointer, never the value."""
 
 
 class InvalidResult(ToolError, ValueError):
-    """The returned value is not JSON; the message names the place and the type."""
+    """The returned value is not JSON; the message names the path and the type."""
 
 
 class ResultTooLarge(ToolError):
-    """The returned value has more bytes as JSON than a result may have."""
+    """The JSON of the returned value exceeds the size limit of results."""
 
 
 class MissingSecret(ToolError):
@@ -98,19 +98,19 @@ class SecretRefused(ToolError):
 
 
 class MissingPart(ToolError):
-    """A reference leads nowhere in a stored value."""
+    """A stored value does not have the path of a reference."""
 
 
 class ValueLost(ToolError):
-    """A stored value that the arguments need is gone or damaged."""
+    """A stored value of the arguments is missing or damaged."""
 
 
 class ValueNotLoaded(ToolError):
-    """A stored value that the arguments need could not be read now; the tool has not been called."""
+    """A stored value of the arguments could not be loaded now; the tool was not called."""
 
 
-class ResultNotKept(ToolError):
-    """The tool has done its work, but its large result could not be put into the payload store.
+class ResultNotStored(ToolError):
+    """The tool succeeded, but its large result could not be put into the payload store.
 
     Args:
         size_bytes: of the result.
@@ -122,11 +122,11 @@ class ResultNotKept(ToolError):
 
 
 class NotInRegion(ToolError):
-    """A pure tool that runs together with others wants to do what only a call of its own can do."""
+    """A pure tool inside a region does something that requires an activity of its own."""
 
 
-class ToolsUnreadable(DagwrightError):
-    """A module or file of tools cannot be used; the message is one sentence for the user."""
+class ToolLoadError(DagwrightError):
+    """A module or file of tools cannot be loaded; the message is one sentence for the user."""
 
 
 class NoToolContext(DagwrightError, RuntimeError):

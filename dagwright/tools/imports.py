@@ -1,4 +1,4 @@
-"""What a module imports, by its text: also constants, packages without a file, and what functions import."""
+"""Imports of a module, from its source: includes constants, namespace packages and imports inside functions."""
 
 import ast
 import functools
@@ -10,19 +10,19 @@ from types import ModuleType
 
 
 class NotLoaded(Exception):
-    """A module imports something that is not loaded yet, so nobody knows which file it will be."""
+    """A module imports something that is not loaded yet, so its file is unknown."""
 
 
 def imported_modules(module: ModuleType, file: str, *, besides: str) -> list[str]:
-    """Returns the names of the loaded modules that a module imports anywhere in its text, packages before their parts.
+    """Return the names of the loaded modules that a module imports anywhere in its source, packages before submodules.
 
-    What is installed and not loaded is left out; the standard library counts as installed.
+    Installed modules that are not loaded are left out; the standard library counts as installed.
 
     Args:
-        besides: a package that is left out as well.
+        besides: a package to leave out.
 
     Raises:
-        NotLoaded: something else is not loaded.
+        NotLoaded: any other module is not loaded.
     """
     found: dict[str, None] = {}
     for name in _names_in(Path(file).read_bytes(), module.__package__ or ""):
@@ -60,7 +60,7 @@ def _names_of(tree: ast.Module, package: str) -> Iterator[str]:
 
 
 def _is_installed(name: str) -> bool:
-    """Tells whether a top module is a part of Python, installed, or nowhere to be found."""
+    """Return whether a top-level module is part of Python, installed, or not found."""
     if name in sys.stdlib_module_names:
         return True
     try:
@@ -72,5 +72,5 @@ def _is_installed(name: str) -> bool:
 
 
 def is_installed_file(file: str) -> bool:
-    """Tells whether a file belongs to an installed package."""
+    """Return whether a file belongs to an installed package."""
     return bool({"site-packages", "dist-packages"} & set(Path(file).parts))

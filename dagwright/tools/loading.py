@@ -1,4 +1,4 @@
-"""Reads the tools of `--tools MODULE_OR_FILE`."""
+"""Load the tools of `--tools MODULE_OR_FILE`."""
 
 import hashlib
 import importlib
@@ -10,20 +10,20 @@ from pathlib import Path
 from types import ModuleType
 
 from dagwright.core.boundary.text import one_line
-from dagwright.tools.errors import ToolsUnreadable
+from dagwright.tools.errors import ToolLoadError
 from dagwright.tools.registry import ToolRegistry, refuse_shared_aliases
 from dagwright.tools.spec import ToolSpec, spec_of
 
 
 def load_tools(references: Sequence[str], base: Path | None = None) -> ToolRegistry:
-    """Imports each module or file and returns the tools in its namespace.
+    """Import each module or file and return the tools in its namespace.
 
     Args:
-        references: module names (`shop.tools`) or paths of `.py` files, each at most loaded once.
-        base: folder that relative paths start from and modules may lie in; default: the current one.
+        references: module names (`shop.tools`) or paths of `.py` files; duplicates are loaded once.
+        base: folder for relative paths and modules; the current folder by default.
 
     Raises:
-        ToolsUnreadable: there is none, its import failed, it holds no tool, or two tools have one name.
+        ToolLoadError: there is no such module or file, its import failed, it has no tool, or two tools share a name.
     """
     folder = (base or Path.cwd()).resolve()
     owners: dict[str, tuple[ToolSpec, str]] = {}
@@ -35,25 +35,25 @@ def load_tools(references: Sequence[str], base: Path | None = None) -> ToolRegis
         origins.append(origin)
         found = [spec for spec in map(spec_of, vars(module).values()) if spec is not None]
         if not found:
-            raise ToolsUnreadable(f"{reference} has no tool in it: decorate a function with @tool")
+            raise ToolLoadError(f"{reference} has no tool in it: decorate a function with @tool")
         for spec in found:
             first, owner = owners.setdefault(spec.name, (spec, reference))
             if first is not spec:
-                raise ToolsUnreadable(f"Two tools are called {spec.name!r}: in {owner} and in {reference}")
+                raise ToolLoadError(f"Duplicate tool {spec.name!r}: in {owner} and in {reference}")
     sources = {name: reference for name, (_, reference) in owners.items()}
     specs = {name: spec for name, (spec, _) in owners.items()}
     try:
         refuse_shared_aliases(specs)
     except ValueError as error:
-        raise ToolsUnreadable(str(error)) from None
+        raise ToolLoadError(str(error)) from None
     return ToolRegistry(specs, sources)
 
 
 def load_module(reference: str, base: Path | None = None) -> ModuleType:
-    """Imports a module by its name, or a file by its path, as `load_tools` does.
+    """Import a module by name, or a file by path, as `load_tools` does.
 
     Raises:
-        ToolsUnreadable: there is none, or its import failed.
+        ToolLoadError: there is no such module or file, or its import failed.
     """
     return _module(reference, (base or Path.cwd()).resolve())[1]
 
@@ -62,7 +62,7 @@ def _module(reference: str, folder: Path) -> tuple[str, ModuleType]:
     if reference.endswith(".py") or "/" in reference or "\\" in reference:
         path = (folder / reference).resolve()
         if not path.is_file():
-            raise ToolsUnreadable(f"There is no file {reference} of tools")
+            raise ToolLoadError(f"There is no file {reference} of tools")
         _look_in(path.parent)
         return str(path), _from_file(reference, path)
     _look_in(folder)
@@ -80,32 +80,32 @@ def _from_name(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(error.name + ".")):
-            raise ToolsUnreadable(f"There is no module {name}") from error
-        raise ToolsUnreadable(_failed(name, error)) from error
+            raise ToolLoadError(f"There is no module {name}") from error
+        raise ToolLoadError(_failed(name, error)) from error
     except (Exception, SystemExit) as error:
-        raise ToolsUnreadable(_failed(name, error)) from error
+        raise ToolLoadError(_failed(name, error)) from error
 
 
 def _from_file(reference: str, path: Path) -> ModuleType:
-    # Named after the path, so that two files called tools.py do not meet in sys.modules.
+    # Named after the path, so that two files called tools.py do not collide in sys.modules.
     name = f"dagwright_tools_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
     found = importlib.util.spec_from_file_location(name, path)
     if found is None or found.loader is None:
-        raise ToolsUnreadable(f"{reference} is not a Python file")
+        raise ToolLoadError(f"{reference} is not a Python file")
     module = importlib.util.module_from_spec(found)
     sys.modules[name] = module
     try:
         found.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise ToolsUnreadable(_failed(reference, error, path)) from error
+        raise ToolLoadError(_failed(reference, error, path)) from error
     return module
 
 
 def _failed(reference: str, error: BaseException, path: Path | None = None) -> str:
-    """Returns one sentence with the line that failed: in the user's file if the error went through it."""
+    """Return one sentence with the failing line, in the user's file if the traceback includes it."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{reference} cannot be read: {error.msg} ({Path(error.filename).name}, line {error.lineno})"
     frames = [
@@ -119,14 +119,14 @@ def _failed(reference: str, error: BaseException, path: Path | None = None) -> s
 
 
 def _reason(error: BaseException) -> str:
-    """Returns why code could not be run, and what to do where that is plain."""
+    """Return why an import failed, with a fix where there is an obvious one."""
     said = one_line(str(error))[:500]
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
         return f"it needs the module {error.name!r}, which is not installed: {sys.executable} -m pip install {package}"
     if isinstance(error, SystemExit):
-        return "it ends the program as soon as it is imported; move that behind `if __name__ == '__main__':`"
+        return "it exits when imported; put that code under `if __name__ == '__main__':`"
     if isinstance(error, ImportError | NameError | ValueError | TypeError) and said:
         return said
-    # The kind of an error is all that is left to say where its text does not stand for itself, such as `'key'`.
+    # The class name is needed where the text alone is not clear, such as `'key'`.
     return f"{type(error).__name__}: {said}" if said else f"it raises {type(error).__name__}"

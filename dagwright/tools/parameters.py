@@ -1,4 +1,4 @@
-"""From a function's signature and docstring to a JSON Schema, and from a JSON object to its arguments."""
+"""Derive a JSON Schema from a function's signature and docstring, and bind JSON objects to its arguments."""
 
 import copy
 import dataclasses
@@ -26,22 +26,22 @@ from dagwright.tools.errors import InvalidArguments
 from dagwright.tools.results import pointer_of
 
 _VALIDATOR = "function-"
-"""In pydantic's core schema, a validator in Python code, which may convert anything."""
+"""Marks a Python validator in pydantic's core schema; it may convert values in any way."""
 _CACHED = 512
-"""Signatures whose parameters are shared: a process loads the same tools again and again, and has about 100."""
+"""Cached signatures: a process loads the same tools repeatedly, and has about 100."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """How a tool takes its arguments.
+    """How a tool receives its arguments.
 
     Args:
         schema: JSON Schema (2020-12) of the arguments object.
-        adapter: validates the whole arguments object.
-        whole: name of the one parameter that takes the whole object as a model; `None` for keyword arguments.
+        adapter: validates the complete arguments object.
+        whole: name of the single parameter that receives the complete object as a model; `None` for keyword arguments.
         names: field of the arguments model -> keyword, for keyword arguments.
-        extra: validates each argument that no parameter names; `None` refuses them.
-        plain: parameters without validators of their own, which take what the schema says.
+        extra: validates each argument without a parameter of its name; `None` rejects them.
+        plain: parameters without custom validators, which accept exactly the values of the schema.
     """
 
     schema: Mapping[str, Any]
@@ -52,16 +52,16 @@ class Parameters:
     plain: tuple[str, ...] = ()
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the keyword arguments of the function for `arguments`; what is not given keeps its default.
+        """Return the keyword arguments of the function for `arguments`; omitted ones keep their default.
 
         Args:
             arguments: keys as written; `-` may stand for `_`.
 
         Raises:
-            InvalidArguments: names every wrong place; no value is ever shown, it may be a secret.
+            InvalidArguments: names every invalid path; values are never shown, as they may be secrets.
         """
         if self.whole is None and arguments.keys() <= self.schema["properties"].keys():
-            # By far the most calls; one that is wrong is looked at again, for the words of its error.
+            # The common case; an invalid call is validated again for its error message.
             try:
                 return self._keywords_of(self.adapter.validate_python(arguments))
             except ValidationError:
@@ -97,7 +97,7 @@ class Parameters:
 
 
 def parameters_of(function: Callable[..., Any], documentation: Documentation) -> Parameters:
-    """Returns how `function` takes a JSON object.
+    """Derive how `function` receives a JSON object.
 
     Raises:
         TypeError: a parameter cannot be filled from JSON; the message names it.
@@ -108,8 +108,8 @@ def parameters_of(function: Callable[..., Any], documentation: Documentation) ->
     return _own_copy(listed, hints, described=documentation.parameters)
 
 
-def keywords_of(function: Callable[..., Any], documentation: Documentation) -> Parameters:
-    """Returns how `function` takes a JSON object whose keys are its parameters, whatever type the only one has.
+def keyword_parameters(function: Callable[..., Any], documentation: Documentation) -> Parameters:
+    """Derive how `function` receives a JSON object whose keys are its parameters, even if there is only one parameter.
 
     Raises:
         TypeError: a parameter cannot be filled from JSON; the message names it.
@@ -121,7 +121,7 @@ def _listed(function: Callable[..., Any]) -> list[inspect.Parameter]:
     listed = list(inspect.signature(function).parameters.values())
     for parameter in listed:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
-            raise TypeError(f"parameter {parameter.name!r} has no keyword; arguments of a tool come by name")
+            raise TypeError(f"parameter {parameter.name!r} has no keyword; arguments of a tool are passed by name")
         if parameter.annotation is parameter.empty:
             written = f"`{parameter.name}: str`, or `{parameter.name}: Any` for any JSON value"
             raise TypeError(f"parameter {parameter.name!r} has no type annotation; write {written}")
@@ -129,10 +129,10 @@ def _listed(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the types of the parameters of a function: name -> type.
+    """Return the types of a function's parameters by name.
 
     Raises:
-        TypeError: one of them is not known where the function is defined.
+        TypeError: a type is not defined where the function is defined.
     """
     written = {name: hint for name, hint in inspect.get_annotations(function).items() if name != "return"}
     inner = inspect.unwrap(function)
@@ -140,11 +140,11 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(scope, inner.__globals__, _closure(inner), include_extras=True)
     except NameError as error:
-        raise TypeError(f"the annotation {error.name!r} is not known where the function is defined") from error
+        raise TypeError(f"the annotation {error.name!r} is not defined where the function is defined") from error
 
 
 def output_schema_of(function: Callable[..., Any]) -> Mapping[str, Any] | None:
-    """Return the JSON Schema of what a function returns; `None` if its annotation says nothing, or nothing usable."""
+    """Return the JSON Schema of a function's return value; `None` if its annotation is missing or unusable."""
     inner = inspect.unwrap(function)
     written = inspect.get_annotations(function)
     if "return" not in written:
@@ -180,7 +180,7 @@ def _of_output(hint: _Hint) -> dict[str, Any]:
 
 
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:
-    """Returns the enclosing variables that have a value; a recursive tool itself has none yet."""
+    """Return the enclosing variables that have a value; a recursive tool itself has none yet."""
     found: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):
@@ -210,7 +210,7 @@ class _Keyword:
     kind: Any
     hint: _Hint
     written_default: str | None
-    """JSON of the default; `None` if there is none, or if it is not JSON and so not in the schema."""
+    """JSON of the default; `None` without a default, or if it is not JSON and so not in the schema."""
     has_default: bool
     description: str | None
     default: Any = dataclasses.field(compare=False)
@@ -270,7 +270,7 @@ def _field(parameter: _Keyword) -> Any:
         return Field(alias=parameter.name, description=parameter.description)
     default = parameter.default
     if parameter.written_default is None:
-        # A default that is not JSON cannot stand in the schema; the function's own default applies anyway.
+        # A default that is not JSON cannot be in the schema; the function's own default applies anyway.
         return Field(alias=parameter.name, description=parameter.description, default_factory=lambda: default)
     return Field(alias=parameter.name, description=parameter.description, default=default)
 
@@ -289,7 +289,7 @@ def _first_line(error: Exception) -> str:
 
 
 class _Untitled(GenerateJsonSchema):
-    """Leaves out the titles that pydantic makes of names: they tell a reader nothing new."""
+    """Omit the titles that pydantic derives from names: they add nothing."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
         return False
@@ -298,7 +298,7 @@ class _Untitled(GenerateJsonSchema):
 def _schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:
     schema = adapter.json_schema(schema_generator=_Untitled)
     if "$ref" in schema:
-        # A model that contains itself: its own definition is the top, the others stay beside it.
+        # A recursive model: its own definition becomes the top level, the others stay in `$defs`.
         schema = {**schema["$defs"][schema["$ref"].rpartition("/")[2]], "$defs": schema["$defs"]}
     return {key: value for key, value in schema.items() if key != "title"}
 
@@ -314,7 +314,7 @@ def _validated(adapter: TypeAdapter[Any], value: Mapping[str, Any], *, problems:
 
 
 def _place(location: tuple[str | int, ...], value: Any, *, is_missing: bool) -> tuple[str | int, ...]:
-    """Returns the part of pydantic's location that is in the value; it names union members too."""
+    """Return the part of pydantic's location that exists in the value; the location also contains union members."""
     path: list[str | int] = []
     for index, piece in enumerate(location):
         is_key = isinstance(value, Mapping) and piece in value

@@ -1,4 +1,4 @@
-"""Which files and folders the file tools refuse, whatever their root is: keys, histories, plans and code of Dagwright.
+"""Files and folders that the file tools refuse, whatever their root: keys, histories, plans and code of Dagwright.
 
 Paths are compared by name, without regard to case and Unicode form, and by device and inode: another spelling, a bind
 mount or a hard link of a protected file is protected too. This module must not import the settings.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CODE_SUFFIXES = (*importlib.machinery.all_suffixes(), ".pth", ".pyw", ".pyd", ".egg-link")
-"""What Python imports or reads by itself from a folder on its path."""
+"""Suffixes that Python imports or reads by itself from a folder on its path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class ProtectedPaths:
     Args:
         places: files and folders, absolute; a folder is protected with everything in it.
         modules: names of modules with tools; their files are protected as soon as they are imported.
-        code_folders: folders in and below which no importable file is written, beside those that Python imports from.
-        record: JSON list of more places, which other processes of the state folder keep; `None` if there is none.
+        code_folders: folders in which, at any depth, no importable file may be written; in addition to `sys.path`.
+        record: JSON list of additional paths, maintained by other processes of the state folder; may be `None`.
     """
 
     places: tuple[Path, ...] = ()
@@ -51,7 +51,7 @@ NOTHING_PROTECTED = ProtectedPaths()
 
 
 class PathGuard:
-    """Judges paths during one call."""
+    """Path checks during one call."""
 
     def __init__(self, places: Iterable[Path], code_folders: Iterable[Path]) -> None:
         self._places = _Marks(places)
@@ -67,11 +67,11 @@ class PathGuard:
         return self._places.have(path, status)
 
     def protects_root(self, root: Path) -> bool:
-        """Return whether a folder is a protected one or lies in one."""
+        """Return whether a folder is protected or inside a protected folder."""
         return any(self.protects(each, _status(each)) for each in (root, *root.parents))
 
     def is_code(self, path: Path) -> bool:
-        """Return whether Python may import what is written to a path."""
+        """Return whether Python may import a file written to a path."""
         if not unicodedata.normalize("NFKC", path.name).casefold().endswith(_CODE_SUFFIXES):
             return False
         marks = _Marks(self._code_folders)
@@ -98,7 +98,7 @@ class _Marks:
 def _names_of(path: Path) -> Iterator[str]:
     yield _folded(Path(os.path.abspath(path)))  # noqa: PTH100 - `..` goes, links stay
     try:
-        # Where only the last part is missing, its folder may be known by another name.
+        # If only the last component is missing, its folder may have another name.
         yield _folded(path.resolve())
     except (OSError, RuntimeError):
         return

@@ -1,7 +1,7 @@
 """Names of the task queues that serve the tools of `--tools` and `--agents`.
 
-The name of a queue must not depend on what is in the file: runs in flight call the tools by the queue that their plan
-was compiled with, and a new version of the file has to serve them (docs/decisions/0064).
+The name of a queue must not depend on the content of the file: runs in flight call tools on the queue that their plan
+was compiled with, and a new version of the file must serve them (docs/decisions/0064).
 """
 
 import hashlib
@@ -36,17 +36,17 @@ def queue_name(reference: str, *, task_queue: str) -> str:
 
 
 def home_of_queue(queue: str, reference: str) -> str | None:
-    """Return the `task_queue` for which a reference has this queue name; `None` if it has another name."""
+    """Return the `task_queue` for which a reference has this queue name; `None` if no name matches."""
     suffix = f":{_suffix(reference)}"
     return queue.removesuffix(suffix) if queue.endswith(suffix) and queue != suffix else None
 
 
 def worker_options(queue: str, references: Sequence[str], *, is_of_run: bool) -> list[str]:
-    """Return the options of `worker.py` that make it serve a queue.
+    """Return the `worker.py` options that serve a queue.
 
     Args:
-        references: tools and agents of the run that waits, as its memo has them.
-        is_of_run: it is the queue of the run itself, so it may be that of a worker without tools.
+        references: tools and agents of the waiting run, as in its memo.
+        is_of_run: whether it is the queue of the run itself, which a worker without tools may serve.
     """
     options = options_of_references(references)
     if chosen_queue(references) == queue:
@@ -60,12 +60,12 @@ def worker_options(queue: str, references: Sequence[str], *, is_of_run: bool) ->
 
 
 def is_queue_of(queue: str, references: Sequence[str]) -> bool:
-    """Return whether a worker with these references serves a queue of tools without further options."""
+    """Return whether a worker with these references serves a tool queue without further options."""
     return chosen_queue(references) == queue or any(home_of_queue(queue, each) for each in references)
 
 
 def queue_of_plan(plan: CompiledPlan) -> str | None:
-    """Return the queue on which a run of a plan starts: that of most calls of its nodes; `None` for the default.
+    """Return the queue of the run of a plan: the one with most calls of its nodes; `None` for the default.
 
     The worker that serves the tools serves the workflow too, so Temporal can hand out the activities eagerly. Tools of
     other files are called on their own queues. Queues of foreign activities serve no workflows.
@@ -86,7 +86,7 @@ def _count_calls(plan: CompiledPlan, counts: Counter[str]) -> None:
 
 
 def _count_declared(plan: CompiledPlan, counts: Counter[str]) -> None:
-    """Count what an agent or a planner may call, where the plan has no nodes yet."""
+    """Count the tools that an agent or planner may call, if the plan has no nodes yet."""
     counts.update(tool.task_queue for tool in plan.tools.values() if tool.task_queue and not tool.is_foreign)
     declared = (plan.pursuit or {}).get("tools")
     for tool in declared if isinstance(declared, list) else ():

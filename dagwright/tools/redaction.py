@@ -1,9 +1,10 @@
-"""Takes secrets out of what a call says and returns.
+"""Redact secrets in the messages and results of a call.
 
-A secret comes back in the form in which it was sent, or as the service quotes it. Which characters are quoted differs
-between parts of an address, encoders and services, so each character is found in each of its forms: percent-encoded
-(also twice), with the escapes of JSON, Python and HTML, with whitespace collapsed. Base64 is found wherever the secret
-begins in what was encoded, such as after a user and a colon.
+
+A secret may return in the form in which it was sent, or as the service quotes it. The quoted characters differ between
+parts of a URL, encoders and services, so each character is found in each of its forms: percent-encoded (also twice),
+with the escapes of JSON, Python and HTML, and with whitespace collapsed. Base64 is found at any offset of the secret in
+the encoded text, such as after a user name and a colon.
 """
 
 import base64
@@ -16,18 +17,18 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 SHORTEST_HIDDEN_ANYWHERE = 6
-"""Characters: in results a shorter secret is hidden only as a separate word, not inside other words."""
+"""Characters: in results, a shorter secret is redacted only as a separate word, not inside other words."""
 
 _LONGEST_LEADING_RUN = 32
-"""Characters of a run of whitespace or backslashes at the start of a secret; a secret quoted thrice has 8 for each."""
+"""Limit of a leading run of whitespace or backslashes; a secret that is quoted three times has 8 for each."""
 
 HIDDEN = "***"
 _SECRET_NAMES = re.compile(r"key|token|secret|passw|pwd|auth|sig|cred|session", re.IGNORECASE)
-"""Names of the parameters of an address that may be secret; better one too many than one too few."""
+"""Names of URL parameters that may be secret; redacting too many is better than too few."""
 
 
 class Redaction:
-    """Hides the secrets of one call in what it says."""
+    """Redacts the secrets of one call."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = sorted({secret for secret in secrets if secret}, key=lambda secret: (-len(secret), secret))
@@ -37,31 +38,33 @@ class Redaction:
         self._short = re.compile(rf"(?<!\w)(?:{short})(?!\w)") if short else None
 
     def text(self, text: str) -> str:
-        """Returns `text` without any secret, also where it is quoted for a URL or for JSON."""
-        return _without(text, self._hidden)
+        """Redact all secrets in `text`, including forms that are quoted for a URL or JSON."""
+        return _redacted(text, self._hidden)
 
     def value(self, value: Any) -> Any:
-        """Return a JSON value without the secrets: long ones anywhere, short ones where they are words or numbers.
+        """Redact the secrets in a JSON value: long ones anywhere, short ones where they are words or numbers.
 
-        This is no security boundary: a tool that changes a secret, say its case, returns what is not found here.
+
+        This is not a security boundary: a tool that transforms a secret, such as its case, returns an unknown form.
         """
-        return self._hidden_in(value) if self._secrets else value
+        return self._redact(value) if self._secrets else value
 
-    def _hidden_in(self, value: Any) -> Any:
+    def _redact(self, value: Any) -> Any:
         if isinstance(value, str):
-            text = _without(value, self._long)
+            text = _redacted(value, self._long)
             return self._short.sub(HIDDEN, text) if self._short is not None else text
         if isinstance(value, list):
-            return [self._hidden_in(part) for part in value]
+            return [self._redact(part) for part in value]
         if isinstance(value, dict):
-            return {self._hidden_in(key): self._hidden_in(part) for key, part in value.items()}
+            return {self._redact(key): self._redact(part) for key, part in value.items()}
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return HIDDEN if is_number and json.dumps(value) in self._secrets else value
 
     def place(self, place: str) -> str:
-        """Returns the path of a file or an address as one line, without any secret.
+        """Return a file path or URL as one line, without secrets.
 
-        Of an address user and fragment are left out, and values of parameters hidden whose names sound like secrets.
+
+        In a URL, the user and fragment are removed, and the values of parameters with secret-like names are redacted.
         """
         line = self.text("".join(each if each.isprintable() else "�" for each in place))
         if "://" not in line:
@@ -82,35 +85,35 @@ class _Secret:
     """The forms of one secret."""
 
     def __init__(self, secret: str) -> None:
-        # Services and parsers take away whitespace around a value.
+        # Services and parsers strip the whitespace around a value.
         self._text = secret.strip() or secret
         self.length = len(self._text)
-        self._kept = max(re.findall(r"[0-9A-Za-z]+", secret), key=len, default="")
-        """Characters that stay as they are in each form: a text without them is not searched."""
+        self._longest_plain_part = max(re.findall(r"[0-9A-Za-z]+", secret), key=len, default="")
+        """The longest part that is unchanged in every form: a text without it is not searched."""
         self._base64 = _base64_forms(secret)
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        # Takes a third of a second for the text of a private key, and is seldom needed.
+        # Compiling takes a third of a second for a private key, and is seldom needed.
         return re.compile(self.quoted_forms())
 
     def quoted_forms(self) -> str:
         """Return a pattern of the forms in which encoders write the secret, character by character."""
         parts = re.findall(r"[\s+]+|\\+|.", self._text, re.DOTALL)
-        # A longer run before a secret need not be hidden: a search from each of its characters would be quadratic.
+        # A longer run before a secret need not be redacted: a search from each of its characters would be quadratic.
         leading = _forms_of_part(parts[0], most=max(_LONGEST_LEADING_RUN, 8 * len(parts[0])))
         return leading + "".join(map(_forms_of_part, parts[1:]))
 
     def hide_in(self, text: str) -> str:
         """Return a text without the secret."""
-        if self._kept in text:
+        if self._longest_plain_part in text:
             text = self._pattern.sub(HIDDEN, text)
         for form in self._base64:
             text = text.replace(form, HIDDEN)
         return text
 
 
-def _without(text: str, secrets: Iterable[_Secret]) -> str:
+def _redacted(text: str, secrets: Iterable[_Secret]) -> str:
     for secret in secrets:
         text = secret.hide_in(text)
     return text
@@ -120,15 +123,15 @@ def _forms_of_part(part: str, *, most: int | None = None) -> str:
     """Return a pattern of the forms of a character, or of a run of whitespace or backslashes.
 
     Args:
-        most: the most characters of a run; `None` is any number.
+        most: maximum length of a run; `None` for no limit.
     """
     run = "+" if most is None else f"{{1,{most}}}"
     if part[0] == "+" or part[0].isspace():
-        # A plus is a space in forms, and runs of spaces and line breaks are often written as one space.
+        # A plus is a space in forms, and runs of spaces and line breaks are often collapsed to one space.
         space = "|".join(sorted({form for each in {*part, " "} for form in _escapes(each)}))
         return rf"(?:\s|\+|\\{{1,3}}[nrtvf]|{space}){run}"
     if part[0] == "\\":
-        # An escape starts with a backslash of the run: a pattern with one way to read it takes linear time.
+        # An escape starts with a backslash of the run: a pattern with only one way to match takes linear time.
         others = "|".join(form for form in _escapes("\\") if form[0] != "\\")
         return rf"(?:\\(?:u005[cC]|x5[cC]|U0000005[cC])?|{others}){run}"
     if re.fullmatch(r"[\w.~-]", part, re.ASCII):
@@ -138,10 +141,10 @@ def _forms_of_part(part: str, *, most: int | None = None) -> str:
 
 
 def _escapes(character: str) -> Iterator[str]:
-    """Yield patterns of the forms of a character in which it is not itself."""
+    """Yield patterns of the escaped forms of a character."""
     yield "".join(f"%(?:25)*{_any_case(f'{byte:02x}')}" for byte in character.encode())
     units = character.encode("utf-16-be").hex()
-    # JSON may escape any character, and some encoders do so with those that mean something in HTML.
+    # JSON may escape any character, and some encoders escape those with a meaning in HTML.
     yield "".join(rf"\\{{1,3}}u{_any_case(units[place : place + 4])}" for place in range(0, len(units), 4))
     code = ord(character)
     yield rf"\\{{1,3}}(?:x{_any_case(f'{code:02x}')}|U{_any_case(f'{code:08x}')})"
@@ -155,7 +158,7 @@ def _any_case(digits: str) -> str:
 
 
 def _base64_forms(secret: str) -> list[str]:
-    """Return what Base64 makes of a secret alone, after one byte and after two; what other bytes share is left out."""
+    """Return the Base64 of a secret at each of its three offsets, without the characters shared with other bytes."""
     content, forms = secret.encode(), set()
     for before in range(3):
         text = base64.b64encode(b"\0" * before + content).decode()

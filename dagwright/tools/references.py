@@ -1,6 +1,6 @@
-"""How `--tools`, `--agents` and `--tools-queue` stand among the references that a run remembers.
+"""References of a run to its `--tools`, `--agents` and `--tools-queue`.
 
-A reference holds in every folder and every process, so that another command can load the same tools. This module
+A reference is valid in every folder and process, so that another command can load the same tools. This module
 imports nothing heavy: the command line needs it for its help.
 """
 
@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SERVERS_SUFFIX = ".json"
-"""Ending of a value of `--tools` that is a file of MCP servers."""
+"""Suffix of a `--tools` value that is a file of MCP servers."""
 
 _AGENTS = "agents:"
-"""Prefix of a file of agents, where files of agents stand among modules of tools."""
+"""Prefix of a file of agents among the references to modules of tools."""
 _QUEUE = "queue:"
 
 
 def absolute_path(file: str) -> Path:
     """Return the absolute path of a file, with its symbolic links.
 
-    Links stay because the queue of the tools is named after the path: `current/tools.py` of a folder of releases has to
-    keep its name when the link moves to the next release.
+    Symbolic links are not resolved, because the queue of the tools is named after the path: `current/tools.py` in a
+    folder of releases keeps its name when the link moves to the next release.
     """
     return Path(os.path.abspath(file))  # noqa: PTH100 - `resolve` follows links
 
@@ -31,7 +31,7 @@ def is_path(reference: str) -> bool:
 
 
 def agents_reference(file: str) -> str:
-    """Reference of a run for a value of `--agents`."""
+    """Return the reference of a run for a value of `--agents`."""
     return f"{_AGENTS}{absolute_path(file)}"
 
 
@@ -41,7 +41,7 @@ def file_of_reference(reference: str) -> str | None:
 
 
 def queue_reference(name: str) -> str:
-    """Reference of a run for the value of `--tools-queue`."""
+    """Return the reference of a run for the value of `--tools-queue`."""
     return f"{_QUEUE}{name}"
 
 

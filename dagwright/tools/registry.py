@@ -10,11 +10,11 @@ from dagwright.tools.spec import ToolSpec, spec_of
 
 @dataclass(frozen=True, slots=True)
 class ToolRegistry:
-    """Holds tools by name, in the order they were given.
+    """Tools by name, in the order in which they were given.
 
     Args:
         specs: tool name -> tool.
-        sources: tool name -> value of `--tools`, or reference of the file of agents, that it came from.
+        sources: tool name -> its origin: the value of `--tools`, or the reference of a file of agents.
     """
 
     specs: Mapping[str, ToolSpec] = field(default_factory=dict)
@@ -22,11 +22,11 @@ class ToolRegistry:
 
     @classmethod
     def of(cls, *tools: Callable[..., Any] | ToolSpec, sources: Mapping[str, str] | None = None) -> "ToolRegistry":
-        """Returns a registry of decorated functions and declared activities.
+        """Build a registry of decorated functions and declared activities.
 
         Raises:
-            TypeError: one of them is no tool.
-            ValueError: two different tools have one name.
+            TypeError: an argument is not a tool.
+            ValueError: two different tools share a name.
         """
         specs: dict[str, ToolSpec] = {}
         for candidate in tools:
@@ -34,12 +34,12 @@ class ToolRegistry:
             if spec is None:
                 raise TypeError(f"{getattr(candidate, '__name__', candidate)!r} is not a tool; decorate it with @tool")
             if specs.setdefault(spec.name, spec) is not spec:
-                raise ValueError(f"Two tools are called {spec.name!r}")
+                raise ValueError(f"Duplicate tool {spec.name!r}")
         refuse_shared_aliases(specs)
         return cls(specs, sources or {})
 
     def __iter__(self) -> Iterator[ToolSpec]:
-        """Goes through the tools in the order they were given."""
+        """Iterate over the tools in the order in which they were given."""
         return iter(self.specs.values())
 
     def __len__(self) -> int:
@@ -52,22 +52,22 @@ class ToolRegistry:
         return self.specs[name]
 
     def get(self, name: str) -> ToolSpec | None:
-        """Returns the tool called `name`, `None` if there is none."""
+        """Return the tool called `name`, `None` if it does not exist."""
         return self.specs.get(name)
 
     def declarations(self) -> dict[str, ToolDeclaration]:
-        """Returns what a plan knows of each tool: tool name -> declaration, in order."""
+        """Return the declarations of the tools, by tool name and in order."""
         return {
             spec.name: replace(spec.declaration, aliases=spec.aliases) if spec.aliases else spec.declaration
             for spec in self
         }
 
     def python_tools(self) -> tuple[ToolSpec, ...]:
-        """Returns the tools that a worker of ours serves: all but the declared activities of others."""
+        """Return the tools that Dagwright's own workers serve: all except declared activities."""
         return tuple(spec for spec in self if spec.function is not None)
 
     def merged(self, *others: "ToolRegistry") -> "ToolRegistry":
-        """Returns the tools of all; of two with one name the later registry's stays."""
+        """Merge registries; if two tools share a name, the later registry wins."""
         specs, sources = dict(self.specs), dict(self.sources)
         for other in others:
             specs.update(other.specs)
@@ -75,11 +75,11 @@ class ToolRegistry:
         return ToolRegistry(specs, sources)
 
     def on_queue(self, task_queue: str) -> "ToolRegistry":
-        """Returns the same tools, those of Python served on `task_queue`."""
+        """Return the same tools, with the Python tools served on `task_queue`."""
         return ToolRegistry({spec.name: spec.on_queue(task_queue) for spec in self}, self.sources)
 
     def on_queues(self, queue_of: Callable[[str], str]) -> "ToolRegistry":
-        """Return the same tools, each Python tool served on the queue of its source."""
+        """Return the same tools, with each Python tool served on the queue of its source."""
         python = {spec.name: spec.on_queue(queue_of(self.sources[spec.name])) for spec in self.python_tools()}
         return ToolRegistry({spec.name: python.get(spec.name, spec) for spec in self}, self.sources)
 
@@ -100,10 +100,10 @@ class ToolRegistry:
 
 
 def refuse_shared_aliases(specs: Mapping[str, ToolSpec]) -> None:
-    """Refuse tools of which an alias is the name or an alias of another one.
+    """Check that no alias is the name or an alias of another tool.
 
     Raises:
-        ValueError: there are such tools; the message names them.
+        ValueError: an alias is ambiguous; the message names both tools.
     """
     owners: dict[str, str] = {}
     for spec in specs.values():

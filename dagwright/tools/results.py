@@ -1,6 +1,7 @@
-"""Turns what a tool returned into strict JSON, or says at which place it is not.
+"""Convert a tool's return value to strict JSON, or report the path that is not JSON.
 
-JSON here is what every reader gets back unchanged: no NaN, no lone surrogates, no keys that are not text.
+
+JSON here means JSON that every reader gets back unchanged: no NaN, no lone surrogates, no non-string keys.
 """
 
 import dataclasses
@@ -15,43 +16,43 @@ from dagwright.core.boundary.text import cut_characters
 from dagwright.tools.errors import InvalidResult
 
 DEPTH_LIMIT = 100
-"""Nested objects and lists; readers in other languages (protobuf's JSON, for one) stop at 100 too."""
+"""Limit of nested objects and lists; readers in other languages, such as protobuf's JSON, also stop at 100."""
 
 INTEGER_LIMIT_BITS = 14_000
-"""Python itself refuses to write or read integers of more than 4,300 digits."""
+"""Python itself refuses to write or read integers with more than 4,300 digits."""
 
 
 def plain_json(value: Any) -> Any:
-    """Returns `value` as objects, lists, text, numbers, booleans and null; models become objects.
+    """Convert `value` to objects, lists, text, numbers, booleans and null; models become objects.
 
     Raises:
-        InvalidResult: some part is not JSON; the message names its place as a JSON pointer.
+        InvalidResult: a part is not JSON; the message names its path as a JSON pointer.
     """
     return _Converter().convert(value, ())
 
 
 def json_bytes(value: Any) -> bytes:
-    """Returns `value` as compact UTF-8 JSON.
+    """Encode `value` as compact UTF-8 JSON.
 
     Raises:
-        InvalidResult: as `plain_json`.
+        InvalidResult: see `plain_json`.
     """
     return encoded_json(plain_json(value))
 
 
 def encoded_json(plain: Any) -> bytes:
-    """Returns what `plain_json` returned as compact UTF-8 JSON."""
+    """Encode the result of `plain_json` as compact UTF-8 JSON."""
     return pydantic_core.to_json(plain)
 
 
 def pointer_of(path: tuple[str | int, ...]) -> str:
-    """Returns the RFC 6901 pointer of `path`, cut to what a person can read."""
+    """Return the RFC 6901 pointer of `path`, truncated to a readable length."""
     text = "".join("/" + str(piece).replace("~", "~0").replace("/", "~1") for piece in path)
     return cut_characters(text, 200)
 
 
 class _Converter:
-    """Walks one value; holds the containers it is inside of, to notice a circle."""
+    """Converts one value; tracks the containers that it is inside of, to detect cycles."""
 
     def __init__(self) -> None:
         self._inside: set[int] = set()
@@ -65,44 +66,44 @@ class _Converter:
             return _integer(value, path)
         if isinstance(value, float):
             if not math.isfinite(value):
-                raise _refused(path, f"{float(value)} is not a JSON number")
+                raise _invalid(path, f"{float(value)} is not a JSON number")
             return float(value)
         return self._container(value, path)
 
     def _container(self, value: Any, path: tuple[str | int, ...]) -> Any:
         if len(path) >= DEPTH_LIMIT:
-            raise _refused(path, f"nested more than {DEPTH_LIMIT} deep")
+            raise _invalid(path, f"nested more than {DEPTH_LIMIT} deep")
         if id(value) in self._inside:
-            raise _refused(path, "contains itself")
+            raise _invalid(path, "contains itself")
         self._inside.add(id(value))
         try:
             if isinstance(value, Mapping):
                 return {_key(key, path): self.convert(part, (*path, key)) for key, part in value.items()}
             if isinstance(value, list | tuple):
                 return [self.convert(part, (*path, index)) for index, part in enumerate(value)]
-            return self.convert(_dumped(value, path), path)
+            return self.convert(_dump(value, path), path)
         finally:
             self._inside.discard(id(value))
 
 
-def _dumped(value: Any, path: tuple[str | int, ...]) -> Any:
+def _dump(value: Any, path: tuple[str | int, ...]) -> Any:
     if not isinstance(value, BaseModel) and (not dataclasses.is_dataclass(value) or isinstance(value, type)):
-        raise _refused(path, f"{type(value).__name__} is not JSON, a pydantic model or a dataclass")
+        raise _invalid(path, f"{type(value).__name__} is not JSON, a pydantic model or a dataclass")
     adapter: TypeAdapter[Any] = TypeAdapter(type(value))
     try:
         as_python = adapter.dump_python(value, by_alias=True)
         as_json = adapter.dump_python(value, mode="json", by_alias=True)
-    # Pydantic raises several unrelated kinds here, and a serializer of the user's own may raise anything.
+    # Pydantic raises several unrelated types here, and a user's serializer may raise anything.
     except Exception as error:
-        raise _refused(path, f"{type(value).__name__} cannot be written as JSON: {error}") from error
-    # Pydantic writes NaN in a field of type Any as null, which would lose it in silence.
+        raise _invalid(path, f"{type(value).__name__} cannot be encoded as JSON: {error}") from error
+    # Pydantic encodes NaN in a field of type Any as null, which would lose it silently.
     _check_finite(as_python, path)
     return as_json
 
 
 def _check_finite(value: Any, path: tuple[str | int, ...]) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        raise _refused(path, f"{float(value)} is not a JSON number")
+        raise _invalid(path, f"{float(value)} is not a JSON number")
     if isinstance(value, Mapping):
         for key, part in value.items():
             _check_finite(part, (*path, key))
@@ -117,23 +118,23 @@ def _text(value: str, path: tuple[str | int, ...]) -> str:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise _refused(path, f"text with half a character (a lone surrogate) at {error.start}") from error
+            raise _invalid(path, f"text with a lone surrogate (half a character) at {error.start}") from error
     return text
 
 
 def _integer(value: int, path: tuple[str | int, ...]) -> int:
     if value.bit_length() > INTEGER_LIMIT_BITS:
-        raise _refused(path, f"an integer of more than {INTEGER_LIMIT_BITS} bits")
+        raise _invalid(path, f"an integer of more than {INTEGER_LIMIT_BITS} bits")
     return int(value)
 
 
 def _key(key: Any, path: tuple[str | int, ...]) -> str:
     if not isinstance(key, str):
         shown = str(key) if isinstance(key, int | float | None) else type(key).__name__
-        raise _refused(path, f"the key {shown} is {type(key).__name__}, and JSON keys are text")
+        raise _invalid(path, f"the key {shown} is {type(key).__name__}, and JSON keys must be text")
     return _text(key, path)
 
 
-def _refused(path: tuple[str | int, ...], what: str) -> InvalidResult:
+def _invalid(path: tuple[str | int, ...], what: str) -> InvalidResult:
     place = f"at {pointer_of(path)}" if path else "as a whole"
     return InvalidResult(f"The value is not JSON {place}: {what}")

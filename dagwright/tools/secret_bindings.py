@@ -1,7 +1,8 @@
-"""Which tools, and which hosts, a secret may be given to.
+"""Which tools and hosts may receive a secret.
 
-A secret goes to a tool that declares it in code (`@tool(secrets=[...])`), or that a setting names. Tools that are
-`pure` or declare an empty list never get one: their results would carry it to wherever the plan sends them.
+
+A secret goes to a tool that declares it in code (`@tool(secrets=[...])`) or that a setting names. Tools that are
+`pure` or declare an empty list never get one, because the plan can send their results anywhere.
 """
 
 import ipaddress
@@ -14,13 +15,13 @@ from dagwright.core.model.tools import ToolDeclaration
 
 @dataclass(frozen=True, slots=True)
 class SecretBinding:
-    """What the settings bind a secret to.
+    """The tools and hosts that the settings bind a secret to.
 
     Args:
         tools: names of tools, or patterns such as `shop.*`.
-        hosts: names of hosts that `http_request` may send it to, with a port if only that one is meant; `*.example.com`
-            is every host below that domain. Plain HTTP is for loopback hosts, and for those written `http://host`;
-            `https://host` is never plain HTTP.
+        hosts: host names that `http_request` may send it to, with a port to allow only that port; `*.example.com`
+            matches every host under the domain. Plain HTTP is for loopback hosts, and for those written `http://host`;
+            `https://host` never allows plain HTTP.
     """
 
     tools: Sequence[str] = ()
@@ -30,22 +31,22 @@ class SecretBinding:
 BindingOf = Callable[[str], SecretBinding]
 
 
-def unbound(name: str) -> SecretBinding:  # noqa: ARG001 - the signature of a source of bindings
-    """Bind no secret to anything."""
+def unbound(name: str) -> SecretBinding:  # noqa: ARG001 - the signature of a binding lookup
+    """Return an empty binding."""
     return SecretBinding()
 
 
 def problem_of_secret(tool: ToolDeclaration, name: str, binding: SecretBinding) -> str | None:
-    """Check that a tool may get a secret; returns the reason if it may not, or `None`."""
+    """Return why a tool may not get a secret; `None` if it may."""
     if tool.never_takes_secrets:
-        return f"{tool.name!r} takes no secrets: its results would carry {name!r} on"
+        return f"{tool.name!r} takes no secrets: its results could expose {name!r}"
     if name in (tool.secrets or ()):
         return None
     variable = f"DAGWRIGHT_SECRET_{name}"
     if tool.sends_to_hosts:
         if binding.hosts:
             return None
-        return f"the secret {name!r} is bound to no host: name the hosts in {variable}_HOSTS on the worker"
+        return f"the secret {name!r} is bound to no host: set the hosts in {variable}_HOSTS on the worker"
     if any(fnmatchcase(tool.name, pattern) for pattern in binding.tools):
         return None
     return (
@@ -55,7 +56,7 @@ def problem_of_secret(tool: ToolDeclaration, name: str, binding: SecretBinding) 
 
 
 def hosts_of_secrets(names: Iterable[str], binding_of: BindingOf) -> tuple[tuple[str, ...], ...]:
-    """Return the hosts of each secret of a call; a request goes only where all of them may go."""
+    """Return the hosts of each secret of a call; a request may go only to hosts that all of them permit."""
     return tuple(tuple(binding_of(name).hosts) for name in names)
 
 
@@ -63,8 +64,8 @@ def may_send_to(scheme: str, host: str, port: int | None, hosts: Iterable[Sequen
     """Return whether a request with secrets may go to a host.
 
     Args:
-        scheme: of the request, `http` or `https`.
-        hosts: of each of its secrets.
+        scheme: `http` or `https`.
+        hosts: permitted hosts of each secret in the request.
     """
     return all(any(_fits(scheme, host.lower(), port, pattern.lower()) for pattern in patterns) for patterns in hosts)
 

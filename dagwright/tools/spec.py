@@ -1,4 +1,4 @@
-"""`@tool`: a typed Python function as a tool; `declare_activity` and `declare_workflow` for those of others."""
+"""`@tool`: a typed Python function as a tool; `declare_activity` and `declare_workflow` for those of other workers."""
 
 import functools
 import hashlib
@@ -16,14 +16,14 @@ from dagwright.core.model.resolvers import Resolver
 from dagwright.core.model.times import LONGEST, Duration, parse_duration
 from dagwright.core.model.tools import Effects, ToolDeclaration, problem_of_rule
 from dagwright.core.model.worker_cards import WorkerCard
-from dagwright.tools.docstrings import documentation_of
+from dagwright.tools.docstrings import parse_docstring
 from dagwright.tools.parameters import Parameters, output_schema_of, parameters_of
 
 NAME_LIMIT_BYTES = 200
-"""The same as a node id; Temporal wedges a run on an activity type of over 1,000 bytes."""
+"""Same as for a node ID; Temporal wedges a run on an activity type of over 1,000 bytes."""
 
 _VERSIONS_CACHED = 512
-"""Functions whose version is stored: a process has about 100 tools, and builds some of them again."""
+"""Functions whose version is cached: a process has about 100 tools, and creates some of them repeatedly."""
 _ATTRIBUTE = "__dagwright_tool__"
 
 EffectsName = Literal["pure", "read", "idempotent", "write"]
@@ -33,10 +33,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool: what a plan knows of it, and the code behind it.
+    """A tool: its declaration for plans, and its implementation.
 
     Args:
-        declaration: what a plan knows.
+        declaration: the part that plans are checked against.
         function: the Python function; `None` if another worker serves the tool.
         parameters: how the function takes its arguments; `None` if another worker serves the tool.
         aliases: former names; runs in flight still call the tool by them.
@@ -59,21 +59,21 @@ class ToolSpec:
 
     @property
     def is_async(self) -> bool:
-        """Whether calling the function makes a coroutine."""
+        """Whether the function is a coroutine function."""
         return inspect.iscoroutinefunction(self.function)
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the keyword arguments of the function for a JSON object.
+        """Return the keyword arguments of the function for a JSON object.
 
         Raises:
-            InvalidArguments: they do not fit.
+            InvalidArguments: they do not match the parameters.
         """
         if self.parameters is None:
-            raise TypeError(f"{self.name!r} is served by another worker; it cannot be called here")
+            raise TypeError(f"{self.name!r} is served by another worker and cannot be called here")
         return self.parameters.bind(arguments)
 
     def on_queue(self, task_queue: str) -> "ToolSpec":
-        """Returns the same tool, served on `task_queue`; a tool of another worker stays where it is."""
+        """Return the same tool, served on `task_queue`; a tool of another worker keeps its queue."""
         if self.function is None:
             return self
         return replace(self, declaration=replace(self.declaration, task_queue=task_queue))
@@ -120,34 +120,34 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     resolver: Resolver | None = None,
     aliases: Sequence[str] = (),
 ) -> Function | Callable[[Function], Function]:
-    """Makes a tool of a typed function; the function itself stays as it is and can be called as before.
+    """Declare a typed function as a tool; the function itself is unchanged and can still be called.
 
     Args:
-        name: the activity type; the function's name if left out.
-        effects: what a call does to the world; what is not declared counts as `write`.
-        timeout: of one attempt: a timedelta, seconds, or text like `30s`; 60 seconds if left out,
-            and 1 second for a pure tool that runs together with others.
-        max_parallel: calls of the tool that one run keeps in flight at once.
-        max_attempts: tries including the first; the default is that of the effects.
-        schema: what JSON Schema says of the arguments object beside the types, such as a `oneOf` of parameters of which
-            one must be given.
-        asks_models: each call asks models by itself, so in a run with a budget it starts only when there is some left.
-        effects_by: how the effects of a call depend on an argument, such as
+        name: the activity type; the function's name by default.
+        effects: side effects of a call; `write` by default.
+        timeout: timeout of one attempt: a timedelta, seconds, or text like `30s`; 60 seconds by default, and
+            1 second for a pure tool inside a region.
+        max_parallel: maximum number of concurrent calls of the tool in one run.
+        max_attempts: attempts including the first; the default depends on the effects.
+        schema: additional JSON Schema of the arguments object, such as a `oneOf` of parameters of which exactly one
+            must be given.
+        asks_models: whether calls use a model, so that a run with a budget starts them only while some is left.
+        effects_by: how an argument determines the effects of a call, such as
             `{"argument": "method", "default": "GET", "effects": {"GET": "read"}}`; other values have `effects`.
-        secrets: names of the secrets that plans may give to the tool; an empty list refuses all, and left out the
+        secrets: names of the secrets that plans may give to the tool; an empty list refuses all; by default, the
             settings of the worker decide.
-        sends_to_hosts: whether the settings bind secrets to the hosts that it connects to, as for `http_request`.
-        undo: name of the tool that takes the effect of a call back, in a run that does all or nothing; it gets the
-            call's `key`, its `arguments` and its `result`, null if nobody knows how the call ended.
-        sets: name in a session, without `@`, that the identity of a call's result becomes.
-        returns: what the id in a result stands for: an entity type such as `fund`, or something else, such as `role`; a
-            plan that gives it to a parameter for another kind of thing is refused before it runs.
-        resolver: the resolver whose `find` the tool is: it finds what lookups of plans mean.
-        aliases: former names of the tool, so that runs in flight find it after it was renamed; new plans use its name.
+        sends_to_hosts: whether the settings bind secrets to the hosts that the tool connects to, as for `http_request`.
+        undo: name of the tool that compensates a call in a run with compensation; it gets the call's `key`, `arguments`
+            and `result`, which is null if the outcome of the call is unknown.
+        sets: name in a session, without `@`, that refers to the entity in a call's result.
+        returns: type of the ID in a result: an entity type such as `fund`, or another type, such as `role`; a plan that
+            passes it to a parameter of another type is rejected before it runs.
+        resolver: the resolver whose `find` the tool is; it resolves the lookups of plans.
+        aliases: former names of the tool, so that runs in flight find it after a rename; new plans use its name.
 
     Raises:
         TypeError: a parameter cannot be filled from JSON.
-        ValueError: the name, the effects, the timeout, a count or the schema is no such thing.
+        ValueError: the name, the effects, the timeout, a count or the schema is invalid.
     """
 
     def decorate(decorated: Function) -> Function:
@@ -155,15 +155,15 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
         if not inspect.isfunction(decorated):
             raise TypeError(f"@tool takes a function, not {type(decorated).__name__}")
         if inspect.isgeneratorfunction(decorated) or inspect.isasyncgenfunction(decorated):
-            raise TypeError(f"Tool {shown!r}: a tool returns its result; a generator has none, return a list instead")
-        documentation = documentation_of(decorated)
+            raise TypeError(f"Tool {shown!r}: a generator has no result; return a list instead")
+        documentation = parse_docstring(decorated)
         try:
             parameters = parameters_of(decorated, documentation)
         except TypeError as error:
             raise TypeError(f"Tool {shown!r}: {error}") from error
         if schema is not None:
-            parameters = replace(parameters, schema=_checked_schema(shown, {**parameters.schema, **schema}))
-        declaration = checked_declaration(
+            parameters = replace(parameters, schema=_validate_schema(shown, {**parameters.schema, **schema}))
+        declaration = validate_declaration(
             ToolDeclaration(
                 name=shown,
                 input_schema=parameters.schema,
@@ -185,7 +185,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
             effects,
             timeout=timeout,
         )
-        return marked(decorated, ToolSpec(declaration, decorated, parameters, checked_aliases(shown, aliases)))
+        return mark_as_tool(decorated, ToolSpec(declaration, decorated, parameters, validate_aliases(shown, aliases)))
 
     return decorate if function is None else decorate(function)
 
@@ -205,21 +205,21 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
     description: str = "",
     worker: WorkerCard | None = None,
 ) -> ToolSpec:
-    """Declares an activity that another worker serves, in any language, so that plans can call it by name.
+    """Declare an activity that another worker serves, in any language, so that plans can call it by name.
 
     Args:
-        name: the activity type, exactly as that worker registers it.
-        task_queue: the queue that worker polls.
+        name: the activity type, exactly as the worker registers it.
+        task_queue: the queue that the worker polls.
         effects: as for `@tool`.
-        input_schema: JSON Schema (2020-12) of the one JSON object the activity takes; `None` takes any.
-        timeout: of one attempt, as for `@tool`.
+        input_schema: JSON Schema (2020-12) of the activity's single JSON object; `None` accepts any.
+        timeout: timeout of one attempt, as for `@tool`.
         undo: as for `@tool`.
         sets: as for `@tool`.
         returns: as for `@tool`.
-        worker: what it needs and puts out, if it is a worker and answers a WorkerResult.
+        worker: the worker card, if the activity is a worker tool and returns a WorkerResult.
 
     Raises:
-        ValueError: a value is no such thing; the message names it.
+        ValueError: a value is invalid; the message names it.
     """
     declaration = ToolDeclaration(
         name=name,
@@ -234,7 +234,7 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
         description=description or (worker.description if worker is not None else ""),
         worker=worker,
     )
-    return ToolSpec(checked_declaration(declaration, effects, timeout=timeout))
+    return ToolSpec(validate_declaration(declaration, effects, timeout=timeout))
 
 
 def declare_workflow(  # noqa: PLR0913 - each is one word of the declaration, by keyword
@@ -258,7 +258,7 @@ def declare_workflow(  # noqa: PLR0913 - each is one word of the declaration, by
     from the run and the node, so it can serve as an idempotency key. Cancelling the node cancels the workflow.
 
     Args:
-        name: what plans call it.
+        name: its name in plans.
         task_queue: the queue of its workers.
         workflow: the workflow type, exactly as its workers register it; by default `name`.
         effects: as for `@tool`. The retries of a node start the workflow again; a `write` is never started again.
@@ -290,24 +290,24 @@ def declare_workflow(  # noqa: PLR0913 - each is one word of the declaration, by
         returns=returns,
         description=description,
     )
-    return ToolSpec(checked_declaration(declaration, effects, timeout=LONGEST if timeout is None else timeout))
+    return ToolSpec(validate_declaration(declaration, effects, timeout=LONGEST if timeout is None else timeout))
 
 
 def _foreign_queue(name: str, task_queue: str) -> str:
     if not task_queue or task_queue.startswith("/_sys/") or len(task_queue.encode(errors="replace")) > 1000:
-        raise ValueError(f"Tool {name!r}: {task_queue!r} cannot be a task queue")
+        raise ValueError(f"Tool {name!r}: {task_queue!r} is not a valid task queue")
     return task_queue
 
 
 def _foreign_schema(name: str, schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    return None if schema is None else _checked_schema(name, schema)
+    return None if schema is None else _validate_schema(name, schema)
 
 
-def checked_aliases(name: str, aliases: Sequence[str]) -> tuple[str, ...]:
-    """Return former names of a tool.
+def validate_aliases(name: str, aliases: Sequence[str]) -> tuple[str, ...]:
+    """Validate the former names of a tool.
 
     Raises:
-        ValueError: they are not names, or one of them is the tool's own.
+        ValueError: an alias is not a valid name, or is the tool's own name.
     """
     given: Sequence[object] = aliases
     if isinstance(given, str) or not all(isinstance(alias, str) and _is_name(alias) for alias in given):
@@ -317,7 +317,7 @@ def checked_aliases(name: str, aliases: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(aliases))
 
 
-def _checked_schema(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def _validate_schema(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         SchemaOfTool(schema)
     except ValueError as error:
@@ -325,38 +325,38 @@ def _checked_schema(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return schema
 
 
-def marked(function: Function, spec: ToolSpec) -> Function:
-    """Returns the function, which is known as a tool from then on."""
+def mark_as_tool(function: Function, spec: ToolSpec) -> Function:
+    """Mark a function as a tool, and return it."""
     setattr(function, _ATTRIBUTE, spec)
     return function
 
 
 def spec_of(candidate: object) -> ToolSpec | None:
-    """Returns the tool that a decorated function or a declared activity is, `None` for anything else."""
+    """Return the tool of a decorated function or declared activity, `None` for anything else."""
     if isinstance(candidate, ToolSpec):
         return candidate
-    # Only functions: an object that answers to any attribute (a mock, a lazy module) is not a tool.
+    # Only functions: an object with arbitrary attributes (a mock, a lazy module) is not a tool.
     found = vars(candidate).get(_ATTRIBUTE) if inspect.isfunction(candidate) else None
     return found if isinstance(found, ToolSpec) else None
 
 
-def checked_declaration(
+def validate_declaration(
     declaration: ToolDeclaration, effects: Effects | str, *, timeout: Duration | None
 ) -> ToolDeclaration:
-    """Returns a declaration with its effects and its timeout, as `@tool` takes them.
+    """Validate a declaration and set its effects and timeout, as for `@tool`.
 
     Raises:
-        ValueError: a value is no such thing; the message names it.
+        ValueError: a value is invalid; the message names it.
     """
     name = declaration.name
     try:
         size = len(name.encode())
     except UnicodeEncodeError as error:
-        raise ValueError("A tool name holds half a character (a lone surrogate)") from error
+        raise ValueError("A tool name contains a lone surrogate (half a character)") from error
     if not 0 < size <= NAME_LIMIT_BYTES:
         raise ValueError(f"Tool {name[:50]!r}: a name has 1 to {NAME_LIMIT_BYTES} bytes, this one {size}")
     if effects not in list(Effects):
-        raise ValueError(f"Tool {name!r}: effects {effects!r} is none of {', '.join(Effects)}")
+        raise ValueError(f"Tool {name!r}: effects is {effects!r}, expected one of {', '.join(Effects)}")
     for what, count in (
         ("max_parallel", declaration.max_parallel),
         ("max_attempts", declaration.max_attempts),
@@ -414,14 +414,14 @@ class _CodeOf:
 
 
 def version_of(function: Callable[..., Any]) -> str:
-    """Returns 12 hex digits that change when the source of a function does."""
+    """Return 12 hex digits that change when the source of a function changes."""
     inner = inspect.unwrap(function)
     return _version_of(_CodeOf(inner.__code__)) if inspect.isfunction(inner) else _hash_of_code(function.__code__)
 
 
 @functools.lru_cache(maxsize=_VERSIONS_CACHED)
 def _version_of(key: _CodeOf) -> str:
-    """Read the source once for all functions that one `def` makes: tokenizing it takes most of declaring a tool."""
+    """Read the source once for all functions of one `def`: tokenizing it dominates the declaration of a tool."""
     try:
         return _short_hash(inspect.getsource(key.code).encode())
     except (OSError, TypeError):
@@ -429,7 +429,7 @@ def _version_of(key: _CodeOf) -> str:
 
 
 def _hash_of_code(code: CodeType) -> str:
-    # Made by exec or in an interactive shell: no source, so the compiled code stands in for it.
+    # No source, because of exec or an interactive shell: use the compiled code instead.
     return _short_hash(code.co_code + repr(code.co_names).encode())
 
 

@@ -1,8 +1,8 @@
-"""`@worker_tool`: a typed function as a worker, whose slots fill one another.
+"""`@worker_tool`: a typed function as a worker tool, whose output slots can be the input of other worker tools.
 
-A worker takes slots and parameters as keyword arguments, and returns its own slots, all of them, in a dict; or a
-`WorkerResult`, where it has more to say: that it has found a part only, that it failed, or what a planner should know.
-What it raises fails the sub-goal; what may pass, such as `RetryLater`, is tried again before.
+A worker tool takes slots and parameters as keyword arguments, and returns all of its own slots in a dict; or it returns
+a `WorkerResult` to report a partial result, a failure, or a message to the planner. An exception fails the sub-goal;
+transient errors, such as `RetryLater`, are retried first.
 """
 
 import functools
@@ -18,24 +18,24 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.model.worker_cards import SUB_GOAL, GoalType, WorkerCard
 from dagwright.core.model.worker_results import WorkerResult, sub_goal_id_of
 from dagwright.tools.context import context
-from dagwright.tools.docstrings import documentation_of
+from dagwright.tools.docstrings import parse_docstring
 from dagwright.tools.errors import InvalidResult
-from dagwright.tools.parameters import Parameters, hints_of, keywords_of
-from dagwright.tools.spec import ToolSpec, checked_aliases, checked_declaration, marked, version_of
+from dagwright.tools.parameters import Parameters, hints_of, keyword_parameters
+from dagwright.tools.spec import ToolSpec, mark_as_tool, validate_aliases, validate_declaration, version_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class SubGoal:
-    """The sub-goal for which a worker is called.
+    """The sub-goal that a worker tool is called for.
 
     Args:
-        id: its number; in a plan without sub-goals the id of the node.
-        worker: name of the worker.
-        description: what whoever planned it wants of it; empty if nothing was said.
-        outputs: the slots of the worker.
-        inputs: argument -> `{"from_sub_goal", "slot"}` of the slot that it gets, or a list of such.
+        id: its number; in a plan without sub-goals, the ID of the node.
+        worker: name of the worker tool.
+        description: the planner's description of the sub-goal; may be empty.
+        outputs: the slots of the worker tool.
+        inputs: argument -> `{"from_sub_goal", "slot"}`, or a list of them.
         params: the other arguments, with their values.
     """
 
@@ -63,22 +63,23 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
     asks_models: bool = False,
     aliases: Sequence[str] = (),
 ) -> Callable[[Function], Function]:
-    """Makes a worker of a typed function; the function itself stays as it is and can be called as before.
+    """Declare a typed function as a worker tool; the function itself is unchanged and can still be called.
 
-    The first paragraphs of its docstring tell planners what it does, and `Args` what its parameters are.
+
+    The first paragraphs of its docstring describe the tool to planners, and `Args` describes its parameters.
 
     Args:
-        outputs: names of the slots that it puts out, exactly these; no other worker may put out one of them.
-        goal_type: `deliverable` if they are for the answer, `support` if they are for other workers only.
-        preconditions: when a planner may choose it, a sentence each.
-        requires: those of its parameters that are slots which have to be there: it is not called without them.
-        same_as: slot of its own -> the slot of another worker that it may stand for, where that is required.
-        name: the activity type; the function's name if left out.
-        effects: as for `@tool`, but `read` if left out: a worker looks and reckons, and changes nothing.
+        outputs: names of its output slots; each slot belongs to exactly one worker tool.
+        goal_type: `deliverable` if the slots are for the answer, `support` if they are only for other worker tools.
+        preconditions: when a planner may choose the tool, one sentence each.
+        requires: the parameters that are required slots: the tool is not called without them.
+        same_as: own slot -> slot of another worker tool that it can replace where that slot is required.
+        name: the activity type; the function's name by default.
+        effects: as for `@tool`, but `read` by default, because most worker tools look up or compute and change nothing.
         timeout, max_parallel, max_attempts, asks_models, aliases: as for `@tool`.
 
     Raises:
-        TypeError: a parameter cannot be filled from JSON, or a required slot is none of them.
+        TypeError: a parameter cannot be filled from JSON, or a required slot is not a parameter.
         ValueError: the name, the description, a slot, the effects, a limit or an alias is invalid.
     """
 
@@ -86,15 +87,13 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
         shown = name or str(getattr(decorated, "__name__", ""))
         if not inspect.isfunction(decorated):
             raise TypeError(f"@worker_tool takes a function, not {type(decorated).__name__}")
-        documentation = documentation_of(decorated)
+        documentation = parse_docstring(decorated)
         if not documentation.summary:
-            raise ValueError(
-                f"Worker {shown!r}: its docstring does not say what it does, so no planner could choose it"
-            )
+            raise ValueError(f"Worker {shown!r}: its docstring has no description, which planners need to choose it")
         try:
-            parameters = keywords_of(decorated, documentation)
+            parameters = keyword_parameters(decorated, documentation)
             takes_sub_goal = _takes_sub_goal(hints_of(decorated))
-            schema = _told_schema(parameters, requires)
+            schema = _caller_schema(parameters, requires)
             card = WorkerCard(
                 description=documentation.summary,
                 preconditions=tuple(preconditions),
@@ -118,26 +117,26 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
             description=card.description,
             worker=card,
         )
-        declaration = checked_declaration(declaration, effects, timeout=timeout)
-        former = checked_aliases(shown, aliases)
-        return marked(decorated, ToolSpec(declaration, _answering(decorated, declaration), parameters, former))
+        declaration = validate_declaration(declaration, effects, timeout=timeout)
+        former = validate_aliases(shown, aliases)
+        return mark_as_tool(decorated, ToolSpec(declaration, _wrapped(decorated, declaration), parameters, former))
 
     return decorate
 
 
 def _takes_sub_goal(hints: Mapping[str, Any]) -> bool:
     if SUB_GOAL in hints and hints[SUB_GOAL] is not SubGoal:
-        raise TypeError(f"parameter {SUB_GOAL!r} is filled with the sub-goal; write `{SUB_GOAL}: SubGoal`")
+        raise TypeError(f"parameter {SUB_GOAL!r} receives the sub-goal; write `{SUB_GOAL}: SubGoal`")
     return SUB_GOAL in hints
 
 
-def _told_schema(parameters: Parameters, requires: Sequence[str]) -> dict[str, Any]:
-    """Returns the schema of what others give: without the sub-goal, and without what the run itself looks after."""
+def _caller_schema(parameters: Parameters, requires: Sequence[str]) -> dict[str, Any]:
+    """Return the schema for callers: without the sub-goal and the required slots, which the run fills in."""
     schema = dict(parameters.schema)
     properties = {name: part for name, part in schema["properties"].items() if name != SUB_GOAL}
     for slot in requires:
         if slot not in properties:
-            raise TypeError(f"it requires {slot!r}, which is none of its parameters")
+            raise TypeError(f"it requires {slot!r}, which is not a parameter")
     schema["properties"] = properties
     required = [name for name in schema.pop("required", ()) if name != SUB_GOAL and name not in requires]
     definitions = {name: part for name, part in schema.pop("$defs", {}).items() if name != SubGoal.__name__}
@@ -155,25 +154,25 @@ def _first_of(error: ValidationError) -> str:
     return f"{place}: {said}" if place else said
 
 
-def _answering(function: Callable[..., Any], declaration: ToolDeclaration) -> Callable[..., Any]:
-    """Returns the function as the run calls it: what it answers is a whole WorkerResult."""
+def _wrapped(function: Callable[..., Any], declaration: ToolDeclaration) -> Callable[..., Any]:
+    """Wrap the function for the run: the wrapper returns a complete WorkerResult."""
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def answer_later(**arguments: Any) -> dict[str, Any]:
-            return checked_result(await function(**_with_params(arguments)), declaration).to_json()
+            return to_worker_result(await function(**_with_params(arguments)), declaration).to_json()
 
         return answer_later
 
     @functools.wraps(function)
     def answer(**arguments: Any) -> dict[str, Any]:
-        return checked_result(function(**_with_params(arguments)), declaration).to_json()
+        return to_worker_result(function(**_with_params(arguments)), declaration).to_json()
 
     return answer
 
 
 def _with_params(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the arguments with a sub-goal that tells those which are written out: they do not travel twice."""
+    """Add the literal arguments to the sub-goal; they are not sent twice."""
     sub_goal = arguments.get(SUB_GOAL)
     if not isinstance(sub_goal, SubGoal):
         return arguments
@@ -181,22 +180,22 @@ def _with_params(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**arguments, SUB_GOAL: replace(sub_goal, params=params)}
 
 
-def checked_result(answered: Any, declaration: ToolDeclaration) -> WorkerResult:
-    """Returns what a worker answered as a WorkerResult with its sub-goal, and all slots of a partial one.
+def to_worker_result(returned: Any, declaration: ToolDeclaration) -> WorkerResult:
+    """Convert the return value of a worker tool to a WorkerResult with its sub-goal; a partial one gets all slots.
 
     Raises:
-        InvalidResult: it is no answer of this worker; the message says which slots are missing or too many.
+        InvalidResult: the value is not a result of this worker tool; the message lists missing and unexpected slots.
     """
     card = declaration.worker
     assert card is not None
     number = sub_goal_id_of(context().node)
-    result = answered if isinstance(answered, WorkerResult) else WorkerResult(outputs=answered)
+    result = returned if isinstance(returned, WorkerResult) else WorkerResult(outputs=returned)
     what = f"The worker {declaration.name!r}"
     if not isinstance(result.outputs, Mapping):
-        raise InvalidResult(f"{what} must return a dict of its slots or a WorkerResult, not {type(answered).__name__}")
+        raise InvalidResult(f"{what} must return a dict of its slots or a WorkerResult, not {type(returned).__name__}")
     if result.status == "failed":
         return replace(result, sub_goal_id=number, outputs={})
     problem = card.slots_problem(result.outputs, is_partial=result.status == "partial")
     if problem is not None:
-        raise InvalidResult(f"{what} did not put out exactly {', '.join(card.outputs)}: {problem}")
+        raise InvalidResult(f"{what} must return exactly the slots {', '.join(card.outputs)}: {problem}")
     return replace(result, sub_goal_id=number, outputs={slot: result.outputs.get(slot) for slot in card.outputs})

@@ -17,7 +17,7 @@ from pathlib import Path
 from dagwright.mcp_client.config import Program, Variables, read_servers
 from dagwright.settings import Settings
 from dagwright.store.private_files import make_private_folder
-from dagwright.tools.errors import ToolsUnreadable
+from dagwright.tools.errors import ToolLoadError
 from dagwright.tools.protected_paths import ProtectedPaths, recorded_places
 from dagwright.tools.references import SERVERS_SUFFIX, absolute_path, file_of_reference, is_path, queue_of_reference
 
@@ -106,7 +106,7 @@ def _programs_in(servers: Path, settings: Settings) -> Iterator[Path]:
     """Yield the command of each MCP server of a file and its first argument that is a file: `node server.js`."""
     try:
         found = read_servers(servers, Variables(settings.secret, settings.variable))
-    except ToolsUnreadable:
+    except ToolLoadError:
         # Loading the tools reports what is wrong with the file.
         return
     for program in (each.where for each in found if isinstance(each.where, Program)):

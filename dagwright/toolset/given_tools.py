@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from dagwright.agents import AgentCard, AgentRegistry
-from dagwright.tools import ToolRegistry, ToolSpec, ToolsUnreadable
+from dagwright.tools import ToolLoadError, ToolRegistry, ToolSpec
 from dagwright.tools.references import absolute_path, agents_reference, is_path, queue_reference
 from dagwright.tools.spec import spec_of
 
@@ -59,7 +59,7 @@ def read_given(
         task_queue: queue that serves them; `None` is one queue for each module or file.
 
     Raises:
-        ToolsUnreadable: an object is not a tool or an agent, or two have one name.
+        ToolLoadError: an object is not a tool or an agent, or two have one name.
     """
     named = [str(each) for each in tools if isinstance(each, str | Path)]
     files = [agents_reference(str(each)) for each in agents if isinstance(each, str | Path)]
@@ -73,19 +73,19 @@ def _functions_of(tools: Sequence[ToolSource]) -> ToolRegistry:
     try:
         return ToolRegistry.of(*specs, sources=sources)
     except ValueError as error:
-        raise ToolsUnreadable(str(error)) from None
+        raise ToolLoadError(str(error)) from None
 
 
 def _specs_in(given: object) -> Sequence[ToolSpec]:
     """Return the tool that an object is, or the tools in a module.
 
     Raises:
-        ToolsUnreadable: the object is not a tool, or the module has no tool.
+        ToolLoadError: the object is not a tool, or the module has no tool.
     """
     candidates = vars(given).values() if isinstance(given, ModuleType) else [given]
     found = [spec for spec in map(spec_of, candidates) if spec is not None]
     if not found:
-        raise ToolsUnreadable(_not_a_tool(given))
+        raise ToolLoadError(_not_a_tool(given))
     return found
 
 
@@ -115,8 +115,8 @@ def _cards_of(agents: Sequence[AgentSource]) -> AgentRegistry:
     cards = [each for each in agents if not isinstance(each, str | Path)]
     for card in cards:
         if not isinstance(card, AgentCard):
-            raise ToolsUnreadable(f"{card!r:.80} is not an agent: pass an AgentCard or a file of agents")
+            raise ToolLoadError(f"{card!r:.80} is not an agent: pass an AgentCard or a file of agents")
     try:
         return AgentRegistry.of(*cards)
     except ValueError as error:
-        raise ToolsUnreadable(str(error)) from None
+        raise ToolLoadError(str(error)) from None

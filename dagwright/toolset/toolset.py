@@ -25,7 +25,7 @@ from dagwright.protocol.plan_limits import is_queue
 from dagwright.protocol.webhooks import Hook, signing_key
 from dagwright.settings import Settings, app_settings
 from dagwright.store import PayloadStore, open_store
-from dagwright.tools import ToolRegistry, ToolSpec, ToolsUnreadable, load_tools
+from dagwright.tools import ToolLoadError, ToolRegistry, ToolSpec, load_tools
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.queues import queue_name
@@ -110,12 +110,12 @@ def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: G
         given: tools and agents that a Python program passes; its references are loaded too.
 
     Raises:
-        ToolsUnreadable: one of the references cannot be loaded, or its workers cannot work together.
+        ToolLoadError: one of the references cannot be loaded, or its workers cannot work together.
     """
     references = [*references, *given.references]
     queue = chosen_queue(references) or settings.tools_queue
     if queue is not None and not is_queue(queue):
-        raise ToolsUnreadable(f"{queue!r:.60} cannot be the name of a task queue")
+        raise ToolLoadError(f"{queue!r:.60} cannot be the name of a task queue")
     references = [each for each in references if queue_of_reference(each) is None]
     environment = environment_of(settings, references)
     built_in = builtin_tools(environment)
@@ -193,13 +193,11 @@ def _check_workers(own: ToolRegistry, built_in: ToolRegistry) -> None:
     workers = workers_among(own.declarations())
     for name in workers:
         if name in built_in:
-            raise ToolsUnreadable(
-                f"The worker {name!r} has the name of a tool that is built in; call it something else"
-            )
+            raise ToolLoadError(f"The worker {name!r} has the name of a tool that is built in; call it something else")
     try:
         check_workers(workers)
     except WorkersRefused as error:
-        raise ToolsUnreadable(f"The workers of --tools cannot work together: {error}") from None
+        raise ToolLoadError(f"The workers of --tools cannot work together: {error}") from None
 
 
 def _models_of(settings: Settings) -> ModelSetup:
@@ -223,7 +221,7 @@ def _own_tools(settings: Settings, references: Sequence[str]) -> "tuple[ToolRegi
     servers = load_servers([*files], Variables(settings.secret, settings.variable))
     for name in own.specs:
         if name in servers.registry:
-            raise ToolsUnreadable(f"Two tools are called {name!r}: in {', '.join(modules)} and of an MCP server")
+            raise ToolLoadError(f"Duplicate tool {name!r}: in {', '.join(modules)} and of an MCP server")
     return own.merged(servers.registry), servers
 
 
@@ -231,16 +229,16 @@ def _with_functions(own: ToolRegistry, functions: ToolRegistry) -> ToolRegistry:
     """Return the tools of modules and files with the functions that a program passes.
 
     Raises:
-        ToolsUnreadable: two different tools have one name.
+        ToolLoadError: two different tools have one name.
     """
     for spec in functions:
         if (other := own.get(spec.name)) is not None and other is not spec:
-            raise ToolsUnreadable(f"Two tools are called {spec.name!r}: one of {own.sources[spec.name]}, one passed")
+            raise ToolLoadError(f"Duplicate tool {spec.name!r}: one of {own.sources[spec.name]}, one passed")
     merged = own.merged(functions)
     try:
         refuse_shared_aliases(merged.specs)
     except ValueError as error:
-        raise ToolsUnreadable(str(error)) from None
+        raise ToolLoadError(str(error)) from None
     return merged
 
 
@@ -248,16 +246,16 @@ def _with_cards(agents: AgentRegistry, cards: AgentRegistry) -> AgentRegistry:
     """Return the agents of files with the cards that a program passes.
 
     Raises:
-        ToolsUnreadable: two agents have one name, or a class cannot be loaded.
+        ToolLoadError: two agents have one name, or a class cannot be loaded.
     """
     if not cards:
         return agents
     for name, card in cards.cards.items():
         if agents.cards.get(name, card) != card:
-            raise ToolsUnreadable(f"Two agents are called {name!r}: one of {agents.files[name]}, one passed")
+            raise ToolLoadError(f"Two agents are called {name!r}: one of {agents.files[name]}, one passed")
     try:
         classes = {card.name: load_class(card.class_name, folder=Path.cwd()) for card in cards if card.class_name}
-    except ToolsUnreadable as error:
+    except ToolLoadError as error:
         raise AgentsUnreadable(f"an agent card: {error}") from None
     return AgentRegistry(
         MappingProxyType({**agents.cards, **cards.cards}),

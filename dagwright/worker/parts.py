@@ -19,14 +19,14 @@ from dagwright.activities.call_starts import CallStarts
 from dagwright.activities.call_tool import CallGuards, named_tool_activities
 from dagwright.activities.compile_plan import CompileScope, compile_activity
 from dagwright.activities.ended_runs import end_cancelled, find_ended
-from dagwright.activities.maps import map_activities
+from dagwright.activities.map_items import map_activities
 from dagwright.activities.notify import notify_activity
 from dagwright.activities.paused_calls import PausedCalls
 from dagwright.activities.read_model_plan import read_plan_activity
 from dagwright.activities.result_cache import ResultCache
 from dagwright.activities.run_output import output_activity
 from dagwright.activities.run_region import region_activity
-from dagwright.activities.store_waits import await_store_activity
+from dagwright.activities.store_retry import await_store_activity
 from dagwright.activities.stored_agents import stored_agent_activity
 from dagwright.activities.stored_values import blob_activities, load_activity, load_values_activity
 from dagwright.activities.unknown_tools import unknown_tool_activity

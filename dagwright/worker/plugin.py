@@ -74,7 +74,7 @@ class DagwrightPlugin(SimplePlugin):
         task_queue: serves plans on this queue with workers of their own, which leave the worker of the user as it is.
 
     Raises:
-        ToolsUnreadable: a tool cannot be loaded, or two tools have one name.
+        ToolLoadError: a tool cannot be loaded, or two tools have one name.
         PluginConflict: a worker has a workflow or an activity with a name that the engine needs.
         ConverterUnusable: the data converter of the client does not encode JSON values as `json/plain`.
     """

@@ -90,7 +90,7 @@ async def held_resources(toolset: Toolset, models: ModelClients) -> AsyncIterato
     """Close the model clients and MCP servers of a process when the block ends."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(models)
-        stack.push_async_callback(toolset.environment.kept.close)
+        stack.push_async_callback(toolset.environment.resources.close)
         if toolset.servers is not None:
             stack.push_async_callback(toolset.servers.close)
         yield

@@ -53,7 +53,7 @@ class Worker:
             and on the queue of the settings.
 
     Raises:
-        ToolsUnreadable: an object is not a tool or an agent, or two have one name.
+        ToolLoadError: an object is not a tool or an agent, or two have one name.
         ClientClosed: the client is closed.
 
     Example:
@@ -87,7 +87,7 @@ class Worker:
 
         Raises:
             DagwrightError: the worker is open already.
-            ToolsUnreadable: a module or file cannot be loaded.
+            ToolLoadError: a module or file cannot be loaded.
             OtherStore: the other workers use another payload store.
             StoreUnavailable: large values cannot be stored.
             PricesUnreadable: the prices of models cannot be read.

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dagwright.tools import GiveUp
-from dagwright.tools.builtin.http import Call, _answered
+from dagwright.tools.builtin.http import Call, _send
 from dagwright.tools.redaction import SHORTEST_HIDDEN_ANYWHERE, Redaction
 from dagwright.tools.testing import tool_context
 from tests.support.example_counts import examples
@@ -110,7 +110,7 @@ def test_an_echo_of_a_request_shows_no_secret_as_it_was_sent(secret: str, status
     call = Call("POST", address, headers, body, frozenset(), is_repeatable=False)
     try:
         with tool_context():
-            answer = asyncio.run(_answered(call, httpx.MockTransport(echo)))
+            answer = asyncio.run(_send(call, httpx.MockTransport(echo)))
         shown = json.dumps(Redaction([secret]).value(answer), ensure_ascii=False)
     except GiveUp as error:
         shown = Redaction([secret]).text(str(error))

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from temporalio.api.common.v1 import Payload
 
-from dagwright.activities import region_slices
-from dagwright.activities.inner_regions import fetch, restored
+from dagwright.activities import region_batches
 from dagwright.activities.pure_calls import PureCalls
-from dagwright.activities.region_slices import RegionSlice, begun
+from dagwright.activities.region_batches import RegionBatch, start_scheduler
+from dagwright.activities.region_state import fetch_region, restore_region
 from dagwright.core.compiler import offloaded_regions
 from dagwright.core.compiler.regions import contract
 from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_json
@@ -25,8 +25,8 @@ from dagwright.core.model.states import Attempt
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.run_end import counts_of
-from dagwright.features.regions.batches import batch_from_json
-from dagwright.features.regions.offloaded_batches import offloaded_batch_from_json
+from dagwright.features.regions.batches import read_batch
+from dagwright.features.regions.offloaded_batches import read_offloaded_batch
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.history.offloaded_regions import Insides
 from dagwright.plans import pages
@@ -151,29 +151,29 @@ class Run:
         if "inner" in message:
             self._run_inner_slice(task_id, message)
             return
-        given = batch_from_json(message)
+        given = read_batch(message)
         names = {node.tool for node in given.plan.nodes if node.kind == "tool"}
         assert len({_TOOLS[name].task_queue for name in names}) == 1, "a region holds tools of one queue"
         calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
-        region = RegionSlice(begun(given), self.tools, calls=calls)
+        region = RegionBatch(start_scheduler(given), self.tools, calls=calls)
         region.run()
         calls.close()
-        answer = region.answer()
+        answer = region.result()
         assert answer["ended"], "a slice ends at least one node"
         self.slices.append([entry[0] for entry in answer["ended"]])
         take_result(self.scheduler, task_id, Payload(data=pydantic_core.to_json(answer)), at=1.0)
 
     def _run_inner_slice(self, task_id: str, message: dict[str, Any]) -> None:
         """Run a slice of a region that lies in the store, as a worker does that has just started."""
-        given = offloaded_batch_from_json(message)
-        inner = restored(asyncio.run(fetch(given, self.store)), given)
+        given = read_offloaded_batch(message)
+        inner = restore_region(asyncio.run(fetch_region(given, self.store)), given)
         calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
-        region = RegionSlice(inner.scheduler, self.tools, calls=calls, answered=inner.inside.wanted)
+        region = RegionBatch(inner.scheduler, self.tools, calls=calls, inline_results=inner.inside.wanted)
         region.run()
         calls.close()
-        ref = asyncio.run(self.store.put(inner.told_by(region)))
+        ref = asyncio.run(self.store.put(inner.report(region)))
         self.slices.append([inner.inside.plan.nodes[number].id for number in region.ended()])
-        take_result(self.scheduler, task_id, Payload(data=inner.answer(region, ref)), at=1.0)
+        take_result(self.scheduler, task_id, Payload(data=inner.result(region, ref)), at=1.0)
 
     def document(self) -> dict[str, Any]:
         """Return the document and the graph without times."""
@@ -239,7 +239,7 @@ def test_plan_with_regions_ends_as_without(
     alone = Run(plain, fails, lambda count: 0)
     alone.run()
     together = Run(plan, fails, lambda count: data.draw(st.integers(0, count - 1)))
-    with patch.object(region_slices, "REGION_BATCH_S", slice_s):
+    with patch.object(region_batches, "REGION_BATCH_S", slice_s):
         together.run(is_carried=is_carried)
     assert together.document() == alone.document()
     model = Model(made)
@@ -295,7 +295,7 @@ def test_plan_whose_regions_lie_in_the_store_ends_as_without(
     ):
         sent = asyncio.run(made_to_travel(plan, store)).plan
     together = Run(sent, fails, lambda count: data.draw(st.integers(0, count - 1)), store=store)
-    with patch.object(region_slices, "REGION_BATCH_S", slice_s):
+    with patch.object(region_batches, "REGION_BATCH_S", slice_s):
         together.run(is_carried=is_carried)
     expected, found = alone.document(), together.document()
     assert (found["status"], found["output"], found["error"]) == (

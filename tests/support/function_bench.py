@@ -31,7 +31,7 @@ class FunctionBench(ActivityBench):
             Path(), secret=SECRETS.get, binding_of=BINDINGS.__getitem__, drain_limit_s=drain_limit_s
         )
         store = store or MemoryStore()
-        values, cache = Values(store, patience_s=()), ResultCache(store)
+        values, cache = Values(store, retry_pauses_s=()), ResultCache(store)
         [activity] = tool_activities(ToolRegistry.of(function), environment, values=values, cache=cache)
         super().__init__(activity)
 

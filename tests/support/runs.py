@@ -191,7 +191,7 @@ async def serving_runs(
         kind = partial(kind, max_cached_workflows=0)
     async with AsyncExitStack() as stack:
         models = await stack.enter_async_context(ModelClients(toolset.models))
-        stack.push_async_callback(toolset.environment.kept.close)
+        stack.push_async_callback(toolset.environment.resources.close)
         with patch.object(worker, "Worker", kind):
             workers = worker.create_workers(client, toolset, task_queue=task_queue, models=models)
         for each in workers:

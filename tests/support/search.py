@@ -93,7 +93,7 @@ class Maritime:
         try:
             yield environment
         finally:
-            await environment.kept.close()
+            await environment.resources.close()
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[AsyncOpenSearch]:

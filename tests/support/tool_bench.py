@@ -27,7 +27,7 @@ class ToolBench(ActivityBench):
     def __init__(self, tools: ToolRegistry, environment: ToolEnvironment, models: ModelClients | None) -> None:
         store = MemoryStore()
         [activity] = tool_activities(
-            tools, environment, values=Values(store, patience_s=()), cache=ResultCache(store), models=models
+            tools, environment, values=Values(store, retry_pauses_s=()), cache=ResultCache(store), models=models
         )
         super().__init__(activity)
         self._models = models

@@ -123,7 +123,7 @@ async def test_nodes_inside_are_told_while_their_region_runs_and_when_it_was_can
 ) -> None:
     late = f"n{COUNT - 1}"
     held = {"id": "held", "tool": "pure_hold", "arguments": {"name": unique}, "timeout": "60s", "depends_on": [late]}
-    with patch("dagwright.activities.region_slices.REGION_BATCH_S", 0.001):
+    with patch("dagwright.activities.region_batches.REGION_BATCH_S", 0.001):
         handle = await runs.start(plan(COUNT, held, pure("after", 1, depends_on=["held"])))
         await eventually(lambda: unique in bench.entered)
     assert bare_node(await node_of(runs, handle, "n8")) == done(value_of(8))
@@ -156,7 +156,7 @@ async def test_region_in_the_middle_is_given_up_though_a_tool_does_not_listen(
     ]
     registry = bench.registry().merged(ToolRegistry.of(deaf))
     async with serving_runs(client, registry, settings=Settings(state_dir=tmp_path)) as runs:
-        with patch("dagwright.activities.region_slices.REGION_BATCH_S", 0.001):
+        with patch("dagwright.activities.region_batches.REGION_BATCH_S", 0.001):
             handles = [await runs.start(plan(COUNT, *more)) for _ in range(3)]
             await eventually(lambda: bench.running[unique] == len(handles))
         await handles[0].signal("cancel", {"reason": "enough"})

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from dagwright.activities.inner_regions import RegionMemory
+from dagwright.activities.region_state import RegionCache
 from dagwright.client.runs import Runs as ClientRuns
 from dagwright.core.boundary.limits import INLINE_PLAN_NODES, PLAN_PAGE_NODES
 from dagwright.server import Connection
@@ -67,7 +67,7 @@ async def test_large_region_runs_with_few_events_and_small_payloads(runs: Runs) 
 
 
 async def test_worker_that_never_saw_the_region_goes_on_with_it(runs: Runs) -> None:
-    with patch.object(RegionMemory, "take", lambda *arguments: None):
+    with patch.object(RegionCache, "pop", lambda *arguments: None):
         handle = await runs.start(plan())
         assert (await document_of(handle))["output"] == {"last": value_of(COUNT - 1), "early": value_of(5)}
     assert await counts_of(handle) == {"completed": COUNT + 2}
@@ -147,8 +147,8 @@ async def test_large_plan_of_another_program_is_compiled_into_pages(runs: Runs) 
     ("compiled", "told"),
     [
         ({"pages": []}, "a plan has 1 to 1,000 pages, not 0"),
-        ({"pages": ["sha256-" + "0" * 64]}, "a part of the plan cannot be had"),
-        ({"pages": ["../../etc/passwd"]}, "a part of the plan cannot be had"),
+        ({"pages": ["sha256-" + "0" * 64]}, "a part of the plan cannot be loaded"),
+        ({"pages": ["../../etc/passwd"]}, "a part of the plan cannot be loaded"),
         ({"pages": [7]}, "the pages of a plan must be a list of references"),
     ],
 )

@@ -169,7 +169,7 @@ def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_hook_that_is_gone_becomes_a_note_while_the_run_goes_on(hooked: Runs, receiver: Receiver) -> None:
     receiver.answer = lambda name: 410
     handle = await hooked.start({"nodes": [_human("check"), _human("other")]}, notifies=True)
-    told = "check opened and 1 more: the hook at 127.0.0.1 answers 410"
+    told = "check opened and 1 more: the webhook at 127.0.0.1 responds 410"
 
     async def is_noted() -> bool:
         return await _notes(handle, hooked) == [told]

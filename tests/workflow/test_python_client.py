@@ -19,7 +19,7 @@ from dagwright.client.client import ClientClosed, OtherEventLoop
 from dagwright.client.options import OptionInvalid
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
-from dagwright.tools import ToolsUnreadable
+from dagwright.tools import ToolLoadError
 from tests.support.eventually import eventually
 from tests.support.server import LiveServer
 
@@ -223,7 +223,7 @@ async def test_misuse_fails_where_it_happens(shop: Client, client: temporalio.cl
         return item
 
     async with Worker(shop, tools=[stock]):
-        with pytest.raises(ToolsUnreadable, match="Two tools are called 'stock'"):
+        with pytest.raises(ToolLoadError, match="Duplicate tool 'stock'"):
             async with Worker(shop, tools=[other]):
                 pass
 

@@ -174,7 +174,7 @@ async def test_pure_tools_refuse_secrets_whoever_compiled_the_plan(runs: Runs, m
     reading = {**runs.tools, "pure_secret": replace(runs.tools["pure_secret"], effects=Effects.READ)}
     compiled = plan_to_json(prepare_plan(check_plan({"plan": 1, "nodes": nodes}, reading), {}))
     assert (await runs.run_raw({"compiled": compiled}))["nodes"] == {
-        "known": failed("secret_refused: 'pure_secret' takes no secrets: its results would carry 'TOKEN' on")
+        "known": failed("secret_refused: 'pure_secret' takes no secrets: its results could expose 'TOKEN'")
     }
 
 

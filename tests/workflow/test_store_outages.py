@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.activities import store_waits
+from dagwright.activities import store_retry
 from dagwright.activities.values import Values
 from dagwright.core.boundary.wire import ACTIVITY_AWAIT_STORE
 from dagwright.core.scheduler.region_members import offloaded_regions
@@ -36,8 +36,8 @@ async def own_runs(
     client: Client, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Runs]:
     """Runs with a payload store of their own, which is asked often while it does not answer."""
-    monkeypatch.setattr(store_waits, "LONGEST_PAUSE_S", 0.5)
-    monkeypatch.setattr(parts, "Values", partial(Values, patience_s=(0.1,)))
+    monkeypatch.setattr(store_retry, "LONGEST_PAUSE_S", 0.5)
+    monkeypatch.setattr(parts, "Values", partial(Values, retry_pauses_s=(0.1,)))
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
         await runs.check_ended()

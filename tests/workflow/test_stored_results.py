@@ -246,7 +246,7 @@ async def test_values_that_are_gone_from_the_store_are_told(client: Client, benc
         )
         assert document["nodes"]["use"]["error"] == {
             "code": "value_lost",
-            "message": f"a value that the arguments need is lost: {gone}",
+            "message": f"a value of the arguments is lost: {gone}",
             "retryable": False,
         }
         restored = await runs.restored(handle)
@@ -277,8 +277,8 @@ async def test_foreign_activity_gets_large_values_inline_up_to_a_limit(runs: Run
     found = {name: document["nodes"][name] for name in ("large", "missing", "forged", "use")}
     assert found == {
         "large": failed(
-            "too_large: the arguments have 300,011 bytes with their values; an activity that is not Dagwright's gets "
-            "at most 262,144; hand it a smaller part, or the name of a file"
+            "too_large: the arguments have 300,011 bytes with their values, over the limit of "
+            "262,144 for an activity outside Dagwright; pass a smaller part, or a file name"
         ),
         "missing": failed(
             "missing_data: Missing data: table.result.no: 'no' not found in table.result; it has n, rows"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from temporalio.api.history.v1 import HistoryEvent
 
-from dagwright.activities.plan_sent import BATCH_S
+from dagwright.activities.plan_stream import BATCH_S
 from dagwright.core.boundary import wire
 from dagwright.protocol.planned_nodes import planned_message
 from dagwright.testing import slow, step, text

@@ -49,7 +49,7 @@ async def reach_search() -> AsyncIterator[Search]:
     environment = context().environment
     settings = environment.settings_of(MaritimeSettings)
     try:
-        client = environment.kept.get(SearchClients).client(find_address(settings))
+        client = environment.resources.get(SearchClients).client(find_address(settings))
         limits = QueryLimits(rows=settings.opensearch_max_rows, timeout_s=settings.opensearch_timeout_s)
         yield Search(client, Indices(settings.opensearch_prefix), limits)
     except NeverStarted as error:

@@ -153,7 +153,7 @@ def _references_of(node: CompiledNode) -> Iterable[Reference]:
     return references_in(template for _, template in node.bindings)
 
 
-def batch_from_json(message: Mapping[str, Any]) -> BatchInput:
+def read_batch(message: Mapping[str, Any]) -> BatchInput:
     """Decode the input of a batch.
 
     Raises:
@@ -227,7 +227,7 @@ def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-def apply_batch_output(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float) -> None:
+def apply_batch(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float) -> None:
     """Apply the output of a batch: the ends of its nodes in order, then the end of the batch.
 
     If the output contains no expected end, another batch would not either, and the nodes run as single tasks.
@@ -237,11 +237,11 @@ def apply_batch_output(scheduler: RunScheduler, task_id: str, answer: Any, *, at
         ends = [(str(entry[0]), end_from_json(entry[1:])) for entry in answer["ended"]]
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         ends, versions = [], {}
-    is_of_use = apply_ends(scheduler, ends, versions, at=at)
+    is_of_use = apply_outcomes(scheduler, ends, versions, at=at)
     scheduler.features.regions.end_batch(task_id, at=at, goes_on=is_of_use)
 
 
-def apply_ends(
+def apply_outcomes(
     scheduler: RunScheduler, ends: Iterable[tuple[str, Record]], versions: Mapping[str, str], *, at: float
 ) -> bool:
     """Apply the ends of nodes in the output of a batch; return whether at least one of them was expected.

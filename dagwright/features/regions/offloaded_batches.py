@@ -18,7 +18,7 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tasks import Task
 from dagwright.core.scheduler.region_members import InnerState
-from dagwright.features.regions.batches import BatchTooLarge, apply_ends, end_from_json, end_to_json
+from dagwright.features.regions.batches import BatchTooLarge, apply_outcomes, end_from_json, end_to_json
 from dagwright.features.run_scheduler import RunScheduler
 
 
@@ -73,7 +73,7 @@ def _outside(scheduler: RunScheduler, task: Task) -> dict[str, Any]:
     return {**outside, "stored_inputs": inputs["stored"]} if "stored" in inputs else outside
 
 
-def offloaded_batch_from_json(message: Mapping[str, Any]) -> OffloadedBatchInput:
+def read_offloaded_batch(message: Mapping[str, Any]) -> OffloadedBatchInput:
     """Decode the input of a batch.
 
     Raises:
@@ -87,7 +87,7 @@ def offloaded_batch_from_json(message: Mapping[str, Any]) -> OffloadedBatchInput
     return OffloadedBatchInput(inner, before, outside)
 
 
-def apply_offloaded_batch_output(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float) -> None:
+def apply_offloaded_batch(scheduler: RunScheduler, task_id: str, answer: Any, *, at: float) -> None:
     """Apply the output of a batch.
 
     Args:
@@ -106,7 +106,7 @@ def apply_offloaded_batch_output(scheduler: RunScheduler, task_id: str, answer: 
         scheduler.features.regions.end_batch(task_id, at=at, goes_on=False, error=failure)
         return
     scheduler.features.regions.set_inner_state(task_id, state)
-    apply_ends(scheduler, ends, answer.get("versions", {}), at=at)
+    apply_outcomes(scheduler, ends, answer.get("versions", {}), at=at)
     if error is not None:
         scheduler.abort(error, at)
     is_of_use = state["open"] < (before["open"] if before else scheduler.state.node_of(task_id).inner_count)

@@ -36,7 +36,7 @@ _EXPECTED: Final = {
     "dagwright.core.extras.MissingExtra": _Answer("missing_extra", ExitCode.REFUSED),
     "dagwright.core.plugins.PluginError": _Answer("bad_plugin", ExitCode.REFUSED),
     "dagwright.settings.SettingsError": _Answer("bad_usage", ExitCode.REFUSED),
-    "dagwright.tools.errors.ToolsUnreadable": _Answer("unreadable", ExitCode.REFUSED),
+    "dagwright.tools.errors.ToolLoadError": _Answer("unreadable", ExitCode.REFUSED),
     "dagwright.plans.templates.TemplatesUnreadable": _Answer("unreadable", ExitCode.REFUSED),
     "dagwright.llm.prices.PricesUnreadable": _Answer("bad_usage", ExitCode.REFUSED),
     "dagwright.store.errors.OtherStore": _Answer("other_store", ExitCode.REFUSED),

@@ -26,7 +26,7 @@ from dagwright.interfaces.cli.request_words import command_for_inputs
 from dagwright.interfaces.cli.requests import LookRequest, RunRequest
 from dagwright.server import Connection, LocalServer, open_connection
 from dagwright.settings import Settings
-from dagwright.tools import ToolsUnreadable
+from dagwright.tools import ToolLoadError
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 
 _MISSING_TOOLS = ("unknown_tool", "unknown_agent")
@@ -243,7 +243,7 @@ def tell_left(started: Started, prepared: StartRequest, connection: Connection, 
 def _toolset_of_run(settings: Settings, references: Sequence[str], output: Output) -> Toolset:
     try:
         return load_toolset(settings, references)
-    except ToolsUnreadable as error:
+    except ToolLoadError as error:
         output.tell(f"the tools of this run cannot be served from here: {error}")
         return load_toolset(settings)
 

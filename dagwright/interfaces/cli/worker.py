@@ -28,7 +28,7 @@ def worker(request: WorkerRequest, output: Output) -> int:
     Raises:
         CommandRefused: something else that serves runs of the folder has other settings.
         ServerUnreachable: no Temporal server could be had.
-        ToolsUnreadable: the tools cannot be loaded.
+        ToolLoadError: the tools cannot be loaded.
         StoreUnavailable: large values can not be kept.
     """
     settings = load_settings()

@@ -1,4 +1,4 @@
-"""The tools that come with Dagwright, served on the workflows' own task queue."""
+"""Built-in tools, served on the workflows' own task queue."""
 
 from dagwright.tools.builtin.calculator import calculator
 from dagwright.tools.builtin.file_search import file_search_tools
@@ -12,9 +12,9 @@ from dagwright.tools.builtin.web_search import web_search_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.registry import ToolRegistry
 
-__all__ = ["HELPERS", "builtin_tools"]
+__all__ = ["BUILTIN_TOOL_NAMES", "builtin_tools"]
 
-HELPERS = frozenset(
+BUILTIN_TOOL_NAMES = frozenset(
     {
         "activity_search",
         "calculator",
@@ -38,7 +38,7 @@ HELPERS = frozenset(
 
 
 def builtin_tools(environment: ToolEnvironment) -> ToolRegistry:
-    """Returns every built-in tool, working inside `environment`."""
+    """Return every built-in tool, for the given `environment`."""
     return ToolRegistry.of(
         calculator,
         *http_tools(environment),

@@ -1,7 +1,8 @@
-"""Which addresses a request may go to, and a transport that goes nowhere else.
+"""Address checks for requests, and a transport that enforces them.
 
-The name is resolved once; every address it has is judged; the connection goes to the judged address, with the
-name kept for TLS and the `Host` header. So a name that answers differently the second time gains nothing.
+
+A host name is resolved once, every address is checked, and the connection goes to a checked address; the name is kept
+for TLS and the `Host` header. A name that resolves differently the second time therefore gains nothing.
 """
 
 import asyncio
@@ -15,17 +16,17 @@ from dagwright.tools.builtin.special_networks import is_public
 from dagwright.tools.errors import GiveUp, NotStarted
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""Host name and port -> addresses as text, in the order to try them."""
+"""Host name and port -> addresses as text, in order of preference."""
 
 TRIED_ADDRESSES = 3
 
 
 class AddressRefused(GiveUp):
-    """A request would go to an address that the settings do not allow."""
+    """The settings do not allow the address of a request."""
 
 
-async def resolved(host: str, port: int) -> list[str]:
-    """Returns the addresses of `host`, as the machine resolves it.
+async def resolve_host(host: str, port: int) -> list[str]:
+    """Return the addresses of `host`, as the machine resolves it.
 
     Raises:
         NotStarted: the name has no address now.
@@ -38,24 +39,24 @@ async def resolved(host: str, port: int) -> list[str]:
 
 
 class PinnedTransport(httpx.AsyncBaseTransport):
-    """Sends each request to an address that was judged for it; keeps no connection.
+    """Transport that connects each request to a checked address, without connection reuse.
 
     Args:
-        allow_private: whether addresses that are not public may be used.
-        resolve: how names become addresses.
+        allow_private: whether addresses that are not public are allowed.
+        resolve: resolves host names.
     """
 
-    def __init__(self, allow_private: bool = False, resolve: Resolve = resolved) -> None:
+    def __init__(self, allow_private: bool = False, resolve: Resolve = resolve_host) -> None:
         self._allow_private = allow_private
         self._resolve = resolve
-        # No connection is kept: one made for a name must not serve another name at the same address.
+        # Connections are not reused: one made for a name must not serve another name at the same address.
         limits = httpx.Limits(max_keepalive_connections=0)
         self._inner = httpx.AsyncHTTPTransport(limits=limits, trust_env=False)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         host = request.url.raw_host.decode("ascii")
         port = request.url.port or (443 if request.url.scheme == "https" else 80)
-        addresses = await self._judged(host, port)
+        addresses = await self._checked_addresses(host, port)
         for address in addresses[: TRIED_ADDRESSES - 1]:
             try:
                 return await self._inner.handle_async_request(_pinned(request, address, host=host))
@@ -67,7 +68,7 @@ class PinnedTransport(httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    async def _judged(self, host: str, port: int) -> list[str]:
+    async def _checked_addresses(self, host: str, port: int) -> list[str]:
         addresses = await self._resolve(host.strip("[]"), port)
         if not addresses:
             raise NotStarted(f"The host {host!r} has no address")

@@ -1,7 +1,8 @@
-"""Arithmetic without surprises: exact decimals and fractions; words only as `query`, and then with a model's help.
+"""Exact arithmetic with decimals and fractions; a `query` in words is converted by a model.
 
-Python's parser reads the expression. The evaluator knows numbers, operators and a few names only, and limits the size
-of every value.
+
+Python's parser reads the expression. The evaluator supports numbers, operators and a few names only, and limits the
+size of every value.
 """
 
 import ast
@@ -13,13 +14,13 @@ from decimal import Context, Decimal, DecimalException
 from fractions import Fraction
 from typing import Any
 
-from dagwright.tools.builtin.worded import shown, worked_out
+from dagwright.tools.builtin.word_problems import evaluate_words, shown
 from dagwright.tools.spec import tool
 
 TEXT_LIMIT = 4_000
 """Characters of an expression."""
 SIZE_LIMIT_BITS = 12_000
-"""Of a numerator or denominator, about 3,600 digits; nothing a person asks for is longer."""
+"""Size limit of a numerator or denominator, about 3,600 digits; realistic requests are far smaller."""
 SHOWN_DIGITS = 15
 """Contract: a number without a short decimal form is rounded to the significant digits that a float keeps."""
 
@@ -35,20 +36,21 @@ def _given(name: str) -> dict[str, Any]:
 
 @tool(effects="pure", schema={"oneOf": [_given("expression"), _given("query")]})
 def calculator(expression: str | float | None = None, query: str | float | None = None) -> int | float:
-    """Calculates exactly and returns a number.
+    """Calculate exactly and return a number.
 
-    Knows + - * / // % ** (or ^), parentheses, abs, ceil, floor, max, min, round, sqrt, pi and e. Give either
+
+    Supports + - * / // % ** (or ^), parentheses, abs, ceil, floor, max, min, round, sqrt, pi and e. Give either
     `expression` or `query`.
 
     Args:
         expression: such as `12 * (3 + 4) / 5`
-        query: the same, or a calculation in words, such as `the difference between 69 and 56`, which a model puts
-            into an expression
+        query: the same, or a calculation in words, such as `the difference between 69 and 56`, which a model converts
+            to an expression
     """
     if (expression is None) == (query is None):
         raise ValueError("Give the calculator either an expression or a query")
     if query is None:
-        return number_of(evaluated(_text_of(expression)))
+        return number_of(evaluate(_text_of(expression)))
     words = _text_of(query)
     try:
         return number_of(_exact(words))
@@ -56,15 +58,15 @@ def calculator(expression: str | float | None = None, query: str | float | None 
         refusal = str(error)
     if not words.strip():
         raise ValueError(refusal)
-    return number_of(worked_out(words, evaluated, refusal=refusal))
+    return number_of(evaluate_words(words, evaluate, refusal=refusal))
 
 
 class _NotArithmetic(Exception):
-    """A text is no expression; the words say why."""
+    """The text is not an expression; the message is the reason."""
 
 
-def evaluated(text: str) -> Fraction:
-    """Returns the exact value of an expression.
+def evaluate(text: str) -> Fraction:
+    """Return the exact value of an expression.
 
     Raises:
         ValueError: the text is not arithmetic, or a value is not defined or too large.
@@ -87,16 +89,16 @@ def _exact(text: str) -> Fraction:
     except ZeroDivisionError:
         raise ValueError(f"{shown(text)} divides by zero") from None
     except (SyntaxError, TypeError):
-        raise _not_arithmetic(text, "it cannot be read") from None
+        raise _not_arithmetic(text, "invalid syntax") from None
     except (RecursionError, MemoryError):
         raise ValueError(f"{shown(text)} is nested too deep to calculate") from None
     if not isinstance(value, Fraction):
-        raise _not_arithmetic(text, "it is not one number")
+        raise _not_arithmetic(text, "it is not a single number")
     return value
 
 
 def number_of(value: Fraction) -> int | float:
-    """Returns `value` as a JSON number: exact where a number of JSON can be, else rounded to 15 digits.
+    """Convert `value` to a JSON number: exact if possible, else rounded to 15 digits.
 
     Raises:
         ValueError: the value is too large or too small for a number with a decimal point.
@@ -116,7 +118,7 @@ def number_of(value: Fraction) -> int | float:
 
 
 def _checked_tokens(text: str) -> str:
-    """Returns `text` in Python's spelling; every piece is a number, an operator or a known name."""
+    """Return `text` in Python's notation, after checking that every token is a number, an operator or a known name."""
     if len(text) > TEXT_LIMIT:
         raise _NotArithmetic(f"The expression has {len(text):,} characters, over the limit of {TEXT_LIMIT:,}")
     cleaned = text.translate(_SIGNS).strip()
@@ -124,21 +126,21 @@ def _checked_tokens(text: str) -> str:
     while position < len(cleaned):
         match = _TOKEN.match(cleaned, position)
         if match is None:
-            raise _not_arithmetic(text, f"it has {cleaned[position]!r}")
+            raise _not_arithmetic(text, f"unexpected {cleaned[position]!r}")
         if match["name"] and match["name"] not in _NAMES.keys() | _FUNCTIONS.keys():
-            raise _not_arithmetic(text, f"it has {match['name'][:30]!r}")
+            raise _not_arithmetic(text, f"unknown name {match['name'][:30]!r}")
         if before and (match["name"] or match["number"]):
-            raise _not_arithmetic(text, f"{before!r} and {match[0]!r} have no operator between them")
+            raise _not_arithmetic(text, f"no operator between {before!r} and {match[0]!r}")
         before = (match["name"] or match["number"] or "") if match[0].strip() else before
         position = match.end()
     if not cleaned:
         raise _not_arithmetic(text, "it is empty")
-    # Python's ^ is another operation with another precedence, so the sign changes before parsing.
+    # Python's ^ is another operation with another precedence, so it is replaced before parsing.
     return cleaned.replace("^", "**")
 
 
 class _Evaluator:
-    """Evaluates a parsed expression with fractions; literals are read from the text, because a float would round."""
+    """Evaluates a parsed expression with fractions; literals come from the text, because a float would be rounded."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -170,7 +172,7 @@ class _Evaluator:
 
 
 def _bounded(operation: Callable[..., Any]) -> Callable[..., Fraction]:
-    """Returns `operation` on fractions, refusing results that only grow."""
+    """Wrap `operation` on fractions, rejecting results that are too large."""
 
     def calculate(*operands: Fraction) -> Fraction:
         result = Fraction(operation(*operands))
@@ -188,7 +190,7 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
             raise _too_large()
         return Fraction(base**exponent.numerator)
     if base < 0:
-        raise ValueError("A negative number has no power with a broken exponent")
+        raise ValueError("A negative number has no power with a fractional exponent")
     if exponent == Fraction(1, 2):
         return _square_root(base)
     if base == 0:
@@ -217,7 +219,7 @@ def _square_root(value: Fraction) -> Fraction:
 
 
 def _round(value: Fraction, digits: Fraction = Fraction(0)) -> Fraction:
-    """Rounds half away from zero, as people do."""
+    """Round half away from zero, as people do."""
     if digits.denominator != 1 or abs(digits) > SIZE_LIMIT_BITS // 4:
         raise ValueError("round takes a number of digits")
     unit = Fraction(10) ** int(digits)

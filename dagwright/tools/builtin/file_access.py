@@ -1,11 +1,13 @@
-"""Access to files below the files folder: every path of a file tool goes through `FileAccess`.
+"""Access to files in the files folder: every path of a file tool goes through `FileAccess`.
 
-A path is opened one component at a time, each relative to the open folder before it and without following links, so
-nothing that changes meanwhile leads elsewhere. Refused are names that begin with a dot, links, what
-`dagwright.tools.protected_paths` protects, and, for writing, what Python would import. In a run that was started with
-an API key the root is a folder of the owner of the key.
 
-A file with several names (hard links) may be one of another owner, or of the state folder, and its other names cannot
+A path is opened one component at a time, each relative to the open parent folder and without following links, so that
+concurrent changes cannot redirect it. Hidden names, links, paths protected by `dagwright.tools.protected_paths` and,
+for writing, files that Python would import are refused. In a run that was started with an API key, the root is a folder
+of the owner of the key.
+
+
+A file with several names (hard links) may belong to another owner or to the state folder, and its other names cannot
 be found. So it is refused in every run: a rule for runs with an owner alone would leave the state folder open.
 """
 
@@ -26,22 +28,22 @@ from dagwright.tools.protected_paths import PathGuard
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""A pipe must not block the call; it is refused once it is open."""
+"""A pipe must not block the call; it is refused after opening."""
 _DRAFT = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Without `O_TRUNC`: the file is truncated after a check that it has no other hard link."""
 
 PATH_LIMIT = 1_000
-"""Characters of a path: each component is opened by itself, inside the one before it."""
+"""Maximum length of a path in characters: each component is opened separately, inside its parent."""
 _NAME_LIMIT_BYTES = 255
 """Bytes of one component, the limit of common file systems."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file or folder that a folder holds.
+    """A file or folder inside a folder.
 
     Args:
-        size_bytes: of a file, 0 for a folder.
+        size_bytes: size of a file, 0 for a folder.
     """
 
     name: str
@@ -51,12 +53,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class OpenFolder:
-    """An open folder below the root.
+    """An open folder inside the root.
 
     Args:
-        descriptor: of the folder; valid inside the block that opened it.
-        path: absolute.
-        relative: from the root, as results name it.
+        descriptor: file descriptor of the folder; valid inside the block that opened it.
+        path: absolute path.
+        relative: path relative to the root, as in results.
     """
 
     descriptor: int
@@ -116,7 +118,7 @@ class OpenFolder:
             yield file
 
     def replace_file(self, name: str, content: bytes) -> None:
-        """Write a file as a whole; a reader sees the old or the new content.
+        """Replace the content of a file atomically.
 
         Raises:
             GiveUp: the file is refused.
@@ -130,10 +132,10 @@ class OpenFolder:
         self._refuse_hard_link(name, status)
         if self.guard.is_code(path):
             raise GiveUp(
-                f"{str(shown)!r} would be a file that Python can import; write it outside of the folders with code "
-                "(DAGWRIGHT_FILES_ROOT on the worker), or with another ending"
+                f"{str(shown)!r} would be importable by Python; write it outside of the folders with code "
+                "(DAGWRIGHT_FILES_ROOT on the worker), or with another suffix"
             )
-        # Named by the effect: an attempt that follows a crash overwrites the leftover instead of adding one.
+        # Named after the effect: a retry after a crash overwrites the leftover draft instead of adding another.
         mark = hashlib.sha256(f"{context().idempotency_key}/{name}".encode()).hexdigest()[:16]
         draft = f".{mark}.draft"
         try:
@@ -149,7 +151,7 @@ class OpenFolder:
                 os.unlink(draft, dir_fd=self.descriptor)
 
     def make_folder(self, name: str) -> None:
-        """Create a folder in it unless it is there."""
+        """Create a folder in it, unless it exists."""
         _refuse_protected(self.guard, self.path / name, self._status(name), shown=self.relative / name)
         try:
             os.mkdir(name, dir_fd=self.descriptor)
@@ -159,12 +161,12 @@ class OpenFolder:
     def _refuse_link(self, name: str) -> None:
         status = self._status(name)
         if status is not None and stat.S_ISLNK(status.st_mode):
-            raise GiveUp(f"{str(self.relative / name)!r} is a symbolic link; the file tools follow none")
+            raise GiveUp(f"{str(self.relative / name)!r} is a symbolic link, which the file tools do not follow")
 
     def _refuse_hard_link(self, name: str, status: os.stat_result | None) -> None:
         if status is not None and _has_other_names(status):
             raise GiveUp(
-                f"{str(self.relative / name)!r} has several names (hard links), of which some may lie outside of the "
+                f"{str(self.relative / name)!r} has several names (hard links), some of which may be outside of the "
                 "files folder; the file tools refuse it, so copy it"
             )
 
@@ -191,7 +193,7 @@ class FileAccess:
 
         Args:
             path: relative to the root.
-            create: whether missing folders are made.
+            create: whether to create missing folders.
 
         Raises:
             GiveUp: the path is refused.
@@ -219,17 +221,17 @@ class FileAccess:
         owner = current_owner()
         if owner is not None and not self._environment.files_root_is_explicit:
             raise GiveUp(
-                "The run was started with an API key, and for such runs the file tools need a folder of their own: set "
-                "DAGWRIGHT_FILES_ROOT on the worker; each owner gets a folder in it"
+                "The run was started with an API key, so the file tools need a folder of their own: set "
+                "DAGWRIGHT_FILES_ROOT on the worker; each owner gets a subfolder"
             )
-        # The memo of a run may hold any text.
+        # The memo of a run may contain any text.
         if owner is not None and owner != ALL_OWNERS and not is_owner_name(owner):
-            raise GiveUp(f"The run belongs to {owner!r:.80}, which cannot be the name of a folder")
+            raise GiveUp(f"The run belongs to {owner!r:.80}, which is not a valid folder name")
         real = self._environment.files_root.resolve()
         guard = self._environment.protected.guard()
         if guard.protects_root(real):
             raise GiveUp(
-                "The files folder lies in a folder of Dagwright (state, plans or payloads), which the file tools "
+                "The files folder is inside a folder of Dagwright (state, plans or payloads), which the file tools "
                 "refuse; set DAGWRIGHT_FILES_ROOT on the worker to another folder"
             )
         if create or owner is not None:
@@ -259,17 +261,17 @@ def _descended(folder: OpenFolder, parts: Sequence[str], *, create: bool) -> Ite
 
 
 def parts_of(path: str) -> list[str]:
-    """Return the components of a path below the root; none for the root itself.
+    """Return the components of a path in the root; none for the root itself.
 
     Raises:
-        GiveUp: the path is absolute, leads out of the root, or names something hidden.
+        GiveUp: the path is absolute, leaves the root, or contains a hidden name.
     """
     if "\0" in path or not path.strip():
         raise GiveUp(f"{path!r} is not a path")
     if Path(path).is_absolute():
         raise GiveUp(f"{path!r} is outside the files folder; give a path relative to it")
     if len(path) > PATH_LIMIT or not _is_encodable(path):
-        raise GiveUp(f"{path[:60]!r} is not a path: it has at most {PATH_LIMIT} characters of valid Unicode")
+        raise GiveUp(f"{path[:60]!r} is not a path: at most {PATH_LIMIT} characters of valid Unicode are allowed")
     parts: list[str] = []
     for part in PurePosixPath(path).parts:
         if part != "..":
@@ -280,7 +282,7 @@ def parts_of(path: str) -> list[str]:
             raise GiveUp(f"{path!r} is outside the files folder; give a path relative to it")
     hidden = next((part for part in parts if part.startswith(".")), None)
     if hidden is not None:
-        raise GiveUp(f"{path!r}: the file tools refuse names that begin with a dot, such as {hidden!r}")
+        raise GiveUp(f"{path!r}: the file tools refuse hidden names, such as {hidden!r}")
     if any(len(part.encode()) > _NAME_LIMIT_BYTES for part in parts):
         raise GiveUp(f"{path[:60]!r} is not a path: a name has at most {_NAME_LIMIT_BYTES} bytes")
     return parts

@@ -1,4 +1,4 @@
-"""`list_directory` and `search_files`: what is below the files folder, by name and by text."""
+"""`list_directory` and `search_files`: find files in the files folder by name and by text."""
 
 import fnmatch
 from collections.abc import Callable, Iterator
@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from dagwright.tools.builtin.file_access import Entry, FileAccess, OpenFolder
-from dagwright.tools.builtin.files import LISTED_FILES_LIMIT, explained_folder
-from dagwright.tools.context import context, note_read
+from dagwright.tools.builtin.files import LISTED_FILES_LIMIT, folder_errors
+from dagwright.tools.context import context, record_reads
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp
 from dagwright.tools.spec import tool
@@ -18,54 +18,54 @@ from dagwright.tools.spec import tool
 MATCHES_LIMIT = 500
 SEARCHED_FILES_LIMIT = 50_000
 SEARCHED_DEPTH = 100
-"""Folders inside each other; each is open while those in it are searched."""
+"""Limit of nested folders; each is open while its subfolders are searched."""
 SEARCHED_FILE_BYTES = 4 * 1024 * 1024
-"""A larger file is skipped, and counted: nobody reads through it line by line."""
+"""A larger file is skipped and counted."""
 SHOWN_CHARACTERS = 300
-"""Of a line that holds the text."""
+"""Maximum length of a matching line in the result."""
 _BINARY_LOOK_BYTES = 8 * 1024
 
 
 def file_search_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
-    """Returns `list_directory` and `search_files`, which stay below the environment's folder."""
+    """Return `list_directory` and `search_files` for the environment's files folder."""
     access = FileAccess(environment)
 
     @tool(effects="read", secrets=[])
     def list_directory(path: str = ".") -> dict[str, list[dict[str, Any]]]:
-        """Lists what is in a folder by name: files with their size in bytes, and folders.
+        """List the entries of a folder by name: files with their size in bytes, and folders.
 
         Args:
-            path: a folder below the files folder
+            path: a folder in the files folder
         """
         entries = _entries(access, path)
-        note_read(path)
+        record_reads(path)
         return {"entries": entries}
 
     @tool(effects="read", secrets=[], timeout="2m")
     def search_files(
         pattern: str = "*", text: str | None = None, path: str = ".", limit: Annotated[int, Field(ge=1)] = 100
     ) -> dict[str, Any]:
-        """Finds files by name, and lines in them by text; hidden files, binary ones and large ones are left out.
+        """Find files by name, or lines in files by text; hidden, binary and large files are skipped.
 
         Args:
-            pattern: names like this, such as `*.md`, or paths, such as `notes/*/plan-?.txt`
-            text: what a line must hold, whatever its case; without it the files themselves are found
-            path: the folder to begin with, below the files folder
-            limit: how many matches are wanted, at most 500
+            pattern: file names, such as `*.md`, or paths, such as `notes/*/plan-?.txt`
+            text: text that a line must contain, ignoring case; without it, the files themselves are listed
+            path: the folder to start from, in the files folder
+            limit: maximum number of matches, at most 500
         """
         if text is not None and not text.strip():
             raise ValueError("text is empty; leave it out to find files by name")
-        found = _searched(access, path, pattern=pattern, text=text, limit=min(limit, MATCHES_LIMIT))
-        note_read(path)
+        found = _search(access, path, pattern=pattern, text=text, limit=min(limit, MATCHES_LIMIT))
+        record_reads(path)
         if text is not None:
-            note_read(*dict.fromkeys(match["path"] for match in found["matches"]))
+            record_reads(*dict.fromkeys(match["path"] for match in found["matches"]))
         return found
 
     return [list_directory, search_files]
 
 
 def _entries(access: FileAccess, path: str) -> list[dict[str, Any]]:
-    with explained_folder(path), access.folder(path) as folder:
+    with folder_errors(path), access.folder(path) as folder:
         found = folder.entries()
     if len(found) > LISTED_FILES_LIMIT:
         raise GiveUp(f"{path!r} has {len(found):,} entries, over the limit of {LISTED_FILES_LIMIT:,}")
@@ -79,10 +79,10 @@ def _shown(entry: Entry, folder: OpenFolder) -> dict[str, Any]:
     return {**shown, "type": "file", "bytes": entry.size_bytes}
 
 
-def _searched(access: FileAccess, path: str, *, pattern: str, text: str | None, limit: int) -> dict[str, Any]:
+def _search(access: FileAccess, path: str, *, pattern: str, text: str | None, limit: int) -> dict[str, Any]:
     matches: list[dict[str, Any]] = []
     skipped = 0
-    with explained_folder(path), access.folder(path) as opened:
+    with folder_errors(path), access.folder(path) as opened:
         for folder, entry in _files_below(opened):
             if context().cancelled:
                 break
@@ -109,7 +109,7 @@ def _files_below(top: OpenFolder) -> Iterator[tuple[OpenFolder, Entry]]:
         for entry in entries:
             if not entry.is_folder:
                 if next(seen) >= SEARCHED_FILES_LIMIT:
-                    raise GiveUp(f"There are over {SEARCHED_FILES_LIMIT:,} files there; name a folder further down")
+                    raise GiveUp(f"There are over {SEARCHED_FILES_LIMIT:,} files; choose a subfolder")
                 yield folder, entry
         for entry in entries if depth < SEARCHED_DEPTH else ():
             if entry.is_folder:
@@ -124,7 +124,7 @@ def _files_below(top: OpenFolder) -> Iterator[tuple[OpenFolder, Entry]]:
 
 
 def _lines_with(folder: OpenFolder, entry: Entry, text: str) -> list[dict[str, Any]] | None:
-    """Returns the lines of a file that hold a text; `None` if it is no text, too large or not to be read."""
+    """Return the lines of a file that contain a text; `None` if the file is not text, too large or unreadable."""
     try:
         with folder.file(entry.name) as opened:
             content = opened.read(SEARCHED_FILE_BYTES + 1)

@@ -1,4 +1,4 @@
-"""`read_file`, `write_file` and `list_files`: files below one folder, which no path, however written, leads out of."""
+"""`read_file`, `write_file` and `list_files`: access to the files of one folder, which no path can leave."""
 
 import base64
 import fnmatch
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
 from dagwright.tools.builtin.file_access import FileAccess
-from dagwright.tools.context import note_read
+from dagwright.tools.context import record_reads
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp
 from dagwright.tools.spec import tool
@@ -21,27 +21,27 @@ Encoding = Literal["utf-8", "base64"]
 
 
 def file_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
-    """Returns `read_file`, `write_file` and `list_files`, which stay below the environment's folder."""
+    """Return `read_file`, `write_file` and `list_files` for the environment's files folder."""
     access = FileAccess(environment)
 
     @tool(effects="read", secrets=[])
     def read_file(path: str, encoding: Encoding = "utf-8") -> str:
-        """Reads a file and returns its text.
+        """Read a file and return its text.
 
         Args:
-            path: below the files folder
+            path: in the files folder
             encoding: `utf-8` for text, `base64` for any bytes
         """
         text = _read(access, path, encoding=encoding)
-        note_read(path)
+        record_reads(path)
         return text
 
     @tool(effects="idempotent", secrets=[])
     def write_file(path: str, content: Any, encoding: Encoding = "utf-8") -> dict[str, Any]:
-        """Writes a file, whole or not at all, and returns its path and size; folders are made as needed.
+        """Write a file atomically and return its path and size; missing folders are created.
 
         Args:
-            path: below the files folder; a file that is there is replaced
+            path: in the files folder; an existing file is replaced
             content: text, or any JSON value, which is written as JSON
             encoding: `utf-8` for text, `base64` if the content is base64
         """
@@ -51,14 +51,14 @@ def file_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
 
     @tool(effects="read", secrets=[])
     def list_files(folder: str = ".", pattern: str = "*") -> dict[str, list[dict[str, Any]]]:
-        """Lists the files of a folder by name, each with its name, path and size in bytes.
+        """List the files of a folder by name, each with its name, path and size in bytes.
 
         Args:
-            folder: below the files folder
-            pattern: only names like this, such as `*.csv`
+            folder: in the files folder
+            pattern: only matching names, such as `*.csv`
         """
-        found = _listed(access, folder, pattern=pattern)
-        note_read(folder)
+        found = _list(access, folder, pattern=pattern)
+        record_reads(folder)
         return {"files": found}
 
     return [read_file, write_file, list_files]
@@ -75,7 +75,7 @@ def _read(access: FileAccess, path: str, *, encoding: Encoding) -> str:
         raise GiveUp(f"{path!r} is not a file") from None
     if len(content) > BUILT_IN_RESULT_BYTES:
         words = f"{path!r} has {size_bytes:,} bytes, over the limit of {BUILT_IN_RESULT_BYTES:,} for a result"
-        raise GiveUp(f"{words}; split it, or let a tool of your own read it where it is")
+        raise GiveUp(f"{words}; split it, or write a tool that reads it directly")
     if encoding == "base64":
         return base64.b64encode(content).decode()
     try:
@@ -92,7 +92,7 @@ def _encoded(content: Any, encoding: Encoding) -> bytes:
         text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=2) + "\n"
         return text.encode()
     if not isinstance(content, str):
-        raise ValueError("content must be a text of base64")
+        raise ValueError("content must be base64 text")
     try:
         return base64.b64decode(content, validate=True)
     except ValueError as error:
@@ -110,11 +110,11 @@ def _write(access: FileAccess, path: str, content: bytes) -> None:
 
 
 @contextmanager
-def explained_folder(path: str) -> Iterator[None]:
-    """Say in words of the tools why a folder cannot be opened.
+def folder_errors(path: str) -> Iterator[None]:
+    """Convert errors of opening a folder to messages of the tools.
 
     Raises:
-        GiveUp: it cannot.
+        GiveUp: the folder cannot be opened.
     """
     try:
         yield
@@ -124,8 +124,8 @@ def explained_folder(path: str) -> Iterator[None]:
         raise GiveUp(f"{path!r} is not a folder") from None
 
 
-def _listed(access: FileAccess, folder: str, *, pattern: str) -> list[dict[str, Any]]:
-    with explained_folder(folder), access.folder(folder) as opened:
+def _list(access: FileAccess, folder: str, *, pattern: str) -> list[dict[str, Any]]:
+    with folder_errors(folder), access.folder(folder) as opened:
         files = [
             entry for entry in opened.entries() if not entry.is_folder and fnmatch.fnmatchcase(entry.name, pattern)
         ]

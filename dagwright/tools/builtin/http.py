@@ -1,4 +1,4 @@
-"""`http_request`: calls a service over HTTP, one inside the own network only if the settings allow it."""
+"""`http_request`: call a service over HTTP; private addresses only if the settings allow it."""
 
 import asyncio
 import base64
@@ -14,8 +14,8 @@ from pydantic import WithJsonSchema
 from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
 from dagwright.core.boundary.text import one_line
 from dagwright.core.model import text_formats
-from dagwright.tools.builtin.addresses import PinnedTransport, Resolve, resolved
-from dagwright.tools.context import context, note_read
+from dagwright.tools.builtin.addresses import PinnedTransport, Resolve, resolve_host
+from dagwright.tools.context import context, record_reads
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, NotStarted, RetryLater, SecretRefused
 from dagwright.tools.retry_after import requested_delay
@@ -38,7 +38,7 @@ _CONNECTION_HEADERS = frozenset(
     {"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"}
 )
 _OVERRIDE_HEADERS = frozenset({"x-http-method", "x-http-method-override", "x-method-override"})
-"""Services take the method from these headers, so that a GET would change something."""
+"""Services read the method from these headers, so that a GET could change something."""
 _WITHHELD_HEADERS = frozenset({"set-cookie"})
 _EXCERPT_BYTES = 400
 _CUT_WORD = re.compile(r"[^\s\"'<>]*\Z")
@@ -47,12 +47,12 @@ _PASSING = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request as the plan wants it.
+    """One request of a plan.
 
     Args:
-        method: in capitals.
-        expected: statuses that are a result and no failure, beside 200 to 299.
-        is_repeatable: whether it may be retried; others are retried only if they are known not to have been sent.
+        method: in upper case.
+        expected: statuses that count as success, in addition to 200 to 299.
+        is_repeatable: whether it may be retried; others are retried only if they were certainly not sent.
     """
 
     method: str
@@ -64,12 +64,12 @@ class Call:
 
     @property
     def shown(self) -> str:
-        """Method and address without what may be secret: user, query and fragment."""
+        """Method and URL without parts that may be secret: user, query and fragment."""
         return f"{self.method} {self.url.copy_with(username=None, password=None, query=None, fragment=None)}"
 
 
-def http_tools(environment: ToolEnvironment, resolve: Resolve = resolved) -> list[Callable[..., Any]]:
-    """Returns `http_request`, which keeps to public addresses unless the environment allows others."""
+def http_tools(environment: ToolEnvironment, resolve: Resolve = resolve_host) -> list[Callable[..., Any]]:
+    """Return `http_request`, restricted to public addresses unless the environment allows others."""
 
     @tool(effects="write", effects_by=_EFFECTS, max_attempts=ATTEMPTS, timeout=LONGEST_S + 30, sends_to_hosts=True)
     async def http_request(  # noqa: PLR0913 - each is one word of the request, by keyword
@@ -82,19 +82,20 @@ def http_tools(environment: ToolEnvironment, resolve: Resolve = resolved) -> lis
         expected_statuses: list[int] | None = None,
         timeout_s: float = 30.0,
     ) -> dict[str, Any]:
-        """Sends an HTTP request and returns status, url, headers and body; JSON bodies are parsed.
+        """Send an HTTP request and return status, url, headers and body; JSON bodies are parsed.
 
-        A status outside 200 to 299 is a failure: tried again if it may pass, after the delay that the service
-        asks for. GET, HEAD and OPTIONS are repeated; others only if the service refused to begin. Redirects are
+
+        A status outside 200 to 299 is a failure: retried if it may be transient, after the delay that the service
+        requests. GET, HEAD and OPTIONS are repeated; others only if the service did not process them. Redirects are
         followed. GET, HEAD and OPTIONS take no body and no header that overrides the method.
 
         Args:
             url: `http` or `https`, at a public address
             method: GET, HEAD, OPTIONS, POST, PUT, PATCH or DELETE
             query: parameters to add to the url
-            headers: name -> value; `{{secret.NAME}}` puts a secret in that is bound to the host
+            headers: name -> value; `{{secret.NAME}}` inserts a secret that is bound to the host
             body: text is sent as it is, anything else as JSON
-            expected_statuses: statuses that are a result and no failure, such as 404
+            expected_statuses: statuses that count as success, such as 404
             timeout_s: seconds for the whole request, at most 300
         """
         if not 0 < timeout_s <= LONGEST_S:
@@ -111,7 +112,7 @@ def http_tools(environment: ToolEnvironment, resolve: Resolve = resolved) -> lis
         _mark_as_sent(call)
         try:
             async with asyncio.timeout(timeout_s):
-                return await _answered(call, PinnedTransport(environment.allow_private_addresses, resolve))
+                return await _send(call, PinnedTransport(environment.allow_private_addresses, resolve))
         except TimeoutError:
             raise _failure(call, TimeoutError(f"after {timeout_s:g} s")) from None
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
@@ -123,7 +124,8 @@ def http_tools(environment: ToolEnvironment, resolve: Resolve = resolved) -> lis
 def _refuse_host(url: httpx.URL) -> None:
     """Refuse to send the secrets of a call to a host that they are not bound to.
 
-    A redirect to another origin carries nothing of the request, see `_redirected`.
+
+    A redirect to another origin carries no part of the request, see `_redirected`.
     """
     hosts = context().secret_hosts
     port = url.port or (443 if url.scheme == "https" else 80)
@@ -135,12 +137,12 @@ def _refuse_host(url: httpx.URL) -> None:
             f"{url.scheme}; use https, or write http://{url.host} in DAGWRIGHT_SECRET_NAME_HOSTS on the worker"
         )
     raise SecretRefused(
-        f"A secret of the request is not bound to the host {url.host!r}; DAGWRIGHT_SECRET_NAME_HOSTS on the worker "
-        "names the hosts of a secret"
+        f"A secret of the request is not bound to the host {url.host!r}; set its hosts in "
+        "DAGWRIGHT_SECRET_NAME_HOSTS on the worker"
     )
 
 
-async def _answered(call: Call, transport: httpx.AsyncBaseTransport) -> dict[str, Any]:
+async def _send(call: Call, transport: httpx.AsyncBaseTransport) -> dict[str, Any]:
     timeout = httpx.Timeout(LONGEST_S)
     async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=timeout) as client:
         request = client.build_request(call.method, call.url, headers=dict(call.headers), content=call.body)
@@ -148,7 +150,7 @@ async def _answered(call: Call, transport: httpx.AsyncBaseTransport) -> dict[str
             response = await client.send(request, stream=True)
             try:
                 if response.next_request is None or response.status_code in call.expected:
-                    note_read(str(request.url))
+                    record_reads(str(request.url))
                     return await _result(call, response)
                 request = _redirected(client, request, response.next_request)
             finally:
@@ -157,7 +159,7 @@ async def _answered(call: Call, transport: httpx.AsyncBaseTransport) -> dict[str
 
 
 def _redirected(client: httpx.AsyncClient, before: httpx.Request, after: httpx.Request) -> httpx.Request:
-    """Returns the next request; another origin gets no body and no header of the plan's, a secret or not."""
+    """Return the next request; another origin gets neither the body nor the headers of the plan."""
     if after.url.scheme not in ("http", "https"):
         raise GiveUp(f"The service redirects to {after.url.scheme!r}, which is not HTTP")
     if (before.url.scheme, before.url.host, before.url.port) == (
@@ -176,8 +178,8 @@ async def _result(call: Call, response: httpx.Response) -> dict[str, Any]:
     async for chunk in response.aiter_bytes():
         content += chunk
         if len(content) > BUILT_IN_RESULT_BYTES:
-            told = f"{call.shown} answered more than {BUILT_IN_RESULT_BYTES:,} bytes, the limit for a result"
-            raise GiveUp(f"{told}; ask for less, or let a tool of your own keep it where it is used")
+            message = f"{call.shown}: the response has over {BUILT_IN_RESULT_BYTES:,} bytes, the limit for a result"
+            raise GiveUp(f"{message}; request less, or write a tool that processes it directly")
     if not response.is_success and response.status_code not in call.expected:
         raise _refusal(call, response, bytes(content))
     headers = {name: value for name, value in response.headers.items() if name not in _WITHHELD_HEADERS}
@@ -185,12 +187,12 @@ async def _result(call: Call, response: httpx.Response) -> dict[str, Any]:
         "status": response.status_code,
         "url": str(response.request.url.copy_with(username=None, password=None)),
         "headers": headers,
-        "body": await asyncio.to_thread(decoded, bytes(content), response.headers.get("Content-Type", "")),
+        "body": await asyncio.to_thread(decode_body, bytes(content), response.headers.get("Content-Type", "")),
     }
 
 
-def decoded(content: bytes, content_type: str) -> Any:
-    """Returns a body as its JSON value, else as text, else as `{"base64": …}`; null if it is empty."""
+def decode_body(content: bytes, content_type: str) -> Any:
+    """Decode a body as a JSON value, else as text, else as `{"base64": …}`; null if it is empty."""
     if not content:
         return None
     kind, _, rest = content_type.lower().partition(";")
@@ -216,7 +218,7 @@ def _address(url: str, query: Mapping[str, Any] | None) -> httpx.URL:
     try:
         address = httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise ValueError(f"The url cannot be read: {error}") from None
+        raise ValueError(f"The url is invalid: {error}") from None
     if address.scheme not in ("http", "https") or not address.host:
         raise ValueError(f"The url must start with http:// or https:// and a host, not {address.scheme[:20]!r}")
     return address.copy_merge_params(dict(query)) if query else address
@@ -225,12 +227,12 @@ def _address(url: str, query: Mapping[str, Any] | None) -> httpx.URL:
 def _headers(headers: Mapping[str, str] | None, body: Any, *, method: str) -> dict[str, str]:
     sent = {name.lower(): value for name, value in (headers or {}).items()}
     for name in sorted(sent):
-        # Services behind WSGI and CGI cannot tell an underscore from a dash.
+        # Services behind WSGI and CGI cannot distinguish an underscore from a dash.
         header = name.replace("_", "-")
         if header in _CONNECTION_HEADERS:
             raise ValueError(f"The header {name} belongs to the connection and cannot be set")
         if method in _READING and header in _OVERRIDE_HEADERS:
-            raise ValueError(f"The header {name} would make it another method than {method}; give that as the method")
+            raise ValueError(f"The header {name} would override the method {method}; set the method instead")
     if body is not None and not isinstance(body, str):
         sent.setdefault("content-type", "application/json")
     if method not in _READING:
@@ -242,29 +244,30 @@ def _body(body: Any, *, method: str) -> bytes | None:
     if body is None or body == "":
         return None
     if method in _READING:
-        raise ValueError(f"a {method} has no body; use query, or POST")
+        raise ValueError(f"a {method} request takes no body; use query, or POST")
     return (body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)).encode()
 
 
 def _mark_as_sent(call: Call) -> None:
-    """Keeps in the heartbeat that a request which must not repeat is on its way.
+    """Record in the heartbeat that a request that must not be repeated is being sent.
 
-    An attempt that finds the mark follows one that died without an answer. Nobody knows what became of it.
+
+    An attempt that finds the mark follows one that died without a response, so the outcome is unknown.
     """
     if call.is_repeatable:
         return
     if context().last_heartbeat == {"sent": True}:
-        raise GiveUp(f"{call.shown} was sent by an attempt that died before the answer came; its outcome is unknown")
+        raise GiveUp(f"{call.shown} was sent by an attempt that died before the response; its outcome is unknown")
     context().heartbeat({"sent": True})
 
 
 def _refusal(call: Call, response: httpx.Response, content: bytes) -> Exception:
-    """Returns what a status outside the expected ones means for the next attempt."""
+    """Convert an unexpected status to an exception that decides on the next attempt."""
     excerpt = one_line(content[:_EXCERPT_BYTES].decode(errors="replace"))
     if len(content) > _EXCERPT_BYTES:
-        # A secret that the cut divides would not be found in what is left of it.
+        # A secret that the cut divides would not be recognized in the rest.
         excerpt = _CUT_WORD.sub("", excerpt)
-    said = f"{call.shown} answered {response.status_code}" + (f": {excerpt}" if excerpt else "")
+    said = f"{call.shown} returned {response.status_code}" + (f": {excerpt}" if excerpt else "")
     delay = requested_delay(response.headers)
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
         return _may_come_again(call, said, delay=delay)
@@ -280,7 +283,7 @@ def _may_come_again(call: Call, said: str, *, delay: Any) -> Exception:
 
 
 def _failure(call: Call, error: Exception) -> Exception:
-    """Returns what a broken or missing connection means for the next attempt."""
+    """Convert a broken or missing connection to an exception that decides on the next attempt."""
     said = f"{call.shown} failed: {type(error).__name__} {error}".rstrip()
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         if not call.is_repeatable:

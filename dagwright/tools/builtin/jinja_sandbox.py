@@ -1,6 +1,7 @@
-"""The sandbox of `render_template`: Jinja without loops of any length, growing values or access to Python.
+"""The sandbox of `render_template`: Jinja without long loops, growing values or access to Python.
 
-The only module that imports Jinja, which the extra `jinja` installs.
+
+Only this module imports Jinja, which the extra `jinja` installs.
 """
 
 import re
@@ -16,9 +17,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
 
 LOOPS_LIMIT = 3
-"""Loops inside each other."""
+"""Maximum depth of nested loops."""
 RANGE_LIMIT = 1_000
-"""Numbers of one `range`."""
+"""Maximum length of a `range`."""
 SECONDS_LIMIT = 5.0
 
 _SHORT = re.compile(r"\$\{([^{}\n]*)\}")
@@ -61,13 +62,13 @@ def render(template: str, values: Mapping[str, Any]) -> str:
         _check(environment.parse(source), depth=0)
         return _joined(environment.from_string(source).generate(values))
     except TemplateSyntaxError as error:
-        raise ValueError(f"The template cannot be read: {error.message} (line {error.lineno})") from None
+        raise ValueError(f"Invalid template: {error.message} (line {error.lineno})") from None
     except (TemplateError, TypeError, ArithmeticError, LookupError, RecursionError) as error:
-        raise ValueError(f"The template cannot be filled: {error}") from None
+        raise ValueError(f"The template cannot be rendered: {error}") from None
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja without what could run long, grow or reach into Python."""
+    """Jinja without features that could run long, grow or access Python."""
 
     intercepted_binops = frozenset(["*", "**", "%"])
 
@@ -89,7 +90,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return obj is _short_range or getattr(obj, "__name__", "") in _DICT_METHODS | _TEXT_METHODS
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        # A value called `items` or `keys` counts for more than the method of that name.
+        # A value called `items` or `keys` takes precedence over the method of that name.
         if isinstance(obj, dict) and attribute in obj:
             return obj[attribute]
         return super().getattr(obj, attribute)
@@ -109,20 +110,20 @@ def _check(node: nodes.Node, *, depth: int) -> None:
     if isinstance(node, nodes.For):
         depth += 1
         if depth > LOOPS_LIMIT or node.recursive:
-            raise ValueError(f"The template has more than {LOOPS_LIMIT} loops inside each other")
+            raise ValueError(f"The template has more than {LOOPS_LIMIT} nested loops")
     for child in node.iter_child_nodes():
         _check(child, depth=depth)
 
 
 def _joined(pieces: Iterable[str]) -> str:
     end = time.monotonic() + SECONDS_LIMIT
-    # Pieces may be single characters: a list of them would have many times their size.
+    # Pieces may be single characters: a list of them would be many times larger.
     size, text = 0, StringIO()
     for piece in pieces:
         size += len(piece)
         if size > BUILT_IN_RESULT_BYTES:
             raise ValueError(f"The text is over the limit of {BUILT_IN_RESULT_BYTES:,} characters for a result")
         if time.monotonic() > end:
-            raise ValueError(f"Filling the template takes longer than {SECONDS_LIMIT:g} s")
+            raise ValueError(f"Rendering the template takes longer than {SECONDS_LIMIT:g} s")
         text.write(piece)
     return text.getvalue()

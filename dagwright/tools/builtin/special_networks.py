@@ -1,7 +1,8 @@
-"""Which addresses are reachable on the public internet: the special-purpose registries of IANA, as a table.
+"""Public addresses: the special-purpose registries of IANA as a table.
 
-The table does not depend on the Python release, whose `ipaddress` has lacked entries. The longest prefix that holds an
-address decides, as the registries say of more specific allocations.
+
+The table does not depend on the Python release, whose `ipaddress` has lacked entries. The longest matching prefix
+decides, as the registries define for more specific allocations.
 
 Source: https://www.iana.org/assignments/iana-ipv4-special-registry (RFC 6890),
 https://www.iana.org/assignments/iana-ipv6-special-registry,
@@ -48,7 +49,7 @@ UNREACHABLE = (
     "203.0.113.0/24",  # documentation TEST-NET-3, RFC 5737
     "224.0.0.0/4",  # multicast, RFC 5771
     "240.0.0.0/4",  # reserved, RFC 1112; with the limited broadcast address, RFC 8190
-    "::/0",  # all that is not global unicast, RFC 4291
+    "::/0",  # everything outside of global unicast, RFC 4291
     "2001::/23",  # IETF protocol assignments, RFC 2928
     "2001:2::/48",  # benchmarking, RFC 5180
     "2001:10::/28",  # deprecated ORCHID, RFC 4843

@@ -1,6 +1,7 @@
-"""`flight_search`, `hotel_search` and `activity_search`: what a travel service offers, over a small HTTP API.
+"""`flight_search`, `hotel_search` and `activity_search`: search the offers of a travel service over HTTP.
 
-The API is documented in docs/tools.md; `examples/travel/server.py` speaks it. `DAGWRIGHT_SEARCH_URL` says where it is.
+
+The API is documented in docs/tools.md; `examples/travel/server.py` implements it. `DAGWRIGHT_SEARCH_URL` is its URL.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ import httpx
 from pydantic import Field
 
 from dagwright.core.boundary.text import one_line
-from dagwright.tools.context import note_read
+from dagwright.tools.context import record_reads
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, RetryLater
 from dagwright.tools.retry_after import requested_delay
@@ -26,7 +27,7 @@ Price = Annotated[float, Field(gt=0)]
 
 
 def travel_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
-    """Returns the tools of the travel service of the environment."""
+    """Return the travel tools for the environment's travel service."""
 
     @tool(effects="read", secrets=[])
     async def flight_search(
@@ -38,15 +39,15 @@ def travel_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
         passengers: Count = 1,
         max_price: Price | None = None,
     ) -> Offers:
-        """Finds flights, the cheapest first.
+        """Find flights, the cheapest first.
 
         Args:
             origin: city or airport
             destination: city or airport
-            depart: day of the flight, such as 2026-06-12
-            return_on: day of the flight back; without it one way only
-            passengers: how many fly
-            max_price: of one passenger, there and back
+            depart: date of the flight, such as 2026-06-12
+            return_on: date of the return flight; without it, one way only
+            passengers: number of passengers
+            max_price: per passenger, both ways
         """
         _check_order(depart, return_on, "return_on")
         asked = {"origin": origin, "destination": destination, "depart": depart, "return_on": return_on}
@@ -56,14 +57,14 @@ def travel_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
     async def hotel_search(
         city: str, *, check_in: date, check_out: date, guests: Count = 1, max_price: Price | None = None
     ) -> Offers:
-        """Finds hotels with free rooms, the cheapest first.
+        """Find hotels with free rooms, the cheapest first.
 
         Args:
-            city: where
+            city: city of the hotel
             check_in: first day, such as 2026-06-12
-            check_out: day of leaving
-            guests: how many stay
-            max_price: of one night
+            check_out: day of departure
+            guests: number of guests
+            max_price: per night
         """
         _check_order(check_in, check_out, "check_out")
         asked = {"city": city, "check_in": check_in, "check_out": check_out}
@@ -71,12 +72,12 @@ def travel_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
 
     @tool(effects="read", secrets=[])
     async def activity_search(city: str, *, day: date | None = None, interest: str | None = None) -> Offers:
-        """Finds what can be done in a city.
+        """Find activities in a city.
 
         Args:
-            city: where
-            day: only what can be done that day
-            interest: only this kind, such as `art` or `food`
+            city: city of the activities
+            day: only activities on this day
+            interest: only activities of this kind, such as `art` or `food`
         """
         return await _offers(environment, "activities", {"city": city, "day": day, "interest": interest})
 
@@ -102,40 +103,40 @@ async def _offers(environment: ToolEnvironment, kind: str, asked: Mapping[str, A
         async with httpx.AsyncClient(timeout=TIMEOUT_S) as client:
             response = await client.get(address, params=query)
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-        raise GiveUp(f"DAGWRIGHT_SEARCH_URL of the worker is no address: {error}") from None
+        raise GiveUp(f"DAGWRIGHT_SEARCH_URL of the worker is not a valid URL: {error}") from None
     except httpx.TransportError as error:
-        said = f"The travel service at {environment.search_url} does not answer: {type(error).__name__} {error}"
+        said = f"The travel service at {environment.search_url} does not respond: {type(error).__name__} {error}"
         raise RetryLater(said.rstrip()) from None
     _check(response, kind)
     offers = _results(response)
-    note_read(str(response.request.url))
+    record_reads(str(response.request.url))
     return offers
 
 
 def _check(response: httpx.Response, kind: str) -> None:
     if response.is_success:
         return
-    said = f"The travel service answered {response.status_code}: {_message(response)}"
+    said = f"The travel service returned {response.status_code}: {_message(response)}"
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error:
         raise RetryLater(said, after=requested_delay(response.headers))
     if response.status_code == httpx.codes.NOT_FOUND:
-        raise GiveUp(f"{said}; check DAGWRIGHT_SEARCH_URL, which must have /{kind}")
+        raise GiveUp(f"{said}; check DAGWRIGHT_SEARCH_URL, which must serve /{kind}")
     raise GiveUp(said)
 
 
 def _message(response: httpx.Response) -> str:
     try:
-        told = response.json()["message"]
+        message = response.json()["message"]
     except (ValueError, KeyError, TypeError):
-        told = response.text
-    return one_line(str(told)[:300])
+        message = response.text
+    return one_line(str(message)[:300])
 
 
 def _results(response: httpx.Response) -> Offers:
     try:
         results = response.json()["results"]
     except (ValueError, KeyError, TypeError) as error:
-        raise RetryLater(f"The travel service answered in another format: {type(error).__name__} {error}") from None
+        raise RetryLater(f"Invalid response of the travel service: {type(error).__name__} {error}") from None
     if not isinstance(results, list) or not all(isinstance(offer, dict) for offer in results):
-        raise RetryLater("The travel service answered in another format: results is no list of objects")
+        raise RetryLater("Invalid response of the travel service: results is not a list of objects")
     return results[:RESULTS_AT_MOST]

@@ -1,4 +1,4 @@
-"""A wait that survives crashes: the end of it is kept in the heartbeat."""
+"""A wait that survives crashes: its start is recorded in the heartbeat."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ Length = Annotated[
 
 @tool(effects="read", secrets=[], timeout=LONGEST + timedelta(hours=1), max_attempts=1_000)
 async def wait(duration: Length) -> dict[str, str]:
-    """Waits for a while and returns when it began and ended.
+    """Wait for a duration and return the start and end time.
 
     Args:
         duration: such as `500ms`, `30s`, `5m`, `2h`, `7d`, or a number of seconds; at most 30 days
@@ -41,7 +41,7 @@ async def wait(duration: Length) -> dict[str, str]:
     start = datetime.now(UTC)
     if isinstance(call.last_heartbeat, str):
         start = datetime.fromisoformat(call.last_heartbeat)
-    # A worker that takes the wait over goes on from the first start.
+    # A worker that takes over the wait continues from the first start.
     call.heartbeat(start.isoformat())
     while (left := start + length - datetime.now(UTC)) > timedelta(0):
         # Short sleeps: the wall clock may be set, and a machine may be suspended.
@@ -51,7 +51,7 @@ async def wait(duration: Length) -> dict[str, str]:
 
 def _of_seconds(seconds: float) -> timedelta:
     if not 0 <= seconds <= LONGEST.total_seconds():
-        raise ValueError(f"{seconds!r} is no number of seconds from 0 to {LONGEST.days}d")
+        raise ValueError(f"{seconds!r} is not a number of seconds from 0 to {LONGEST.days}d")
     return timedelta(seconds=seconds)
 
 

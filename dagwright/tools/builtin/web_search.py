@@ -1,4 +1,4 @@
-"""Web search through the Serper API (serper.dev), or any service that answers in its format."""
+"""Web search through the Serper API (serper.dev), or any service with the same format."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import httpx
 from pydantic import Field
 
-from dagwright.tools.context import note_read
+from dagwright.tools.context import record_reads
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import GiveUp, RetryLater
 from dagwright.tools.retry_after import requested_delay
@@ -14,7 +14,7 @@ from dagwright.tools.spec import tool
 
 TIMEOUT_S = 30.0
 RESULTS_AT_MOST = 100
-"""As many as the service gives for one query."""
+"""The maximum of the service for one query."""
 
 _KEY_REFUSED = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
 
@@ -22,59 +22,59 @@ Results = list[dict[str, str]]
 
 
 def web_search_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
-    """Returns `serper_web_search` and `web_search` for the key and address of the environment."""
+    """Return `serper_web_search` and `web_search` for the key and URL of the environment."""
 
     @tool(effects="read", secrets=[])
     async def serper_web_search(query: str) -> Results:
-        """Searches the web and returns the results as title, link and snippet, a direct answer first.
+        """Search the web and return the results as title, link and snippet, a direct answer first.
 
         Args:
-            query: what to search for, as one types it into a search engine
+            query: the search query, as typed into a search engine
         """
-        return await _found(environment, query, "serper_web_search")
+        return await _search(environment, query, "serper_web_search")
 
     @tool(effects="read", secrets=[])
     async def web_search(query: str, limit: Annotated[int, Field(ge=1, le=RESULTS_AT_MOST)] = 10) -> Results:
-        """Searches the web and returns the results as title, link and snippet, a direct answer first.
+        """Search the web and return the results as title, link and snippet, a direct answer first.
 
         Args:
-            query: what to search for, as one types it into a search engine
-            limit: how many results are wanted
+            query: the search query, as typed into a search engine
+            limit: maximum number of results
         """
-        return (await _found(environment, query, "web_search", limit=limit))[:limit]
+        return (await _search(environment, query, "web_search", limit=limit))[:limit]
 
     return [serper_web_search, web_search]
 
 
-async def _found(environment: ToolEnvironment, query: str, name: str, *, limit: int | None = None) -> Results:
+async def _search(environment: ToolEnvironment, query: str, name: str, *, limit: int | None = None) -> Results:
     if not environment.serper_api_key:
         raise GiveUp(
             f"{name} needs a key: set SERPER_API_KEY for the worker, and SERPER_BASE_URL if the service is not Serper's"
         )
     if not query.strip():
-        raise ValueError("The query is empty; say what to search for")
+        raise ValueError("The query is empty")
     address = environment.serper_base_url.rstrip("/") + "/search"
     asked = {"q": query} if limit is None else {"q": query, "num": limit}
     try:
         async with httpx.AsyncClient(timeout=TIMEOUT_S) as client:
             response = await client.post(address, json=asked, headers={"X-API-KEY": environment.serper_api_key})
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-        raise GiveUp(f"SERPER_BASE_URL of the worker is no address: {error}") from None
+        raise GiveUp(f"SERPER_BASE_URL of the worker is not a valid URL: {error}") from None
     except httpx.TransportError as error:
-        said = f"The search service at {environment.serper_base_url} does not answer: {type(error).__name__} {error}"
+        said = f"The search service at {environment.serper_base_url} does not respond: {type(error).__name__} {error}"
         raise RetryLater(said.rstrip()) from None
     _check(response)
-    found = results_of(response)
-    # What is told comes from there.
-    note_read(*(entry["link"] for entry in found[:limit] if entry["link"]))
+    found = parse_results(response)
+    # Each result is a source of the answer.
+    record_reads(*(entry["link"] for entry in found[:limit] if entry["link"]))
     return found
 
 
-def results_of(response: httpx.Response) -> Results:
-    """Returns the answer box, if there is one, and the organic results, each as title, link and snippet.
+def parse_results(response: httpx.Response) -> Results:
+    """Return the answer box, if there is one, and the organic results, each as title, link and snippet.
 
     Raises:
-        RetryLater: the answer is not in Serper's format.
+        RetryLater: the response is not in Serper's format.
     """
     try:
         found = response.json()
@@ -83,7 +83,7 @@ def results_of(response: httpx.Response) -> Results:
         if answer:
             entries.insert(0, _entry(answer, answer.get("answer") or answer.get("snippet")))
     except (ValueError, AttributeError, TypeError) as error:
-        raise RetryLater(f"The search service answered in another format: {error}") from error
+        raise RetryLater(f"Invalid response of the search service: {error}") from error
     return entries
 
 
@@ -98,7 +98,7 @@ def _entry(found: dict[str, Any], snippet: Any) -> dict[str, str]:
 def _check(response: httpx.Response) -> None:
     if response.is_success:
         return
-    said = f"The search service answered {response.status_code}: {' '.join(response.text[:300].split())}"
+    said = f"The search service returned {response.status_code}: {' '.join(response.text[:300].split())}"
     if response.status_code in _KEY_REFUSED:
         raise GiveUp(f"{said}; check SERPER_API_KEY")
     if "credits" in response.text.lower():
@@ -106,5 +106,5 @@ def _check(response: httpx.Response) -> None:
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS or response.is_server_error:
         raise RetryLater(said, after=requested_delay(response.headers))
     if response.status_code == httpx.codes.NOT_FOUND:
-        raise GiveUp(f"{said}; check SERPER_BASE_URL, which is asked as {response.request.url}")
+        raise GiveUp(f"{said}; check SERPER_BASE_URL, which was called as {response.request.url}")
     raise GiveUp(said)

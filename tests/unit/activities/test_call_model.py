@@ -42,7 +42,7 @@ class Bench(ActivityBench):
         setup = ModelSetup(Endpoint(server.base_url, "sk-own-key"), model="small", secret=SECRETS.get)
         self.clients = ModelClients(setup)
         self.store = store or MemoryStore()
-        super().__init__(model_activity(self.clients, Values(self.store, patience_s=())))
+        super().__init__(model_activity(self.clients, Values(self.store, retry_pauses_s=())))
 
     async def payload(self, *arguments: Any, **headers: Any) -> Payload:
         async with self.clients:
@@ -138,7 +138,7 @@ async def test_another_service_gets_its_own_key_and_never_that_of_the_settings()
         (({}, {}), "Invalid arguments: call_model takes one request"),
         ((7,), "Invalid arguments: call_model takes one request"),
         (({},), "Invalid arguments: this is no request to a model: KeyError: 'messages'"),
-        (({"messages": []},), "Invalid arguments: nothing is said to the model"),
+        (({"messages": []},), "Invalid arguments: the request has no messages"),
         (
             ({"messages": [], "config": {"top_p": 3}},),
             "Invalid arguments: top_p: must be less than or equal to 1, got 3",
@@ -155,7 +155,7 @@ async def test_a_secret_is_never_told_to_a_model() -> None:
     bindings = [[["messages", 0, "content"], [{"secret": "OTHER"}]]]
     async with ModelServer() as server:
         failure = await Bench(server).failure(request(), **{HEADER_BINDINGS: bindings})
-    assert failure.message == "Invalid arguments: a secret must not be told to a model"
+    assert failure.message == "Invalid arguments: a secret must not be sent to a model"
 
 
 async def test_a_conversation_that_is_gone_is_lost_and_a_store_that_is_down_is_waited_for() -> None:

@@ -17,7 +17,7 @@ from dagwright.activities.call_tool import CallGuards, tool_activities
 from dagwright.activities.heartbeats import Heartbeats
 from dagwright.activities.paused_calls import PausedCalls
 from dagwright.activities.result_cache import ResultCache
-from dagwright.activities.telling import HEARTBEATS_PER_S, SHORTEST_PAUSE_S, Pace
+from dagwright.activities.text_heartbeats import HEARTBEATS_PER_S, SHORTEST_PAUSE_S, HeartbeatPace
 from dagwright.activities.values import Values
 from dagwright.core.boundary.usage import Usage, started_attempt, usage_of_heartbeat
 from dagwright.core.boundary.wire import HEADER_ATTEMPTS
@@ -148,7 +148,7 @@ async def test_few_calls_that_start_together_are_recorded_and_not_yet_called() -
 class Parking:
     """Stands in for `PausedCalls` of a tool that is parked."""
 
-    async def hold_back(self, tool: str) -> ToolPause:
+    async def pause_if_paused(self, tool: str) -> ToolPause:
         return ToolPause(tool, 0.0)
 
 
@@ -271,7 +271,7 @@ async def _sent(work: Callable[[Heartbeats], None], *, before: Sequence[Any] = (
     """Returns the heartbeats of an attempt that does something at once and ends."""
 
     async def at_once(heartbeats: Heartbeats) -> None:
-        with heartbeats.sent():
+        with heartbeats.running():
             work(heartbeats)
 
     return await _run(at_once, before=before)
@@ -288,9 +288,9 @@ async def test_what_is_said_too_often_is_sent_twice_first_and_last() -> None:
 
 async def test_text_is_sent_each_time_beside_what_else_is_kept() -> None:
     def work(heartbeats: Heartbeats) -> None:
-        heartbeats.tell(TEXT)
+        heartbeats.report_text(TEXT)
         heartbeats.add_usage(Usage(calls=1))
-        heartbeats.tell(TextSoFar(1, 0, "Oslo has"))
+        heartbeats.report_text(TextSoFar(1, 0, "Oslo has"))
 
     first, second = await _sent(work, before=["cursor"])
     assert first == ("cursor", None, None, TEXT.to_json())
@@ -307,7 +307,7 @@ async def test_next_attempt_keeps_usage_and_details_and_no_text_of_the_one_befor
 
 async def test_attempt_without_anything_to_say_sends_what_there_was() -> None:
     async def work(heartbeats: Heartbeats) -> None:
-        heartbeats._beat_on()
+        heartbeats._on_timer()
         heartbeats.stop()
         heartbeats.beat("late", Progress(1, 2))
 
@@ -316,8 +316,8 @@ async def test_attempt_without_anything_to_say_sends_what_there_was() -> None:
 
 @pytest.mark.parametrize(("writing", "pause_s"), [(0, SHORTEST_PAUSE_S), (10, SHORTEST_PAUSE_S), (50, 0.5), (400, 4.0)])
 def test_answers_of_a_process_share_so_many_heartbeats(writing: int, pause_s: float) -> None:
-    pace = Pace()
-    pace.writing = writing
+    pace = HeartbeatPace()
+    pace.open_responses = writing
     assert pace.pause_s == pytest.approx(pause_s)
     assert writing / pace.pause_s <= HEARTBEATS_PER_S + 1e-9
 
@@ -341,7 +341,7 @@ async def test_start_that_the_server_may_not_have_is_in_no_heartbeat() -> None:
         heartbeats = Heartbeats(environment.info, starts=cast(CallStarts, _ServerAway()))
         recording = asyncio.create_task(heartbeats.record_start())
         await asyncio.sleep(0)
-        heartbeats.tell(TEXT)
+        heartbeats.report_text(TEXT)
         assert sent == []
         recording.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -356,7 +356,7 @@ async def test_heartbeats_keep_the_start_that_an_earlier_attempt_recorded() -> N
     recorded: list[str] = []
 
     async def work(heartbeats: Heartbeats) -> None:
-        heartbeats.tell(TEXT)
+        heartbeats.report_text(TEXT)
         await heartbeats.record_end()
         heartbeats.stop()
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from dagwright.activities.ended_runs import end_of_document
+from dagwright.activities.ended_runs import outcome_of_document
 from dagwright.core.boundary.limits import RESULT_LIMIT_BYTES
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.protocol.outcomes import sub_plan_failure
@@ -22,12 +22,12 @@ def _document(**fields: Any) -> dict[str, Any]:
 
 def test_end_of_a_run_is_found_as_the_run_would_have_told_it() -> None:
     told = {**end_of(_document()), "below": _BELOW, "chunk": {"counts": {"completed": 1}}}
-    assert end_of_document({**_document(), **told}) == told
+    assert outcome_of_document({**_document(), **told}) == told
 
 
 @pytest.mark.parametrize("size", [RESULT_LIMIT_BYTES - 10, RESULT_LIMIT_BYTES])
 def test_how_a_run_is_taken_back_is_told_whatever_the_size_of_its_output(size: int) -> None:
-    found = end_of_document(_document(output="x" * size, below=_BELOW))
+    found = outcome_of_document(_document(output="x" * size, below=_BELOW))
     assert (found["status"], found["below"]) == ("failed", _BELOW)
 
 

@@ -11,7 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
 from dagwright.activities import paused_calls, stored_agents, unknown_tools
-from dagwright.activities.errors import ToolPaused, posture_of, text_of
+from dagwright.activities.errors import ToolPaused, error_text, retry_decision
 from dagwright.activities.paused_calls import PausedCalls
 from dagwright.activities.stored_agents import stored_agent_activity
 from dagwright.activities.unknown_tools import unknown_tool_activity
@@ -51,7 +51,7 @@ async def _held(calls: int = 1) -> list[ToolPause | None]:
     parked = PausedCalls(cast(Client, None))
 
     async def hold() -> list[ToolPause | None]:
-        return [await parked.hold_back("send") for _ in range(calls)]
+        return [await parked.pause_if_paused("send") for _ in range(calls)]
 
     return await ActivityEnvironment().run(hold)
 
@@ -96,9 +96,9 @@ async def test_call_is_not_made_where_the_server_cannot_pause_it(monkeypatch: py
 @pytest.mark.parametrize("effects", Effects)
 def test_attempt_that_found_its_tool_paused_may_be_made_again_whatever_the_effects(effects: Effects) -> None:
     error = ToolPaused(f"send: {_PAUSED.message}")
-    posture = posture_of(error, effects)
+    posture = retry_decision(error, effects)
     assert (posture.code, posture.is_final, posture.delay is not None) == ("tool_paused", False, True)
-    assert text_of(error) == "send: tool paused by ann at 1970-01-01T00:00:00.000Z: down"
+    assert error_text(error) == "send: tool paused by ann at 1970-01-01T00:00:00.000Z: down"
 
 
 class _NoAgents:

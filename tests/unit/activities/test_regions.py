@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from dagwright.activities import inner_regions
+from dagwright.activities import region_state
 from dagwright.activities.call_tool import tool_activities
-from dagwright.activities.inner_regions import InnerRegion, RegionMemory
 from dagwright.activities.pure_calls import PureCalls
-from dagwright.activities.region_slices import RegionSlice
+from dagwright.activities.region_batches import RegionBatch
+from dagwright.activities.region_state import OffloadedRegionState, RegionCache
 from dagwright.activities.result_cache import ResultCache
 from dagwright.activities.run_region import region_activity
 from dagwright.activities.values import Values
@@ -64,14 +64,14 @@ PLAN = {
 
 
 def ended(
-    answered: frozenset[int] | None, *, nodes: Sequence[Any] = PLAN["nodes"], registry: ToolRegistry = REGISTRY
+    inline_results: frozenset[int] | None, *, nodes: Sequence[Any] = PLAN["nodes"], registry: ToolRegistry = REGISTRY
 ) -> dict[str, Any]:
     """Returns how the nodes of a plan ended in one slice, those that did: a result, or an error."""
     plan = compile_plan(check_plan({"nodes": [*nodes]}, registry.declarations()))
     scheduler = create_scheduler(plan, {})
     scheduler.begin(0.0)
     calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
-    region = RegionSlice(scheduler, {spec.name: spec for spec in registry}, calls=calls, answered=answered)
+    region = RegionBatch(scheduler, {spec.name: spec for spec in registry}, calls=calls, inline_results=inline_results)
     region.run()
     calls.close()
     records = ((plan.nodes[number].id, scheduler.records[number]) for number in region.ended())
@@ -174,39 +174,39 @@ async def test_thread_of_a_region_leaves_the_loop_its_turn_soon() -> None:
     assert sys.getswitchinterval() == usual_s
 
 
-def region_of(count: int) -> InnerRegion:
+def region_of(count: int) -> OffloadedRegionState:
     scheduler = SimpleNamespace(is_finished=False, state=SimpleNamespace(ended=[]))
     region = SimpleNamespace(inside=SimpleNamespace(places=range(count)), scheduler=scheduler, last=None)
-    return cast(InnerRegion, region)
+    return cast(OffloadedRegionState, region)
 
 
-def keep(memory: RegionMemory, run: str, region: InnerRegion) -> None:
-    memory.keep(run, OffloadedBatchInput("inner", None, None), region, ref="r1")
+def keep(cache: RegionCache, run: str, region: OffloadedRegionState) -> None:
+    cache.put(run, OffloadedBatchInput("inner", None, None), region, ref="r1")
 
 
-def take(memory: RegionMemory, run: str) -> InnerRegion | None:
-    return memory.take(run, OffloadedBatchInput("inner", "r1", None))
+def take(cache: RegionCache, run: str) -> OffloadedRegionState | None:
+    return cache.pop(run, OffloadedBatchInput("inner", "r1", None))
 
 
 async def test_region_is_kept_for_one_slice() -> None:
-    memory, region = RegionMemory(), region_of(3)
-    keep(memory, "a", region)
-    assert take(memory, "a") is region
-    assert take(memory, "a") is None
+    cache, region = RegionCache(), region_of(3)
+    keep(cache, "a", region)
+    assert take(cache, "a") is region
+    assert take(cache, "a") is None
 
 
 async def test_million_nodes_fit_and_what_was_unused_for_longest_goes() -> None:
-    memory, regions = RegionMemory(), {run: region_of(count) for run, count in (("a", 1), ("b", 1), ("c", 1_000_000))}
+    cache, regions = RegionCache(), {run: region_of(count) for run, count in (("a", 1), ("b", 1), ("c", 1_000_000))}
     for run, region in regions.items():
-        keep(memory, run, region)
-    keep(memory, "a", regions["a"])
-    keep(memory, "d", region_of(199_999))
-    assert [take(memory, run) is not None for run in "abcd"] == [True, False, True, True]
+        keep(cache, run, region)
+    keep(cache, "a", regions["a"])
+    keep(cache, "d", region_of(199_999))
+    assert [take(cache, run) is not None for run in "abcd"] == [True, False, True, True]
 
 
 async def test_region_that_nobody_asks_for_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inner_regions, "KEPT_FOR_S", 0.0)
-    memory = RegionMemory()
-    keep(memory, "a", region_of(1))
-    await eventually(lambda: not memory._regions)
-    assert (take(memory, "a"), memory._ends) == (None, {})
+    monkeypatch.setattr(region_state, "CACHE_TIME_S", 0.0)
+    cache = RegionCache()
+    keep(cache, "a", region_of(1))
+    await eventually(lambda: not cache._regions)
+    assert (take(cache, "a"), cache._ends) == (None, {})

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import structlog
 
-from dagwright.activities import look_worth, result_cache
+from dagwright.activities import cache_admission, result_cache
+from dagwright.activities.batch_cache import BatchCache
+from dagwright.activities.cache_admission import CacheAdmission, CpuClock
 from dagwright.activities.cached_results import CachedResult, from_stored_form, result_key, to_stored_form
-from dagwright.activities.look_worth import LookWorth, WorkClock
-from dagwright.activities.pure_results import PureResults
-from dagwright.activities.result_cache import KEPT_FOR_S, Asked, ResultCache
+from dagwright.activities.result_cache import RETENTION_S, CacheLookup, ResultCache
 from dagwright.activities.tool_runs import Outcome
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
 from dagwright.core.boundary.wire import HEADER_BINDINGS, HEADER_CACHE, HEADER_PROJECTIONS, METADATA_CACHED
@@ -51,14 +51,14 @@ class Bench:
             self.calls.append(node)
             return Outcome(f'"{node}"'.encode())
 
-        outcome, cached = await cache.answer(asked(node, **changes), call)
-        await cache.written({changes.get("key", KEY)})
+        outcome, cached = await cache.get_or_call(asked(node, **changes), call)
+        await cache.flush({changes.get("key", KEY)})
         return outcome.result.decode().strip('"'), cached.node if cached is not None else None
 
 
-def asked(node: str = "n", **changes: Any) -> Asked:
+def asked(node: str = "n", **changes: Any) -> CacheLookup:
     values = {"key": KEY, "tool": "t", "max_age_s": 60.0, "is_pure": False, "workflow_id": "run-1"}
-    return Asked(**{**values, **changes}, node=node)
+    return CacheLookup(**{**values, **changes}, node=node)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ async def test_failure_is_never_used_again(bench: Bench) -> None:
     async def fail() -> Outcome:
         return Outcome(error=wrong)
 
-    assert await cache.answer(asked(), fail) == (Outcome(error=wrong), None)
+    assert await cache.get_or_call(asked(), fail) == (Outcome(error=wrong), None)
     assert await bench.ask(cache, "b") == ("b", None)
 
 
@@ -120,7 +120,7 @@ def held(outcome: Outcome) -> tuple[Callable[[], Awaitable[Outcome]], asyncio.Ev
 async def test_equal_calls_at_once_are_made_once(bench: Bench) -> None:
     cache = bench.process()
     call, entered, gate = held(Outcome(b'"first"'))
-    first = asyncio.create_task(cache.answer(asked("a"), call))
+    first = asyncio.create_task(cache.get_or_call(asked("a"), call))
     await entered.wait()
     others = [asyncio.create_task(bench.ask(cache, f"o{number}")) for number in range(20)]
     await asyncio.sleep(0)
@@ -138,7 +138,7 @@ async def test_those_who_waited_for_a_call_that_came_to_nothing_make_their_own(
 ) -> None:
     cache = bench.process()
     call, entered, gate = held(Outcome(error=ValueError("no")))
-    first = asyncio.create_task(cache.answer(asked("a"), call))
+    first = asyncio.create_task(cache.get_or_call(asked("a"), call))
     await entered.wait()
     others = [asyncio.create_task(bench.ask(cache, name)) for name in ("b", "c")]
     await asyncio.sleep(0)
@@ -176,13 +176,13 @@ async def test_store_that_is_down_is_told_once_and_left_alone_while_the_process_
         assert await bench.ask(cache, "b") == ("a", "a")
         assert await bench.ask(cache, "c", key="1" * 64) == ("c", None)
     assert logs == [
-        {"event": "results are not used again for now", "reason": "the payload store is down", "log_level": "warning"}
+        {"event": "the result cache is not used for now", "reason": "the payload store is down", "log_level": "warning"}
     ]
     assert bench.store.asked == [KEY]
 
 
 async def test_store_that_never_answers_does_not_hold_a_call_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result_cache, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(result_cache, "_LOOKUP_TIMEOUT_S", 0.01)
 
     async def recall(key: str) -> bytes | None:
         await asyncio.Event().wait()
@@ -201,29 +201,29 @@ async def test_pure_call_is_kept_only_if_it_took_long(bench: Bench) -> None:
     assert bench.store.memories == {}
 
     slow = CachedResult(b'"c"', BEGAN, 0.02, "run-1", "c")
-    assert cache.keep(asked("c", **pure), slow)
-    cache.write(asked("c", **pure), slow)
-    await cache.written({KEY})
-    bench.now += 10 * KEPT_FOR_S
+    assert cache.put(asked("c", **pure), slow)
+    cache.start_write(asked("c", **pure), slow)
+    await cache.flush({KEY})
+    bench.now += 10 * RETENTION_S
     assert await bench.ask(cache, "d", **pure) == ("c", "c")
     assert await bench.ask(bench.process(), "e", **pure) == ("c", "c")
-    assert bench.store.memories[KEY][1] == datetime.fromtimestamp(BEGAN, UTC) + timedelta(seconds=KEPT_FOR_S)
+    assert bench.store.memories[KEY][1] == datetime.fromtimestamp(BEGAN, UTC) + timedelta(seconds=RETENTION_S)
 
 
 async def test_memory_is_bounded_and_the_longest_unused_go_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_cache, "MEMORY_BYTES", 2_500)
     cache, keys = bench.process(), [f"{number:064x}" for number in range(4)]
     for number in (0, 1, 2):
-        cache.keep(asked(key=keys[number]), CachedResult(b"x" * 100, BEGAN, 1.0, "run-1", "n"))
-    assert cache.in_memory(asked(key=keys[0])) is not None
-    cache.keep(asked(key=keys[3]), CachedResult(b"x" * 100, BEGAN, 1.0, "run-1", "n"))
-    assert [cache.in_memory(asked(key=key)) is not None for key in keys] == [True, False, True, True]
+        cache.put(asked(key=keys[number]), CachedResult(b"x" * 100, BEGAN, 1.0, "run-1", "n"))
+    assert cache.find_in_memory(asked(key=keys[0])) is not None
+    cache.put(asked(key=keys[3]), CachedResult(b"x" * 100, BEGAN, 1.0, "run-1", "n"))
+    assert [cache.find_in_memory(asked(key=key)) is not None for key in keys] == [True, False, True, True]
 
 
 async def test_call_waits_for_its_own_result_to_be_written_and_for_no_other(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(result_cache, "_WRITING_S", 600.0)
+    monkeypatch.setattr(result_cache, "_FLUSH_TIMEOUT_S", 600.0)
     cache, slow, may_end = bench.process(), "1" * 64, asyncio.Event()
 
     async def remember(key: str, content: bytes, *, expires_at: datetime) -> None:
@@ -233,12 +233,12 @@ async def test_call_waits_for_its_own_result_to_be_written_and_for_no_other(
 
     monkeypatch.setattr(bench.store, "remember", remember)
     for key in (slow, KEY):
-        cache.write(asked(key=key), CachedResult(b"1", BEGAN, 1.0, "run-1", "n"))
+        cache.start_write(asked(key=key), CachedResult(b"1", BEGAN, 1.0, "run-1", "n"))
     async with asyncio.timeout(60):
-        await cache.written({KEY})
+        await cache.flush({KEY})
         assert list(bench.store.memories) == [KEY]
         may_end.set()
-        await cache.written({slow})
+        await cache.flush({slow})
     assert list(bench.store.memories) == [KEY, slow]
 
 
@@ -309,7 +309,7 @@ def test_small_result_is_remembered_whole_and_a_large_one_by_reference() -> None
     assert (form and form.result, form and form.ref) == (SMALL, None)
     assert large is not None
     assert (large.content, large.ref) == (b"", ref_of(LARGE.content))
-    assert large.result.told() == {"made_at": "2023-11-14T22:13:20.000Z", "workflow_id": "run-1", "node": "big"}
+    assert large.result.provenance() == {"made_at": "2023-11-14T22:13:20.000Z", "workflow_id": "run-1", "node": "big"}
 
 
 @pytest.mark.parametrize(
@@ -349,10 +349,10 @@ class HangingStore(MemoryStore):
 
 
 async def test_thread_that_waits_for_the_store_hears_that_it_shall_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagwright.activities.result_cache._PATIENCE_S", 600.0)
+    monkeypatch.setattr("dagwright.activities.result_cache._LOOKUP_TIMEOUT_S", 600.0)
     store, cancellation = HangingStore(), Cancellation()
     loop = asyncio.get_running_loop()
-    results = PureResults(ResultCache(store), {"t": "code"}, workflow_id="run", loop=loop, cancellation=cancellation)
+    results = BatchCache(ResultCache(store), {"t": "code"}, workflow_id="run", loop=loop, cancellation=cancellation)
     looking = asyncio.create_task(asyncio.to_thread(results.find, TASK, []))
     async with asyncio.timeout(60):
         await store.is_asked.wait()
@@ -475,93 +475,93 @@ async def test_arguments_that_are_wrong_are_told_as_ever_if_there_is_a_cache() -
 
 
 def test_quick_tool_is_looked_for_twice_in_the_life_of_a_process() -> None:
-    worth = LookWorth()
+    worth = CacheAdmission()
     looks = 0
     for _ in range(1_000):
-        if worth.of("quick"):
+        if worth.should_look_up("quick"):
             looks += 1
-            worth.looked("quick", found_s=None)
+            worth.record_lookup("quick", found_s=None)
     assert looks == 2
 
 
 def test_slow_tool_is_always_looked_for() -> None:
-    worth = LookWorth()
+    worth = CacheAdmission()
     for _ in range(1_000):
-        assert worth.of("slow")
-        worth.looked("slow", found_s=None)
-        worth.called("slow", 0.006)
+        assert worth.should_look_up("slow")
+        worth.record_lookup("slow", found_s=None)
+        worth.record_slow_call("slow", 0.006)
     for _ in range(1_000):
-        assert worth.of("slow")
-        worth.looked("slow", found_s=0.006)
+        assert worth.should_look_up("slow")
+        worth.record_lookup("slow", found_s=0.006)
 
 
 def test_odd_slow_call_of_a_quick_tool_is_worth_two_looks() -> None:
-    worth = LookWorth()
+    worth = CacheAdmission()
     for _ in range(2):
-        worth.looked("quick", found_s=None)
-    worth.called("quick", 0.02)
+        worth.record_lookup("quick", found_s=None)
+    worth.record_slow_call("quick", 0.02)
     looks = 0
-    while worth.of("quick"):
+    while worth.should_look_up("quick"):
         looks += 1
-        worth.looked("quick", found_s=None)
+        worth.record_lookup("quick", found_s=None)
     assert looks == 2
 
 
 def test_store_is_asked_for_what_takes_longer_than_it_does() -> None:
-    worth = LookWorth()
-    assert worth.of_store("t")
-    worth.asked_store(0.05)
-    assert worth.of_store("t")
-    worth.called("t", 0.02)
-    assert not worth.of_store("t")
-    worth.called("t", 0.06)
-    assert worth.of_store("t")
-    worth.looked("u", found_s=0.02)
-    assert not worth.of_store("u")
+    worth = CacheAdmission()
+    assert worth.should_query_store("t")
+    worth.record_store_latency(0.05)
+    assert worth.should_query_store("t")
+    worth.record_slow_call("t", 0.02)
+    assert not worth.should_query_store("t")
+    worth.record_slow_call("t", 0.06)
+    assert worth.should_query_store("t")
+    worth.record_lookup("u", found_s=0.02)
+    assert not worth.should_query_store("u")
 
 
 class _Times:
     """The clocks of a thread that works or waits."""
 
     def __init__(self) -> None:
-        self.elapsed_s, self.worked_s = 1_000.0, 0.0
+        self.elapsed_s, self.cpu_s = 1_000.0, 0.0
 
     def time(self) -> float:
         return self.elapsed_s
 
     def thread_time(self) -> float:
-        return self.worked_s
+        return self.cpu_s
 
     def work(self, seconds: float) -> None:
         self.elapsed_s += seconds
-        self.worked_s += seconds
+        self.cpu_s += seconds
 
 
 @pytest.fixture
 def times(monkeypatch: pytest.MonkeyPatch) -> _Times:
     times = _Times()
-    monkeypatch.setattr(look_worth, "time", times)
+    monkeypatch.setattr(cache_admission, "time", times)
     return times
 
 
 def test_clock_counts_work_and_not_waiting(times: _Times) -> None:
-    clock = WorkClock()
+    clock = CpuClock()
     started_at = times.time()
     times.work(0.02)
-    assert clock.worked(started_at, times.time()) == pytest.approx(0.02)
+    assert clock.cpu_seconds(started_at, times.time()) == pytest.approx(0.02)
 
     clock.tick(times.time())
     started_at = times.time()
     times.elapsed_s += 0.05
-    assert clock.worked(started_at, times.time()) == pytest.approx(0.0)
+    assert clock.cpu_seconds(started_at, times.time()) == pytest.approx(0.0)
 
 
 def test_clock_counts_what_was_worked_before_a_call_for_nothing(times: _Times) -> None:
-    clock = WorkClock()
+    clock = CpuClock()
     times.work(0.02)
     started_at = times.time()
-    assert clock.worked(started_at, started_at + 0.02) == pytest.approx(0.0)
+    assert clock.cpu_seconds(started_at, started_at + 0.02) == pytest.approx(0.0)
 
 
 def test_clock_counts_waiting_that_is_too_long_for_a_busy_machine() -> None:
-    assert WorkClock().worked(1_000.0, 1_000.5) == 0.5
+    assert CpuClock().cpu_seconds(1_000.0, 1_000.5) == 0.5

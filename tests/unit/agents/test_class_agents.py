@@ -12,7 +12,7 @@ from dagwright.agents.classes import load_class
 from dagwright.agents.reasoning import ReasoningAgent
 from dagwright.core.boundary.usage import Usage, usage_from_json
 from dagwright.testing import ModelServer, Tokens, busy, json_text, text
-from dagwright.tools import ToolsUnreadable
+from dagwright.tools import ToolLoadError
 from tests.support.agent_bench import AgentBench, class_registry
 
 NO_RUN = "Odd has no `async def run(self, objective, context, agent)`"
@@ -104,7 +104,7 @@ def test_class_is_found_by_its_module_beside_the_file_or_by_a_bare_name(tmp_path
     with pytest.raises(AgentsUnreadable) as caught:
         loaded(a="minds_of_a_test:Thinkr")
     assert str(caught.value) == "agents.json: /agents/a/class_name: there is no class 'Thinkr' in minds_of_a_test"
-    with pytest.raises(ToolsUnreadable, match=r"no class 'Mind' comes with Dagwright \(ReasoningAgent does\)"):
+    with pytest.raises(ToolLoadError, match=r"no class 'Mind' comes with Dagwright \(ReasoningAgent does\)"):
         load_class("Mind", folder=tmp_path)
 
 
@@ -125,7 +125,7 @@ def test_class_without_run_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     name = f"odd_mind_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(ToolsUnreadable) as caught:
+    with pytest.raises(ToolLoadError) as caught:
         load_class(f"{name}:Odd", folder=tmp_path)
     assert str(caught.value).replace(name, "odd_mind") == said
 

@@ -18,7 +18,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import TypedSearchAttributes
 
-from dagwright.activities.ended_runs import _end_of
+from dagwright.activities.ended_runs import _outcome_of
 from dagwright.client.feedback import HISTORIES_AT_ONCE
 from dagwright.client.run_lists import RunFilter, RunPlace, RunSummary, owner_in
 from dagwright.client.runs import Runs
@@ -249,8 +249,8 @@ async def test_line_of_a_cancelled_run_needs_no_whole_history() -> None:
 
 
 async def test_parent_of_a_cancelled_run_finds_its_usage_and_lineage() -> None:
-    found = await _end_of(_client(FakeHistory([_marker({**DOCUMENT, "below": {"state": "x"}})])), "run-1")
+    found = await _outcome_of(_client(FakeHistory([_marker({**DOCUMENT, "below": {"state": "x"}})])), "run-1")
     told = {"usage": _USAGE, "lineage": _LINEAGE, "below": {"state": "x"}}
     assert found == {"status": "cancelled", "output": None, "error": None, **told}
-    found = await _end_of(_client(FakeHistory([HistoryEvent()])), "run-1")
+    found = await _outcome_of(_client(FakeHistory([HistoryEvent()])), "run-1")
     assert found == {"status": "cancelled", "output": None, "error": None}

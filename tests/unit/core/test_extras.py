@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.activities.errors import posture_of, text_of
+from dagwright.activities.errors import error_text, retry_decision
 from dagwright.agents.finding import stored_cards
 from dagwright.core.extras import EXTRAS, MissingExtra, has_extra
 from dagwright.core.model.tools import Effects
@@ -103,8 +103,8 @@ def test_mcp_servers_are_not_loaded(uninstall: Uninstall, tmp_path: Path) -> Non
 
 def test_tool_call_is_not_tried_again() -> None:
     error = MissingExtra("mcp")
-    assert posture_of(error, Effects.READ).is_final
-    assert text_of(error) == str(error)
+    assert retry_decision(error, Effects.READ).is_final
+    assert error_text(error) == str(error)
 
 
 async def test_bucket_is_not_opened(uninstall: Uninstall) -> None:

@@ -16,7 +16,7 @@ from dagwright.features.run_scheduler import create_scheduler
 from dagwright.history.queues import OpenCall, Queue, WaitMarks, held_notes, notes_of, reason_of
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
-from dagwright.tools import ToolsUnreadable
+from dagwright.tools import ToolLoadError
 from dagwright.tools.queues import queue_name, queue_of_plan
 from dagwright.toolset.tool_directory import tell_cards, tell_tools, told_card, told_tools
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
@@ -157,7 +157,7 @@ def test_chosen_queue_serves_all_tools_and_travels_with_the_references(tmp_path:
     toolset = _loaded(tmp_path, *references_of(files, None, tools_queue="shop"))
     assert (toolset.own_queues, toolset.references) == (("shop",), (*files, "queue:shop"))
     assert _loaded(tmp_path, *files, tools_queue="shop").references == toolset.references
-    with pytest.raises(ToolsUnreadable, match="'/_sys/x' cannot be the name of a task queue"):
+    with pytest.raises(ToolLoadError, match="'/_sys/x' cannot be the name of a task queue"):
         _loaded(tmp_path, *files, "queue:/_sys/x")
 
 

@@ -33,7 +33,7 @@ async def reached(**settings: Any) -> AsyncIterator[Search]:
             async with reach_search() as search:
                 yield search
     finally:
-        await environment.kept.close()
+        await environment.resources.close()
 
 
 async def test_server_that_was_never_named_or_started_is_not_waited_for(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ async def test_calls_of_a_process_share_one_client_which_is_closed_with_it() -> 
                 async with reach_search() as search:
                     found.append(search.client)
         assert (found[0] is found[1], closed) == (True, [])
-        await environment.kept.close()
+        await environment.resources.close()
     assert closed == [found[0]]
 
 
@@ -103,7 +103,7 @@ async def failures_of(*failures: RetryLater) -> list[Exception]:
                     raise failure
             raised.append(error.value)
         before = call.heartbeats[-1] if call.heartbeats else before
-    await environment.kept.close()
+    await environment.resources.close()
     return raised
 
 
@@ -143,7 +143,7 @@ async def test_slow_answer_loses_nothing_that_was_kept_of_the_model() -> None:
     with tool_context(last_heartbeat=before, environment=environment) as call, pytest.raises(NoAnswer):
         async with reach_search():
             raise NoAnswer("It is slow")
-    await environment.kept.close()
+    await environment.resources.close()
     assert call.heartbeats == [{**before, "search_silent": 2}]
 
 

@@ -11,8 +11,8 @@ from dagwright.interfaces.http.routing import PURPOSE as OF_ROUTES
 from dagwright.planning.plan_and_execute.goals import PLAN, REPLAN
 from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLANNER, REPAIR
 from dagwright.tools.builtin.summaries import PURPOSE as OF_SUMMARIES
-from dagwright.tools.builtin.worded import PURPOSE as OF_CALCULATIONS
-from dagwright.tools.questions import PURPOSE as OF_TOOLS
+from dagwright.tools.builtin.word_problems import PURPOSE as OF_CALCULATIONS
+from dagwright.tools.model_access import PURPOSE as OF_TOOLS
 from dagwright_maritime import analyzing, asking, clarifying, explaining, helpdesk, query_prompt
 from dagwright_maritime.fields import read_fields
 from dagwright_maritime.metadata_prompt import answer_schema

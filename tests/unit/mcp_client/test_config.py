@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagwright.mcp_client.config import Address, Program, ServerConfig, ServerRules, ToolRules, read_servers
-from dagwright.tools.errors import ToolsUnreadable
+from dagwright.tools.errors import ToolLoadError
 from tests.support.tool_servers import variables, write_servers
 
 
@@ -98,10 +98,10 @@ def _program(**more: Any) -> dict[str, Any]:
     ],
 )
 def test_problem_is_reported_with_its_place(entry: Any, said: str, tmp_path: Path) -> None:
-    with pytest.raises(ToolsUnreadable) as refused:
+    with pytest.raises(ToolLoadError) as refused:
         _read(tmp_path, a=entry)
     assert str(refused.value) == f"servers.json: /mcpServers/a{said}"
-    with pytest.raises(ToolsUnreadable) as refused:
+    with pytest.raises(ToolLoadError) as refused:
         _read(tmp_path, a=entry, b={"command": "x"}, c=[])
     other = "/mcpServers/c: expected an object with command or url"
     assert str(refused.value) == f"servers.json: /mcpServers/a{said}; {other}"
@@ -120,9 +120,9 @@ def test_problem_is_reported_with_its_place(entry: Any, said: str, tmp_path: Pat
 )
 def test_file_without_servers_is_refused(text: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "servers.json"
-    with pytest.raises(ToolsUnreadable, match=r"There is no file .*servers\.json of MCP servers"):
+    with pytest.raises(ToolLoadError, match=r"There is no file .*servers\.json of MCP servers"):
         read_servers(file, variables())
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(ToolsUnreadable) as refused:
+    with pytest.raises(ToolLoadError) as refused:
         read_servers(file, variables())
     assert str(refused.value) == f"servers.json{said}"

@@ -25,7 +25,7 @@ from dagwright.tools.errors import (
     RetryLater,
     ToolChanged,
     ToolError,
-    ToolsUnreadable,
+    ToolLoadError,
 )
 from dagwright.tools.testing import RecordedCall
 from tests.support.eventually import eventually
@@ -64,7 +64,7 @@ async def _failure(
 
 def _refused(folder: Path, **entries: Any) -> str:
     """How servers cannot be loaded."""
-    with pytest.raises(ToolsUnreadable) as refused:
+    with pytest.raises(ToolLoadError) as refused:
         load(folder, **entries)
     return str(refused.value)
 

@@ -16,7 +16,7 @@ from dagwright.tools.errors import (
     RemoteFailed,
     RetryLater,
     ToolError,
-    ToolsUnreadable,
+    ToolLoadError,
 )
 
 
@@ -161,8 +161,8 @@ def test_the_version_changes_with_all_that_a_plan_is_checked_against_and_with_no
 
 
 def test_rules_of_unknown_tools_and_too_long_names_are_refused() -> None:
-    with pytest.raises(ToolsUnreadable) as refused:
+    with pytest.raises(ToolLoadError) as refused:
         listed_tools(_server(tools={"gett": ToolRules()}), [_tool()])
     assert str(refused.value) == "/mcpServers/srv/dagwright/tools: the server has no tool 'gett'; did you mean 'get'?"
-    with pytest.raises(ToolsUnreadable, match="a name has 1 to 200 bytes, this one 204"):
+    with pytest.raises(ToolLoadError, match="a name has 1 to 200 bytes, this one 204"):
         listed_tools(_server(), [_tool("x" * 200)])

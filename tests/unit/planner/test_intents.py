@@ -29,7 +29,7 @@ from dagwright.protocol.messages import RunInput
 from dagwright.protocol.run_start import scheduler_for_run
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry
-from dagwright.tools.builtin import HELPERS, builtin_tools
+from dagwright.tools.builtin import BUILTIN_TOOL_NAMES, builtin_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.toolset.toolset import load_toolset
 from dagwright_onboarding.onboarding import onboarding_tools
@@ -269,7 +269,7 @@ def test_verbs_are_the_tools_that_change_or_read_something_for_the_user() -> Non
     assert [*verbs_among(own)] == ["look", "close", "wait"]
     built_in = load_toolset(Settings()).declarations()
     assert [name.partition(".")[0] in ("cbu", "entity") for name in verbs_among(built_in)].count(False) == 0
-    assert frozenset(builtin_tools(ToolEnvironment(files_root=Path())).declarations()) == HELPERS
+    assert frozenset(builtin_tools(ToolEnvironment(files_root=Path())).declarations()) == BUILTIN_TOOL_NAMES
     names = {tool["name"] for tool in goal_of().tools}
     assert "onboarding.undo" in names
     assert "onboarding.undo" not in verb_catalogue(verbs_among(VERBS)).text

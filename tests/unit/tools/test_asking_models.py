@@ -172,7 +172,7 @@ async def test_a_secret_is_not_told_to_a_model() -> None:
 
 async def test_a_worker_without_models_says_so() -> None:
     failure = await Bench(count, None).failure({"words": "?"})
-    assert (failure.type, failure.message) == ("model_missing", "this worker asks no models")
+    assert (failure.type, failure.message) == ("model_missing", "this worker has no model client")
 
 
 async def test_a_pure_result_that_a_model_made_is_used_again_only_if_the_plan_says_so() -> None:
@@ -195,7 +195,7 @@ async def test_wait_in_an_async_def_is_told() -> None:
 
     async with ModelServer() as server:
         failure = await Bench(mistaken, server).failure({})
-    assert "an async def asks a model by `await context().ask_model(…)`, without wait()" in failure.message
+    assert "an async def must use `await context().ask_model(…)` instead of wait()" in failure.message
 
 
 async def test_a_cancelled_call_waits_no_longer_for_its_answer() -> None:
@@ -221,7 +221,7 @@ async def test_a_test_gives_a_tool_the_client_of_a_scripted_server() -> None:
 
 async def test_a_question_needs_somebody_to_ask_and_something_to_say() -> None:
     with tool_context():
-        with pytest.raises(GiveUp, match=r"in a test, give tool_context\(\) an `ask`"):
+        with pytest.raises(GiveUp, match=r"in a test, pass `ask` to tool_context\(\)"):
             await context().ask_model("?")
-        with pytest.raises(ValueError, match="nothing would be said"):
+        with pytest.raises(ValueError, match="needs at least one message"):
             context().ask_model([])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.tools.code import CodeReader
+from dagwright.tools.code_fingerprint import CodeFingerprinter
 
 HELPER = "FACTOR = {factor}\n\ndef twice(value):\n    return value * FACTOR\n"
 TOOLS = """
@@ -28,8 +28,8 @@ def other(value):
 """
 
 
-def code_of(function: Callable[..., Any] | None) -> str | None:
-    return CodeReader().code_of(function)
+def fingerprint(function: Callable[..., Any] | None) -> str | None:
+    return CodeFingerprinter().fingerprint(function)
 
 
 def write(folder: Path, package: str, *, factor: int = 2, more: str = "") -> None:
@@ -51,9 +51,10 @@ def loaded(folder: Path, package: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.waits
 def test_code_is_the_same_in_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "same")
-    here = code_of(loaded(tmp_path, "same", monkeypatch).double)
+    here = fingerprint(loaded(tmp_path, "same", monkeypatch).double)
     program = (
-        "import same_tools; from dagwright.tools.code import CodeReader as R; print(R().code_of(same_tools.double))"
+        "import same_tools; from dagwright.tools.code_fingerprint import CodeFingerprinter as R; "
+        "print(R().fingerprint(same_tools.double))"
     )
     environment = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}", "PYTHONHASHSEED": "1"}
     command = [sys.executable, "-c", program]
@@ -67,7 +68,7 @@ def test_code_differs_where_a_helper_in_another_file_does(tmp_path: Path, monkey
         folder = tmp_path / str(number)
         folder.mkdir()
         write(folder, "helped", factor=factor, more=more)
-        codes.append(code_of(loaded(folder, "helped", monkeypatch).double))
+        codes.append(fingerprint(loaded(folder, "helped", monkeypatch).double))
     assert codes[0] == codes[3]
     assert len(set(codes)) == 3
     assert None not in codes
@@ -76,7 +77,7 @@ def test_code_differs_where_a_helper_in_another_file_does(tmp_path: Path, monkey
 def test_two_functions_of_one_file_have_two_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "pair")
     module = loaded(tmp_path, "pair", monkeypatch)
-    assert code_of(module.double) != code_of(module.other)
+    assert fingerprint(module.double) != fingerprint(module.other)
 
 
 @dataclass
@@ -107,28 +108,28 @@ def helper() -> int:
         (timedelta(1), timedelta(2)),
         (Held(Path("a")), Held(Path("b"))),
         (holding(1), holding(2)),
-        (helper, code_of),
+        (helper, fingerprint),
         (Held, FunctionType),
         (sys, textwrap),
     ],
 )
 def test_code_differs_where_plain_values_of_the_closure_do(first: Any, second: Any) -> None:
-    codes = [code_of(holding(value)) for value in (first, second, first)]
+    codes = [fingerprint(holding(value)) for value in (first, second, first)]
     assert codes[0] == codes[2]
     assert len(set(codes)) == 2
     assert None not in codes
 
 
 def test_what_a_dataclass_does_not_show_makes_no_difference() -> None:
-    assert code_of(holding(Held(Path("a"), "x"))) == code_of(holding(Held(Path("a"), "y"))) is not None
+    assert fingerprint(holding(Held(Path("a"), "x"))) == fingerprint(holding(Held(Path("a"), "y"))) is not None
 
 
 def test_function_that_holds_what_cannot_be_told_apart_has_no_code() -> None:
     scope: dict[str, Any] = {"__name__": "nowhere"}
     exec("def made(): return 1", scope)
-    assert [code_of(function) for function in (holding(object()), holding([object()]), scope["made"], len, None)] == [
-        None
-    ] * 5
+    assert [
+        fingerprint(function) for function in (holding(object()), holding([object()]), scope["made"], len, None)
+    ] == [None] * 5
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,7 @@ def test_code_differs_with_whatever_is_imported(
         importlib.invalidate_caches()
         module = importlib.import_module(f"{package}_tools")
         assert module.double(1) == factor
-        found.append(code_of(module.double))
+        found.append(fingerprint(module.double))
     assert found[0] is not None
     assert found[0] == found[2] != found[1]
 
@@ -169,4 +170,4 @@ def test_tool_that_imports_what_is_not_loaded_yet_has_no_code(tmp_path: Path, mo
     (tmp_path / "later_tools.py").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
-    assert code_of(importlib.import_module("later_tools").double) is None
+    assert fingerprint(importlib.import_module("later_tools").double) is None

@@ -32,7 +32,7 @@ def test_context_tells_the_call_and_records_reports() -> None:
         call.cancellation.request()
         assert context().cancelled
     assert call.heartbeats == [3, {"page": 4}]
-    assert call.cancellation.was_seen
+    assert call.cancellation.was_noticed
 
 
 @dataclasses.dataclass
@@ -73,14 +73,14 @@ def nest(depth: int) -> Any:
     [
         ({"a": [1.0, math.nan]}, "at /a/1: nan is not a JSON number"),
         (-math.inf, "as a whole: -inf is not a JSON number"),
-        ({"a/b": "x\ud800"}, "at /a~1b: text with half a character (a lone surrogate) at 1"),
-        ({"a": {1: 2}}, "at /a: the key 1 is int, and JSON keys are text"),
-        ({None: 2}, "as a whole: the key None is NoneType, and JSON keys are text"),
+        ({"a/b": "x\ud800"}, "at /a~1b: text with a lone surrogate (half a character) at 1"),
+        ({"a": {1: 2}}, "at /a: the key 1 is int, and JSON keys must be text"),
+        ({None: 2}, "as a whole: the key None is NoneType, and JSON keys must be text"),
         ({"\udfff": 2}, "half a character"),
         ([{1, 2}], "at /0: set is not JSON, a pydantic model or a dataclass"),
         (b"x", "as a whole: bytes is not JSON"),
         ({"x": Report(rows=[], total=math.nan)}, "at /x/sum: nan is not a JSON number"),
-        ({"x": Report(rows=[], total=object())}, "at /x: Report cannot be written as JSON"),
+        ({"x": Report(rows=[], total=object())}, "at /x: Report cannot be encoded as JSON"),
         (circle(), "at /0: contains itself"),
         (nest(101), "nested more than 100 deep"),
         pytest.param(10**5000, "an integer of more than", id="long-integer"),
@@ -99,7 +99,7 @@ def test_a_hundred_levels_are_accepted() -> None:
 def test_a_model_inside_itself_is_refused() -> None:
     row = Report(rows=[])
     row.total = row
-    with pytest.raises(InvalidResult, match="as a whole: Report cannot be written as JSON"):
+    with pytest.raises(InvalidResult, match="as a whole: Report cannot be encoded as JSON"):
         json_bytes(row)
 
 

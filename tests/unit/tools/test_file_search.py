@@ -97,7 +97,7 @@ def test_large_files_and_long_lines_are_bounded(tools: Tools, root: Path, monkey
 
 def test_a_folder_without_end_is_refused(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_search, "SEARCHED_FILES_LIMIT", 3)
-    with pytest.raises(GiveUp, match="over 3 files there; name a folder further down"):
+    with pytest.raises(GiveUp, match="over 3 files; choose a subfolder"):
         search(tools)
 
 
@@ -130,4 +130,4 @@ def test_what_was_looked_through_and_what_was_found_is_told(tools: Tools) -> Non
         tools["list_directory"](path="notes")
         tools["search_files"](pattern="*.md", text="milk")
         tools["search_files"](pattern="*.md")
-    assert call.places == ["notes", ".", "plan.md", "notes/old/b.md", "."]
+    assert call.read_locations == ["notes", ".", "plan.md", "notes/old/b.md", "."]

@@ -46,7 +46,7 @@ def test_files_that_were_read_are_told_and_those_that_are_not_there_are_not(tool
         tools["list_files"]()
         with pytest.raises(GiveUp):
             tools["read_file"](path="b.txt")
-    assert call.places == ["a.txt", "."]
+    assert call.read_locations == ["a.txt", "."]
 
 
 def test_writing_replaces_the_whole_file(tools: Tools, root: Path) -> None:
@@ -82,7 +82,7 @@ def test_links_are_refused_also_inside_the_folder(tools: Tools, root: Path) -> N
     (root / "link").symlink_to("a.txt")
     (root / "dir").mkdir()
     (root / "other").symlink_to("dir")
-    with pytest.raises(GiveUp, match="'link' is a symbolic link; the file tools follow none"):
+    with pytest.raises(GiveUp, match="'link' is a symbolic link, which the file tools do not follow"):
         tools["read_file"](path="link")
     for path in ("link", "other/b.txt"):
         with tool_context(), pytest.raises(GiveUp, match="is a symbolic link"):
@@ -119,7 +119,7 @@ def test_what_cannot_be_written_is_told(tools: Tools, root: Path) -> None:
         ({"path": "folder", "content": "x"}, "'folder' is a folder"),
         ({"path": "file/x", "content": "x"}, "is a file, not a folder"),
         ({"path": "b", "content": "%%", "encoding": "base64"}, "content is not base64"),
-        ({"path": "b", "content": 3, "encoding": "base64"}, "must be a text"),
+        ({"path": "b", "content": 3, "encoding": "base64"}, "must be base64 text"),
     ):
         with tool_context(), pytest.raises((GiveUp, ValueError), match=message):
             tools["write_file"](**arguments)

@@ -16,7 +16,7 @@ import pytest
 
 from dagwright.tools import GiveUp, NotStarted, RetryLater
 from dagwright.tools.builtin.addresses import AddressRefused
-from dagwright.tools.builtin.http import Call, _answered, decoded, http_tools
+from dagwright.tools.builtin.http import Call, _send, decode_body, http_tools
 from dagwright.tools.builtin.web_search import web_search_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import SecretRefused
@@ -253,7 +253,7 @@ async def test_a_post_whose_attempt_died_is_not_sent_again(service: Service) -> 
 
 async def test_excerpt_of_an_answer_ends_before_a_word_that_is_cut(service: Service, call: RecordedCall) -> None:
     service.answers = [Answer(404, b"no " + b"x" * 390 + b" token=s3cr3t-of-the-call")]
-    with pytest.raises(GiveUp, match=r"answered 404: no x{390}\s*\Z"):
+    with pytest.raises(GiveUp, match=r"returned 404: no x{390}\s*\Z"):
         await requests()(service.url)
 
 
@@ -267,7 +267,7 @@ async def test_size_and_time_are_limited(service: Service, call: RecordedCall) -
     limit = 16 * 1024 * 1024
     service.answers = [Answer(200, b"x" * limit), Answer(200, b"x" * (limit + 1))]
     assert len((await requests()(service.url))["body"]) == limit
-    with pytest.raises(GiveUp, match=r"more than 16,777,216 bytes, the limit for a result; ask for less"):
+    with pytest.raises(GiveUp, match=r"over 16,777,216 bytes, the limit for a result; request less"):
         await requests()(service.url)
     with ExitStack() as stack:
         silent = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler))
@@ -298,21 +298,21 @@ async def test_the_next_address_is_tried_if_one_does_not_answer(service: Service
         ({"url": "file:///etc/passwd"}, "must start with http"),
         ({"url": "nothing"}, "must start with http"),
         ({"url": "http://"}, "must start with http"),
-        ({"url": "http://a:b:c/"}, "cannot be read"),
+        ({"url": "http://a:b:c/"}, "The url is invalid"),
         ({"url": "http://example.org", "timeout_s": 301}, "timeout_s is 301"),
         ({"url": "http://example.org", "headers": {"Transfer-Encoding": "x"}}, "belongs to the connection"),
         ({"url": "http://example.org", "headers": {"transfer_encoding": "x"}}, "belongs to the connection"),
-        ({"url": "http://example.org", "body": {"delete": 1}}, "a GET has no body"),
-        ({"url": "http://example.org", "method": "HEAD", "body": "x"}, "a HEAD has no body"),
+        ({"url": "http://example.org", "body": {"delete": 1}}, "a GET request takes no body"),
+        ({"url": "http://example.org", "method": "HEAD", "body": "x"}, "a HEAD request takes no body"),
         (
             {"url": "http://example.org", "headers": {"X-HTTP-Method-Override": "DELETE"}},
-            "would make it another method",
+            "would override the method",
         ),
-        ({"url": "http://example.org", "headers": {"X-HTTP-Method": "DELETE"}}, "would make it another method"),
-        ({"url": "http://example.org", "headers": {"x_method_override": "PUT"}}, "would make it another method"),
+        ({"url": "http://example.org", "headers": {"X-HTTP-Method": "DELETE"}}, "would override the method"),
+        ({"url": "http://example.org", "headers": {"x_method_override": "PUT"}}, "would override the method"),
         (
             {"url": "http://example.org", "method": "OPTIONS", "headers": {"X-METHOD-OVERRIDE": "PUT"}},
-            "would make it another method",
+            "would override the method",
         ),
     ],
 )
@@ -348,7 +348,7 @@ async def test_a_header_with_a_line_break_is_refused(service: Service, call: Rec
     ],
 )
 def test_bodies_become_json_text_or_base64(content: bytes, content_type: str, value: Any) -> None:
-    assert decoded(content, content_type) == value
+    assert decode_body(content, content_type) == value
 
 
 def search(url: str) -> Request:
@@ -387,7 +387,7 @@ async def test_a_search_gives_the_answer_box_and_the_organic_results(service: Se
 @pytest.mark.parametrize("answer", [Answer(200, b"<html>"), as_json([1]), as_json({"organic": ["x"]})])
 async def test_a_search_answered_in_another_format_is_retried(service: Service, answer: Answer) -> None:
     service.answers = [answer]
-    with pytest.raises(RetryLater, match="another format"):
+    with pytest.raises(RetryLater, match="Invalid response of the search service"):
         await search(service.url)("x")
 
 
@@ -510,7 +510,7 @@ async def _redirected_to(
     call = Call(method, address, secret, b"secret", frozenset(), is_repeatable=True)
     with tool_context():
         try:
-            await _answered(call, httpx.MockTransport(answer))
+            await _send(call, httpx.MockTransport(answer))
         except GiveUp:
             assert method == "POST"
     assert _with_secret(sent[:1])

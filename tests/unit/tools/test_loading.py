@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.tools import ToolRegistry, ToolsUnreadable, load_tools, tool
+from dagwright.tools import ToolLoadError, ToolRegistry, load_tools, tool
 from dagwright.tools.builtin import builtin_tools
-from dagwright.tools.environment import Kept, ToolEnvironment
+from dagwright.tools.environment import SharedResources, ToolEnvironment
 
 GOOD = '''
 from __future__ import annotations
@@ -51,7 +51,7 @@ def test_alias_that_belongs_to_another_tool_is_refused(tmp_path: Path) -> None:
     file = written(
         tmp_path, "twice.py", GOOD + '\n\n@tool(aliases=["price"])\ndef cost(x: int) -> int:\n    return x\n'
     )
-    with pytest.raises(ToolsUnreadable, match="Tool 'cost': its alias 'price' also belongs to the tool 'price'"):
+    with pytest.raises(ToolLoadError, match="Tool 'cost': its alias 'price' also belongs to the tool 'price'"):
         load_tools([file], base=tmp_path)
 
 
@@ -77,32 +77,32 @@ def test_tools_on_a_queue_leave_foreign_activities_where_they_are(tmp_path: Path
         ("x = {}['y']\n", "bad.py cannot be imported: KeyError: 'y' (bad.py, line 1)"),
         (
             "\n\nraise SystemExit(3)\n",
-            "bad.py cannot be imported: it ends the program as soon as it is imported; move that behind "
+            "bad.py cannot be imported: it exits when imported; put that code under "
             "`if __name__ == '__main__':` (bad.py, line 3)",
         ),
         (
             "from dagwright.tools import tool\n@tool(effects='x')\ndef f(): ...\n",
-            "effects 'x' is none of pure, read, idempotent, write (bad.py, line 2)",
+            "effects is 'x', expected one of pure, read, idempotent, write (bad.py, line 2)",
         ),
     ],
 )
 def test_a_file_that_gives_no_tools_is_told_in_one_sentence(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(ToolsUnreadable) as caught:
+    with pytest.raises(ToolLoadError) as caught:
         load_tools([written(tmp_path, "bad.py", text)], base=tmp_path)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_missing_files_and_modules_are_told(tmp_path: Path) -> None:
-    with pytest.raises(ToolsUnreadable, match=r"There is no file none\.py of tools"):
+    with pytest.raises(ToolLoadError, match=r"There is no file none\.py of tools"):
         load_tools(["none.py"], base=tmp_path)
-    with pytest.raises(ToolsUnreadable, match=r"^There is no module no_such_module\.tools$"):
+    with pytest.raises(ToolLoadError, match=r"^There is no module no_such_module\.tools$"):
         load_tools(["no_such_module.tools"], base=tmp_path)
 
 
 def test_two_files_with_one_tool_name_are_refused(tmp_path: Path) -> None:
     names = [written(tmp_path, "one.py", GOOD), written(tmp_path, "two.py", GOOD)]
-    with pytest.raises(ToolsUnreadable, match=r"Two tools are called 'price': in one\.py and in two\.py"):
+    with pytest.raises(ToolLoadError, match=r"Duplicate tool 'price': in one\.py and in two\.py"):
         load_tools(names, base=tmp_path)
 
 
@@ -116,7 +116,7 @@ def test_a_registry_refuses_what_is_no_tool_and_merges_with_the_later_winning() 
 
     first, second = make(1), make(2)
     assert first.merged(second)["answered"] is second["answered"]
-    with pytest.raises(ValueError, match="Two tools are called 'answered'"):
+    with pytest.raises(ValueError, match="Duplicate tool 'answered'"):
         ToolRegistry.of(first["answered"], second["answered"])
     with pytest.raises(TypeError, match="is not a tool"):
         ToolRegistry.of(len)
@@ -135,7 +135,7 @@ class Second(First):
 
 
 async def test_each_is_made_once_and_the_newest_is_closed_first() -> None:
-    kept = Kept()
+    kept = SharedResources()
     first, second = kept.get(First), kept.get(Second)
     assert (kept.get(First) is first, kept.get(Second) is second) == (True, True)
     await kept.close()

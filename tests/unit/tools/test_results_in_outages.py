@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dagwright.tools import context, tool
-from dagwright.tools.errors import ResultNotKept, ValueNotLoaded
+from dagwright.tools.errors import ResultNotStored, ValueNotLoaded
 from dagwright.tools.spec import EffectsName
 from tests.support.function_bench import FunctionBench, raising
 from tests.support.memory_store import MemoryStore
@@ -41,7 +41,7 @@ async def test_result_of_a_write_waits_for_the_store_and_the_write_is_not_repeat
     stored = await bench.payload({})
     assert (stored.metadata["dagwright-stored"], len(calls), len(store.contents)) == (b"1", 1, 1)
     assert told[:2] == [None, None]
-    assert told[2]["waits_for"].endswith("could not be kept: the payload store is down")
+    assert told[2]["waits_for"].endswith("could not be stored: the payload store is down")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ async def test_what_a_tool_keeps_is_still_there_while_its_result_waits_for_the_s
     [
         (ValueNotLoaded("x"), "write", ("store_unavailable", True)),
         (ValueNotLoaded("x"), "read", ("store_unavailable", False)),
-        (ResultNotKept("x"), "read", ("store_unavailable", False)),
+        (ResultNotStored("x"), "read", ("store_unavailable", False)),
     ],
 )
 async def test_tool_that_raises_the_errors_of_the_store_itself_is_not_called_without_limit(

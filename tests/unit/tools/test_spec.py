@@ -168,7 +168,7 @@ def test_version_follows_the_source() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"effects": "harmless"}, "effects 'harmless' is none of pure, read, idempotent, write"),
+        ({"effects": "harmless"}, "effects is 'harmless', expected one of pure, read, idempotent, write"),
         ({"timeout": "soon"}, "'soon' is not a duration"),
         ({"timeout": timedelta(0)}, "expected over 0"),
         ({"max_parallel": 0}, "max_parallel is 0"),
@@ -210,8 +210,8 @@ def test_parameters_that_json_cannot_fill_are_refused() -> None:
         (positional, "parameter 'a' has no keyword"),
         (star, "parameter 'a' has no keyword"),
         (opaque, "parameter 'a' cannot be filled from JSON"),
-        (unknown, "'NoSuchType' is not known"),
-        (rows, "a generator has none"),
+        (unknown, "'NoSuchType' is not defined"),
+        (rows, "a generator has no result"),
     ]
     if sys.version_info < (3, 12):
         refused.append((old_dict, "typing_extensions.TypedDict"))
@@ -228,7 +228,7 @@ def test_declared_activity_has_no_code_and_keeps_its_queue() -> None:
     assert (charge.function, charge.declaration.timeout_s, charge.declaration.input_schema) == (None, 30.0, schema)
     with pytest.raises(ValueError, match="input_schema: not a valid JSON Schema"):
         declare_activity("charge_card", "billing", input_schema={"type": "thing"})
-    with pytest.raises(ValueError, match="cannot be a task queue"):
+    with pytest.raises(ValueError, match="is not a valid task queue"):
         declare_activity("charge_card", "/_sys/billing")
 
 

@@ -63,7 +63,7 @@ def test_values_are_filled_in(template: str, text: str) -> None:
     [
         ("${nobody}", "'nobody' is undefined"),
         ("${row.none}", "no attribute 'none'"),
-        ("{% if %}", r"cannot be read: .* \(line 1\)"),
+        ("{% if %}", r"Invalid template: .* \(line 1\)"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ 'x' * 999999999 }}", "not allowed"),
         ("{{ '%999999999d' % 1 }}", "not allowed"),
@@ -74,8 +74,8 @@ def test_values_are_filled_in(template: str, text: str) -> None:
         ("{% for i in range(999999) %}x{% endfor %}", "over the limit of 1,000"),
         ("{% macro m() %}${m()}{% endmacro %}", "{% macro %}, which is not allowed"),
         ("{% include 'x' %}", "{% include %}, which is not allowed"),
-        ("{% for i in row recursive %}{% endfor %}", "loops inside each other"),
-        ("{% for a in row %}" * 4 + "{% endfor %}" * 4, "more than 3 loops inside each other"),
+        ("{% for i in row recursive %}{% endfor %}", "nested loops"),
+        ("{% for a in row %}" * 4 + "{% endfor %}" * 4, "more than 3 nested loops"),
         ("{{ lipsum() }}", "'lipsum' is undefined"),
         ("{{ 1 / 0 }}", "division by zero"),
         ("{{ 1 + 'x' }}", "unsupported operand"),
@@ -113,7 +113,7 @@ async def test_a_wait_taken_over_goes_on_from_its_first_start() -> None:
 
 @pytest.mark.parametrize("duration", ["soon", "31d", -1, float("inf"), 10**9])
 async def test_a_wait_that_is_none_is_refused(duration: str | float) -> None:
-    with tool_context(), pytest.raises(ValueError, match=r"not a duration|longest wait|no number of seconds"):
+    with tool_context(), pytest.raises(ValueError, match=r"not a duration|longest wait|not a number of seconds"):
         await wait(duration)
 
 
@@ -135,7 +135,7 @@ async def test_a_short_text_is_one_question() -> None:
     assert call.messages[1]["content"] == "A long story"
     task = call.messages[0]["content"]
     assert task.startswith("You summarize texts. Write at most 20 words")
-    assert task.endswith("The reader wants to know this above all: names")
+    assert task.endswith("Focus on this question of the reader: names")
 
 
 async def test_results_of_a_search_are_summarized_as_json() -> None:
@@ -177,7 +177,7 @@ async def test_a_part_that_fails_fails_the_whole_with_its_reason() -> None:
 
 async def test_nothing_and_too_much_are_refused_before_a_model_is_asked() -> None:
     async with ModelServer() as server:
-        with pytest.raises(ValueError, match="there is nothing to summarize"):
+        with pytest.raises(ValueError, match="The text is empty"):
             await summary(server, " \n")
         with pytest.raises(ValueError, match="over the limit of 2,000,000; split it"):
             await summary(server, "x" * (TEXT_LIMIT + 1))

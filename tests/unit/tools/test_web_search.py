@@ -31,7 +31,7 @@ async def test_results_come_with_the_direct_answer_first() -> None:
                     {"title": "Age", "link": "", "snippet": "55 years"},
                     {"title": "Caesar", "link": "https://a.example", "snippet": "was 55"},
                 ]
-            assert call.places == ["https://a.example"]
+            assert call.read_locations == ["https://a.example"]
     assert server.queries == ["age of Caesar", "age of Caesar"]
 
 
@@ -46,7 +46,7 @@ async def test_no_more_results_come_than_are_wanted() -> None:
     [
         (Refused(403, "Unauthorized."), "403.*check SERPER_API_KEY", GiveUp),
         (Refused(400, "Not enough credits"), "Not enough credits.*add credit to the account", GiveUp),
-        (Refused(404, "Not found"), "404.*check SERPER_BASE_URL, which is asked as http://.*/search", GiveUp),
+        (Refused(404, "Not found"), "404.*check SERPER_BASE_URL, which was called as http://.*/search", GiveUp),
         (Refused(400, "Bad query"), "400.*Bad query", GiveUp),
         (Refused(503, "Down"), "503.*Down", RetryLater),
     ],
@@ -69,9 +69,9 @@ async def test_a_busy_service_is_asked_again_when_it_said() -> None:
 async def test_a_service_that_is_not_there_is_named() -> None:
     async with SearchServer({}) as server:
         gone = server.base_url
-    with pytest.raises(RetryLater, match=f"The search service at {gone} does not answer: ConnectError"):
+    with pytest.raises(RetryLater, match=f"The search service at {gone} does not respond: ConnectError"):
         await tools(gone)[1]("q")
-    with pytest.raises(GiveUp, match="SERPER_BASE_URL of the worker is no address"):
+    with pytest.raises(GiveUp, match="SERPER_BASE_URL of the worker is not a valid URL"):
         await tools("nowhere")[1]("q")
 
 
@@ -170,7 +170,7 @@ async def test_what_cannot_be_asked_is_told_before_or_by_the_service(travel: str
     with pytest.raises(GiveUp, match="400: origin and destination are the same"):
         await ask(travel, "flight_search", **{**FLIGHT, "destination": "San Francisco"})
     with pytest.raises(
-        GiveUp, match=r"404: there is no /v1/hotels.*check DAGWRIGHT_SEARCH_URL, which must have /hotels"
+        GiveUp, match=r"404: there is no /v1/hotels.*check DAGWRIGHT_SEARCH_URL, which must serve /hotels"
     ):
         await ask(f"{travel}/v1", "hotel_search", **HOTEL)
 
@@ -178,7 +178,7 @@ async def test_what_cannot_be_asked_is_told_before_or_by_the_service(travel: str
 async def test_without_a_service_the_error_says_what_to_set() -> None:
     with pytest.raises(GiveUp, match="set DAGWRIGHT_SEARCH_URL for the worker; examples/travel has a server"):
         await ask(None, "flight_search", **FLIGHT)
-    with pytest.raises(GiveUp, match="DAGWRIGHT_SEARCH_URL of the worker is no address"):
+    with pytest.raises(GiveUp, match="DAGWRIGHT_SEARCH_URL of the worker is not a valid URL"):
         await ask("nowhere", "hotel_search", **HOTEL)
 
 
@@ -193,7 +193,7 @@ async def test_an_answer_in_another_format_is_asked_for_again(body: bytes) -> No
         def log_message(self, format: str, *values: Any) -> None:
             pass
 
-    with served(Other) as address, pytest.raises(RetryLater, match="The travel service answered in another format"):
+    with served(Other) as address, pytest.raises(RetryLater, match="Invalid response of the travel service"):
         await ask(address, "activity_search", city="Paris")
 
 

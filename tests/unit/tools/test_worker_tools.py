@@ -15,9 +15,9 @@ from dagwright.settings import Settings
 from dagwright.tools import (
     RetryLater,
     SubGoal,
+    ToolLoadError,
     ToolRegistry,
     ToolSpec,
-    ToolsUnreadable,
     WorkerResult,
     declare_activity,
     spec_of,
@@ -143,7 +143,7 @@ async def test_a_partial_answer_has_all_slots_and_a_failed_one_none() -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ({"a": 1}, "did not put out exactly a, b: missing: 'b'"),
+        ({"a": 1}, "must return exactly the slots a, b: missing: 'b'"),
         ({"a": 1, "b": 2, "c": 3}, "not declared: 'c'"),
         (WorkerResult(status="partial", outputs={"c": 1}), "not declared: 'c'"),
         ([1], "must return a dict of its slots or a WorkerResult, not list"),
@@ -195,13 +195,13 @@ def test_a_function_that_is_no_worker_is_refused() -> None:
         return {"a": x}
 
     wrong: list[tuple[Any, Mapping[str, Any], str]] = [
-        (undocumented, {}, "Worker 'undocumented': its docstring does not say what it does"),
-        (odd, {}, "parameter 'sub_goal' is filled with the sub-goal; write `sub_goal: SubGoal`"),
-        (fine, {"requires": ["y"]}, "Worker 'fine': it requires 'y', which is none of its parameters"),
+        (undocumented, {}, "Worker 'undocumented': its docstring has no description"),
+        (odd, {}, "parameter 'sub_goal' receives the sub-goal; write `sub_goal: SubGoal`"),
+        (fine, {"requires": ["y"]}, "Worker 'fine': it requires 'y', which is not a parameter"),
         (fine, {"outputs": []}, "Worker 'fine': outputs"),
         (fine, {"outputs": ["a", "a"]}, "Worker 'fine': outputs: duplicate name 'a'"),
         (fine, {"goal_type": "both"}, "Worker 'fine': goal_type"),
-        (fine, {"effects": "none"}, "effects 'none' is none of"),
+        (fine, {"effects": "none"}, "effects is 'none', expected one of"),
     ]
     for function, fields, said in wrong:
         with pytest.raises((TypeError, ValueError), match=said):
@@ -242,9 +242,9 @@ def test_workers_that_cannot_work_together_are_refused_at_the_start(tmp_path: Pa
             {"v": _MODULE.format(goal_type="deliverable", name="render_template")},
             "has the name of a tool that is built in",
         ),
-        ({"u": first.replace("Answers.", "")}, "its docstring does not say what it does"),
+        ({"u": first.replace("Answers.", "")}, "its docstring has no description"),
     ):
-        with pytest.raises(ToolsUnreadable, match=said):
+        with pytest.raises(ToolLoadError, match=said):
             _load(tmp_path, **files)
 
 

@@ -207,8 +207,8 @@ def unprintable(raised: type[BaseException] = RuntimeError) -> Exception:
         (StopIteration(7), "read", ("tool_failed", False, None, "StopIteration: 7")),
         (GeneratorExit(), "read", ("tool_failed", False, None, "GeneratorExit")),
         (asyncio.CancelledError(), "read", ("tool_failed", False, None, "CancelledError")),
-        (unprintable(), "read", ("tool_failed", False, None, "Unprintable: its text could not be made")),
-        (unprintable(SystemExit), "read", ("tool_failed", False, None, "Unprintable: its text could not be made")),
+        (unprintable(), "read", ("tool_failed", False, None, "Unprintable: its text could not be read")),
+        (unprintable(SystemExit), "read", ("tool_failed", False, None, "Unprintable: its text could not be read")),
         (RuntimeError("a\ud800b"), "read", ("tool_failed", False, None, "RuntimeError: a?b")),
         (ApplicationError("own", type="own_code", non_retryable=True), "read", ("own_code", True, None, "own")),
         (AskPerson("Which one?"), "read", ("ask_person", True, None, "Which one?")),
@@ -260,7 +260,7 @@ async def test_question_that_is_no_json_fails_the_call(odd: Any) -> None:
     for question in (AskPerson({"prompt": odd}), AskPerson("Which?", checkpoint=[odd])):
         failure = await raising(question).failure({})
         assert (failure.type, failure.non_retryable) == ("invalid_result", True)
-        assert failure.message.startswith("What AskPerson was given is no JSON: The value is not JSON at /")
+        assert failure.message.startswith("AskPerson: request and checkpoint must be JSON: The value is not JSON at /")
         json.dumps(failure.details).encode()
 
 
@@ -268,7 +268,7 @@ async def test_question_that_is_too_large_fails_the_call() -> None:
     failure = await raising(AskPerson("Which?", checkpoint="x" * 65_536)).failure({})
     assert (failure.type, failure.message) == (
         "invalid_result",
-        "request and checkpoint of AskPerson have 65,572 bytes as JSON; at most 65,536 can be asked",
+        "request and checkpoint of AskPerson have 65,572 bytes as JSON, over the limit of 65,536",
     )
 
 
@@ -493,5 +493,5 @@ async def test_async_tool_that_blocks_is_told_to_whoever_runs_the_worker() -> No
         await bench.payload({})
 
     assert [(line["log_level"], line["event"].partition(":")[0]) for line in logs] == [
-        ("warning", "the event loop stood still, so no heartbeat could be sent")
+        ("warning", "the event loop was blocked, so no heartbeat could be sent")
     ]

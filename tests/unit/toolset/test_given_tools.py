@@ -9,7 +9,7 @@ import pytest
 
 from dagwright.agents import AgentCard
 from dagwright.settings import Settings
-from dagwright.tools import ToolsUnreadable, declare_activity, tool
+from dagwright.tools import ToolLoadError, declare_activity, tool
 from dagwright.tools.queues import queue_name
 from dagwright.toolset.given_tools import read_given
 from dagwright.toolset.toolset import load_toolset, merged_toolset
@@ -72,12 +72,12 @@ def test_chosen_queue_serves_functions_and_agents(tmp_path: Path) -> None:
     [
         ([plain], "the function 'plain' is not a tool: decorate it with @tool"),
         ([3], "'3' is a int, not a tool: pass functions with @tool, modules or files"),
-        ([stock, _tool_called("stock")], "Two tools are called 'stock'"),
+        ([stock, _tool_called("stock")], "Duplicate tool 'stock'"),
         ([sys], "the module sys has no tool: decorate a function with @tool"),
     ],
 )
 def test_objects_that_are_no_tools_are_refused(tools: Any, message: str) -> None:
-    with pytest.raises(ToolsUnreadable) as refused:
+    with pytest.raises(ToolLoadError) as refused:
         read_given(tools)
     assert str(refused.value) == message
 

@@ -1,6 +1,7 @@
-"""How a running tool asks a model: `await context().ask_model(…)`, or `context().ask_model(…).wait()` in a plain `def`.
+"""Model calls of a running tool: `await context().ask_model(…)`, or `context().ask_model(…).wait()` in a plain `def`.
 
-Whoever makes the context says who is asked; this module knows no client, and imports nothing of Temporal.
+
+The creator of the context provides the model client; this module knows no client and does not import Temporal.
 """
 
 import asyncio
@@ -21,30 +22,30 @@ from dagwright.planning.model_calls.calls import (
 )
 from dagwright.tools.errors import GiveUp
 
-Ask = Callable[[ModelCall], Awaitable[ModelAnswer]]
-"""Asks once; `complete` of a `ModelClient` is one."""
+CallModel = Callable[[ModelCall], Awaitable[ModelAnswer]]
+"""Make one model call; `complete` of a `ModelClient` is such a function."""
 
 PURPOSE = "tool"
-_LOOK_S = 0.1
-"""How often a thread that waits for an answer looks whether its call was cancelled."""
+_POLL_INTERVAL_S = 0.1
+"""How often a thread that waits for a response checks for cancellation."""
 
 
 @dataclass(frozen=True, slots=True)
-class Models:
-    """Who answers the questions of a tool.
+class ModelAccess:
+    """The model client of a tool.
 
     Args:
-        ask: asks once.
-        loop: the event loop that `ask` belongs to; `None` makes one for each question that is waited for.
+        ask: makes one model call.
+        loop: the event loop of `ask`; `None` creates one for each blocking call.
     """
 
-    ask: Ask
+    ask: CallModel
     loop: asyncio.AbstractEventLoop | None = None
 
 
-async def no_models(call: ModelCall) -> ModelAnswer:  # noqa: ARG001 - the signature of who is asked
-    """Has nobody to ask."""
-    raise GiveUp("There is no model to ask here; in a test, give tool_context() an `ask`")
+async def no_model(call: ModelCall) -> ModelAnswer:  # noqa: ARG001 - the signature of a model call
+    """Fail, because there is no model client."""
+    raise GiveUp("no model client here; in a test, pass `ask` to tool_context()")
 
 
 def model_call(
@@ -55,23 +56,23 @@ def model_call(
     config: ModelConfig | None,
     tools: Sequence[OfferedTool],
 ) -> ModelCall:
-    """Returns what is asked; see `ToolContext.ask_model`.
+    """Build a model call; see `ToolContext.ask_model`.
 
     Raises:
-        ValueError: nothing is said.
+        ValueError: there is no message.
     """
     messages = (user(said),) if isinstance(said, str) else tuple(said)
     if not messages:
-        raise ValueError("ask_model was given no message; nothing would be said to the model")
+        raise ValueError("ask_model needs at least one message")
     schema = OutputSchema("answer", output) if isinstance(output, Mapping) else output
     labels = CallLabels(purpose=purpose)
     return ModelCall(messages, config or ModelConfig(), tools=tuple(tools), output=schema, labels=labels)
 
 
-class Question:
-    """What a tool asks a model; it is asked when somebody awaits it or waits for it, and no sooner."""
+class PendingModelCall:
+    """A model call of a tool; it starts when it is awaited or waited for."""
 
-    def __init__(self, models: Models, call: ModelCall, *, is_cancelled: Callable[[], bool]) -> None:
+    def __init__(self, models: ModelAccess, call: ModelCall, *, is_cancelled: Callable[[], bool]) -> None:
         self._models = models
         self._call = call
         self._is_cancelled = is_cancelled
@@ -80,19 +81,19 @@ class Question:
         return self._models.ask(self._call).__await__()
 
     def wait(self) -> ModelAnswer:
-        """Returns the answer to a tool that is a plain `def`.
+        """Block until the response arrives; for tools that are a plain `def`.
 
         Raises:
-            ModelFailure: there is none that is of use.
-            CancelledError: the call of the tool was cancelled meanwhile.
-            RuntimeError: the caller is an `async def`, which has to await the question.
+            ModelFailure: the call failed or its response is unusable.
+            CancelledError: the tool call was cancelled meanwhile.
+            RuntimeError: the caller is an `async def`, which must use `await`.
         """
         if running_loop() is not None:
-            raise RuntimeError("an async def asks a model by `await context().ask_model(…)`, without wait()")
+            raise RuntimeError("an async def must use `await context().ask_model(…)` instead of wait()")
         if self._models.loop is None:
             return asyncio.run(self._answer())
         asked = asyncio.run_coroutine_threadsafe(self._answer(), self._models.loop)
-        while not wait([asked], timeout=_LOOK_S).done:
+        while not wait([asked], timeout=_POLL_INTERVAL_S).done:
             if self._is_cancelled():
                 asked.cancel()
                 raise CancelledError
@@ -103,7 +104,7 @@ class Question:
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Returns the event loop that runs in this thread, if one does."""
+    """Return the running event loop of this thread, if there is one."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

@@ -1,8 +1,8 @@
-"""A plan on its way to the run while a model still writes it: each node that may start is sent as soon as it is whole.
+"""Send the nodes of a plan to the run while the model still writes it, each as soon as it is complete.
 
-What is sent stands: a later attempt, or the call that somebody makes of the same node when this one has failed, finds
-it in the history of the run, tells the model, and lets it write the rest. Whatever is not sent here is read with the
-whole plan, so nothing has to be. This module must not import workflows.
+Sent nodes are final: a later attempt, or a later call of the same node after a failure, finds them in the history of
+the run, adds them to the prompt, and lets the model write the rest. Nodes that are not sent here are read with the
+complete plan, so sending is optional. This module must not import workflows.
 """
 
 import asyncio
@@ -31,23 +31,23 @@ from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.planned_nodes import planned_message
 
 BATCH_S = 0.25
-"""Between two messages: what is whole is sent at most so much later, and a run gets no more than four a second."""
-_KEY = "nodes"
-"""Steps of other dialects mean other things; they are read when all of them are there."""
-_OPEN = 20
-"""Nodes that are looked at again when others have come; each may refer to one that is not written yet."""
-_MOST = 50
-"""Nodes that are sent before their plan is whole. They stand, so a repair of a plan that is too large needs room."""
+"""Interval of messages: it bounds the delay of a complete node, and limits a run to four messages a second."""
+_NODES_KEY = "nodes"
+"""Steps of other dialects have other meanings; they are read when the plan is complete."""
+_MAX_WAITING = 20
+"""Limit of nodes that wait for others; each may refer to a node that is not written yet."""
+_MAX_NODES = 50
+"""Limit of nodes that are sent before the plan is complete. They are final, so a repair of the plan needs room."""
 
 Node = Mapping[str, Any]
 
 
-class PlanSent:
-    """The nodes of a plan that are sent to the run while it is written; used as `async with` around the writing.
+class PlanStream:
+    """Nodes of a plan that are sent to the run while the model writes; use it as `async with` around the model call.
 
     Args:
-        planning: what the plan may use, and what stands of earlier plans.
-        node: id of the node that writes the plan; its later calls have others.
+        planning: the tools that the plan may use, and the accepted nodes of earlier plans.
+        node: ID of the node that writes the plan; its repeated calls have other IDs.
         info: of the attempt.
     """
 
@@ -56,57 +56,57 @@ class PlanSent:
         self._node = node
         self._so_far = planning.so_far
         self._info = info
-        self._standing: dict[str, Node] = {str(node["id"]): node for node in planning.accepted}
+        self._accepted: dict[str, Node] = {str(node["id"]): node for node in planning.accepted}
         self._count = 0
-        """Nodes that this attempt has sent."""
+        """Number of nodes that this attempt has sent."""
         self._steps = JsonSteps()
         self._seen = 0
-        """Nodes of this answer."""
-        self._open: list[Node] = []
-        self._has_come, self._is_over = asyncio.Event(), asyncio.Event()
-        self._sending: asyncio.Task[None] | None = None
+        """Number of nodes in this response."""
+        self._waiting: list[Node] = []
+        self._has_new, self._is_over = asyncio.Event(), asyncio.Event()
+        self._sender: asyncio.Task[None] | None = None
 
     @property
     def accepted(self) -> Sequence[Node]:
-        """Returns the nodes that stand, as they were written."""
-        return tuple(self._standing.values())
+        """Return the accepted nodes, as the model wrote them."""
+        return tuple(self._accepted.values())
 
-    async def begin(self) -> Sequence[Node]:
-        """Returns what earlier attempts and calls have sent; from here on nothing of theirs counts any more."""
+    async def resume(self) -> Sequence[Node]:
+        """Return the nodes that earlier attempts and calls have sent; from now on the run ignores their messages."""
         if self._info.attempt == 1 and self._info.activity_id == self._node:
             return ()
-        before = set(self._standing)
-        await self._tell([])
+        before = set(self._accepted)
+        await self._signal([])
         async for event in self._run().fetch_history_events():
             await decode_payloads(event, activity.client().data_converter)
-            message = _message_of(event)
+            message = _planned_message_of(event)
             call = message.get("call")
             if call == self._info.activity_id and message.get("attempt") == self._info.attempt:
                 break
             if not isinstance(call, str) or not self._is_own(call):
                 continue
             nodes = message["nodes"]
-            self._standing |= {node["id"]: node for node in nodes if isinstance(node, dict) and _has_id(node)}
-        return tuple(node for node_id, node in self._standing.items() if node_id not in before)
+            self._accepted |= {node["id"]: node for node in nodes if isinstance(node, dict) and _has_id(node)}
+        return tuple(node for node_id, node in self._accepted.items() if node_id not in before)
 
     def _is_own(self, call: str) -> bool:
-        """Tells whether a call is one of this node: no other node has its id with a number behind."""
+        """Return whether a call belongs to this node: no other node has its ID with a number as suffix."""
         node, _, number = call.rpartition("#")
         return call == self._node or (node == self._node and number.isdecimal())
 
-    def take(self, stream: ModelStream, words: str) -> None:
-        """Takes the next piece of the plan."""
-        if len(self._standing) >= _MOST or self._seen >= MAX_PLANNED_NODES:
+    def feed(self, stream: ModelStream, words: str) -> None:
+        """Feed the next piece of the plan."""
+        if len(self._accepted) >= _MAX_NODES or self._seen >= MAX_PLANNED_NODES:
             return
         found = [step.value for step in self._steps.feed(words)][:MAX_PLANNED_NODES]
         self._seen += len(found)
-        if not found or self._steps.key != _KEY:
+        if not found or self._steps.key != _NODES_KEY:
             return
-        restored = stream.restored({_KEY: found})
-        for node in restored[_KEY] if isinstance(restored, dict) else ():
-            if len(self._open) < _OPEN and self._may_fit(node):
-                self._open.append(without_nulls(node))
-        self._has_come.set()
+        restored = stream.restored({_NODES_KEY: found})
+        for node in restored[_NODES_KEY] if isinstance(restored, dict) else ():
+            if len(self._waiting) < _MAX_WAITING and self._may_fit(node):
+                self._waiting.append(without_nulls(node))
+        self._has_new.set()
 
     def _may_fit(self, node: Any) -> bool:
         if not isinstance(node, dict) or not isinstance(node.get("id"), str) or not isinstance(node.get("tool"), str):
@@ -118,31 +118,31 @@ class PlanSent:
         return effects_of_call(tool, arguments if isinstance(arguments, dict) else {}) in HARMLESS
 
     async def __aenter__(self) -> Self:
-        self._sending = asyncio.create_task(self._send_all())
+        self._sender = asyncio.create_task(self._send_all())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._sending is not None
-        # What is being sent goes out, so that it is known what stands.
+        assert self._sender is not None
+        # The message in flight is sent, so that the accepted nodes are known.
         self._is_over.set()
-        self._has_come.set()
-        await self._sending
+        self._has_new.set()
+        await self._sender
 
     async def _send_all(self) -> None:
         while True:
-            await self._has_come.wait()
-            self._has_come.clear()
+            await self._has_new.wait()
+            self._has_new.clear()
             if self._is_over.is_set():
                 return
             try:
                 await self._send()
-            # Sending early is optional: it must neither lose an answer that is paid for nor hide why there is none.
+            # Sending early is optional: it must neither lose a paid response nor hide the reason for its failure.
             except Exception as error:
-                # The plan is read when it is whole, with all that was not sent.
+                # The complete plan will contain everything that was not sent.
                 structlog.get_logger("dagwright.activities").warning(
-                    "the nodes of a plan cannot be sent before it is whole",
+                    "the nodes of a plan cannot be sent before it is complete",
                     node=self._info.activity_id,
                     message=str(error),
                 )
@@ -151,25 +151,25 @@ class PlanSent:
                 await asyncio.wait_for(self._is_over.wait(), BATCH_S)
 
     async def _send(self) -> None:
-        candidates, self._open = self._open, []
-        found = await asyncio.to_thread(self._fitting, candidates)
+        candidates, self._waiting = self._waiting, []
+        found = await asyncio.to_thread(self._startable, candidates)
         ids = {node["id"] for node in found}
-        self._open = [node for node in candidates if node.get("id") not in ids] + self._open
+        self._waiting = [node for node in candidates if node.get("id") not in ids] + self._waiting
         if found:
-            # It stands from here on, whether anybody hears that it was taken or not.
-            self._standing |= {str(node["id"]): node for node in found}
-            await self._tell(found)
+            # The nodes are accepted from now on, whether or not the signal is acknowledged.
+            self._accepted |= {str(node["id"]): node for node in found}
+            await self._signal(found)
 
-    def _fitting(self, candidates: Sequence[Node]) -> list[Node]:
-        """Returns the nodes that may start now, in an order in which each follows what it refers to."""
-        standing, found, left = [*self._standing.values()], list[Node](), [*candidates]
+    def _startable(self, candidates: Sequence[Node]) -> list[Node]:
+        """Return the nodes that may start now, each after the nodes that it refers to."""
+        accepted, found, left = [*self._accepted.values()], list[Node](), [*candidates]
         is_moving = True
         while is_moving:
             is_moving = False
             for node in [*left]:
-                if len(standing) + len(found) >= _MOST:
+                if len(accepted) + len(found) >= _MAX_NODES:
                     return found
-                if node["id"] not in self._standing and self._fits([*standing, *found, node]):
+                if node["id"] not in self._accepted and self._fits([*accepted, *found, node]):
                     found.append(node)
                     left.remove(node)
                     is_moving = True
@@ -178,7 +178,7 @@ class PlanSent:
     def _fits(self, nodes: Sequence[Node]) -> bool:
         return fits_early(nodes, self._tools, so_far=self._so_far)
 
-    async def _tell(self, nodes: Sequence[Node]) -> None:
+    async def _signal(self, nodes: Sequence[Node]) -> None:
         message = planned_message(self._info.activity_id, self._info.attempt, offset=self._count, nodes=nodes)
         self._count += len(nodes)
         await self._run().signal(wire.SIGNAL_PLANNED, message)
@@ -193,8 +193,8 @@ def _has_id(node: Mapping[str, Any]) -> bool:
     return isinstance(node.get("id"), str)
 
 
-def _message_of(event: HistoryEvent) -> Mapping[str, Any]:
-    """Returns what an event says of a plan that is being written; nothing if it does not."""
+def _planned_message_of(event: HistoryEvent) -> Mapping[str, Any]:
+    """Return the message of an event about a plan in progress; an empty one for other events."""
     if event.event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
         return {}
     signal = event.workflow_execution_signaled_event_attributes

@@ -1,4 +1,4 @@
-"""Wait for a payload store that does not answer, so that its outage costs a call no attempt."""
+"""Wait for a payload store that does not respond, so that its outage uses up no attempt of a call."""
 
 import asyncio
 import math
@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 from temporalio import activity
 
-from dagwright.activities.heartbeats import Heartbeats, kept_alive
+from dagwright.activities.heartbeats import Heartbeats, heartbeating
 from dagwright.activities.values import Load, Loaded, Values
 from dagwright.core.boundary.limits import STORED_VALUE_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_AWAIT_STORE
 from dagwright.store import PayloadStore, StoreUnavailable
 from dagwright.tools.context import Cancellation
-from dagwright.tools.errors import ResultNotKept, ValueLost, ValueNotLoaded
+from dagwright.tools.errors import ResultNotStored, ValueLost, ValueNotLoaded
 
 AwaitStore = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -31,12 +31,12 @@ def await_store_activity(store: PayloadStore, values: Values) -> AwaitStore:
 
     @activity.defn(name=ACTIVITY_AWAIT_STORE)
     async def await_store(message: dict[str, Any]) -> None:
-        """Return when the store takes a new value and has those of the message.
+        """Return when the store accepts a new value and has the values of the message.
 
-        A value that is lost does not delay the call, which reports it.
+        A lost value does not delay the call, which reports it.
 
         Args:
-            message: `refs` of values, `size_bytes` of the value to write, `pause_s` before the store is asked.
+            message: `refs` of values, `size_bytes` of the value to write, `pause_s` before the first request.
         """
 
         async def probe() -> None:
@@ -45,7 +45,7 @@ def await_store_activity(store: PayloadStore, values: Values) -> AwaitStore:
                 await values.load([str(ref) for ref in message.get("refs", ())])
 
         if (pause_s := float(message.get("pause_s", 0.0))) > 0:
-            with kept_alive():
+            with heartbeating():
                 await asyncio.sleep(pause_s)
         await with_store(probe)
 
@@ -53,9 +53,9 @@ def await_store_activity(store: PayloadStore, values: Values) -> AwaitStore:
 
 
 async def _put_and_delete(store: PayloadStore, size_bytes: int) -> None:
-    """Check that the store takes a value of a size.
+    """Check that the store accepts a value of a given size.
 
-    The bytes are new each time: a value that is in the store already takes no space, and a full disk would accept it.
+    The bytes are new each time: a value that is already stored takes no space, so a full disk would accept it.
     """
     size_bytes = min(max(size_bytes, _LEAST_PROBE_BYTES), STORED_VALUE_LIMIT_BYTES)
     ref = await store.put(await asyncio.to_thread(os.urandom, size_bytes))
@@ -67,81 +67,83 @@ async def _put_and_delete(store: PayloadStore, size_bytes: int) -> None:
 T = TypeVar("T")
 
 LONGEST_PAUSE_S = 15.0
-"""Rest before the store is asked again; the first is half a second, and each twice as long as the one before."""
+"""Maximum pause between requests to the store; the first is half a second, and each doubles the previous one."""
 STORE_MARGIN_S = 10.0
-"""Before the end of an attempt, its result waits no longer for the store: the last try may take 8 s."""
-_LOOK_S = 0.2
-"""How often somebody who waits looks whether he shall stop."""
+"""How long before the end of an attempt its result stops waiting for the store; the last request may take 8 s."""
+_POLL_INTERVAL_S = 0.2
+"""How often a wait checks for cancellation."""
 
 
-class StoreWaits:
-    """The waits of one attempt.
+class StoreRetry:
+    """The waits of one attempt for the store.
 
     Args:
-        heartbeats: of the attempt; they have begun.
-        cancellation: tells that the attempt shall stop.
+        heartbeats: of the attempt; they have started.
+        cancellation: the stop request of the attempt.
     """
 
     def __init__(self, heartbeats: Heartbeats, cancellation: Cancellation) -> None:
         self._heartbeats = heartbeats
         self._cancellation = cancellation
-        # What an attempt before this one told stands until something else is told.
-        self._is_told = heartbeats.has_waited
+        # The reason that an earlier attempt reported remains until another heartbeat replaces it.
+        self._is_reported = heartbeats.has_waited
 
-    async def patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of a request to the store, however long the store does not answer.
+    async def retry(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of a request to the store, without a time limit.
 
         Raises:
             asyncio.CancelledError: the attempt was cancelled.
         """
-        return await self.until(math.inf, ask, is_wanted=lambda: True)
+        return await self.retry_until(math.inf, ask, is_wanted=lambda: True)
 
-    async def until(self, give_up_at: float, ask: Callable[[], Awaitable[T]], *, is_wanted: Callable[[], bool]) -> T:
-        """Return the result of a request to the store, as soon as the store answers.
+    async def retry_until(
+        self, give_up_at: float, ask: Callable[[], Awaitable[T]], *, is_wanted: Callable[[], bool]
+    ) -> T:
+        """Return the result of a request to the store as soon as the store responds.
 
         Args:
-            give_up_at: of the monotonic clock.
-            is_wanted: whether to continue waiting.
+            give_up_at: on the monotonic clock.
+            is_wanted: returns whether to continue waiting.
 
         Raises:
             asyncio.CancelledError: the attempt was cancelled.
-            StoreUnavailable, ValueNotLoaded, ResultNotKept: the store did not answer in time.
+            StoreUnavailable, ValueNotLoaded, ResultNotStored: the store did not respond in time.
         """
         pause_s = 0.5
         try:
             while True:
                 try:
                     return await ask()
-                except (StoreUnavailable, ValueNotLoaded, ResultNotKept) as error:
+                except (StoreUnavailable, ValueNotLoaded, ResultNotStored) as error:
                     if time.monotonic() + pause_s >= give_up_at or not is_wanted():
                         raise
-                    self._heartbeats.wait_for(str(error))
-                    self._is_told = True
-                    await self._rest(pause_s)
+                    self._heartbeats.report_wait(str(error))
+                    self._is_reported = True
+                    await self._pause(pause_s)
                     pause_s = min(2 * pause_s, LONGEST_PAUSE_S, max(0.1, give_up_at - time.monotonic()))
         finally:
-            if self._is_told:
-                self._heartbeats.wait_for(None)
-            self._is_told = False
+            if self._is_reported:
+                self._heartbeats.report_wait(None)
+            self._is_reported = False
 
-    async def _rest(self, pause_s: float) -> None:
-        # Who waits for a thread is no part of the attempt's own task, so nothing but a look tells it to stop.
-        for _ in range(max(1, round(pause_s / _LOOK_S))):
+    async def _pause(self, pause_s: float) -> None:
+        # A wait for a thread is not part of the attempt's own task, so it must poll for cancellation.
+        for _ in range(max(1, round(pause_s / _POLL_INTERVAL_S))):
             if self._cancellation.is_requested:
                 raise asyncio.CancelledError
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_INTERVAL_S)
 
     def loader(self, values: Values, loop: asyncio.AbstractEventLoop) -> Load:
-        """Returns what loads values into a thread; it raises `concurrent.futures.CancelledError` when it shall stop."""
+        """Return a blocking loader for threads; on cancellation it raises `concurrent.futures.CancelledError`."""
 
         async def loaded(refs: Sequence[str]) -> Mapping[str, Loaded]:
-            return await self.patiently(lambda: values.load(refs))
+            return await self.retry(lambda: values.load(refs))
 
         return lambda refs: asyncio.run_coroutine_threadsafe(loaded(refs), loop).result()
 
 
 async def with_store(ask: Callable[[], Awaitable[T]]) -> T:
-    """Send an internal activity's request to the store, and heartbeat until the store answers."""
+    """Send an internal activity's request to the store, and heartbeat until the store responds."""
     heartbeats = Heartbeats(activity.info())
-    with heartbeats.sent():
-        return await StoreWaits(heartbeats, Cancellation()).patiently(ask)
+    with heartbeats.running():
+        return await StoreRetry(heartbeats, Cancellation()).retry(ask)

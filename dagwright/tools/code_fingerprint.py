@@ -1,9 +1,10 @@
-"""What code stands behind a tool, as one short text: where it differs, results must not be used again.
+"""Fingerprint the code of a tool, so that cached results are not reused after the code changes.
 
-That is more than the source of the function. It may call others of its own module, which may call those of another one,
-so all files of one's own count that the module of the function holds something of, or imports anywhere. What is
-installed (the standard library, packages) counts by its version. What it reads from its environment or a file is not
-seen: a tool that hangs on such things is not `pure`.
+
+The fingerprint covers more than the source of the function. The function may call others of its module, and these may
+call other modules, so it includes every file of the user's own code that the module refers to or imports. Installed
+code (the standard library, packages) counts by its version. Values from the environment or from files are not covered:
+a tool that depends on them is not `pure`.
 """
 
 import dataclasses
@@ -22,15 +23,16 @@ from dagwright.tools.imports import NotLoaded, imported_modules, is_installed_fi
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), PurePath, Decimal, date, timedelta, Enum)
 _OURS = __name__.partition(".")[0]
-"""Our own modules hold what they import, and are too many to be read for each start of a worker. The package itself
-holds whatever of it is loaded by then, which is not the same in every process."""
+"""Dagwright's own modules are too many to be read at each start of a worker. The set of loaded modules in the package
+also differs between processes."""
 _STANDARD = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
 
 
-class CodeReader:
-    """Reads the files behind tools, each once; to be used while they are as they were imported.
+class CodeFingerprinter:
+    """Fingerprint the code of tools, reading each file once; use it while the files are as they were imported.
 
-    Raises nothing: of a tool whose code cannot be told from other code there is simply none.
+
+    It raises nothing: a tool whose code cannot be identified has no fingerprint.
     """
 
     def __init__(self) -> None:
@@ -38,12 +40,12 @@ class CodeReader:
         self._needs: dict[str, list[ModuleType]] = {}
         self._parts: dict[str, list[str]] = {}
 
-    def code_of(self, function: Callable[..., Any] | None) -> str | None:
-        """Returns a text that is equal where the code is, also in another process.
+    def fingerprint(self, function: Callable[..., Any] | None) -> str | None:
+        """Return a fingerprint that is equal for equal code, also in another process.
 
         Returns:
-            64 hex digits; `None` if the function has no file, or if it holds on to something (a closure over an open
-            connection, a counter) that is no plain value.
+            64 hex digits; `None` if the function has no file, or if its closure contains anything but plain values,
+            such as an open connection or a counter.
         """
         if not isinstance(function, FunctionType):
             return None
@@ -58,7 +60,7 @@ class CodeReader:
         return hashlib.sha256("\0".join(parts).encode(errors="backslashreplace")).hexdigest()
 
     def _parts_of(self, first: ModuleType) -> list[str]:
-        """Returns one text for each module that a module needs, itself included, sorted."""
+        """Return the fingerprints of a module and of the modules that it needs, sorted."""
         if first.__name__ not in self._parts:
             self._parts[first.__name__] = self._collect_parts(first)
         return self._parts[first.__name__]
@@ -72,7 +74,7 @@ class CodeReader:
                 if needed.__name__ not in found:
                     found[needed.__name__] = needed
                     todo.append(needed)
-        # Not in the order of their names: that of a file of `--tools` hangs on its path.
+        # Not sorted by module name: the name of a file given to `--tools` depends on its path.
         return sorted(self._part_of(module, whole=module is first) for module in found.values())
 
     def _part_of(self, module: ModuleType, *, whole: bool) -> str:
@@ -86,7 +88,7 @@ class CodeReader:
 
     def _needed_by(self, module: ModuleType) -> list[ModuleType]:
         if module.__name__ not in self._needs:
-            # The parts of a package that anybody has imported stand in it as well; those that it imports itself follow.
+            # Submodules that any module has imported are attributes too; only those that it imports itself count.
             values = [value for name, value in list(vars(module).items()) if not _is_part(value, name, module)]
             names = set(map(_module_name, values))
             if _is_own(module) and not _is_ours(module.__name__):
@@ -97,16 +99,16 @@ class CodeReader:
 
 
 class _Opaque(Exception):
-    """A function holds something that cannot be told from other things."""
+    """A function refers to a value that has no fingerprint."""
 
 
 def _held(function: FunctionType) -> Iterator[str]:
-    """Yields what a function holds beside its module: the values of its closure."""
+    """Yield the values in the closure of a function."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             value = cell.cell_contents
         except ValueError:
-            # Not filled yet: the name of something that is defined further down.
+            # An empty cell: a name that is defined later.
             raise _Opaque(name) from None
         if value is not function:
             yield f"{name}={_described(value)}"
@@ -128,7 +130,7 @@ def _described(value: Any) -> str:
     if isinstance(value, ModuleType):
         return value.__name__
     if dataclasses.is_dataclass(value):
-        # What is not shown is a secret or a connection; neither says what comes out.
+        # Fields without repr are secrets or connections, which do not affect the result.
         shown = [field.name for field in dataclasses.fields(value) if field.repr]
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         return f"{kind}({','.join(f'{name}={_described(getattr(value, name))}' for name in shown)})"
@@ -142,12 +144,12 @@ def _is_part(value: Any, name: str, package: ModuleType) -> bool:
 def _module_name(value: Any) -> str:
     if isinstance(value, ModuleType):
         return value.__name__
-    # Anything may stand there under this name.
+    # Any object may have this name.
     return str(value.__module__ if isinstance(value, FunctionType | type) else type(value).__module__)
 
 
 def _file_of(module: ModuleType) -> str:
-    # What stands among the modules need not be one.
+    # An entry of `sys.modules` need not be a module.
     file = getattr(module, "__dict__", {}).get("__file__")
     return file if isinstance(file, str) and file.endswith(".py") else ""
 
@@ -157,6 +159,6 @@ def _is_ours(name: str) -> bool:
 
 
 def _is_own(module: ModuleType) -> bool:
-    """Tells whether a module is neither installed nor a part of Python."""
+    """Return whether a module is neither installed nor part of Python."""
     file = _file_of(module)
     return bool(file) and not is_installed_file(file) and not file.startswith(_STANDARD)

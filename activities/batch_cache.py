@@ -1,0 +1,103 @@
+"""Cached results for the calls of one region batch. This module must not import workflows."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError, wait
+
+from dagwright.activities.cached_results import CachedResult, result_key
+from dagwright.activities.result_cache import CacheLookup, ResultCache
+from dagwright.core.boundary.decoding import json_from_bytes
+from dagwright.core.expressions.value_refs import WorkerBinding
+from dagwright.core.model.tasks import Task
+from dagwright.protocol.outcomes import CallTooLarge, encode_arguments
+from dagwright.tools.context import Cancellation
+from dagwright.tools.results import json_bytes
+
+_POLL_INTERVAL_S = 0.05
+"""How often a thread that waits for the store checks for cancellation."""
+
+
+class BatchCache:
+    """Cached results for one batch; `flush` belongs to the event loop, everything else to the batch's thread.
+
+    Args:
+        cache: of the worker.
+        fingerprints: tool -> fingerprint of its code from `CodeFingerprinter`.
+        workflow_id: of the run.
+        loop: of the worker.
+        cancellation: the stop request of the batch.
+    """
+
+    def __init__(
+        self,
+        cache: ResultCache,
+        fingerprints: Mapping[str, str | None],
+        *,
+        workflow_id: str,
+        loop: asyncio.AbstractEventLoop,
+        cancellation: Cancellation,
+    ) -> None:
+        self.admission = cache.admission
+        self._cache = cache
+        self._codes = fingerprints
+        self._workflow_id = workflow_id
+        self._loop = loop
+        self._cancellation = cancellation
+        self._unwritten: list[tuple[CacheLookup, CachedResult]] = []
+
+    def find(self, task: Task, bindings: Sequence[WorkerBinding]) -> CachedResult | None:
+        """Return the result of an equal call, if there is one.
+
+        Raises:
+            CancelledError: the batch was cancelled while it waited for the store.
+        """
+        lookup = self._lookup(task, bindings)
+        found = self._find(lookup) if lookup is not None else None
+        self.admission.record_lookup(task.node.tool, found_s=found.took_s if found is not None else None)
+        return found
+
+    def _find(self, lookup: CacheLookup) -> CachedResult | None:
+        found = self._cache.find_in_memory(lookup)
+        if found is not None or not self.admission.should_query_store(lookup.tool):
+            return found
+        began_s = time.monotonic()
+        looking = asyncio.run_coroutine_threadsafe(self._cache.find_in_store(lookup), self._loop)
+        while not wait([looking], timeout=_POLL_INTERVAL_S).done:
+            if self._cancellation.is_requested:
+                looking.cancel()
+                raise CancelledError
+        found = looking.result()
+        self.admission.record_store_latency(time.monotonic() - began_s)
+        return found
+
+    def put(self, task: Task, bindings: Sequence[WorkerBinding], value: object, *, took_s: float) -> None:
+        """Cache the result of a slow call."""
+        lookup = self._lookup(task, bindings)
+        if lookup is None:
+            return
+        result = CachedResult(json_bytes(value), time.time() - took_s, took_s, self._workflow_id, task.id)
+        if self._cache.put(lookup, result):
+            self._unwritten.append((lookup, result))
+
+    async def flush(self) -> None:
+        """Wait a moment for the cached results to reach the store."""
+        kept, self._unwritten = self._unwritten, []
+        for lookup, result in kept:
+            self._cache.start_write(lookup, result)
+        if kept:
+            await self._cache.flush({lookup.key for lookup, _ in kept})
+
+    def _lookup(self, task: Task, bindings: Sequence[WorkerBinding]) -> CacheLookup | None:
+        code, max_age_s = self._codes.get(task.node.tool), task.node.cache_s
+        if code is None or max_age_s == 0:
+            return None
+        try:
+            # The form in which a run sends them to an activity, so that both find the same results.
+            arguments = json_from_bytes(encode_arguments(task.arguments)[0])
+        except (CallTooLarge, ValueError):
+            return None
+        key = result_key(task.node.tool, code, arguments=arguments, bindings=bindings)
+        if key is None:
+            return None
+        return CacheLookup(key, task.node.tool, max_age_s, is_pure=True, workflow_id=self._workflow_id, node=task.id)

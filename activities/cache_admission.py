@@ -1,0 +1,94 @@
+"""Decide when to look up cached results of pure tools, most of whose calls take microseconds.
+
+A lookup takes longer than such a call, so a tool must first show that it is slow: a slow call earns some lookups, and
+each lookup without a result uses one up. A fast tool is looked up once or twice per process, and after an occasional
+call that was disturbed; a slow tool always. This module must not import workflows.
+"""
+
+import time
+
+CACHED_CALL_MIN_S = 0.005
+"""Minimum duration of a call whose result is cached."""
+_FIRST_LOOKUPS = 2
+"""Lookups of each tool in a new process, which does not know yet which tools are slow."""
+_SLOW_CALL_LOOKUPS = 2
+_MAX_LOOKUPS = 8
+_WAITING_S = 0.25
+"""Longer than a thread ever waits for the interpreter: a call of this duration waits for something else."""
+_TICK_S = 0.002
+
+
+class CacheAdmission:
+    """Measured durations of pure tools and of the store; thread-safe, as a lost count does no harm."""
+
+    def __init__(self) -> None:
+        self._left_lookups: dict[str, int] = {}
+        self._call_s: dict[str, float] = {}
+        self._store_s = 0.0
+
+    def should_look_up(self, tool: str) -> bool:
+        """Return whether to look up a result of the tool."""
+        return self._left_lookups.get(tool, _FIRST_LOOKUPS) > 0
+
+    def should_query_store(self, tool: str) -> bool:
+        """Return whether to look in the store, which may be slower than the tool."""
+        known_s = self._call_s.get(tool)
+        return known_s is None or known_s > self._store_s
+
+    def record_store_latency(self, took_s: float) -> None:
+        """Record the response time of the store."""
+        self._store_s = took_s if not self._store_s else 0.8 * self._store_s + 0.2 * took_s
+
+    def record_lookup(self, tool: str, *, found_s: float | None) -> None:
+        """Record a lookup.
+
+        Args:
+            found_s: duration of the call that made the result; `None` if no result was found.
+        """
+        if found_s is not None:
+            self._call_s[tool] = found_s
+        else:
+            self._left_lookups[tool] = self._left_lookups.get(tool, _FIRST_LOOKUPS) - 1
+
+    def record_slow_call(self, tool: str, took_s: float) -> None:
+        """Record a slow call."""
+        self._call_s[tool] = took_s
+        self._left_lookups[tool] = min(self._left_lookups.get(tool, _FIRST_LOOKUPS) + _SLOW_CALL_LOOKUPS, _MAX_LOOKUPS)
+
+
+def undisturbed_seconds(took_s: float, *, cpu_s: float) -> float:
+    """Return the duration of a call without the time that its thread waited for the interpreter.
+
+    Args:
+        took_s: wall-clock time.
+        cpu_s: CPU time of the thread.
+    """
+    return took_s if took_s > _WAITING_S else max(min(cpu_s, took_s), 0.0)
+
+
+class CpuClock:
+    """Measure the CPU time of calls in a thread, without the time that it waits on a busy machine.
+
+
+    Reading the CPU time takes as long as a short call, so it is read every 2 ms and after a call that looks slow.
+    The clock belongs to the thread that created it.
+    """
+
+    def __init__(self) -> None:
+        self._mark(time.time())
+
+    def _mark(self, now: float) -> None:
+        self._at, self._cpu_s = now, time.thread_time()
+        self.due = now + _TICK_S
+        """Seconds since the epoch at which `tick` is due."""
+
+    def tick(self, now: float) -> None:
+        """Record the time before a call."""
+        self._mark(now)
+
+    def cpu_seconds(self, started_at: float, now: float) -> float:
+        """Return at least the CPU time of a call in seconds, or its duration if it waited long for something."""
+        took_s = now - started_at
+        # The work before the call cannot have taken more CPU time than elapsed.
+        cpu_s = time.thread_time() - self._cpu_s - max(started_at - self._at, 0.0)
+        return undisturbed_seconds(took_s, cpu_s=cpu_s)

@@ -1,0 +1,220 @@
+"""Run a batch of a region in a thread: the run's scheduler, with the tools' functions called directly.
+
+A batch starts nodes for a fifth of a second, at least one. It also ends when its results reach a size limit, when it
+is cancelled, or when a node exceeds its own timeout: such a call cannot be stopped, so its thread is abandoned. This
+module must not import workflows.
+"""
+
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import replace
+from typing import Any
+
+from dagwright.activities.cache_admission import CACHED_CALL_MIN_S, CpuClock
+from dagwright.activities.pure_calls import PureCalls, PureOutcome, timeout_error, timeout_of
+from dagwright.core.boundary.limits import (
+    INLINE_VALUE_BYTES,
+    OFFLOADED_BATCH_BYTES,
+    REGION_BATCH_RESULT_BYTES,
+    REGION_BATCH_S,
+)
+from dagwright.core.expressions.projection import largest_result_bytes
+from dagwright.core.model.compiled import CompiledNode
+from dagwright.core.model.errors import NodeError
+from dagwright.core.model.states import Attempt, NodeStatus, Record
+from dagwright.core.model.tasks import Task
+from dagwright.core.scheduler.scheduler import ONE_ATTEMPT
+from dagwright.features.regions.batches import BatchInput, end_to_json
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.tools import ToolSpec
+
+StoreResult = Callable[[Any, CompiledNode], Awaitable[Any]]
+"""(result, its node) -> the reference that replaces the result in the run."""
+
+StoreFailure = Callable[[Mapping[str, str]], Awaitable[str | None]]
+"""Full text of a failure -> its reference."""
+
+_NEEDS_OWN_CALL = NodeError(
+    "needs_own_call",
+    "the node calls a model, which the pure nodes of a large plan cannot do; give it a `heartbeat`, such as "
+    "30s, so that it gets an activity of its own",
+    retryable=False,
+)
+_REPORTED = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED})
+"""Outcomes that the run receives; it derives blocked nodes itself."""
+
+
+def start_scheduler(given: BatchInput) -> RunScheduler:
+    """Return a scheduler for the input of a batch, with the outcomes of the nodes outside applied."""
+    scheduler = create_scheduler(given.plan, given.inputs)
+    apply_outside(scheduler, given.ended)
+    return scheduler
+
+
+def apply_outside(scheduler: RunScheduler, ended: Iterable[tuple[str, Record]]) -> None:
+    """Start the scheduler and apply the outcomes of the nodes outside."""
+    now = time.time()
+    scheduler.begin(now)
+    for node_id, end in ended:
+        scheduler.features.regions.report(node_id, end, at=now)
+
+
+class RegionBatch:
+    """One batch. It is created and `run` in a thread of its own; all other methods belong to the activity.
+
+    Args:
+        scheduler: of the region; it has started.
+        tools: every tool that its nodes name.
+        calls: calls the tools.
+        inline_results: numbers of the nodes whose results are inline in the batch result; `None` for all.
+        reported: how many of the nodes that ended in the scheduler were reported by earlier batches.
+    """
+
+    def __init__(
+        self,
+        scheduler: RunScheduler,
+        tools: Mapping[str, ToolSpec],
+        *,
+        calls: PureCalls,
+        inline_results: frozenset[int] | None = None,
+        reported: int = 0,
+    ) -> None:
+        self._scheduler = scheduler
+        self._tools = tools
+        self._calls = calls
+        self._inline_results = inline_results
+        self._lock = threading.Lock()
+        self._current: Task | None = None
+        self._overdue_at = 0.0
+        self._is_stopped = False
+        self._left_bytes = REGION_BATCH_RESULT_BYTES
+        self._left_stored_bytes = OFFLOADED_BATCH_BYTES
+        self._reported = reported
+        self._clock = CpuClock()
+        self.large: set[int] = set()
+        """Numbers of the nodes whose results are too large to be inline."""
+        self.long_failures: dict[int, Mapping[str, str]] = {}
+        """Full texts of failures with truncated messages, by node."""
+
+    def run(self) -> None:
+        """Run nodes until the batch ends."""
+        with self._calls.active_context():
+            self._run_until(time.time() + REGION_BATCH_S)
+
+    def _run_until(self, until: float) -> None:
+        # The clock is read once per node: the scheduler's time counts as part of the node that it found.
+        now = time.time()
+        self._clock.tick(now)
+        while not self._is_stopped and self._left_bytes > 0 and self._left_stored_bytes > 0:
+            task = self._scheduler.next_task(now)
+            if task is None:
+                return
+            if now > self._clock.due:
+                self._clock.tick(now)
+            try:
+                end = self._calls.load(task)
+            except CancelledError:
+                return
+            if end is not None or self._calls.has_queried_store:
+                # The response time of the store is no part of the node's time.
+                now = time.time()
+                self._clock.tick(now)
+            if not self._claim(task, now):
+                return
+            end = end or self._calls.call(self._tools[task.node.tool], task)
+            started_at, now = now, time.time()
+            if end.needs_own_call and self._inline_results is None:
+                # The node stays open: when batches end no other node any more, the run calls such nodes as activities.
+                self.abandon()
+                if now > until:
+                    return
+                continue
+            if end.needs_own_call:
+                end = PureOutcome(error=_NEEDS_OWN_CALL)
+            if not self._apply(task, end, started_at, now=now) or now > until:
+                return
+
+    def stop(self) -> None:
+        """Start no further node."""
+        self._is_stopped = True
+
+    def abandon(self) -> bool:
+        """End the batch without the running node, which is open again; return whether one was running."""
+        with self._lock:
+            was_running, self._current = self._current is not None, None
+            return was_running
+
+    def fail_overdue(self) -> bool:
+        """If the running node exceeds its timeout, fail it and end the batch; return whether it did."""
+        with self._lock:
+            if self._current is None or time.time() <= self._overdue_at:
+                return False
+            task, self._is_stopped, self._current = self._current, True, None
+            self._scheduler.fail(task.id, timeout_error(task), at=time.time())
+            return True
+
+    def ended(self) -> list[int]:
+        """Return the numbers of the nodes that the batch has ended, in order."""
+        nodes, ended = self._scheduler.plan.nodes, self._scheduler.state.ended
+        return [number for number in ended[self._reported :] if nodes[number].kind == "tool"]
+
+    def versions(self, numbers: Sequence[int]) -> dict[str, str]:
+        """Return the versions of the nodes' tools, by tool."""
+        names = dict.fromkeys(self._scheduler.plan.nodes[number].tool for number in numbers)
+        return {name: self._tools[name].version for name in names}
+
+    async def store_large(self, store_result: StoreResult, store_failure: StoreFailure) -> None:
+        """Put large results into the payload store; call it after the end of the batch, before its result is built."""
+        nodes, records = self._scheduler.plan.nodes, self._scheduler.records
+        for number in sorted(self.large):
+            if records[number].status is NodeStatus.COMPLETED:
+                records[number].result = await store_result(records[number].result, nodes[number])
+        for number, reported in self.long_failures.items():
+            error = records[number].error
+            if error is not None:
+                records[number].error = replace(error, ref=await store_failure(reported))
+
+    def result(self) -> dict[str, Any]:
+        """Return the result of the batch: the outcomes of its nodes in order, and the versions of their tools."""
+        nodes, records = self._scheduler.plan.nodes, self._scheduler.records
+        reported = [number for number in self.ended() if records[number].status in _REPORTED]
+        return {
+            "ended": [[nodes[number].id, *end_to_json(records[number])] for number in reported],
+            "versions": self.versions(reported),
+        }
+
+    def _claim(self, task: Task, now: float) -> bool:
+        # Each retry has the whole timeout.
+        overdue_at = now + timeout_of(task) * task.node.retry.max_attempts
+        with self._lock:
+            self._current, self._overdue_at = task, overdue_at
+            return not self._is_stopped
+
+    def _apply(self, task: Task, end: PureOutcome, started_at: float, *, now: float) -> bool:
+        """Apply the outcome of a call; return whether the batch still owns the node."""
+        with self._lock:
+            if self._current is None:
+                return False
+            self._current = None
+        error = timeout_error(task) if now - started_at > timeout_of(task) * end.attempts else end.error
+        is_plain = end.attempts == 1 and end.cached is None
+        attempt = ONE_ATTEMPT if is_plain else Attempt(end.attempts, cached=end.cached)
+        if error is not None:
+            if end.full_text is not None and error is end.error:
+                self.long_failures[task.ref.node] = end.full_text
+            self._scheduler.fail(task.id, error, at=now, attempt=attempt)
+        else:
+            self._scheduler.complete(task.id, end.value, at=now, attempt=attempt)
+            if now - started_at > CACHED_CALL_MIN_S:
+                self._calls.put(task, end, took_s=self._clock.cpu_seconds(started_at, now))
+            size = end.size_bytes
+            if size > INLINE_VALUE_BYTES:
+                self.large.add(task.ref.node)
+                # Only projections of it are inline in the batch result.
+                size = min(size, largest_result_bytes(task.node, None))
+            self._left_stored_bytes -= end.size_bytes
+            if self._inline_results is None or task.ref.node in self._inline_results:
+                self._left_bytes -= size
+        return True

@@ -1,0 +1,191 @@
+"""Regions whose nodes are offloaded to the store, cached between batches and read again after a cache miss.
+
+
+Every batch report is in the store too and refers to the previous one, so any worker can continue a region.
+This module must not import workflows.
+"""
+
+import asyncio
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pydantic_core
+
+from dagwright.activities.region_batches import RegionBatch, apply_outside
+from dagwright.core.compiler.offloaded_regions import OffloadedRegion
+from dagwright.core.expressions.value_refs import value_from_json
+from dagwright.core.model.states import NodeStatus, Phase, Record
+from dagwright.features.regions.batches import end_from_json, end_to_json
+from dagwright.features.regions.offloaded_batches import OffloadedBatchInput, told_from_json, told_to_json
+from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.plans.pages import inside_pages, read_inside
+from dagwright.store import PayloadStore
+
+MAX_NODES = 1_200_000
+"""Cache limit in nodes, a few KB each; the least recently used regions are evicted. A million nodes fit."""
+CACHE_TIME_S = 300.0
+"""How long a region stays cached for its next batch, which never comes if its run was terminated."""
+
+
+@dataclass(slots=True)
+class OffloadedRegionState:
+    """State of a region at the end of a batch.
+
+    Args:
+        inside: its nodes.
+        scheduler: the states of its nodes.
+        last: reference of the previous batch report; `None` before the first.
+        outside: input of the first batch, which is part of its report so that another worker can start from it.
+        reported: how many of the nodes that ended in the scheduler have been reported.
+        counts: states of the region's own nodes that have ended and been reported.
+        ends: number of completed nodes without dependents.
+    """
+
+    inside: OffloadedRegion
+    scheduler: RunScheduler
+    last: str | None
+    outside: Mapping[str, Any] | None
+    reported: int = 0
+    counts: Counter[NodeStatus] = field(default_factory=Counter)
+    ends: int = 0
+
+    def count(self, numbers: Iterable[int]) -> None:
+        """Count nodes that have ended; counting all of them each time would cost more than running them."""
+        records = self.scheduler.records
+        for number in numbers:
+            self.counts[records[number].status] += 1
+            self.ends += number in self.inside.ends and records[number].status is NodeStatus.COMPLETED
+
+    def report(self, region: RegionBatch) -> bytes:
+        """Return the report of a batch, for the store."""
+        ended = region.ended()
+        report = told_to_json(self.scheduler, ended, region.versions(ended))
+        return pydantic_core.to_json({**report, "before": self.last, "outside": self.outside})
+
+    def result(self, region: RegionBatch, ref: str) -> bytes:
+        """Return the result of a batch whose report has the given reference."""
+        scheduler, inside = self.scheduler, self.inside
+        ended = region.ended()
+        self.count(ended)
+        reported = [number for number in ended if number in inside.wanted]
+        result = {
+            "slice": ref,
+            "counts": {status.value: count for status, count in self.counts.items()},
+            "open": len(inside.places) - self.counts.total(),
+            "ends": self.ends,
+            "ended": [[inside.plan.nodes[number].id, *end_to_json(scheduler.records[number])] for number in reported],
+            "versions": region.versions(reported),
+            "error": scheduler.state.error.to_json() if scheduler.state.error else None,
+        }
+        return pydantic_core.to_json(result)
+
+
+class RegionCache:
+    """Cache of the regions that this process has worked on, between their batches; belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._regions: OrderedDict[tuple[str, str], OffloadedRegionState] = OrderedDict()
+        self._ends: dict[tuple[str, str], asyncio.TimerHandle] = {}
+
+    def pop(self, workflow_id: str, given: OffloadedBatchInput) -> OffloadedRegionState | None:
+        """Remove and return a region in the state after the previous batch; `None` if it is not cached."""
+        found = self._remove((workflow_id, given.inner))
+        return found if found is not None and found.last is not None and found.last == given.before else None
+
+    def put(self, workflow_id: str, given: OffloadedBatchInput, region: OffloadedRegionState, *, ref: str) -> None:
+        """Cache a region for its next batch.
+
+        Args:
+            ref: reference of its latest batch report.
+        """
+        if region.scheduler.is_finished:
+            return
+        region.last, region.outside, region.reported = ref, None, len(region.scheduler.state.ended)
+        key = (workflow_id, given.inner)
+        self._remove(key)
+        self._regions[key] = region
+        self._ends[key] = asyncio.get_running_loop().call_later(CACHE_TIME_S, self._remove, key)
+        while len(self._regions) > 1 and sum(len(each.inside.places) for each in self._regions.values()) > MAX_NODES:
+            self._remove(next(iter(self._regions)))
+
+    def _remove(self, key: tuple[str, str]) -> OffloadedRegionState | None:
+        if key in self._ends:
+            self._ends.pop(key).cancel()
+        return self._regions.pop(key, None)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRegion:
+    """A region as read from the store, not decoded yet.
+
+    Args:
+        pages: pages of its nodes.
+        reports: its batch reports, oldest first.
+    """
+
+    head: Mapping[str, Any]
+    pages: Sequence[bytes]
+    reports: Sequence[bytes]
+
+
+async def fetch_region(given: OffloadedBatchInput, store: PayloadStore) -> StoredRegion:
+    """Read a region from the store.
+
+    Raises:
+        PayloadMissing, PayloadDamaged: a part of it is missing or damaged.
+        StoreUnavailable: the store does not respond.
+    """
+    head, pages = await inside_pages(given.inner, store)
+    reports: list[bytes] = []
+    before = given.before
+    while before is not None:
+        reports.append(await store.get(before))
+        before = pydantic_core.from_json(reports[-1])["before"]
+    return StoredRegion(head, pages, reports[::-1])
+
+
+def restore_region(stored: StoredRegion, given: OffloadedBatchInput) -> OffloadedRegionState:
+    """Return a region in the state after its last batch, or in its initial state.
+
+    Raises:
+        ValueError: the stored region is invalid.
+    """
+    inside = read_inside(stored.head, stored.pages)
+    reports = [pydantic_core.from_json(each) for each in stored.reports]
+    outside = reports[0]["outside"] if reports else given.outside
+    if outside is None:
+        raise ValueError("the first batch of a region has no input")
+    try:
+        told_outside = {str(entry[0]): end_from_json(entry[1:]) for entry in outside["ended"]}
+        names = [node.id for node in inside.plan.nodes if node.kind == "reported"]
+        # A node without a reported outcome has completed, and no node of the region reads it.
+        ended = [(name, told_outside.get(name) or Record(NodeStatus.COMPLETED)) for name in names]
+        inputs = value_from_json(outside["inputs"], outside.get("stored_inputs"))
+        scheduler = create_scheduler(inside.plan, inputs)
+    except (KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"invalid region input: {error!r}") from None
+    region = OffloadedRegionState(inside, scheduler, given.before, None if reports else outside)
+    if reports:
+        ends = [end for each in reports for end in told_from_json(each, inside.plan)]
+        _resume(scheduler, ended, ends)
+        region.count(number for number, _ in ends)
+    else:
+        apply_outside(scheduler, ended)
+    return region
+
+
+def _resume(
+    scheduler: RunScheduler, outside: Sequence[tuple[str, Record]], ended: Sequence[tuple[int, Record]]
+) -> None:
+    records = [Record() for _ in scheduler.plan.nodes]
+    for node_id, record in outside:
+        number = scheduler.state.number_of(node_id)
+        if number is not None:
+            records[number] = record
+    for number, record in ended:
+        records[number] = record
+    scheduler.rebuild.resume(records, error=None, cancelled=False, phase=Phase.ACTIVE)
+    scheduler.reconcile(time.time())
