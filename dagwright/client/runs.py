@@ -1,6 +1,7 @@
 """Starts and lists runs: the client of runs that command line, HTTP API and MCP server share."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,7 +25,7 @@ from dagwright.client.starts import EncodedStart, StartRequest, checked_id, dige
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S, summary_of
 from dagwright.core.errors import DagwrightError
-from dagwright.core.model.errors import problem_from_error
+from dagwright.core.model.errors import Problem, problem_from_error
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import time_of
 from dagwright.history.closing_event import closing_document, read_recorded_document
@@ -51,8 +52,18 @@ REACH_S = 3.0
 """How long the server may take to say that it is there."""
 
 _NAMES_TOLD = 5
+_LOG = logging.getLogger(__name__)
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
+
+_STATUS_OF_EXECUTION = {
+    WorkflowExecutionStatus.COMPLETED: RunStatus.COMPLETED,
+    WorkflowExecutionStatus.CANCELED: RunStatus.CANCELLED,
+    WorkflowExecutionStatus.FAILED: RunStatus.FAILED,
+    WorkflowExecutionStatus.TERMINATED: RunStatus.FAILED,
+    WorkflowExecutionStatus.TIMED_OUT: RunStatus.FAILED,
+}
+"""Statuses of closed executions; every other execution is running."""
 
 
 class RunIdInUse(DagwrightError):
@@ -226,12 +237,12 @@ class Runs:
     async def _summaries(self, runs: Sequence[WorkflowExecution], wanted: RunFilter) -> list[RunSummary]:
         turns = asyncio.Semaphore(HISTORIES_AT_ONCE)
 
-        async def summary(run: WorkflowExecution) -> RunSummary:
+        async def summary(run: WorkflowExecution) -> RunSummary | None:
             async with turns:
-                return await self._summary(run)
+                return await self._summary_if_kept(run)
 
         found = await asyncio.gather(*(summary(run) for run in runs))
-        return [each for each in found if wanted.status in (None, each.status)]
+        return [each for each in found if each is not None and wanted.status in (None, each.status)]
 
     async def open_runs_of(self, owner: str) -> set[str]:
         """Returns the ids of the runs of an owner that go on, without sub-plans; the list is a second or so behind."""
@@ -352,6 +363,35 @@ class Runs:
             if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 return None
             raise
+
+    async def _summary_if_kept(self, run: WorkflowExecution) -> RunSummary | None:
+        """Return the summary of a listed run; `None` if the server has deleted the run since it was listed.
+
+        A run whose history or values cannot be read is listed with the status of its execution: one damaged run must
+        not hide all others.
+        """
+        try:
+            return await self._summary(run)
+        except RunNotFound:
+            return None
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+            return None
+        except (DagwrightError, LookupError, ValueError, TypeError, AttributeError) as error:
+            message = f"the history of the run cannot be read: {error!r:.500}"
+            _LOG.warning("%s: %s", run.id, message)
+            status = _STATUS_OF_EXECUTION.get(run.status or WorkflowExecutionStatus.RUNNING, RunStatus.RUNNING)
+            return RunSummary(
+                run_id=run.id,
+                status=status,
+                title=None,
+                started_at=run.start_time,
+                ended_at=run.close_time,
+                nodes_done=0,
+                nodes_total=0,
+                error=Problem("unreadable", message) if status is RunStatus.FAILED else None,
+            )
 
     async def _summary(self, run: WorkflowExecution) -> RunSummary:
         memo = await run.memo()

@@ -17,17 +17,20 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import TypedSearchAttributes
+from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.activities.ended_runs import _outcome_of
 from dagwright.client.feedback import HISTORIES_AT_ONCE
 from dagwright.client.run_lists import RunFilter, RunPlace, RunSummary, owner_in
 from dagwright.client.runs import Runs
 from dagwright.core.boundary import wire
+from dagwright.core.model.errors import Problem
 from dagwright.core.model.states import RunStatus
 from dagwright.history.closing_event import read_recorded_document
+from dagwright.history.run_reader import RunNotFound
 from dagwright.protocol.conversion import data_converter
 from dagwright.server import Connection, Server
-from dagwright.store import open_store
+from dagwright.store import PayloadMissing, open_store
 
 
 class Listing:
@@ -115,6 +118,38 @@ async def test_list_reads_a_few_histories_at_once(monkeypatch: pytest.MonkeyPatc
     found = await runs_of([_run_at(number) for number in range(100)]).list_runs(limit=50)
     assert [run.run_id for run in found] == [f"run-{number}" for number in range(50)]
     assert most == HISTORIES_AT_ONCE
+
+
+async def test_run_that_cannot_be_read_or_was_deleted_does_not_fail_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: dict[str, Exception] = {
+        "run-1": PayloadMissing("x", store="s"),
+        "run-2": RunNotFound("there is no run 'run-2'"),
+        "run-3": RPCError("no such history", RPCStatusCode.NOT_FOUND, b""),
+        "run-4": KeyError("status"),
+    }
+
+    async def summary(_: Runs, run: WorkflowExecution) -> RunSummary:
+        if run.id in failures:
+            raise failures[run.id]
+        return RunSummary(run.id, RunStatus.COMPLETED, None, None, None, 1, 1)
+
+    monkeypatch.setattr(Runs, "_summary", summary)
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    there = [_run_at(number) for number in range(5)]
+    for run in there:
+        run.start_time, run.close_time, run.status = began, None, WorkflowExecutionStatus.RUNNING
+    there[4].close_time, there[4].status = began, WorkflowExecutionStatus.TERMINATED
+    found = await runs_of(there).list_runs()
+    assert [(run.run_id, run.status) for run in found] == [
+        ("run-0", RunStatus.COMPLETED),
+        ("run-1", RunStatus.RUNNING),
+        ("run-4", RunStatus.FAILED),
+    ]
+    assert found[2].error == Problem("unreadable", "the history of the run cannot be read: KeyError('status')")
+    # A server that does not answer fails the list.
+    failures["run-0"] = RPCError("no answer", RPCStatusCode.UNAVAILABLE, b"")
+    with pytest.raises(RPCError):
+        await runs_of(there).list_runs()
 
 
 ANNS = {wire.MEMO_OWNER: "ann", wire.MEMO_SESSION: "ann:main", wire.MEMO_TITLE: "Publish the Report"}
