@@ -34,7 +34,15 @@ class Ended:
     @property
     def document(self) -> Any:
         """The one JSON document on stdout."""
-        return json.loads(self.stdout)
+        try:
+            return json.loads(self.stdout)
+        except ValueError:
+            raise AssertionError(f"stdout is no JSON document: {self}") from None
+
+    def succeeded(self) -> "Ended":
+        """Return this command; fail with all that it wrote if its exit code is not 0."""
+        assert self.code == 0, f"exit code {self.code}\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
+        return self
 
 
 class Terminal:

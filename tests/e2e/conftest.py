@@ -13,6 +13,7 @@ from playwright.async_api import Browser, Page
 from tests.e2e.command import CommandLine
 from tests.support.browser import browser, opened
 from tests.support.gateway import Gateway, gateway
+from tests.support.programs import end_programs, running_programs
 from tests.support.server import LiveServer, live_server
 
 Plans = Callable[..., str]
@@ -21,10 +22,14 @@ ConsolePage = Callable[[str], AbstractAsyncContextManager[Page]]
 
 
 @pytest.fixture
-def command_line(server: LiveServer, tmp_path: Path, request: pytest.FixtureRequest) -> CommandLine:
-    """Commands in an empty folder, on the server of the session."""
+async def command_line(
+    server: LiveServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[CommandLine]:
+    """Commands in an empty folder, on the server of the session; those that a failed test left running are killed."""
     is_fresh = request.node.get_closest_marker("fresh") is not None
-    return CommandLine(tmp_path, server.environment(), is_fresh=is_fresh)
+    earlier = running_programs()
+    yield CommandLine(tmp_path, server.environment(), is_fresh=is_fresh)
+    await end_programs(running_programs() - earlier)
 
 
 @pytest.fixture(scope="session")

@@ -174,7 +174,7 @@ async def test_chat_goes_on_when_server_and_worker_are_back(own_command_line: Co
     async with ModelServer(_sum(), step("One.", released=released), _sum(), "Two.") as server:
         commands = asking(own_command_line, server)
         kept = await commands("up", "--json")
-        assert kept.code == 0
+        kept.succeeded()
         chat = await talk(commands, "--session", "lost")
         chat.types(f"First.{ENTER}")
         await eventually(lambda: len(server.calls) == 2)
@@ -242,7 +242,7 @@ async def test_clarification_of_a_turn_in_rounds_is_answered_by_the_next_one(com
     turn = {"human": "Show shipments from Acme Corp to Houston", "answer": _CLARIFICATION}
     assert f"- {json.dumps(turn, ensure_ascii=False)}" in told
     # Another profile knows of the turns in rounds, too.
-    assert third.code == 0
+    third.succeeded()
     assert "Result: completed: | Acme Corp LLC |" in server.calls[-2].text
 
 

@@ -52,7 +52,7 @@ async def test_detached_run_requests_its_inputs(own_command_line: CommandLine, w
     end = await own_command_line("watch", "inputs-later", "--json")
     told = await own_command_line("status", "inputs-later")
 
-    assert begun.code == 0
+    begun.succeeded()
     assert begun.document["message"].endswith(
         """; it asks for its inputs first: `dagwright feedback inputs-later inputs --data '{"left": 1}'`"""
     )

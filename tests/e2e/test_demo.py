@@ -27,7 +27,7 @@ async def test_demo_goes_on_after_a_kill_and_then_changes_nothing(own_commands_w
     assert "Apex Capital Fund (LU)    DIRECTOR: John Smith (GB)" in second.stdout
 
     third = await ended(await own_commands_without_server.start("--pace", "0", program=_DEMO))
-    assert third.code == 0
+    third.succeeded()
     assert "onboarding-demo-2: completed in " in third.stdout
     assert "nothing changed: every step found its work done already\n" in third.stdout
     assert LocalServer(Settings(state_dir=own_commands_without_server.folder / "state")).is_kept()

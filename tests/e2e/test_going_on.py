@@ -104,7 +104,7 @@ async def test_detached_run_ends_in_the_background_until_down(
     search = Daemon(own_commands_without_server.folder / "state", "search")
     await search.start(["sleep", "600"])
     down = await forked("down", "--json")
-    assert down.code == 0
+    down.succeeded()
     assert [name.partition("-")[0] for name in down.document["ended"]] == ["worker", "server", "search"]
     assert not search.is_running()
     again = await forked("down")
@@ -148,7 +148,7 @@ async def test_step_of_a_killed_worker_is_retried(command_line: CommandLine, wri
 
     again = await command_line("run", plan, "--id", "lost")
 
-    assert again.code == 0
+    again.succeeded()
     assert again.stdout.startswith("run lost is there already with the same plan; going on with it\n")
     words = "waiting    long was running when its worker died; it is tried again at the latest in "
     assert words in again.stdout

@@ -66,7 +66,7 @@ async def test_question_has_the_documented_answer(block: Block, command_line: Co
     }
     async with served(serve) as address:
         end = await run(ask, {**command_line.environment, **where, "OPENAI_BASE_URL": address})
-    assert end.code == 0, end.stderr
+    end.succeeded()
     assert expected_output(block).search(squeezed(end.stdout)), end.stdout
 
 

@@ -72,7 +72,7 @@ def _by_stdio(commands: CommandLine) -> dict[str, Any]:
 
 async def test_inspector_finds_no_fault_with_the_tools(commands: CommandLine) -> None:
     ended = await _inspected(commands, "--method", "tools/list", "--strict", entry=_by_stdio(commands))
-    assert ended.code == 0, ended.stderr
+    ended.succeeded()
     names = [tool["name"] for tool in ended.document["result"]["tools"]]
     assert names == ["run_plan", "check_plan", "ask", "get_run", "list_runs", "answer_feedback", "cancel", "loud"]
 
@@ -83,5 +83,5 @@ async def test_inspector_runs_a_plan_by_http(commands: CommandLine, era: str) ->
     call = ("--method", "tools/call", "--tool-name", "run_plan", "--tool-args-json", arguments, "--protocol-era", era)
     async with serving_http(commands) as (_, address):
         ended = await _inspected(commands, *call, entry={"type": "http", "url": address})
-    assert ended.code == 0, ended.stderr
+    ended.succeeded()
     assert ended.document["result"]["structuredContent"]["output"] == "ABC"

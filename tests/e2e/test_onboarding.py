@@ -35,7 +35,7 @@ async def test_unknown_party_in_an_answer_is_asked_for_again(own_command_line: C
     assert (given.code, given.stdout) == (0, f"{maria + '#2'!r} is answered\n")
     status, why = [await own_command_line(command, "again") for command in ("status", "explain")]
     for shown in (end, status, why):
-        assert shown.code == 0
+        shown.succeeded()
         assert "'Maria Garcia' is Sarah Chen (person, HK, " in shown.stdout
     # The fund is in no output, since others go on with it.
     assert "cbu.ensure: " in end.stdout

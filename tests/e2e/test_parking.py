@@ -126,7 +126,7 @@ async def test_tool_stays_parked_after_worker_and_server_are_killed(write_plan: 
         assert document["nodes"]["send"]["reason"].startswith("tool paused by ann at 20")
         watching = await command_line.start("watch", "parked-killed", "--json")
         other = await ended(await command_line.start("run", plan, "--id", "other", "--tools", tools, "--detach"))
-        assert other.code == 0
+        other.succeeded()
         await _waits(command_line, "other")
         assert not (tmp_path / "sent").exists()
         released = await command_line("tool", "resume", name, "--ramp", "100ms", "--json")

@@ -23,8 +23,8 @@ def _asking(node_id: str = "check", **human: Any) -> dict[str, Any]:
 async def _inbox_of(command_line: CommandLine, workflow_id: str, *options: str) -> list[dict[str, Any]]:
     """Return what one run asks; other tests have runs on the same server."""
     listed = await command_line("inbox", "--json", *options)
-    assert listed.code == 0, listed.stderr
-    return [request for request in listed.document if request["workflow_id"] == workflow_id]
+    listed.succeeded()
+    return [request for request in listed.succeeded().document if request["workflow_id"] == workflow_id]
 
 
 async def _has_asked(command_line: CommandLine, workflow_id: str, count: int = 1) -> list[dict[str, Any]]:
@@ -212,7 +212,7 @@ async def test_guidance_takes_nodes_from_a_file(command_line: CommandLine, write
     ]
     assert (beside.code, beside.stderr) == (2, "--approve and --nodes do not go together: one answer is of one kind\n")
     assert (given.code, given.stdout) == (0, "'hint' is answered\n")
-    assert end.code == 0
+    end.succeeded()
     nodes = (await command_line("result", "guided", "--json")).document["nodes"]
     assert {name: node["result"] for name, node in nodes.items()} == {
         "sum": 5,

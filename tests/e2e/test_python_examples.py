@@ -21,7 +21,7 @@ EXAMPLES = ROOT / "examples" / "python"
 
 async def test_hello(command_line: CommandLine) -> None:
     done = await ended(await command_line.start(program=("examples/python/hello.py",)))
-    assert done.code == 0, done.stderr
+    done.succeeded()
     assert done.stdout.splitlines() == [
         "{'lamps': 4, 'order': 'ordered 20 x lamp'}",
         "stock: completed",
@@ -51,7 +51,7 @@ async def test_orders_are_loaded_once_approved_and_the_same_run_goes_to_its_end_
 
 async def test_an_agent_answers_from_the_notes_of_an_mcp_server(command_line: CommandLine) -> None:
     done = await ended(await command_line.start(program=("examples/python/mcp_agent.py",)))
-    assert done.code == 0, done.stderr
+    done.succeeded()
     assert done.stdout.splitlines()[-1] == "Steep green tea at 80 degrees for two minutes (note: tea)."
 
 
@@ -103,7 +103,7 @@ async def test_notebook_runs_from_top_to_bottom(command_line: CommandLine, tmp_p
     target = tmp_path / "notebook.ipynb"
     options = ("execute", str(EXAMPLES / "notebook.ipynb"), "--output", str(target))
     done = await ended(await command_line.start(*options, program=("-m", "jupyter")))
-    assert done.code == 0, done.stderr
+    done.succeeded()
     cells = [cell for cell in json.loads(target.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
     outputs = [output for cell in cells for output in cell["outputs"]]
     texts = ["".join(output["data"].get("text/plain", "")) for output in outputs if "data" in output]

@@ -51,7 +51,7 @@ async def test_second_request_goes_on_with_the_fund_of_the_first(command_line: C
         (1, "Create the Apex fund.", "completed", "Does it."),
         (2, "Add fund accounting too.", "completed", "Does it."),
     ]
-    (line,) = [each for each in listed.document if each["session"] == name]
+    (line,) = [each for each in listed.succeeded().document if each["session"] == name]
     assert (line["turns"], line["last_request"], line["last_run"]) == (2, "Add fund accounting too.", run)
     assert {each["session"] for each in runs.document if each["workflow_id"] == run} == {name}
     assert f"session {name}: idle" in words.stdout
@@ -61,7 +61,7 @@ async def test_second_request_goes_on_with_the_fund_of_the_first(command_line: C
     assert f"@cbu: Apex (fund, {made['id']})" in words.stdout
     ending = "is told to end, which it does as soon as a worker serves it"
     assert closed.document == {"workflow_id": f"session-{name}", "ok": True, "message": ending}
-    assert third.code == 0
+    third.succeeded()
     assert "The session has no names." in server.calls[2].text
     assert [turn["request"] for turn in anew.document["turns"]] == ["Create the Zenith fund."]
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from asyncio import StreamReader, StreamWriter
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -41,6 +41,7 @@ class Forked:
         self._status = status
         self._connection = connection
         self._ended = asyncio.create_task(self._read_status())
+        _RUNNING.add(self)
 
     async def wait(self) -> int:
         """Wait for the end of the process and return its exit code, or the negative number of the signal."""
@@ -74,11 +75,32 @@ class Forked:
         self.stdin.close()
 
     async def _read_status(self) -> int:
-        line = await self._status.readline()
-        self._connection.close()
-        assert line, "the fork server has ended"
-        self.returncode = int(line)
+        try:
+            line = await self._status.readline()
+            assert line, "the fork server has ended"
+            self.returncode = int(line)
+        finally:
+            # The event loop ends before the process.
+            self.kill()
+            self._connection.close()
+            _RUNNING.discard(self)
         return self.returncode
+
+
+_RUNNING: Final[set[Forked]] = set()
+"""Keeps each process, and the task that waits for it, until it has ended: a failed test waits for none."""
+
+
+def running_programs() -> frozenset[Forked]:
+    """Return the forked processes that have not ended."""
+    return frozenset(_RUNNING)
+
+
+async def end_programs(programs: Iterable[Forked]) -> None:
+    """Kill forked processes and wait for their ends."""
+    for program in programs:
+        program.kill()
+        await program.wait()
 
 
 async def _read(stream: StreamReader | None) -> bytes:

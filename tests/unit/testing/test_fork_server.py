@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.programs import forked_programs, start_program
+from tests.support.programs import end_programs, forked_programs, running_programs, start_program
 
 pytestmark = pytest.mark.waits
 
@@ -110,3 +110,13 @@ async def test_variables_of_the_interpreter_are_obeyed(tmp_path: Path, is_fresh:
     environment = {**os.environ, "PYTHONIOENCODING": "iso8859-1"}
     process = await start_program((str(script),), (), folder=tmp_path, environment=environment, is_fresh=is_fresh)
     assert (await process.communicate())[0] == b"iso8859-1\n"
+
+
+async def test_program_that_a_test_left_running_is_killed(tmp_path: Path) -> None:
+    script = _script(tmp_path, "import time; print('running', flush=True); time.sleep(600)")
+    earlier = running_programs()
+    process = await start_program((str(script),), (), folder=tmp_path, environment=os.environ)
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"running\n"
+    await end_programs(running_programs() - earlier)
+    assert (process.returncode, running_programs()) == (-signal.SIGKILL, earlier)
