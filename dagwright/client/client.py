@@ -3,9 +3,9 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial
 from types import TracebackType
 from typing import Any, Unpack
@@ -14,8 +14,9 @@ from temporalio.client import Client as TemporalClient
 
 from dagwright.client.ask_starts import AskStart, prepare_ask
 from dagwright.client.client_tools import ClientTools
+from dagwright.client.events import CursorInvalid
 from dagwright.client.feedback_request import FeedbackRequest, request_of_inbox
-from dagwright.client.options import AskOptions, OptionInvalid, StartOptions, duration_s
+from dagwright.client.options import AskOptions, OptionInvalid, StartOptions, duration_s, without_none
 from dagwright.client.plan_starts import (
     PlanSource,
     PlanStart,
@@ -26,17 +27,19 @@ from dagwright.client.plan_starts import (
 )
 from dagwright.client.requests import SessionTurn, start_turn
 from dagwright.client.run import Run
-from dagwright.client.run_lists import RunFilter, RunSummary
+from dagwright.client.run_lists import RunFilter, RunPlace, RunSummary
 from dagwright.client.runs import RunIdInUse, Started
 from dagwright.client.server_errors import reports_server_errors
 from dagwright.client.services import Services, create_services
 from dagwright.client.session import Session, SessionState, state_of
 from dagwright.client.starts import StartRequest
-from dagwright.core.boundary.arguments import refuse_unknown
+from dagwright.client.tool_pauses import PausedTool, ResumedTool, pause_tool, paused_tools, resume_tool
+from dagwright.core.boundary.arguments import checks_arguments, checks_methods, refuse_unknown
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import Duration, seconds_of
+from dagwright.plans.human_requests import RequestType
 from dagwright.protocol.sessions import Session as StoredSession
 from dagwright.protocol.sessions import Turn, session_name
 from dagwright.server import LocalServer, connection_of, open_connection, separate_client
@@ -53,6 +56,7 @@ class OtherEventLoop(DagwrightError, RuntimeError):
     """The client is used in another event loop than it was connected in; connect one client per event loop."""
 
 
+@checks_methods
 @reports_server_errors
 class Client:
     """A connection to a Temporal server, to start runs there and to work with them.
@@ -77,6 +81,7 @@ class Client:
         self._tools = ClientTools(services)
 
     @classmethod
+    @checks_arguments
     def connect(
         cls,
         address: str | None = None,
@@ -113,6 +118,7 @@ class Client:
         return Connecting(open_client)
 
     @classmethod
+    @checks_arguments
     def from_temporal(cls, client: TemporalClient, *, settings: Settings | None = None) -> "Connecting":
         """Use a client of Temporal's SDK that is connected already, as `connect` does; it stays open.
 
@@ -192,6 +198,7 @@ class Client:
             TurnNotTaken: the session does not accept the turn.
         """
         refuse_unknown(options, StartOptions.__annotations__, function="start")
+        options = without_none(options)
         services = self._services
         read = read_plan_to_repair if options.get("repair") else read_plan
         written = await asyncio.to_thread(read, plan)
@@ -226,6 +233,7 @@ class Client:
             RunIdInUse, OptionInvalid, ToolLoadError, TurnNotTaken: as in `start`.
         """
         refuse_unknown(options, AskOptions.__annotations__, function="ask")
+        options = without_none(options)
         services = self._services
         toolset = await self._tools.toolset(tools)
         request = AskStart(text, options)
@@ -243,35 +251,47 @@ class Client:
         _ = self._services
         return Run(lambda: self._services, run_id, tools=self._tools)
 
-    async def list_runs(
+    async def list_runs(  # noqa: PLR0913 - each is one filter, by keyword
         self,
         *,
         limit: int = 100,
+        after: str | None = None,
         status: str | None = None,
         title: str | None = None,
-        since: datetime | timedelta | str | None = None,
+        since: date | timedelta | str | None = None,
         tags: Mapping[str, str] | None = None,
         session: str | None = None,
     ) -> list[RunSummary]:
         """List the newest runs, without the sub-plans of others.
 
         Args:
+            limit: runs at most; `after` continues the list.
+            after: `cursor` of the last run that was received; `None` is the start of the list.
             status: of `RunStatus`, such as `running` or `failed`; a paused run that runs no node is `waiting`.
             title: text in the title or the ID, in upper or lower case.
-            since: start time; a duration such as `2h` is counted back from now.
+            since: earliest start: a date or time, also as a string; a timedelta or a string such as `2h` is counted
+                back from now. A date starts at midnight, local time.
             tags: tags that a run must have.
             session: name of the session.
 
         Raises:
-            OptionInvalid: there is no such status, or `since` is invalid.
+            OptionInvalid: there is no such status, or `limit` or `since` is invalid.
+            CursorInvalid: `after` is not the cursor of a run in a list.
         """
         if status is not None and status not in [*RunStatus]:
             raise OptionInvalid(f"status: there is no {status!r:.60}; it is one of {', '.join(RunStatus)}")
+        if limit < 1:
+            raise OptionInvalid(f"limit must be at least 1, not {limit}")
+        try:
+            place = None if after is None else RunPlace.parse(after)
+        except ValueError:
+            raise CursorInvalid(f"after: {after!r:.80} is not the cursor of a run in a list") from None
         wanted = RunFilter(status=status, text=title, since=_start_time(since), tags=tags or {}, session=session)
-        return await self._services.runs.list_runs(limit=limit, wanted=wanted)
+        found, _ = await self._services.runs.page_of_runs(limit=limit, wanted=wanted, after=place)
+        return found
 
     async def inbox(
-        self, *, assignee: str | None = None, type: str | None = None, older_than: Duration | None = None
+        self, *, assignee: str | None = None, type: RequestType | None = None, older_than: Duration | None = None
     ) -> list[FeedbackRequest]:
         """List the open feedback requests of all runs, the oldest first.
 
@@ -291,6 +311,34 @@ class Client:
             and type in (None, request.document["type"])
             and (until is None or seconds_of(request.document["opened_at"]) <= until)
         ]
+
+    async def pause_tool(self, name: str, *, reason: str | None = None, by: str | None = None) -> PausedTool:
+        """Start no more calls of a tool in any run until `resume_tool`; running calls finish.
+
+        A tool that is paused already stays as it is.
+
+        Raises:
+            CommandRejected: there is no such tool, or it is pure, or served by a worker of another application.
+        """
+        known = (await self._tools.toolset()).declarations()
+        return await pause_tool(self._services, name, known, reason=reason, by=by)
+
+    async def resume_tool(self, name: str, *, ramp: Duration | None = None, by: str | None = None) -> ResumedTool:
+        """Resume a paused tool; the calls that waited start over a period.
+
+        Args:
+            ramp: the period; by default a tenth of a second for each call, and at least 10 s.
+
+        Raises:
+            CommandRejected: the tool is not paused, and none of its calls waits.
+            OptionInvalid: `ramp` is invalid.
+        """
+        ramp_s = None if ramp is None else duration_s("ramp", ramp)
+        return await resume_tool(self._services, name, ramp_s=ramp_s, by=by)
+
+    async def paused_tools(self) -> list[PausedTool]:
+        """Return all paused tools, by name."""
+        return await paused_tools(self._services)
 
     def session(self, name: str) -> Session:
         """Return the handle of a session; its first turn creates it.
@@ -400,9 +448,18 @@ def _current_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _start_time(since: datetime | timedelta | str | None) -> float | None:
+def _start_time(since: date | timedelta | str | None) -> float | None:
     if since is None:
         return None
+    if isinstance(since, str):
+        with suppress(ValueError):
+            since = datetime.fromisoformat(since)
     if isinstance(since, datetime):
         return since.timestamp()
-    return time.time() - duration_s("since", since)
+    if isinstance(since, date):
+        return datetime.combine(since, datetime.min.time()).timestamp()
+    try:
+        return time.time() - duration_s("since", since)
+    except OptionInvalid:
+        hint = "a date, a time, a timedelta, or a string such as 2h, 2026-11-23 or 2026-11-23T08:00:00Z"
+        raise OptionInvalid(f"since must be {hint}, not {since!r:.60}") from None

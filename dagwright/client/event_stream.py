@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from dagwright.client.event_mapping import EventMapper, EventMoment, MomentEvents, moment_at, reported_at
-from dagwright.client.events import AnyRunEvent, EventCursor, TextDelta
+from dagwright.client.events import AnyRunEvent, CursorInvalid, EventCursor, TextDelta
 from dagwright.client.feedback_request import Answerable
 from dagwright.client.following import RunMoment, follow, interleave
 from dagwright.client.runs import Runs
@@ -45,10 +45,12 @@ class EventStream:
 
         Raises:
             RunNotFound: there is no such run.
+            CursorInvalid: the run has no such cursor.
             RPCError: the server has not answered for a minute.
         """
         feed = self._runs.feed(self._run_id)
         reached = self._cursor.reached
+        await self._check_cursor(feed)
         reported = reported_at(await _snapshot(feed, reached), may_have_waited=reached.has_marks)
         mapper = EventMapper(self._run_id, self._run, reported)
         if self._cursor.next is not None:
@@ -67,6 +69,16 @@ class EventStream:
                 moment = EventMoment(view, each.states, each.facts, each.requests)
                 for event in self._placed(mapper.events(moment, is_closed=view.is_closed), each.told):
                     yield event
+
+    async def _check_cursor(self, feed: RunFeed) -> None:
+        """Check that the run has the events that the client has received.
+
+        Raises:
+            CursorInvalid: it has not: the cursor was changed, or is of another run.
+        """
+        last = (self._cursor.next or self._cursor.reached).offset
+        if last != BEGINNING and (end := (await feed.read()).offset) < last:
+            raise CursorInvalid(f"{str(self._cursor)!r} is not a cursor of the run {self._run_id!r}: it ends at {end}")
 
     def _coming(self, after: Told | None) -> AsyncGenerator[RunMoment | Piece, None]:
         moments = follow(self._runs, self._run_id, after=after)

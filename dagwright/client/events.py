@@ -71,7 +71,9 @@ class EventCursor:
                 case [reached]:
                     return cls(Told.parse(reached), text=mark)
                 case [reached, following, count]:
-                    return cls(Told.parse(reached), Told.parse(following), int(count), mark)
+                    found = cls(Told.parse(reached), Told.parse(following), int(count), mark)
+                    if found.next is not None and found.reached.offset < found.next.offset and found.count > 0:
+                        return found
         except ValueError:
             pass
         raise CursorInvalid(f"{text!r:.120} is not a cursor; pass the `cursor` of an event, such as 1-145")

@@ -13,7 +13,7 @@ from dagwright.client.answering import (
 )
 from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, People, Place
 from dagwright.client.steering import Steering
-from dagwright.core.boundary.arguments import refuse_unknown
+from dagwright.core.boundary.arguments import checks_arguments, json_argument, refuse_unknown
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.times import seconds_of, time_of
 from dagwright.core.model.tools import ToolDeclaration
@@ -94,6 +94,7 @@ class FeedbackRequest:
     title: str | None = None
     run: Answerable | None = field(default=None, repr=False, compare=False)
 
+    @checks_arguments
     def answer(self, **answer: Unpack[FeedbackAnswer]) -> Coroutine[Any, Any, str]:
         """Answer this request; return the message of the run.
 
@@ -144,7 +145,9 @@ def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:
     if len(given) != 1:
         what = f"{' and '.join(given)} exclude each other" if given else "an answer is missing"
         raise FeedbackRejected(f"{what}: give one of approved=, selected=, text= and data=")
-    content: dict[str, Any] = {name: value for name, value in answer.items() if name not in _BESIDE}
+    content = {
+        name: json_argument(value, name, function="feedback") for name, value in answer.items() if name not in _BESIDE
+    }
     if "selected" in content:
         selected = content["selected"]
         content["selected"] = [selected] if isinstance(selected, str) else [*selected]

@@ -126,28 +126,47 @@ def plan_of_change(change: PlanChange, tools: Mapping[str, ToolDeclaration]) -> 
     return prepare_plan(checked, inputs), inputs
 
 
-async def start_fork(draft: Draft, *, runs: Runs, forks: Forks, tools: Sequence[str]) -> Started:
-    """Starts a fork, which belongs to whom its run belongs; the same one twice is one run.
+@dataclass(frozen=True, slots=True)
+class ForkOptions:
+    """Options of a fork that do not change its content.
 
     Args:
-        tools: values of `--tools` that its run remembers.
+        tools: values of `--tools` of the original run.
+        run_id: of the fork; `None` derives it from the original run and the change.
+        tags: of the fork; `None` for those of the original run.
+    """
+
+    tools: Sequence[str] = ()
+    run_id: str | None = None
+    tags: Mapping[str, str] | None = None
+
+
+async def start_fork(draft: Draft, *, runs: Runs, forks: Forks, options: ForkOptions) -> Started:
+    """Start a fork, which has the owner of its original run; the same fork twice is one run.
 
     Raises:
-        ForkRefused: a result that it takes over is lost.
+        ForkRefused: a result that it reuses is lost.
+        RunIdInUse: `run_id` belongs to another run.
         StoreUnavailable: the store cannot be used now.
     """
     beside = await forks.ready(draft)
-    options = RunOptions(
+    run_options = RunOptions(
         deadline_s=beside.deadline_s,
         policy=beside.policy,
         needs_approval=beside.needs_approval,
         approved_by=beside.approved_by,
         owner=await runs.owner_of(draft.origin),
         beside=beside,
-        tags=await runs.tags_of(draft.origin),
+        tags=await runs.tags_of(draft.origin) if options.tags is None else options.tags,
     )
     title = f"fork of {draft.origin}"
     request = StartRequest(
-        draft.plan, dict(draft.content), draft.inputs, options, draft.workflow_id, title, tools=tools
+        draft.plan,
+        dict(draft.content),
+        draft.inputs,
+        run_options,
+        options.run_id or draft.workflow_id,
+        title,
+        tools=options.tools,
     )
     return await runs.start(request)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar, cast
 
 from dagwright.client.requests import AnyProfile
 from dagwright.client.starts import NO_EXTRAS, RunOptions
@@ -16,7 +16,7 @@ from dagwright.dialects.reading import read_plan_file
 from dagwright.features.budgets.budget import budget_of_options, options_to_json
 from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
 from dagwright.planning.rounds.rounds import Synthesis
-from dagwright.protocol.run_labels import checked_tags
+from dagwright.protocol.run_labels import TagsInvalid, checked_tags
 
 ModelOption = str | Mapping[str, Any]
 """Name of a model, or an object with `model`, `temperature`, `max_tokens`, `top_p`, `seed`, `reasoning_effort`."""
@@ -117,6 +117,8 @@ class AskOptions(RequestOptions, total=False):
     session: str
 
 
+Options = TypeVar("Options", bound=RunSettings)
+
 OF_ROUNDS: Sequence[str] = ("max_rounds", "worker_timeout", "synthesis")
 OF_INTENTS: Sequence[str] = ("names", "confidence")
 OF_PLANS: Sequence[str] = ("plan_only", "approve_plan", "max_repairs", "max_replans")
@@ -127,7 +129,6 @@ def run_options(given: RunSettings) -> RunOptions:
 
     Raises:
         OptionInvalid: an option is invalid.
-        TagsInvalid: a tag is invalid.
     """
     asks = given.get("interactive", True)
     beside = replace(
@@ -138,9 +139,9 @@ def run_options(given: RunSettings) -> RunOptions:
     )
     return RunOptions(
         duration_s("deadline", given["deadline"]) if "deadline" in given else None,
-        _policy(given["policy"]) if "policy" in given else None,
+        read_policy(given["policy"]) if "policy" in given else None,
         beside=beside,
-        tags=checked_tags(given.get("tags", {})),
+        tags=read_tags(given.get("tags", {})),
     )
 
 
@@ -155,6 +156,11 @@ def model_config(given: RunSettings) -> ModelConfig:
         return model_config_from_json({"model": model} if isinstance(model, str) else model or {})
     except ValueError as error:
         raise OptionInvalid(f"model: {error}") from None
+
+
+def without_none(options: Options) -> Options:
+    """Return options without those that are `None`, which means the default."""
+    return cast("Options", {name: value for name, value in options.items() if value is not None})
 
 
 def duration_s(option: str, duration: Duration) -> float:
@@ -199,7 +205,24 @@ def _budget(limits: Mapping[str, Any], *, asks: bool) -> Mapping[str, Any]:
         raise OptionInvalid(f"budget: {error}") from None
 
 
-def _policy(policy: PolicyOption) -> Policy:
+def read_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
+    """Return tags.
+
+    Raises:
+        OptionInvalid: a tag is invalid, or there are too many.
+    """
+    try:
+        return checked_tags(tags)
+    except TagsInvalid as error:
+        raise OptionInvalid(f"tags: {error}") from None
+
+
+def read_policy(policy: PolicyOption) -> Policy:
+    """Return a policy.
+
+    Raises:
+        OptionInvalid: it is invalid, or its file cannot be read.
+    """
     try:
         return policy_from_json(read_plan_file(Path(policy)) if isinstance(policy, str | Path) else policy)
     except PlanInvalid as invalid:

@@ -113,7 +113,7 @@ def _file_of(plan: PlanSource) -> Path | None:
 def _problems_of_inputs(inputs: object) -> list[Problem]:
     if not isinstance(inputs, Mapping):
         return [Problem("invalid_inputs", f"inputs are an object, not {type(inputs).__name__}", "/inputs")]
-    return json_problems(dict(inputs), at="/inputs")
+    return [replace(each, message=f"inputs: {each.message}") for each in json_problems(dict(inputs), at="/inputs")]
 
 
 def prepare_start(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from dagwright.client.options import OptionInvalid
 from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.errors import NodeError, Note, Problem, problem_from_error
@@ -225,6 +226,8 @@ async def read_result(view: RunView, store: PayloadStore, *, max_bytes: int | No
         view: the run; of a run that has not ended, the result as far as it is known.
         max_bytes: of the results of all nodes as JSON; `None` loads all.
     """
+    if max_bytes is not None and max_bytes < 0:
+        raise OptionInvalid(f"max_bytes must be at least 0, not {max_bytes}")
     parts: dict[str, Any] = {}
     nodes: dict[str, NodeResult] = {}
     left_out = 0

@@ -3,16 +3,16 @@
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any, TypedDict, Unpack
 
 from dagwright.client.event_stream import EventStream
 from dagwright.client.events import AnyRunEvent, EventCursor
 from dagwright.client.feedback_request import Feedback, FeedbackAnswer, FeedbackRequest, request_of_inbox
 from dagwright.client.following import wait_for_end
-from dagwright.client.fork_runs import ForkWish, draft_of, start_fork
+from dagwright.client.fork_runs import ForkOptions, ForkWish, draft_of, start_fork
 from dagwright.client.forks import Draft, Forks
 from dagwright.client.node_view import look_at_node
+from dagwright.client.options import OptionInvalid, PolicyOption, read_policy, read_tags
 from dagwright.client.plan_starts import PlanSource, read_plan
 from dagwright.client.results import MAX_RESULT_BYTES, NodeResult, RunResult, node_of, read_nodes, read_result
 from dagwright.client.run_drawing import read_drawing
@@ -27,8 +27,11 @@ from dagwright.client.run_reports import (
 from dagwright.client.run_tools import RunTools, ToolsetSource
 from dagwright.client.server_errors import reports_server_errors
 from dagwright.client.services import Services
-from dagwright.client.steering import PAUSE, RESUME, Actor, Command
+from dagwright.client.steering import PAUSE, RESUME, Actor, Command, read_scheduler
+from dagwright.core.boundary.arguments import checks_methods, json_argument, refuse_unknown
 from dagwright.core.model.states import RunStatus
+from dagwright.core.model.times import Duration, format_duration, time_of
+from dagwright.features.commands.steering import limits_to_json, policy_to_json
 from dagwright.history.run_reader import RunClosed, RunView
 from dagwright.plans.drawing import Drawing
 from dagwright.plans.posted import PostedPlan
@@ -39,15 +42,16 @@ class Limits(TypedDict, total=False):
 
     Attributes:
         max_parallel: nodes that run at the same time.
-        deadline: counted from the start of the run; a duration such as `4h`.
+        deadline: how long the whole run may take, counted from its start.
         budget: such as `{"tokens": 90000, "money": "1.50"}`; a limit of `None` is removed.
     """
 
     max_parallel: int
-    deadline: timedelta | str | None
+    deadline: Duration | None
     budget: Mapping[str, Any]
 
 
+@checks_methods
 @reports_server_errors
 class Run:
     """A run of a plan: watch it, answer it, steer it and read its result.
@@ -236,11 +240,13 @@ class Run:
         Args:
             arguments: replace those of the plan.
         """
-        return await self._send(Command.retry_node(node_id, arguments=arguments), Actor(by))
+        given = json_argument(arguments, "arguments", function="retry")
+        return await self._send(Command.retry_node(node_id, arguments=given), Actor(by))
 
     async def set_result(self, node_id: str, result: Any, *, reason: str | None = None, by: str | None = None) -> str:
         """Set the result of a node that has not completed. Raises as `pause`."""
-        return await self._send(Command.set_result(node_id, result=result), Actor(by, reason))
+        value = json_argument(result, "result", function="set_result")
+        return await self._send(Command.set_result(node_id, result=value), Actor(by, reason))
 
     async def add_nodes(self, nodes: Sequence[Mapping[str, Any]], *, by: str | None = None) -> str:
         """Add nodes to the plan of the run.
@@ -253,18 +259,49 @@ class Run:
             CommandRejected, RunClosed: as `pause`.
         """
         tools = await RunTools(self._services, self._id, self._tools).declarations(nodes)
-        return await self._services.steering.add_nodes(self._id, list(nodes), tools=tools, by=by)
+        written = json_argument([*nodes], "nodes", function="add_nodes")
+        return await self._services.steering.add_nodes(self._id, written, tools=tools, by=by)
 
     async def set_limits(self, *, reason: str | None = None, by: str | None = None, **limits: Unpack[Limits]) -> str:
-        """Change limits of the run; see `Limits`. Raises as `pause`."""
+        """Change limits of the run.
+
+        Args:
+            limits: `max_parallel`, `deadline` and `budget`; see `Limits`.
+
+        Raises:
+            OptionInvalid: the deadline is invalid.
+            CommandRejected, RunClosed: as `pause`.
+        """
+        refuse_unknown(limits, Limits.__annotations__, function="set_limits")
+        if not limits:
+            raise TypeError("set_limits() needs at least one of max_parallel, deadline and budget")
         changed: dict[str, Any] = {**limits}
-        if isinstance(deadline := changed.get("deadline"), timedelta):
-            changed["deadline"] = f"{round(deadline / timedelta(milliseconds=1))}ms"
+        if (deadline := limits.get("deadline")) is not None:
+            try:
+                changed["deadline"] = format_duration(deadline)
+            except ValueError as error:
+                raise OptionInvalid(f"deadline: {error}") from None
         return await self._send(Command.set_limits(changed), Actor(by, reason))
 
-    async def set_policy(self, policy: Mapping[str, Any], *, by: str | None = None) -> str:
-        """Change which calls require approval. Raises as `pause`."""
-        return await self._send(Command.set_policy(policy), Actor(by))
+    async def set_policy(self, policy: PolicyOption, *, by: str | None = None) -> str:
+        """Change which calls require approval.
+
+        Raises:
+            OptionInvalid: the policy is invalid.
+            CommandRejected, RunClosed: as `pause`.
+        """
+        return await self._send(Command.set_policy(read_policy(policy).to_json()), Actor(by))
+
+    async def limits(self) -> Mapping[str, Any]:
+        """Return `max_parallel`, `deadline` (a time, `None` without a deadline), and `budget` if the run has one."""
+        scheduler = await read_scheduler(self._services.runs.feed(self._id))
+        deadline_s = scheduler.features.deadline.deadline.at
+        return {**limits_to_json(scheduler), "deadline": None if deadline_s is None else time_of(deadline_s)}
+
+    async def policy(self) -> Mapping[str, Any]:
+        """Return which calls require approval, as `set_policy` takes it."""
+        found: Mapping[str, Any] = policy_to_json(await read_scheduler(self._services.runs.feed(self._id)))["policy"]
+        return found
 
     # Forks and reports.
 
@@ -274,6 +311,8 @@ class Run:
         *,
         inputs: Mapping[str, Any] | None = None,
         rerun: Sequence[str] = (),
+        run_id: str | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> "Run":
         """Start a new run that reuses the results that a change does not affect; the same fork twice is one run.
 
@@ -281,15 +320,21 @@ class Run:
             plan: of the fork; by default the plan of this run.
             inputs: that differ from those of this run.
             rerun: nodes and items to run again.
+            run_id: of the fork; by default it is derived from this run and the change.
+            tags: of the fork; by default those of this run.
 
         Raises:
             PlanInvalid: the plan or the inputs are invalid.
+            RunIdInUse: the ID belongs to another run.
+            OptionInvalid: a tag is invalid.
             ForkRefused: the fork would repeat what must not happen twice, or a result is lost.
         """
         services, tools = self._services, RunTools(self._services, self._id, self._tools)
         draft = await self._draft(_fork_of(plan, inputs, rerun), tools)
         forks = Forks(services.runs.feed, services.store)
-        started = await start_fork(draft, runs=services.runs, forks=forks, tools=await tools.references())
+        chosen = None if tags is None else read_tags(tags)
+        options = ForkOptions(tools=await tools.references(), run_id=run_id, tags=chosen)
+        started = await start_fork(draft, runs=services.runs, forks=forks, options=options)
         return Run(self._find_services, started.workflow_id, tools=self._tools)
 
     async def preview_fork(
@@ -341,7 +386,7 @@ class Run:
 
 
 def _fork_of(plan: PlanSource | None, inputs: Mapping[str, Any] | None, rerun: Sequence[str]) -> ForkWish:
-    wish = ForkWish(inputs=inputs or {}, rerun=rerun)
+    wish = ForkWish(inputs=json_argument(inputs or {}, "inputs", function="fork"), rerun=rerun)
     if plan is None:
         return wish
     written = read_plan(plan)

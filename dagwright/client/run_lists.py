@@ -23,6 +23,7 @@ class RunSummary:
 
     Args:
         error: of a failed run: code, message and node.
+        cursor: where the list continues after this run: `list_runs(after=run.cursor)`; `None` for the last run.
     """
 
     run_id: str
@@ -35,6 +36,7 @@ class RunSummary:
     session: str | None = None
     error: Problem | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    cursor: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the summary as `list --json` has it."""

@@ -7,6 +7,7 @@ from dagwright.client.client import Client
 from dagwright.client.options import StartOptions
 from dagwright.client.plan_starts import PlanSource, plan_tools
 from dagwright.client.results import RunResult
+from dagwright.core.boundary.arguments import checks_arguments
 from dagwright.logging import configure_default_logging
 from dagwright.process.loop_thread import LoopThread
 from dagwright.settings import Settings, load_settings
@@ -14,6 +15,7 @@ from dagwright.toolset.given_tools import AgentSource, ToolSource
 from dagwright.worker.worker import Worker
 
 
+@checks_arguments
 def run(  # noqa: PLR0913 - each is one part of a run, by keyword
     plan: PlanSource,
     *,

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from unicodedata import normalize
@@ -203,11 +203,11 @@ class Runs:
         wanted = wanted or RunFilter()
         place = after or RunPlace(page=limit if wanted.is_by_state else max(limit, LISTED_AT_ONCE))
         found: list[RunSummary] = []
-        runs: list[WorkflowExecution] = []
+        runs: list[tuple[WorkflowExecution, RunPlace | None]] = []
         query = wanted.query(missing=self._missing_attributes)
         async for next_place, run in self._executions_from(place, query):
             if is_top_run(run) and (wanted.is_by_state or await _is_wanted(run, wanted)):
-                runs.append(run)
+                runs.append((run, next_place))
             if len(found) + len(runs) == limit:
                 found += await self._summaries(runs, wanted)
                 runs = []
@@ -234,14 +234,18 @@ class Runs:
                 return
             token, index = following, 0
 
-    async def _summaries(self, runs: Sequence[WorkflowExecution], wanted: RunFilter) -> list[RunSummary]:
+    async def _summaries(
+        self, runs: Sequence[tuple[WorkflowExecution, RunPlace | None]], wanted: RunFilter
+    ) -> list[RunSummary]:
         turns = asyncio.Semaphore(HISTORIES_AT_ONCE)
 
-        async def summary(run: WorkflowExecution) -> RunSummary | None:
+        async def summary(run: WorkflowExecution, next_place: RunPlace | None) -> RunSummary | None:
             async with turns:
-                return await self._summary_if_kept(run)
+                found = await self._summary_if_kept(run)
+            cursor = None if next_place is None else str(next_place)
+            return None if found is None else replace(found, cursor=cursor)
 
-        found = await asyncio.gather(*(summary(run) for run in runs))
+        found = await asyncio.gather(*(summary(run, place) for run, place in runs))
         return [each for each in found if each is not None and wanted.status in (None, each.status)]
 
     async def open_runs_of(self, owner: str) -> set[str]:

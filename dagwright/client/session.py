@@ -11,7 +11,7 @@ from dagwright.client.run import Run
 from dagwright.client.server_errors import reports_server_errors
 from dagwright.client.services import Services
 from dagwright.client.sessions import SessionView
-from dagwright.core.boundary.arguments import refuse_unknown
+from dagwright.core.boundary.arguments import checks_methods, refuse_unknown
 from dagwright.protocol.sessions import Turn
 from dagwright.toolset.given_tools import ToolSource
 
@@ -76,6 +76,7 @@ class SessionState:
     names: Mapping[str, Any] = field(default_factory=dict)
 
 
+@checks_methods
 @reports_server_errors
 class Session:
     """A session: its first turn creates it, and any process can have a handle of it.

@@ -143,6 +143,8 @@ class SyncRun:
     add_nodes = _of_run(Run.add_nodes)
     set_limits = _of_run(Run.set_limits)
     set_policy = _of_run(Run.set_policy)
+    limits = _of_run(Run.limits)
+    policy = _of_run(Run.policy)
     fork = _run_of_run(Run.fork)
     preview_fork = _of_run(Run.preview_fork)
     explain = _of_run(Run.explain)
@@ -267,6 +269,9 @@ class SyncClient:
     list_runs = _of_client(Client.list_runs)
     _inbox = _of_client(Client.inbox)
     list_sessions = _of_client(Client.list_sessions)
+    pause_tool = _of_client(Client.pause_tool)
+    resume_tool = _of_client(Client.resume_tool)
+    paused_tools = _of_client(Client.paused_tools)
 
     @functools.wraps(Client.inbox)
     def inbox(self, **filters: Any) -> list[FeedbackRequest]:

@@ -15,11 +15,14 @@ from dagwright.core.extras import MissingExtra
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.history.explaining import NodeUnknown
 from dagwright.history.run_reader import RunClosed, RunNotFound
+from dagwright.llm.prices import PricesUnreadable
 from dagwright.planner.goals import GoalRefused
+from dagwright.protocol.conversion import ConverterUnusable
+from dagwright.protocol.sessions import SessionNameInvalid
 from dagwright.server.errors import ServerError, ServerUnreachable
 from dagwright.settings import SettingsError
-from dagwright.store.errors import StoreError
-from dagwright.tools.errors import GiveUp, RetryLater, ToolError, ToolLoadError
+from dagwright.store.errors import OtherStore, StoreError, StoreUnavailable
+from dagwright.tools.errors import GiveUp, InvalidResult, NoToolContext, RetryLater, ToolError, ToolLoadError
 from dagwright.worker.plugin import PluginConflict
 from dagwright.workflows.child import ChildRunFailed
 
@@ -27,6 +30,7 @@ __all__ = [
     "ChildRunFailed",
     "ClientClosed",
     "CommandRejected",
+    "ConverterUnusable",
     "CursorInvalid",
     "DagwrightError",
     "FeedbackRejected",
@@ -34,12 +38,16 @@ __all__ = [
     "GiveUp",
     "GoalRefused",
     "IdInvalid",
+    "InvalidResult",
     "MissingExtra",
+    "NoToolContext",
     "NodeUnknown",
     "OptionInvalid",
     "OtherEventLoop",
+    "OtherStore",
     "PlanInvalid",
     "PluginConflict",
+    "PricesUnreadable",
     "Problem",
     "RetryLater",
     "RunCancelled",
@@ -50,9 +58,11 @@ __all__ = [
     "RunNotFound",
     "ServerError",
     "ServerUnreachable",
+    "SessionNameInvalid",
     "SessionNotFound",
     "SettingsError",
     "StoreError",
+    "StoreUnavailable",
     "ToolError",
     "ToolLoadError",
     "TurnNotTaken",

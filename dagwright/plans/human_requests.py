@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dagwright.core.boundary.arguments import checks_arguments
 from dagwright.core.model.plan import Human
 from dagwright.core.model.times import Duration, format_duration
 from dagwright.plans.handles import Handle
@@ -23,6 +24,7 @@ class HumanRequest:
     fields: Mapping[str, object]
 
 
+@checks_arguments
 def ask_human(  # noqa: PLR0913 - each is one field of the request, by keyword
     prompt: str | Text,
     /,

@@ -110,7 +110,9 @@ def _condition(when: When) -> str:
     schema = HandleUse(when).schema if isinstance(when, Handle) else None
     is_boolean = isinstance(when, Handle) and (schema is None or "boolean" in schema.types)
     if not is_boolean and not isinstance(when, Condition):
-        raise TypeError(f"when={when!r} is neither true nor false; compare it, such as {when.cel()} == 1")
+        cel = getattr(when, "cel", None)
+        hint = "compare a handle" if cel is None else f"compare it, such as {cel()} == 1"
+        raise TypeError(f"when={when!r:.60} is not a condition; {hint}")
     return when.cel() if isinstance(when, Handle) else str(when)
 
 

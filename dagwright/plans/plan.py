@@ -10,6 +10,7 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
 from pydantic import JsonValue
 
+from dagwright.core.boundary.arguments import checks_arguments
 from dagwright.core.expressions.references import Index, Item, Placeholder, Secret, suggestion
 from dagwright.core.model.agent_cards import FeedbackPolicy
 from dagwright.core.model.errors import CYCLE, PlanInvalid, Problem, pointer
@@ -51,6 +52,7 @@ class Plan:
     Two plans are equal if their documents are.
     """
 
+    @checks_arguments
     def __init__(
         self,
         title: str | None = None,
@@ -93,6 +95,7 @@ class Plan:
             self._take_tool(_spec(each))
 
     @classmethod
+    @checks_arguments
     def load(cls, path: str | Path) -> Self:
         """Read a plan from a JSON or YAML file in any dialect, with the files that it names as sub-plans.
 
@@ -103,6 +106,7 @@ class Plan:
         return cls._of(inline_files(read_plan_file(file), base=file.parent), None)
 
     @classmethod
+    @checks_arguments
     def parse(cls, source: JsonValue | Mapping[str, Any], *, dialect: str | None = None) -> Self:
         """Read a plan from a text in JSON, YAML or a text dialect, or from a JSON value.
 
@@ -159,6 +163,7 @@ class Plan:
         """The tools that were added as functions, also to sub-plans: a client compiles the plan against them."""
         return tuple(self._tools.values())
 
+    @checks_arguments
     def __getitem__(self, node_id: str) -> NodeHandle[Any]:
         """Return the handle of a node.
 
@@ -224,6 +229,7 @@ class Plan:
         title = f" {self.title!r:.60}" if self.title else ""
         return f"<Plan{title}: {len(self._handles)} nodes>"
 
+    @checks_arguments
     def check(self, tools: Tools | None = None, *, allow_unknown_tools: bool = False) -> list[Problem]:
         """Return everything that is wrong with the plan; an empty list if it can run.
 
@@ -260,6 +266,7 @@ class Plan:
 
     # Inputs and outputs.
 
+    @checks_arguments
     def input(
         self,
         name: str,
@@ -296,6 +303,7 @@ class Plan:
         inputs[name] = declared
         return Handle(Placeholder(name), owner=self, schema=ValueSchema(declared))
 
+    @checks_arguments
     def secret(self, name: str) -> Handle[str]:
         """Return the handle of a secret, which the worker fills in: in the history of the run stands its name only.
 
@@ -316,6 +324,7 @@ class Plan:
         """Position of the item of the node's `for_each`, from 0."""
         return Handle(Index(), owner=self, schema=ValueSchema({"type": "integer"}))
 
+    @checks_arguments
     def text(self, template: str, /, **values: object) -> Text:
         """Return a text with values in it; what looks like a reference in the rest of the text stays text.
 
@@ -411,6 +420,8 @@ class Plan:
             join=join, retry=retry, timeout=timeout, heartbeat=heartbeat, on_error=on_error, approval=approval,
             priority=priority, effects=effects, cache=cache, metadata=metadata,
         )  # fmt: skip
+        if not isinstance(arguments, Mapping | None):
+            raise TypeError(f"add(): arguments must be a mapping, not {arguments!r:.60}")
         work, given = self._work_of(target), {**(arguments or {}), **more_arguments}
         if (name := shared_name(work.declaration, options, given)) is not None:
             message = f"{name!r} is an option of the node and an argument of {work.value!r}"
@@ -444,6 +455,7 @@ class Plan:
 
         return add
 
+    @checks_arguments
     def add_agent(  # noqa: PLR0913 - each is one field of an agent, by keyword
         self,
         objective: str | Text | Handle[str],

@@ -10,6 +10,7 @@ from types import CodeType
 from typing import Any, Literal, TypeVar, overload
 
 from dagwright.core.boundary import wire
+from dagwright.core.boundary.arguments import checks_arguments
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import DEFAULT_TIMEOUT_S
 from dagwright.core.model.resolvers import Resolver
@@ -100,6 +101,7 @@ def tool(
     resolver: Resolver | None = None,
     aliases: Sequence[str] = (),
 ) -> Callable[[Function], Function]: ...
+@checks_arguments
 def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     function: Function | None = None,
     /,
@@ -190,6 +192,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     return decorate if function is None else decorate(function)
 
 
+@checks_arguments
 def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     name: str,
     task_queue: str,
@@ -237,6 +240,7 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
     return ToolSpec(validate_declaration(declaration, effects, timeout=timeout))
 
 
+@checks_arguments
 def declare_workflow(  # noqa: PLR0913 - each is one word of the declaration, by keyword
     name: str,
     task_queue: str,

@@ -23,6 +23,7 @@ from temporalio.client import Client
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import Worker, WorkerConfig
 
+from dagwright.core.boundary.arguments import checks_arguments
 from dagwright.core.errors import DagwrightError
 from dagwright.llm.clients import ModelClients
 from dagwright.process import event_loop_watchdog
@@ -79,6 +80,7 @@ class DagwrightPlugin(SimplePlugin):
         ConverterUnusable: the data converter of the client does not encode JSON values as `json/plain`.
     """
 
+    @checks_arguments
     def __init__(
         self,
         *,

@@ -8,6 +8,7 @@ from typing import Protocol, Self
 
 from temporalio.client import Client as TemporalClient
 
+from dagwright.core.boundary.arguments import checks_methods
 from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.cel_program import compile_cel
 from dagwright.logging import configure_default_logging
@@ -36,6 +37,7 @@ class WorkerClient(Protocol):
         ...
 
 
+@checks_methods
 class Worker:
     """Serves runs, the built-in tools and the given tools, while it is open.
 
@@ -71,6 +73,9 @@ class Worker:
         *,
         task_queue: str | None = None,
     ) -> None:
+        if not hasattr(client, "_worker_connection"):
+            hint = "await Client.connect(), or use it in `async with`"
+            raise TypeError(f"Worker(): client must be a connected Client, not {client!r:.60}; {hint}")
         self._client = client
         self._settings = client.settings
         self._given = read_given(tools, agents, task_queue=task_queue)

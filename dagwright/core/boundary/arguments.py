@@ -1,8 +1,36 @@
-"""Keyword arguments that Python programs pass: an unknown name is refused where it is passed."""
+"""Arguments that Python programs pass: wrong names and types are refused where they are passed, by the annotations."""
 
-from collections.abc import Collection, Iterable
+import functools
+import inspect
+from collections import abc
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import date, datetime, timedelta
+from enum import EnumMeta
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints, is_typeddict
+
+import pydantic_core
 
 from dagwright.core.expressions.references import suggestion
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Class = TypeVar("Class", bound=type)
+_ITEMS_CHECKED = 1_000
+"""Items of a list or mapping whose types are checked."""
+_WORDS: Mapping[type, str] = {
+    NoneType: "None",
+    bool: "True or False",
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    Path: "a path",
+    date: "a date",
+    datetime: "a datetime",
+    timedelta: "a timedelta",
+}
+_LISTS = (Sequence, Iterable, Collection, AbstractSet)
 
 
 def refuse_unknown(given: Iterable[str], known: Collection[str], *, function: str) -> None:
@@ -18,3 +46,144 @@ def refuse_unknown(given: Iterable[str], known: Collection[str], *, function: st
         if name not in known:
             near = suggestion(name, known)
             raise TypeError(f"{function}() got an unexpected argument {name!r}" + (f"; {near}" if near else ""))
+
+
+def checks_arguments(function: Function) -> Function:
+    """Make a function raise `TypeError` for an argument of another type than its annotation, with the argument's name.
+
+    Lists are checked with their items; a string is not a list. Types that cannot be checked are accepted.
+    """
+    parameters = [*inspect.signature(function).parameters.values()]
+    shown_name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+    names = [each.name for each in parameters if each.kind is not inspect.Parameter.KEYWORD_ONLY]
+    hints: dict[str, Any] = {}
+
+    def check(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        if not hints:
+            hints.update(_hints_of(function, parameters))
+        for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
+            if name in hints and not _fits(value, hints[name]):
+                shown = f"{value!r:.60}" if not callable(value) else f"the {type(value).__name__} {_name_of(value)}"
+                raise TypeError(f"{shown_name}(): {name} must be {_words(hints[name])}, not {shown}")
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            check(args, kwargs)
+            return await function(*args, **kwargs)
+
+        return call  # type: ignore[return-value] # it has the parameters of the function
+
+    @functools.wraps(function)
+    def call_now(*args: Any, **kwargs: Any) -> Any:
+        check(args, kwargs)
+        return function(*args, **kwargs)
+
+    return call_now  # type: ignore[return-value] # as above
+
+
+def checks_methods(public: Class) -> Class:
+    """Make the public methods of a class check their arguments as `checks_arguments` does."""
+    for name, method in [*vars(public).items()]:
+        if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
+            setattr(public, name, checks_arguments(method))
+    return public
+
+
+def json_argument(value: object, name: str, *, function: str) -> Any:
+    """Return an argument as JSON; dataclasses, models and dates are converted.
+
+    Raises:
+        TypeError: it has no JSON form.
+    """
+    try:
+        return pydantic_core.to_jsonable_python(value)
+    except ValueError as error:
+        raise TypeError(f"{function}(): {name} has no JSON form: {error}") from None
+
+
+def _hints_of(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> dict[str, Any]:
+    """Return the types of the parameters, with those of the keys of a TypedDict for `**options`."""
+    found = get_type_hints(function)
+    for each in parameters:
+        if each.kind is inspect.Parameter.VAR_KEYWORD:
+            rest = found.pop(each.name, None)
+            options = get_args(rest)[0] if get_origin(rest) is Unpack else None
+            if options is not None and is_typeddict(options):
+                # An option of `None` is left out.
+                found |= {name: Union[hint, None] for name, hint in get_type_hints(options).items()}  # noqa: UP007
+    found.pop("return", None)
+    return {name: hint for name, hint in found.items() if hint is not Any}
+
+
+def _fits(value: object, hint: Any) -> bool:
+    if hint is None or hint is NoneType:
+        return value is None
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, each) for each in arguments)
+    if origin is Literal:
+        return value in arguments
+    if origin in (Mapping, dict):
+        return isinstance(value, Mapping) and all(
+            _fits(key, arguments[0]) and _fits(each, arguments[1]) for key, each in _some(value.items())
+        )
+    if origin in _LISTS or origin is list:
+        is_list = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+        is_sized = is_list and (origin is Iterable or isinstance(value, Collection))
+        return is_sized and (
+            not isinstance(value, Collection) or all(_fits(each, arguments[0]) for each in _some(value))
+        )
+    if origin is not None and not isinstance(origin, type):
+        return True
+    return _is_instance(value, origin or hint)
+
+
+def _is_instance(value: object, hint: Any) -> bool:
+    if hint is bool:
+        return isinstance(value, bool)
+    if isinstance(value, bool) and hint in (int, float):
+        return False
+    if hint is float:
+        return isinstance(value, int | float)
+    try:
+        return not isinstance(hint, type) or isinstance(value, hint)
+    except TypeError:
+        # A protocol, for example.
+        return True
+
+
+def _some(items: Iterable[Any]) -> Iterable[Any]:
+    return (each for each, _ in zip(items, range(_ITEMS_CHECKED), strict=False))
+
+
+def _words(hint: Any) -> str:
+    """Return what a type accepts, such as `a string or a list of strings`."""
+    if hint is None or isinstance(hint, type):
+        other = f"a member of {hint.__name__}" if isinstance(hint, EnumMeta) else _with_article(hint)
+        return _WORDS.get(hint or NoneType, other)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        *others, last = dict.fromkeys(_words(each) for each in arguments if each is not NoneType)
+        return f"{', '.join(others)} or {last}" if others else last
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, arguments))}" if len(arguments) > 1 else repr(arguments[0])
+    if origin in (Mapping, dict):
+        return (
+            "a mapping"
+            + (" with string keys" if arguments[0] is str else "")
+            + (" and values" if arguments[1] is str else "")
+        )
+    if origin in _LISTS or origin is list:
+        return "a list" + (" of strings" if arguments[0] is str else f", each {_words(arguments[0])}")
+    return "a function" if origin is abc.Callable else _with_article(origin or hint)
+
+
+def _with_article(hint: Any) -> str:
+    name = str(getattr(hint, "__name__", hint))
+    return f"an {name}" if name[0] in "AEIOU" else f"a {name}"
+
+
+def _name_of(value: object) -> str:
+    return repr(getattr(value, "__name__", "")) if hasattr(value, "__name__") else f"{value!r:.60}"

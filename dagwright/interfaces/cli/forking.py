@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from dagwright.client.fork_runs import ForkWish, draft_of, start_fork
+from dagwright.client.fork_runs import ForkOptions, ForkWish, draft_of, start_fork
 from dagwright.client.forks import Draft, ForkRefused, Forks
 from dagwright.client.runs import Started, open_runs
 from dagwright.core.model.errors import PlanInvalid
@@ -49,7 +49,7 @@ def fork(request: ForkRequest, output: Output) -> int:
                     return ExitCode.REFUSED
                 # A fork takes no work itself: the folder it is started in says nothing about the files of the run.
                 refuse_other_settings(settings, ignored=frozenset({FILES_ROOT}))
-                started = await start_fork(draft, runs=runs, forks=forks, tools=tools)
+                started = await start_fork(draft, runs=runs, forks=forks, options=ForkOptions(tools))
             except PlanInvalid as invalid:
                 _refuse(request, invalid, output)
                 return ExitCode.REFUSED

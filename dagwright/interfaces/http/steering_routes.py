@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from dagwright.client.fork_runs import ForkWish, draft_of, start_fork
+from dagwright.client.fork_runs import ForkOptions, ForkWish, draft_of, start_fork
 from dagwright.client.forks import Forks
 from dagwright.client.steering import PAUSE, RESUME, Actor, Command, CommandRejected
 from dagwright.core.model.states import RunStatus
@@ -115,7 +115,7 @@ async def fork(run_id: str, body: ForkBody, desk: PlansDesk, request: Request) -
     draft = await draft_of(run, wish, runs=desk.runs, forks=forks, tools=desk.toolset.declarations())
     if body.start:
         async with desk.room_for_run(draft.workflow_id):
-            await start_fork(draft, runs=desk.runs, forks=forks, tools=desk.toolset.references)
+            await start_fork(draft, runs=desk.runs, forks=forks, options=ForkOptions(desk.toolset.references))
     told = {"run_id": run, "fork": draft.workflow_id, "is_started": body.start, "difference": draft.to_json()}
     return created_run(told, draft.workflow_id) if body.start else told_json(told)
 

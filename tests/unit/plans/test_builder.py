@@ -313,7 +313,7 @@ MISUSES: list[tuple[Callable[[Any], object], str]] = [
     (lambda handle: (handle["left"] < 3) & 4, "bind tighter"),
     (lambda handle: handle["left"] < object(), "a condition cannot hold"),
     (lambda handle: handle["left"] < float("inf"), "a condition cannot hold"),
-    (lambda handle: Plan().add(stock, item="x", when=handle), "neither true nor false"),
+    (lambda handle: Plan().add(stock, item="x", when=handle), "is not a condition; compare it, such as"),
     (lambda handle: Plan().add(stock, item="x", needs=handle), "expected a list of nodes"),
     (lambda handle: Plan().add(len), "decorate the function with @tool"),
 ]

@@ -82,7 +82,7 @@ def test_tools_on_a_queue_leave_foreign_activities_where_they_are(tmp_path: Path
         ),
         (
             "from dagwright.tools import tool\n@tool(effects='x')\ndef f(): ...\n",
-            "effects is 'x', expected one of pure, read, idempotent, write (bad.py, line 2)",
+            "'pure', 'read', 'idempotent', 'write', not 'x' (bad.py, line 2)",
         ),
     ],
 )

@@ -168,11 +168,10 @@ def test_version_follows_the_source() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"effects": "harmless"}, "effects is 'harmless', expected one of pure, read, idempotent, write"),
         ({"timeout": "soon"}, "'soon' is not a duration"),
         ({"timeout": timedelta(0)}, "expected over 0"),
         ({"max_parallel": 0}, "max_parallel is 0"),
-        ({"max_attempts": True}, "max_attempts is True"),
+        ({"max_attempts": 0}, "max_attempts is 0"),
         ({"undo": ""}, "undo is '', expected a name"),
         ({"undo": "x" * 201}, "expected a name of 1 to 200 bytes"),
         ({"undo": "back", "effects": "read"}, "effects read change nothing, so there is nothing to undo"),
@@ -186,6 +185,25 @@ def test_wrong_declarations_are_refused(options: dict[str, Any], problem: str) -
 
     with pytest.raises(ValueError, match=problem):
         tool(**options)(plain)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (
+            {"effects": "harmless"},
+            "effects must be a member of Effects or one of 'pure', 'read', ",
+        ),
+        ({"max_attempts": True}, "max_attempts must be an integer, not True"),
+        ({"timeout": [1]}, r"timeout must be a timedelta, a number or a string, not \[1\]"),
+        ({"name": 3}, "name must be a string, not 3"),
+        ({"secrets": "TOKEN"}, "secrets must be a list of strings, not 'TOKEN'"),
+        ({"schema": "object"}, "schema must be a mapping with string keys, not 'object'"),
+    ],
+)
+def test_options_of_wrong_types_are_named(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(TypeError, match=rf"^tool\(\): {problem}"):
+        tool(**options)
 
 
 class _Row(typing.TypedDict):

@@ -1,0 +1,104 @@
+"""Pauses of tools: no run calls a paused tool until it is resumed."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from dagwright.client.services import Services
+from dagwright.client.steering import CommandRejected
+from dagwright.core.expressions.references import suggestion
+from dagwright.core.model.times import time_of
+from dagwright.core.model.tools import Effects, ToolDeclaration
+from dagwright.server import tool_pauses
+from dagwright.toolset.tool_directory import told_tools
+
+
+@dataclass(frozen=True, slots=True)
+class PausedTool:
+    """A tool that no run calls until it is resumed.
+
+    Args:
+        since: time of the pause.
+        by, reason: who paused it and why, if given.
+    """
+
+    tool: str
+    since: datetime
+    by: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResumedTool:
+    """Effect of resuming a tool.
+
+    Args:
+        calls, runs: number of calls that waited, and of their runs and sub-plans.
+        ramp: period over which these calls start.
+    """
+
+    tool: str
+    calls: int
+    runs: int
+    ramp: timedelta
+
+
+async def pause_tool(
+    services: Services,
+    tool: str,
+    known: Mapping[str, ToolDeclaration],
+    *,
+    reason: str | None,
+    by: str | None,
+) -> PausedTool:
+    """Pause a tool and wait until all workers respect it; a tool that is paused already stays as it is.
+
+    Args:
+        known: tools of the client.
+
+    Raises:
+        CommandRejected: there is no such tool, or it cannot be paused.
+    """
+    declared = known.get(tool)
+    if declared is None:
+        declared = (await told_tools(services.store, [tool], task_queue=services.settings.task_queue)).get(tool)
+    if declared is None:
+        hint = suggestion(tool, known) or "give it to a Worker of this client, or start a worker that has it"
+        raise CommandRejected(f"there is no tool {tool!r:.80}; {hint}")
+    if declared.effects is Effects.PURE:
+        raise CommandRejected(f"{tool!r} cannot be paused: it is pure, so it calls no service that could fail")
+    if declared.is_foreign:
+        raise CommandRejected(f"{tool!r} cannot be paused: a worker of another application serves it; stop that worker")
+    client = services.connection.client
+    before = await tool_pauses.pause_tool(client, tool, by=by, reason=reason)
+    if before is None:
+        await asyncio.sleep(tool_pauses.SETTLED_S)
+    paused = before or await tool_pauses.paused_tool(client, tool)
+    if paused is None:
+        raise CommandRejected(f"{tool!r} was resumed meanwhile")
+    return _paused(paused)
+
+
+async def resume_tool(services: Services, tool: str, *, ramp_s: float | None, by: str | None) -> ResumedTool:
+    """Resume a paused tool, and let its waiting calls start over a period.
+
+    Args:
+        ramp_s: seconds; `None` is a tenth of a second for each call, and at least 10 s.
+
+    Raises:
+        CommandRejected: the tool is not paused, and none of its calls waits.
+    """
+    released = await tool_pauses.resume_tool(services.connection.client, tool, by=by, spread_s=ramp_s)
+    if released.parked is None and not released.calls:
+        raise CommandRejected(f"{tool!r:.80} is not paused, and none of its calls waits")
+    return ResumedTool(tool, released.calls, released.runs, timedelta(seconds=released.spread_s))
+
+
+async def paused_tools(services: Services) -> list[PausedTool]:
+    """Return all paused tools, by name."""
+    return [_paused(each) for each in await tool_pauses.paused_tools(services.connection.client)]
+
+
+def _paused(pause: tool_pauses.ToolPause) -> PausedTool:
+    return PausedTool(pause.tool, time_of(pause.since), pause.by, pause.reason)

@@ -1,0 +1,84 @@
+"""Misuse of the public API fails where it happens, with the name of the argument."""
+
+import inspect
+import re
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+from typing import Any, cast
+
+import pytest
+
+import dagwright
+import dagwright.errors
+from dagwright.client.client import _start_time
+from dagwright.client.events import CursorInvalid, EventCursor
+from dagwright.client.options import OptionInvalid, RunSettings, without_none
+from dagwright.client.run import Run
+from dagwright.core.boundary import arguments
+from dagwright.worker.worker import Worker
+
+_BUILTIN = {"TypeError", "ValueError", "WorkflowAlreadyStartedError", "ChildWorkflowError"}
+
+
+def _public_functions() -> Iterator[tuple[str, Any]]:
+    for name in dagwright.__all__:
+        found = getattr(dagwright, name)
+        if inspect.isfunction(found):
+            yield name, found
+        elif inspect.isclass(found):
+            for attribute, member in vars(found).items():
+                function = getattr(member, "__func__", member)
+                if inspect.isfunction(function) and not attribute.startswith("_"):
+                    yield f"{name}.{attribute}", function
+
+
+FUNCTIONS = dict(_public_functions())
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_types_of_checked_arguments_are_known(name: str) -> None:
+    function = FUNCTIONS[name]
+    if function.__code__.co_filename == arguments.__file__:
+        arguments._hints_of(function, [*inspect.signature(function).parameters.values()])
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_documented_errors_are_public(name: str) -> None:
+    documented = re.findall(r"^ {4,12}((?:[A-Z]\w+)(?:, [A-Z]\w+)*):", FUNCTIONS[name].__doc__ or "", re.MULTILINE)
+    raised = {each for line in documented for each in line.split(", ")} - {"Args", "Returns", "Raises", "Example"}
+    assert raised <= {*dagwright.errors.__all__, *_BUILTIN}
+
+
+def test_worker_of_an_unconnected_client_is_refused() -> None:
+    for client in (dagwright.Client.connect(), "localhost:7233"):
+        with pytest.raises(TypeError, match=r"^Worker\(\): client must be a connected Client, not .*; await Client"):
+            Worker(cast("Any", client))
+
+
+async def test_limits_need_a_value() -> None:
+    run = Run(lambda: cast("Any", None), "run")
+    with pytest.raises(TypeError, match="needs at least one of max_parallel, deadline and budget"):
+        await run.set_limits()
+    with pytest.raises(OptionInvalid, match=r"^deadline: 'soon' is not a duration"):
+        await run.set_limits(deadline="soon")
+
+
+def test_start_times_of_lists_have_many_forms() -> None:
+    midnight = datetime(2026, 11, 23).timestamp()
+    assert _start_time(date(2026, 11, 23)) == _start_time("2026-11-23") == midnight
+    assert _start_time(datetime(2026, 11, 23, 8)) == _start_time("2026-11-23T08:00") == midnight + 8 * 3600
+    an_hour_ago = datetime.now().timestamp() - 3600
+    assert _start_time(timedelta(hours=1)) == pytest.approx(an_hour_ago, abs=5)
+    assert _start_time("1h") == pytest.approx(an_hour_ago, abs=5)
+    with pytest.raises(OptionInvalid, match=r"^since must be a date, .*, not 'yesterday'$"):
+        _start_time("yesterday")
+
+
+@pytest.mark.parametrize("text", ["", "x", "1", "1-", "-1--1", "0-1", "1-2.1-1.1", "1-2.1-3.0", "1-2.1-3", "1-2~x"])
+def test_changed_cursor_is_refused(text: str) -> None:
+    with pytest.raises(CursorInvalid, match="is not a cursor"):
+        EventCursor.parse(text)
+
+
+def test_options_of_none_are_left_out() -> None:
+    assert without_none(cast("RunSettings", {"title": None, "compensate": False})) == {"compensate": False}
