@@ -5,13 +5,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from dagwright.client.services import Services
+from dagwright.client.services import Services, prepare_to_start
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.server.retained import claim_store
-from dagwright.server.store_notes import check_store
 from dagwright.tools import ToolLoadError
-from dagwright.toolset.file_protection import record_protected
 from dagwright.toolset.given_tools import ToolSource, read_given
 from dagwright.toolset.tool_directory import names_unknown_tools, published_tools, told_tools
 from dagwright.toolset.toolset import Toolset, load_toolset, merged_toolset
@@ -119,10 +116,7 @@ class ClientTools:
             if self._base is None:
                 services = self._services
                 toolset = await self._load(())
-                record_protected(services.settings, toolset.environment.protected)
-                client = services.connection.client
-                await check_store(client, services.store, task_queue=services.settings.task_queue)
-                await claim_store(services.store, client)
+                await prepare_to_start(services.connection, services.settings, toolset)
                 self._base = toolset
             return self._base
 

@@ -6,8 +6,13 @@ from dagwright.client.runs import Runs, open_runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
 from dagwright.server import Connection
+from dagwright.server.retained import claim_store
+from dagwright.server.store_notes import check_store
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
+from dagwright.toolset.file_protection import record_protected
+from dagwright.toolset.tool_directory import tell_cards
+from dagwright.toolset.toolset import Toolset
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,20 @@ class Services:
     runs: Runs
     steering: Steering
     sessions: Sessions
+
+
+async def prepare_to_start(connection: Connection, settings: Settings, toolset: Toolset) -> None:
+    """Check that the workers of the namespace can serve runs of this process, before it starts any.
+
+    Raises:
+        OtherStore: the workers use another payload store.
+        StoreUnavailable: the payload store does not respond.
+    """
+    record_protected(settings, toolset.environment.protected)
+    await check_store(connection.client, toolset.store, task_queue=settings.task_queue)
+    await claim_store(toolset.store, connection.client)
+    # A worker that runs already may have other cards.
+    await tell_cards(toolset.store, toolset.agents)
 
 
 def create_services(connection: Connection, settings: Settings) -> Services:

@@ -11,6 +11,7 @@ ones. If it has a workflow or an activity that the engine itself needs, the plug
 serves plans on a queue of their own in the same process.
 """
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -36,10 +37,12 @@ from dagwright.toolset.toolset import Toolset, load_toolset
 from dagwright.worker.parts import WORKFLOWS, Activity, create_activities, create_interceptors, with_shared_modules
 from dagwright.worker.serving import (
     ACTIVITY_POLLERS,
+    BUILD_ID,
     HEARTBEAT_THROTTLE,
     STICKY_TIMEOUT,
     WORKFLOW_TASKS,
     held_resources,
+    prepare_to_serve,
     publish_toolset,
     releasing_calls,
     serving,
@@ -47,7 +50,7 @@ from dagwright.worker.serving import (
 
 
 class PluginConflict(DagwrightError, ValueError):
-    """A worker has a workflow or an activity with a name that the engine needs; rename it, or give `task_queue`."""
+    """A worker has a workflow, an activity or a plugin that excludes this plugin; rename it, or give `task_queue`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,8 @@ class DagwrightPlugin(SimplePlugin):
 
     Raises:
         ToolLoadError: a tool cannot be loaded, or two tools have one name.
-        PluginConflict: a worker has a workflow or an activity with a name that the engine needs.
+        PluginConflict: a worker has a workflow or an activity with a name that the engine needs, or another
+            `DagwrightPlugin`.
         ConverterUnusable: the data converter of the client does not encode JSON values as `json/plain`.
     """
 
@@ -92,8 +96,8 @@ class DagwrightPlugin(SimplePlugin):
         self._tools, self._agents = tuple(tools), tuple(agents)
         self._settings = settings
         self._own_queue = task_queue
-        self._serves_own_queue = False
-        """Whether a worker was configured beside which the own queue is served: one client serves a queue once."""
+        self._shared: _SharedQueue | None = None
+        """Serves the own queue, if there is one."""
         self._served: dict[str, _Served] = {}
         """Task queue of a worker that was configured and does not run yet -> its resources and tasks."""
         has_own_queue = task_queue is not None
@@ -107,19 +111,21 @@ class DagwrightPlugin(SimplePlugin):
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add what serves plans to the configuration of a worker; one that has it already stays as it is."""
-        given = config.get("workflows") or ()
-        if any(each in given for each in WORKFLOWS):
-            return config
         queue = config["task_queue"]
+        given = config.get("workflows") or ()
+        if config.get("build_id") == BUILD_ID or queue in self._served:
+            return config
         client = config["client"] = _with_converter(config["client"])
         if self._own_queue is not None and self._own_queue != queue:
             config["workflow_runner"] = with_shared_modules(config["workflow_runner"])
-            if self._serves_own_queue:
-                return config
-            self._serves_own_queue = True
-            toolset = self._load(self._own_queue)
-            self._served[queue] = _Served(client, toolset, ModelClients(toolset.models), self._own_queue)
+            if self._shared is None:
+                self._shared = _SharedQueue(client, self._load, self._own_queue, settings=self._known_settings())
             return config
+        if any(each in given for each in WORKFLOWS):
+            raise PluginConflict(
+                "the worker has another DagwrightPlugin: give all tools to one of them, or serve those of the other on "
+                "a queue of their own: DagwrightPlugin(task_queue=...)"
+            )
         config = super().configure_worker(config)
         activities = config.get("activities") or ()
         toolset = _without_built_in(self._load(queue), activities)
@@ -133,39 +139,94 @@ class DagwrightPlugin(SimplePlugin):
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
         """Run a worker with its resources and tasks."""
         served = self._served.pop(worker.task_queue, None)
-        if served is None:
+        is_beside = self._shared is not None and worker.task_queue != self._own_queue
+        if served is None and not is_beside:
             await next(worker)
             return
-        try:
-            async with AsyncExitStack() as stack:
-                try:
-                    await stack.enter_async_context(_around(worker, served))
-                except BaseException:
-                    # Leaving `async with Worker(...)` waits for the end of a worker that has never started, as it does
-                    # not for one that the server refuses (`Worker._run` in the SDK).
-                    worker._shutdown_complete_event.set()
-                    raise
-                await next(worker)
-        finally:
-            self._serves_own_queue = False
+        async with AsyncExitStack() as stack:
+            try:
+                if served is not None:
+                    await stack.enter_async_context(_around(served, self._known_settings()))
+                elif self._shared is not None:
+                    await stack.enter_async_context(self._shared.serving())
+            except BaseException:
+                # Leaving `async with Worker(...)` waits for the end of a worker that has never started, as it does not
+                # for one that the server refuses (`Worker._run` in the SDK).
+                worker._shutdown_complete_event.set()
+                raise
+            await next(worker)
+
+    def _known_settings(self) -> Settings:
+        return self._settings or Settings()
 
     def _load(self, task_queue: str) -> Toolset:
         given = read_given(self._tools, self._agents, task_queue=task_queue)
-        return load_toolset(self._settings or Settings(), given=given)
+        return load_toolset(self._known_settings(), given=given)
+
+
+class _SharedQueue:
+    """Serves a queue while at least one worker of the application runs: one client serves a queue once.
+
+    Args:
+        load: returns the tools for the queue.
+    """
+
+    def __init__(self, client: Client, load: Callable[[str], Toolset], task_queue: str, *, settings: Settings) -> None:
+        self._client = client
+        self._toolset = load(task_queue)
+        self._task_queue = task_queue
+        self._settings = settings
+        self._users = 0
+        self._stop = asyncio.Event()
+        self._serving: asyncio.Task[None] | None = None
+        self._is_serving: asyncio.Future[None] | None = None
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Serve the queue while the block lasts, with the other blocks.
+
+        Raises:
+            OtherStore: the other workers of the queue use another payload store.
+            StoreUnavailable: the payload store does not respond.
+        """
+        self._users += 1
+        try:
+            # A task of its own: the worker that comes first need not be the one that goes last.
+            if self._serving is None or self._is_serving is None:
+                self._stop.clear()
+                self._is_serving = asyncio.get_running_loop().create_future()
+                self._serving = asyncio.create_task(self._serve(self._is_serving))
+            await asyncio.shield(self._is_serving)
+            yield
+        finally:
+            self._users -= 1
+            if not self._users and (serving_task := self._serving) is not None:
+                self._serving = None
+                self._stop.set()
+                await asyncio.wait([serving_task])
+
+    async def _serve(self, is_serving: asyncio.Future[None]) -> None:
+        try:
+            await prepare_to_serve(self._settings, self._toolset)
+            async with serving(self._client, self._toolset, task_queue=self._task_queue):
+                is_serving.set_result(None)
+                await self._stop.wait()
+        except Exception as error:
+            if is_serving.done():
+                raise
+            is_serving.set_exception(error)
 
 
 @asynccontextmanager
-async def _around(worker: Worker, served: _Served) -> AsyncIterator[None]:
+async def _around(served: _Served, settings: Settings) -> AsyncIterator[None]:
     """Hold the resources and tasks of a worker while the block lasts.
 
     Raises:
         OtherStore: the other workers of the queue use another payload store.
         StoreUnavailable: the payload store does not respond.
+        PricesUnreadable: the prices of models cannot be read.
     """
-    if served.task_queue != worker.task_queue:
-        async with serving(served.client, served.toolset, task_queue=served.task_queue):
-            yield
-        return
+    await prepare_to_serve(settings, served.toolset)
     await publish_toolset(served.client, served.toolset, task_queue=served.task_queue)
     async with held_resources(served.toolset, served.models), releasing_calls(served.client, served.toolset):
         with event_loop_watchdog.standing_told():

@@ -11,11 +11,14 @@ from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from dagwright import __version__
+from dagwright.core.expressions.cel_program import compile_cel
 from dagwright.llm.clients import ModelClients
 from dagwright.process import event_loop, event_loop_watchdog
 from dagwright.process.drain import grace_s
 from dagwright.server.retained import claim_store
 from dagwright.server.store_notes import publish_store
+from dagwright.settings import Settings
+from dagwright.toolset.file_protection import record_protected
 from dagwright.toolset.tool_directory import tell_cards, tell_tools
 from dagwright.toolset.toolset import Toolset
 from dagwright.worker.missing_tools import keep_releasing
@@ -70,6 +73,18 @@ def _create_worker(
         max_concurrent_workflow_tasks=WORKFLOW_TASKS,
         build_id=BUILD_ID,
     )
+
+
+async def prepare_to_serve(settings: Settings, toolset: Toolset) -> None:
+    """Check and load what a worker needs, before it takes work.
+
+    Raises:
+        PricesUnreadable: the prices of models cannot be read.
+    """
+    toolset.models.prices()
+    record_protected(settings, toolset.environment.protected)
+    # Here and not in the workflow task that evaluates the first condition: the library takes long to import.
+    await asyncio.to_thread(compile_cel, "true")
 
 
 async def publish_toolset(client: Client, toolset: Toolset, *, task_queue: str) -> None:

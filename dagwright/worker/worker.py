@@ -10,14 +10,12 @@ from temporalio.client import Client as TemporalClient
 
 from dagwright.core.boundary.arguments import checks_methods
 from dagwright.core.errors import DagwrightError
-from dagwright.core.expressions.cel_program import compile_cel
 from dagwright.logging import configure_default_logging
 from dagwright.process.stop_signals import stop_signals
 from dagwright.settings import Settings
-from dagwright.toolset.file_protection import record_protected
 from dagwright.toolset.given_tools import AgentSource, ToolSource, read_given
 from dagwright.toolset.toolset import Toolset, load_toolset
-from dagwright.worker.serving import serving
+from dagwright.worker.serving import prepare_to_serve, serving
 
 
 class WorkerClient(Protocol):
@@ -101,10 +99,7 @@ class Worker:
             raise DagwrightError("the worker is open already")
         configure_default_logging(self._settings)
         toolset = await asyncio.to_thread(load_toolset, self._settings, given=self._given)
-        toolset.models.prices()
-        record_protected(self._settings, toolset.environment.protected)
-        # Here and not in the workflow task that meets the first condition: the library takes long to import.
-        await asyncio.to_thread(compile_cel, "true")
+        await prepare_to_serve(self._settings, toolset)
         task_queue = self._settings.task_queue
         async with AsyncExitStack() as stack:
             connection = await self._client._worker_connection()

@@ -220,3 +220,42 @@ async def test_plans_on_a_queue_of_their_own_leave_the_worker_as_it_is(server: L
     async with open_shop(server, tmp_path, activities=[notify], plugin={"task_queue": own}) as shop:
         order = await shop.order(PRICED, own, kind=TellingOrderWorkflow)
         assert await order.result() == ["told: hello", {"item": "lamp", "price": 12}]
+
+
+async def test_queue_of_plans_is_served_while_any_worker_runs(server: LiveServer, tmp_path: Path) -> None:
+    own = f"plans-{uuid4().hex}"
+    async with open_shop(server, tmp_path, activities=[notify], plugin={"task_queue": own}) as shop:
+        other = f"other-{uuid4().hex}"
+        async with Worker(shop.client, task_queue=other, workflows=[TellingOrderWorkflow], activities=[notify]):
+            pass
+        order = await shop.order(PRICED, own, kind=TellingOrderWorkflow)
+        assert await order.result() == ["told: hello", {"item": "lamp", "price": 12}]
+    first = Worker(
+        shop.client, task_queue=f"first-{uuid4().hex}", workflows=[TellingOrderWorkflow], activities=[notify]
+    )
+    last = Worker(shop.client, task_queue=shop.task_queue, workflows=[TellingOrderWorkflow], activities=[notify])
+    async with first:
+        serving = await last.__aenter__()
+    order = await shop.order(PRICED, own, kind=TellingOrderWorkflow)
+    assert await order.result() == ["told: hello", {"item": "lamp", "price": 12}]
+    await serving.__aexit__(None, None, None)
+
+
+async def test_second_plugin_of_a_worker_is_refused_or_has_its_own_queue(server: LiveServer, tmp_path: Path) -> None:
+    settings = Settings(state_dir=tmp_path)
+    client = await Client.connect(server.address)
+    first = DagwrightPlugin(tools=[price], settings=settings)
+    second = DagwrightPlugin(tools=[catalogue], settings=settings)
+    with pytest.raises(PluginConflict, match="has another DagwrightPlugin: give all tools to one"):
+        Worker(client, task_queue="shop", plugins=[first, second])
+    own, queue = f"plans-{uuid4().hex}", f"shop-{uuid4().hex}"
+    plugins = [
+        DagwrightPlugin(tools=[price], settings=settings),
+        DagwrightPlugin(tools=[catalogue], settings=settings, task_queue=own),
+    ]
+    listing = {"nodes": [{"id": "list", "tool": "catalogue", "arguments": {"size": 10}}], "output": "{{list.result}}"}
+    async with Worker(client, task_queue=queue, workflows=[PassingOrderWorkflow], plugins=plugins):
+        order = await client.start_workflow(PassingOrderWorkflow.run, PRICED, id=f"a-{uuid4()}", task_queue=queue)
+        assert await order.result() == {"item": "lamp", "price": 12}
+        run = await client.start_workflow("RunPlan", {"plan": listing}, id=f"b-{uuid4()}", task_queue=own)
+        assert (await run.result())["output"] == "lamp lamp "

@@ -6,15 +6,12 @@ from pathlib import Path
 
 from temporalio.client import Client
 
+from dagwright.client.services import prepare_to_start
 from dagwright.interfaces.cli.background import start_worker
 from dagwright.interfaces.cli.background_settings import OtherSettings, refuse_other_settings, serving_beside
 from dagwright.plans.templates import TemplateFolder, open_templates
 from dagwright.server import Connection, LocalServer, open_connection
-from dagwright.server.retained import claim_store
-from dagwright.server.store_notes import check_store
 from dagwright.settings import Settings
-from dagwright.toolset.file_protection import record_protected
-from dagwright.toolset.tool_directory import tell_cards
 from dagwright.toolset.toolset import Toolset
 from dagwright.worker.serving import serving
 
@@ -41,12 +38,8 @@ async def connected_to_run(
     toolset.models.prices()
     if is_comparing:
         refuse_other_settings(settings)
-    record_protected(settings, toolset.environment.protected)
     async with open_connection(settings) as connection:
-        await check_store(connection.client, toolset.store, task_queue=settings.task_queue)
-        await claim_store(toolset.store, connection.client)
-        # A worker in the background may have been started with other cards.
-        await tell_cards(toolset.store, toolset.agents)
+        await prepare_to_start(connection, settings, toolset)
         yield connection
 
 

@@ -1,5 +1,6 @@
 """`up` and `down`: the server, a worker and the gateway in the background; `down` ends servers of plugins too."""
 
+from dagwright.client.services import prepare_to_start
 from dagwright.core.plugins import installed_plugins
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
 from dagwright.interfaces.cli.background import start_gateway, start_worker
@@ -10,8 +11,6 @@ from dagwright.interfaces.cli.hosting import settings_with_plans, templates_of
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.requests import UpRequest
 from dagwright.server import LocalServer, open_connection
-from dagwright.server.retained import claim_store
-from dagwright.server.store_notes import check_store
 from dagwright.toolset.toolset import load_toolset, references_of
 
 
@@ -30,8 +29,7 @@ def up(request: UpRequest, output: Output) -> int:
 
     async def work(_: Farewell) -> int:
         async with open_connection(settings) as connection:
-            await check_store(connection.client, toolset.store, task_queue=settings.task_queue)
-            await claim_store(toolset.store, connection.client)
+            await prepare_to_start(connection, settings, toolset)
             worker, is_new = await start_worker(settings, toolset)
             LocalServer(settings).keep()
             program = LocalServer(settings).program() if connection.server.pid is not None else None

@@ -1,11 +1,9 @@
 """`dagwright worker`, and `worker.py`: serve runs and tools until SIGTERM or SIGINT."""
 
-import asyncio
 from contextlib import closing
 
 import structlog
 
-from dagwright.core.expressions.cel_program import compile_cel
 from dagwright.interfaces.cli.background_settings import serving_beside
 from dagwright.interfaces.cli.exits import ExitCode
 from dagwright.interfaces.cli.leaving import WayOut, stop_signal
@@ -17,9 +15,8 @@ from dagwright.process import event_loop
 from dagwright.process.drain import writes_in_flight
 from dagwright.server import open_connection
 from dagwright.settings import Settings, load_settings
-from dagwright.toolset.file_protection import record_protected
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
-from dagwright.worker.serving import serving
+from dagwright.worker.serving import prepare_to_serve, serving
 
 
 def worker(request: WorkerRequest, output: Output) -> int:
@@ -41,7 +38,7 @@ def worker(request: WorkerRequest, output: Output) -> int:
 
 
 async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> None:
-    record_protected(settings, toolset.environment.protected)
+    await prepare_to_serve(settings, toolset)
     stopped = stop_signal()
     log = structlog.stdlib.get_logger("dagwright.worker")
     with closing(WayOut()) as way_out:
@@ -60,8 +57,6 @@ async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> Non
                 output.document(
                     {"status": "serving", "address": connection.server.address, "task_queues": queues}, is_line=True
                 )
-            # Here and not in the workflow task that meets the first condition: the library takes long to import.
-            await asyncio.to_thread(compile_cel, "true")
             await stopped.wait()
             log.info("worker stops", writes_in_flight=writes_in_flight.count)
             way_out.open(ExitCode.COMPLETED)
