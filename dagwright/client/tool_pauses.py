@@ -74,7 +74,7 @@ async def pause_tool(
     before = await tool_pauses.pause_tool(client, tool, by=by, reason=reason)
     if before is None:
         await asyncio.sleep(tool_pauses.SETTLED_S)
-    paused = before or await tool_pauses.paused_tool(client, tool)
+    paused = before or await tool_pauses.find_tool_pause(client, tool)
     if paused is None:
         raise CommandRejected(f"{tool!r} was resumed meanwhile")
     return _paused(paused)
@@ -89,15 +89,15 @@ async def resume_tool(services: Services, tool: str, *, ramp_s: float | None, by
     Raises:
         CommandRejected: the tool is not paused, and none of its calls waits.
     """
-    released = await tool_pauses.resume_tool(services.connection.client, tool, by=by, spread_s=ramp_s)
-    if released.parked is None and not released.calls:
+    resumed = await tool_pauses.resume_tool(services.connection.client, tool, by=by, ramp_s=ramp_s)
+    if resumed.pause is None and not resumed.calls:
         raise CommandRejected(f"{tool!r:.80} is not paused, and none of its calls waits")
-    return ResumedTool(tool, released.calls, released.runs, timedelta(seconds=released.spread_s))
+    return ResumedTool(tool, resumed.calls, resumed.runs, timedelta(seconds=resumed.ramp_s))
 
 
 async def paused_tools(services: Services) -> list[PausedTool]:
     """Return all paused tools, by name."""
-    return [_paused(each) for each in await tool_pauses.paused_tools(services.connection.client)]
+    return [_paused(each) for each in await tool_pauses.list_paused_tools(services.connection.client)]
 
 
 def _paused(pause: tool_pauses.ToolPause) -> PausedTool:
