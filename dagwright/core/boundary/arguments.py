@@ -159,7 +159,7 @@ def _some(items: Iterable[Any]) -> Iterable[Any]:
 
 
 def _words(hint: Any) -> str:
-    """Return what a type accepts, such as `a string or a list of strings`."""
+    """Return the accepted values of a type in words, such as `a string or a list of strings`."""
     if hint is None or isinstance(hint, type):
         other = f"a member of {hint.__name__}" if isinstance(hint, EnumMeta) else _with_article(hint)
         return _WORDS.get(hint or NoneType, other)
