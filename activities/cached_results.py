@@ -41,7 +41,7 @@ class CachedResult:
 
     def provenance(self) -> dict[str, Any]:
         """Return the provenance that a run records for a cached result."""
-        return {"made_at": format_time(self.made_at), "workflow_id": self.workflow_id, "node": self.node}
+        return {"made_at": format_time(self.made_at), "run_id": self.workflow_id, "node_id": self.node}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,8 @@ def to_stored_form(result: CachedResult) -> bytes:
         "format": _FORMAT,
         "made_at": result.made_at,
         "took_s": result.took_s,
-        "workflow_id": result.workflow_id,
-        "node": result.node,
+        "run_id": result.workflow_id,
+        "node_id": result.node,
         "ref": ref_of(result.content),
     }
     content = result.content if len(result.content) <= INLINE_VALUE_BYTES else b""
@@ -122,8 +122,8 @@ def from_stored_form(remembered: bytes) -> StoredForm | None:
             content=content if head["is_inline"] else b"",
             made_at=float(head["made_at"]),
             took_s=float(head["took_s"]),
-            workflow_id=str(head["workflow_id"]),
-            node=str(head["node"]),
+            workflow_id=str(head["run_id"]),
+            node=str(head["node_id"]),
         )
         return StoredForm(result, None if head["is_inline"] else str(head["ref"]))
     except (ValueError, TypeError, KeyError):

@@ -112,7 +112,7 @@ class _Attempt:
                 return answer
             # In a thread: validation against a long schema would delay the heartbeats of the worker.
             return replace(answer, read=await asyncio.to_thread(read_round, answer.output, answer.text, request.round))
-        node = request.call.labels.node or self._info.activity_id
+        node = request.call.labels.node_id or self._info.activity_id
         plan = PlanStream(request.planning, node=node, info=self._info)
         if text := await plan.resume():
             call = request.call

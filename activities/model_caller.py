@@ -85,7 +85,7 @@ class ModelCaller:
 
     def _named(self, call: ModelCall) -> ModelCall:
         labels, run, node = call.labels, self._info.workflow_id or "", self._info.activity_id
-        return replace(call, labels=replace(labels, run=labels.run or run, node=labels.node or node))
+        return replace(call, labels=replace(labels, run_id=labels.run_id or run, node_id=labels.node_id or node))
 
 
 def failure_details(failure: ModelFailure) -> Mapping[str, Any]:

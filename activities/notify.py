@@ -126,18 +126,18 @@ def _kind(error: Exception) -> str:
 
 def _body_of(notice: Notice, *, title: Any, ui_url: str | None) -> dict[str, Any]:
     info, request = activity.info(), notice["request"]
-    workflow_id = request["workflow_id"]
+    workflow_id = request["run_id"]
     page = f"{ui_url}/namespaces/{quote(info.namespace, safe='')}/workflows/{quote(workflow_id, safe='')}"
     return {
         "kind": notice["kind"],
         "at": notice["at"],
-        "workflow_id": workflow_id,
-        "run_id": info.workflow_run_id,
+        "run_id": workflow_id,
+        "execution_id": info.workflow_run_id,
         "title": title,
         "request": request,
         "closing": notice["closing"],
         "links": {
-            "answer": shlex.join(["dagwright", "feedback", workflow_id, request["id"]]),
+            "answer": shlex.join(["dagwright", "feedback", workflow_id, request["request_id"]]),
             "run": None if ui_url is None else f"{page}/{info.workflow_run_id}/history",
         },
     }

@@ -23,9 +23,9 @@ def output_activity(client: Client, store: PayloadStore) -> OutputActivity:
 
     @activity.defn(name=ACTIVITY_LOAD_OUTPUT)
     async def load_run_output(message: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the `{"output"}` of the run `{"workflow_id", "run_id"}`."""
+        """Return the `{"output"}` of the run `{"run_id", "execution_id"}`."""
         with heartbeating():
-            view = await RunFeed(client, message["workflow_id"], run_id=message.get("run_id")).read()
+            view = await RunFeed(client, message["run_id"], run_id=message.get("execution_id")).read()
             output = (await restored_document(view, store, full=True))["output"]
         if (size := encoded_size(output)) > RUN_INPUT_LIMIT_BYTES:
             text = f"the output of the run has {size:,} bytes, over the limit of {RUN_INPUT_LIMIT_BYTES:,}"

@@ -156,7 +156,7 @@ class ChildRun:
     async def _load_output(self) -> Any:
         loaded: dict[str, Any] = await workflow.execute_activity(
             wire.ACTIVITY_LOAD_OUTPUT,
-            {"workflow_id": self.id, "run_id": self.handle.first_execution_run_id},
+            {"run_id": self.id, "execution_id": self.handle.first_execution_run_id},
             task_queue=self._task_queue,
             start_to_close_timeout=_LOAD_S,
             heartbeat_timeout=timedelta(seconds=LARGE_HEARTBEAT_S),

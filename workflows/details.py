@@ -71,7 +71,7 @@ def _requests(scheduler: RunScheduler) -> list[str]:
     if len(requests) > _REQUEST_LINES:
         lines.append(f"\n{len(requests) - _REQUEST_LINES} more requests are not shown.")
     request = requests[0]
-    answer = {"request": request.id, "answer": _EXAMPLES.get(request.type, {}), "by": "your name"}
+    answer = {"request_id": request.id, "answer": _EXAMPLES.get(request.type, {}), "by": "your name"}
     told = json.dumps(answer, ensure_ascii=False).replace("`", "'")
     return [*lines, "", f"To answer, send the signal `{SIGNAL_FEEDBACK}`, such as `{told}`", ""]
 

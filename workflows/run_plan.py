@@ -221,7 +221,7 @@ class PlanWorkflow(Steerable):
         lost = [task_id for task_id in tasks_in_flight(scheduler) if not is_sub_plan(scheduler, task_id)]
         if lost:
             raise MessageInvalid(f"the execution before this one left {lost[0]!r} running, whose end nobody would hear")
-        self._notes.go_on_from(carry.notes, carry.notes_left_out)
+        self._notes.go_on_from(carry.notes, carry.omitted_notes)
 
     async def _go_on_in_new_execution(self, engine: Engine, run_input: RunInput) -> None:
         """Ends this execution and starts the next one of the run, with an empty history.
@@ -256,7 +256,7 @@ class PlanWorkflow(Steerable):
             state,
             refs,
             notes=self._notes.kept,
-            notes_left_out=self._notes.left_out,
+            omitted_notes=self._notes.omitted,
             deadline_s=changed_deadline(self._engine.scheduler, run_input),
         )
         return pydantic_core.to_json(run_input_to_json(replace(run_input, carry=carry, notes=())))

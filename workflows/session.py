@@ -196,7 +196,7 @@ class SessionWorkflow:
         return is_long or self._signals >= limits.DRAIN_AT_SIGNALS
 
     def _go_on_in_new_execution(self) -> None:
-        encoded = pydantic_core.to_json({"session": self._session.name})
+        encoded = pydantic_core.to_json({"session_id": self._session.name})
         workflow.continue_as_new(RawValue(json_payload(encoded)), memo=dict(workflow.memo()))
 
     # What others send.
@@ -207,7 +207,7 @@ class SessionWorkflow:
         start = self._turn_from(message)
         if self._session.begin_turn(start, at=now_s()):
             self._starting = start
-        return {"ok": True, "run": start.run, "version": self._session.version}
+        return {"ok": True, "run_id": start.run, "version": self._session.version}
 
     @start_turn.validator
     def _check_turn(self, message: RawValue) -> None:
@@ -229,7 +229,7 @@ class SessionWorkflow:
             refusal = TurnRefused("invalid", bug_message(error))
         if refusal is None:
             return start
-        told = {"code": refusal.code, "run": refusal.run, "version": self._session.version}
+        told = {"code": refusal.code, "run_id": refusal.run, "version": self._session.version}
         raise ApplicationError(refusal.message, told, type=wire.ERROR_REFUSED, non_retryable=True)
 
     @workflow.signal(name=wire.SIGNAL_TURN_ENDED)

@@ -83,7 +83,7 @@ class ServiceCall:
             "agent": self._card.name,
             "objective": objective,
             "context": context,
-            "call": {"workflow_id": call.workflow_id, "node": call.node, "attempt": call.attempt},
+            "call": {"run_id": call.workflow_id, "node_id": call.node, "attempt": call.attempt},
             "answers": list(call.answers),
             "checkpoint": call.checkpoint,
         }

@@ -190,7 +190,7 @@ async def next_request(people: People, outcome: AnswerOutcome) -> Mapping[str, A
     if again is None:
         return None
     path = "".join(target.name.rpartition("/")[:2])
-    return {**again, "id": f"{path}{again['id']}", "workflow_id": target.run}
+    return {**again, "request_id": f"{path}{again['request_id']}", "run_id": target.run}
 
 
 def _with_path(message: str, place: Place | None, name: str) -> str:

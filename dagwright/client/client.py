@@ -305,7 +305,7 @@ class Client:
         """
         until = None if older_than is None else time.time() - duration_s("older_than", older_than)
         return [
-            request_of_inbox(request, self.get_run(str(request.document["workflow_id"])))
+            request_of_inbox(request, self.get_run(str(request.document["run_id"])))
             for request in await self._services.runs.people.inbox()
             if assignee in (None, request.assignee or "anyone")
             and type in (None, request.document["type"])

@@ -295,7 +295,9 @@ class EventMapper:
         )
 
     def _of_child_requests(self, moment: EventMoment) -> Iterator[AnyRunEvent]:
-        there = {str(each["id"]): each for each in moment.requests if each["id"] not in moment.facts.open}
+        there = {
+            str(each["request_id"]): each for each in moment.requests if each["request_id"] not in moment.facts.open
+        }
         for request_id, node in [*self._child_requests.items()]:
             if request_id not in there:
                 del self._child_requests[request_id]

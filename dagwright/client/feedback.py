@@ -88,7 +88,7 @@ class OpenRequest:
     @property
     def id(self) -> str:
         """Its id, with the path to its sub-plan."""
-        return str(self.document["id"])
+        return str(self.document["request_id"])
 
     @property
     def assignee(self) -> str | None:
@@ -123,7 +123,7 @@ class Answer:
         """Returns the message to a run."""
         declared: dict[str, Any] = {} if self.through is None else {"through": self.through}
         declared |= {} if self.may_answer == "all" else {"may_answer": self.may_answer}
-        return {"request": request, "answer": self.content, "by": self.by, "note": self.note, **declared}
+        return {"request_id": request, "answer": self.content, "by": self.by, "note": self.note, **declared}
 
 
 class People:
@@ -315,7 +315,7 @@ class People:
         return [
             replace(
                 request,
-                document={**request.document, "id": f"{path}{request.id}", "workflow_id": above},
+                document={**request.document, "request_id": f"{path}{request.id}", "run_id": above},
                 path=_nodes_of(tasks),
             )
             for request in asked
@@ -414,8 +414,8 @@ def _asked_in(view: RunView) -> list[OpenRequest]:
     scheduler, found = view.scheduler, []
     for document in requests_in(view):
         # The inputs of the run belong to no node.
-        node = scheduler.state.node_of(document["node"]).id if document["node"] else document["id"]
-        place = Place(view.workflow_id, str(document["id"]))
+        node = scheduler.state.node_of(document["node_id"]).id if document["node_id"] else document["request_id"]
+        place = Place(view.workflow_id, str(document["request_id"]))
         found.append(OpenRequest(document, place, str(node), title=view.title))
     return found
 
@@ -449,7 +449,7 @@ def came_of(view: RunView, request: str) -> Request | Literal["nothing"] | None:
     hand = scheduler.state.overrides.get(task_id) if scheduler is not None else None
     if scheduler is None or view.is_closed or hand is None or scheduler.state.node_of(task_id).kind != "lookup":
         return "nothing"
-    if not hand.answers or hand.answers[-1]["request"] != request:
+    if not hand.answers or hand.answers[-1]["request_id"] != request:
         # Somebody has answered the next one too.
         return "nothing"
     if (again := scheduler.features.feedback.requests.of_task(task_id)) is not None:

@@ -111,9 +111,9 @@ def request_of(document: Mapping[str, Any], run: Answerable | None, *, title: st
     """Return a request from its document."""
     deadline = document.get("deadline")
     return FeedbackRequest(
-        id=document["id"],
-        run_id=document["workflow_id"],
-        node_id=document.get("node"),
+        id=document["request_id"],
+        run_id=document["run_id"],
+        node_id=document.get("node_id"),
         type=document["type"],
         prompt=document["prompt"],
         opened_at=time_of(seconds_of(document["opened_at"])),

@@ -112,7 +112,7 @@ async def _next_of(source: AsyncGenerator[T, None]) -> T | None:
 
 def request_key(request: Mapping[str, Any]) -> RequestKey:
     """Return the key of a request document."""
-    return str(request["id"]), str(request["opened_at"])
+    return str(request["request_id"]), str(request["opened_at"])
 
 
 class PendingRequests:

@@ -64,7 +64,7 @@ class Draft:
         book: what it takes over.
         effects: node or item that it does -> the effects of its tool.
         content: what tells it from other forks.
-        left_out: nodes of the run that followed from an answer of a planner which the fork asks anew, in order.
+        omitted: nodes of the run that followed from an answer of a planner which the fork asks anew, in order.
     """
 
     origin: str
@@ -76,12 +76,12 @@ class Draft:
     beside: RunInput
     effects: Mapping[str, str]
     content: Mapping[str, Any]
-    left_out: Sequence[str] = ()
+    omitted: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns what the fork will do, as documents have it."""
         runs = [
-            {"node": task_id, "why": why, "effects": self.effects.get(task_id)}
+            {"node_id": task_id, "reason": why, "effects": self.effects.get(task_id)}
             for task_id, why in self.outlook.runs.items()
         ]
         return {
@@ -89,7 +89,7 @@ class Draft:
             "runs": runs,
             "undecided": self.outlook.undecided,
             "later": self.outlook.later,
-            "left_out": [*self.left_out],
+            "omitted": [*self.omitted],
         }
 
 
@@ -149,7 +149,7 @@ class Forks:
             beside=_beside(view, run_input, is_same=_is_same(old, plan, taken)),
             effects=_effects_of(plan, seen),
             content=content,
-            left_out=_left_out(old.plan, plan),
+            omitted=_omitted(old.plan, plan),
         )
 
     async def ready(self, draft: Draft) -> RunInput:
@@ -164,7 +164,7 @@ class Forks:
         told = (
             f"a fork of the run {draft.origin!r}, which takes over {count:,} result{'' if count == 1 else 's'} at once"
         )
-        notes = [{"code": "forked", "node": None, "message": told}]
+        notes = [{"code": "forked", "node_id": None, "message": told}]
         carry = await self._carry(draft.origin, draft.plan, draft.book, most_bytes=INLINE_BYTES)
         return replace(draft.beside, carry=replace(carry, notes=notes))
 
@@ -261,7 +261,7 @@ def _ahead(looking: RunScheduler, old: RunScheduler, *, source: Source, change: 
     return taken, outlook(looking, old, taken, change=change)
 
 
-def _left_out(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
+def _omitted(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
     """Returns which nodes of a run its fork does not have, as a planner says anew what is done."""
     if not (plan.has_planner or plan.is_non_interactive):
         return []

@@ -29,7 +29,7 @@ class GraphListing:
         try:
             async for inner in self._insides.nodes():
                 if inner.id not in self._insides.held:
-                    yield {"id": inner.id, **{name: inner.document[name] for name in ("title", "status", "tool")}}
+                    yield {"node_id": inner.id, **{name: inner.document[name] for name in ("title", "status", "tool")}}
         except StoreError as error:
             self.notes = [unreadable_note(error)]
 

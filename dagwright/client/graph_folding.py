@@ -56,7 +56,7 @@ class _Box:
 
     def to_json(self, box_id: str) -> dict[str, Any]:
         status = next((status for status in _WORST_FIRST if self.counts[status]), NodeStatus.PENDING)
-        drawn = {"id": box_id, "title": self.title, "status": status.value, "tool": self.tool or None}
+        drawn = {"node_id": box_id, "title": self.title, "status": status.value, "tool": self.tool or None}
         if self.counts.total() == 1:
             partial = {"partial": True} if self.is_partial else {}
             return {**drawn, **partial, **({"group": self.group} if self.group is not None else {})}

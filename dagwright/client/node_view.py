@@ -57,15 +57,15 @@ async def look_at_node(runs: Runs, workflow_id: str, node: str, *, full: bool = 
     found = document["nodes"].get(there.name)
     if found is None:
         raise NodeUnknown(_no_node(document, there.name, view.workflow_id))
-    elsewhere = {} if view.workflow_id == above.workflow_id else {"workflow_id": view.workflow_id}
+    elsewhere = {} if view.workflow_id == above.workflow_id else {"run_id": view.workflow_id}
     arguments = None if view.scheduler is None else shown_arguments(view.scheduler.state, there.name)
-    shown = {"id": wanted, **elsewhere, **_failed_items(view, there.name), **found, "arguments": arguments}
+    shown = {"node_id": wanted, **elsewhere, **_failed_items(view, there.name), **found, "arguments": arguments}
     return NodeLook(shown, [note for note in document["notes"] if _is_about(note, there.name, shown)])
 
 
 def _is_about(note: Mapping[str, Any], name: str, node: Mapping[str, Any]) -> bool:
     """Tells whether a note of a run is about one of its nodes."""
-    return note["node"] == name or (note["code"] in NOTES_OF_WAITING and node["status"] == "waiting")
+    return note["node_id"] == name or (note["code"] in NOTES_OF_WAITING and node["status"] == "waiting")
 
 
 def _failed_items(view: RunView, node_id: str) -> dict[str, Any]:

@@ -56,10 +56,10 @@ class UnloadedValue:
 class NodeResults(Mapping[str, "NodeResult"]):
     """Nodes by ID, in plan order; an item of a map is found under `load[north]` too, and a wrong ID is explained."""
 
-    def __init__(self, nodes: Mapping[str, "NodeResult"], *, run_id: str, left_out: int = 0) -> None:
+    def __init__(self, nodes: Mapping[str, "NodeResult"], *, run_id: str, omitted: int = 0) -> None:
         self._nodes = nodes
         self._run_id = run_id
-        self.left_out = left_out
+        self.omitted = omitted
         """Nodes of large regions that are not in here; `Run.nodes` has them."""
 
     def __getitem__(self, node_id: str) -> "NodeResult":
@@ -73,8 +73,8 @@ class NodeResults(Mapping[str, "NodeResult"]):
 
     def _words_of_unknown(self, node_id: str) -> str:
         words = f"the result of the run {self._run_id!r} has no node {node_id!r}"
-        if self.left_out:
-            return f"{words}; {self.left_out:,} nodes are not in it: `await run.node({node_id!r})` reads one"
+        if self.omitted:
+            return f"{words}; {self.omitted:,} nodes are not in it: `await run.node({node_id!r})` reads one"
         near = suggestion(node_id, [*self._nodes])
         return f"{words}; {near}" if near else words
 
@@ -230,10 +230,10 @@ async def read_result(view: RunView, store: PayloadStore, *, max_bytes: int | No
         raise OptionInvalid(f"max_bytes must be at least 0, not {max_bytes}")
     parts: dict[str, Any] = {}
     nodes: dict[str, NodeResult] = {}
-    left_out = 0
+    omitted = 0
     async for name, part in full_document(view, store):
         if name == "nodes":
-            nodes, left_out = await _collected(view, _listed(part), max_bytes=max_bytes)
+            nodes, omitted = await _collected(view, _listed(part), max_bytes=max_bytes)
         else:
             parts[name] = {key: value async for key, value in part} if isinstance(part, AsyncIterator) else part
     notes = [note_of(each) for each in parts["notes"]]
@@ -244,7 +244,7 @@ async def read_result(view: RunView, store: PayloadStore, *, max_bytes: int | No
         run_id=view.workflow_id,
         status=RunStatus(view.status),
         _value=UnloadedValue(lost[None]) if None in lost else parts["output"],
-        nodes=NodeResults(grouped(nodes), run_id=view.workflow_id, left_out=left_out),
+        nodes=NodeResults(grouped(nodes), run_id=view.workflow_id, omitted=omitted),
         title=view.title,
         error=error,
         problems=_problems_of(nodes, error),
@@ -302,7 +302,7 @@ def grouped(nodes: Mapping[str, NodeResult]) -> dict[str, NodeResult]:
 
 def note_of(document: Mapping[str, Any]) -> Note:
     """Return a note from its document."""
-    return Note(document["code"], document["message"], document["node"])
+    return Note(document["code"], document["message"], document["node_id"])
 
 
 async def _collected(

@@ -146,7 +146,7 @@ class Run:
             NodeUnknown: the run has no such node, or does not know it yet.
         """
         document = (await look_at_node(self._services.runs, self._id, node_id, full=True)).document
-        return node_of(str(document["id"]), document)
+        return node_of(str(document["node_id"]), document)
 
     async def nodes(self) -> AsyncGenerator[NodeResult, None]:
         """Yield the nodes and items as they are now one by one, with their whole results, however many they are."""

@@ -41,14 +41,14 @@ class RunSummary:
     def to_json(self) -> dict[str, Any]:
         """Returns the summary as `list --json` has it."""
         return {
-            "workflow_id": self.run_id,
+            "run_id": self.run_id,
             "status": self.status.value,
             "title": self.title,
             "started_at": _formatted(self.started_at),
             "ended_at": _formatted(self.ended_at),
             "nodes_done": self.nodes_done,
             "nodes_total": self.nodes_total,
-            "session": self.session,
+            "session_id": self.session,
             "error": None if self.error is None else _error_json(self.error),
             "tags": dict(self.tags),
         }
@@ -59,7 +59,7 @@ def _formatted(time: datetime | None) -> str | None:
 
 
 def _error_json(error: Problem) -> dict[str, Any]:
-    return {"code": error.code, "message": error.message, "node": error.node}
+    return {"code": error.code, "message": error.message, "node_id": error.node}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ class Explanation:
         node_id: with the path to its sub-plan; `None` for the whole run.
         message: one or a few sentences.
         reasons: of the node and of all nodes that it depends on, down to the root causes.
-        left_out: how many reasons are missing, because there are too many.
+        omitted: how many reasons are missing, because there are too many.
         error: why the run failed.
     """
 
@@ -29,7 +29,7 @@ class Explanation:
     node_id: str | None
     message: str
     reasons: Sequence[Reason] = ()
-    left_out: int = 0
+    omitted: int = 0
     error: Problem | None = None
     notes: Sequence[Note] = ()
 
@@ -41,12 +41,12 @@ def explanation_of(found: FoundExplanation) -> Explanation:
     """Return the public form of an explanation."""
     document = found.to_json()
     return Explanation(
-        run_id=document["workflow_id"],
+        run_id=document["run_id"],
         status=RunStatus(document["status"]),
-        node_id=document["node"],
+        node_id=document["node_id"],
         message=document["message"],
         reasons=tuple(found.chain.reasons),
-        left_out=found.chain.left_out,
+        omitted=found.chain.omitted,
         error=problem_from_error(document["error"]),
         notes=tuple(note_of(note) for note in found.notes),
     )
@@ -65,8 +65,8 @@ class Lineage:
         commands: manual commands to the node, such as a retry or a set result.
         files, urls: what its tool has read.
         model_calls: of an agent, IDs of the calls of models.
-        tool_calls: of an agent, `{"node", "tool", "status"}` of each call by the model.
-        left_out: how many files, addresses and calls are missing, because there are too many.
+        tool_calls: of an agent, `{"node_id", "tool", "status"}` of each call by the model.
+        omitted: how many files, addresses and calls are missing, because there are too many.
     """
 
     node_id: str
@@ -85,7 +85,7 @@ class Lineage:
     urls: Sequence[str] = ()
     model_calls: Sequence[str] = ()
     tool_calls: Sequence[Mapping[str, str]] = ()
-    left_out: int = 0
+    omitted: int = 0
 
 
 def lineage_of(document: Mapping[str, Any]) -> Lineage:
@@ -93,7 +93,7 @@ def lineage_of(document: Mapping[str, Any]) -> Lineage:
     found = document["lineage"]
     listed = {name: tuple(found.get(name, ())) for name in ("answers", "files", "urls", "model_calls", "tool_calls")}
     return Lineage(
-        node_id=document["id"],
+        node_id=document["node_id"],
         inputs=tuple(found["inputs"]),
         tool=document["tool"],
         tool_version=found["tool_version"],
@@ -103,8 +103,8 @@ def lineage_of(document: Mapping[str, Any]) -> Lineage:
         attempts=found["attempts"],
         cached=found.get("cached"),
         reused=found.get("reused"),
-        commands=tuple(found.get("by_hand", ())),
-        left_out=found.get("left_out", 0),
+        commands=tuple(found.get("overrides", ())),
+        omitted=found.get("omitted", 0),
         **listed,
     )
 
@@ -119,7 +119,7 @@ class ForkPreview:
         runs: node that the fork runs -> why.
         undecided: nodes that are reused if their inputs turn out unchanged.
         later: nodes about which nothing is known before the others have run.
-        left_out: nodes of the original run that a model plans again.
+        omitted: nodes of the original run that a model plans again.
         effects: node that the fork runs -> effects of its tool.
     """
 
@@ -128,7 +128,7 @@ class ForkPreview:
     runs: Mapping[str, str]
     undecided: Sequence[str] = ()
     later: Sequence[str] = ()
-    left_out: Sequence[str] = ()
+    omitted: Sequence[str] = ()
     effects: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -141,6 +141,6 @@ def preview_of(draft: Draft) -> ForkPreview:
         runs=dict(seen.runs),
         undecided=tuple(seen.undecided),
         later=tuple(seen.later),
-        left_out=tuple(draft.left_out),
+        omitted=tuple(draft.omitted),
         effects=dict(draft.effects),
     )

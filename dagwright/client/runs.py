@@ -410,7 +410,7 @@ class Runs:
             total = total if view.nodes_total is None else view.nodes_total
             title, done, status = title or summary_of(view.title or "") or None, view.nodes_done, view.status
             error = view.unfilled_document()["error"]
-        if error is not None and error["code"] == NODE_FAILED and error["node"] is None:
+        if error is not None and error["code"] == NODE_FAILED and error["node_id"] is None:
             # Only nodes in regions failed: the payload store has them.
             view = await RunFeed(self._client, run.id, run_id=run.run_id).read()
             error = await error_with_inner_nodes(view.unfilled_document(), view, self._store)

@@ -65,14 +65,14 @@ class SessionState:
     Args:
         status: `idle`, `running`, `ending` or `ended`.
         turns: the newest turns, oldest first.
-        turns_left_out: how many older turns the session no longer knows.
+        omitted_turns: how many older turns the session no longer knows.
         names: name without `@` -> entity.
     """
 
     id: str
     status: str
     turns: Sequence[SessionTurn] = ()
-    turns_left_out: int = 0
+    omitted_turns: int = 0
     names: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -172,7 +172,7 @@ def state_of(view: SessionView) -> SessionState:
         id=session.name,
         status=session.status if view.is_open else "ended",
         turns=tuple(map(_turn_of, session.turns)),
-        turns_left_out=session.turns_left_out,
+        omitted_turns=session.omitted_turns,
         names=dict(session.names),
     )
 

@@ -100,18 +100,18 @@ class SessionView:
     def to_json(self) -> dict[str, Any]:
         """Returns the document of the session."""
         status = self.session.status if self.is_open else "ended"
-        told = {"workflow_id": self.workflow_id, "began_at": format_time(self.began_at)}
+        told = {"workflow_id": self.workflow_id, "started_at": format_time(self.began_at)}
         return {**self.session.to_json(), "status": status, **told}
 
     def to_line(self) -> dict[str, Any]:
         """Returns what a list tells of the session."""
         document, turns = self.to_json(), self.session.turns
-        kept = ("session", "workflow_id", "status", "began_at")
+        kept = ("session_id", "workflow_id", "status", "started_at")
         return {
             **{key: document[key] for key in kept},
-            "turns": self.session.turns_left_out + len(turns),
+            "turns": self.session.omitted_turns + len(turns),
             "last_request": turns[-1].request if turns else None,
-            "last_run": turns[-1].run if turns else None,
+            "last_run_id": turns[-1].run if turns else None,
         }
 
 
@@ -295,7 +295,7 @@ class Sessions:
         )
         starting: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
             wire.WORKFLOW_SESSION,
-            {"session": name},
+            {"session_id": name},
             id=session_id(name),
             task_queue=self._task_queue,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
@@ -435,4 +435,4 @@ def _not_taken(error: WorkflowUpdateFailedError) -> TurnNotTaken:
     cause = error.cause
     told: Any = cause.details[0] if isinstance(cause, ApplicationError) and cause.details else None
     known = told if isinstance(told, Mapping) else {}
-    return TurnNotTaken(str(known.get("code", "invalid")), getattr(cause, "message", str(cause)), known.get("run"))
+    return TurnNotTaken(str(known.get("code", "invalid")), getattr(cause, "message", str(cause)), known.get("run_id"))

@@ -73,17 +73,17 @@ class Command:
     @classmethod
     def cancel_node(cls, node: str, *, branch: bool) -> Self:
         """Stop a node, and with `branch` its descendants."""
-        return cls(wire.CANCEL_NODE, {"node": node, "branch": branch})
+        return cls(wire.CANCEL_NODE, {"node_id": node, "branch": branch})
 
     @classmethod
     def retry_node(cls, node: str, *, arguments: Any) -> Self:
         """Try a node again, with other arguments if they are given."""
-        return cls(wire.RETRY_NODE, {"node": node, "arguments": arguments}, has_reason=False)
+        return cls(wire.RETRY_NODE, {"node_id": node, "arguments": arguments}, has_reason=False)
 
     @classmethod
     def set_result(cls, node: str, *, result: Any) -> Self:
         """Set the result of a node."""
-        return cls(wire.SET_RESULT, {"node": node, "result": result})
+        return cls(wire.SET_RESULT, {"node_id": node, "result": result})
 
     @classmethod
     def set_limits(cls, limits: Mapping[str, Any]) -> Self:
@@ -159,12 +159,12 @@ class Steering:
     async def _send(self, workflow_id: str, name: str, message: Mapping[str, Any]) -> str:
         _refuse_invalid(message)
         place = Place(workflow_id, "")
-        if "node" in message:
+        if "node_id" in message:
             try:
-                place = await self._people.place_of(workflow_id, str(message["node"]))
+                place = await self._people.place_of(workflow_id, str(message["node_id"]))
             except FeedbackRejected as error:
                 raise CommandRejected(str(error)) from None
-            message = {**message, "node": place.request}
+            message = {**message, "node_id": place.request}
         handle = self._client.get_workflow_handle(place.workflow_id)
         try:
             told = await told_by_update(handle, name, message, patience_s=self._patience_s, rejection=CommandRejected)

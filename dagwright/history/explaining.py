@@ -65,7 +65,7 @@ class Explanation:
         """
         starts = [*self.starts()]
         told = [sentence(self.chain, start, clock=clock) for start in starts[:_SENTENCES]]
-        if (left := len(starts) + self.chain.left_out - len(told)) > 0 and not self.node:
+        if (left := len(starts) + self.chain.omitted - len(told)) > 0 and not self.node:
             told.append(f"and {left:,} more")
         if (ended_by := self.ended_by()) is not None:
             told.append(f"the run ended by {ended_by}")
@@ -91,13 +91,13 @@ class Explanation:
     def to_json(self) -> dict[str, Any]:
         """Returns the document of `explain`."""
         return {
-            "workflow_id": self.view.workflow_id,
-            "run_id": self.view.run_id,
+            "run_id": self.view.workflow_id,
+            "execution_id": self.view.run_id,
             "status": self.view.status,
-            "node": self.node or None,
+            "node_id": self.node or None,
             "message": self.words(format_time),
             "chain": [reason.to_json() for reason in self.chain.reasons],
-            "left_out": self.chain.left_out,
+            "omitted": self.chain.omitted,
             "error": self._error(),
             "notes": list(self.notes),
         }
@@ -183,7 +183,7 @@ class Explaining:
         else:
             chain = await self._inner_chain(view, name)
         told = {reason.node for reason in chain.reasons}
-        notes = [note for note in view.notes if note["node"] is None or note["node"] in told]
+        notes = [note for note in view.notes if note["node_id"] is None or note["node_id"] in told]
         return Explanation(above, node, _below(chain, path), notes)
 
     async def _find(self, view: RunView, node: str) -> tuple[RunView, str, str]:
@@ -220,7 +220,7 @@ class Explaining:
     async def _with_sub_plans(self, view: RunView, chain: Chain) -> Chain:
         """Returns the chain with what holds its sub-plans back, or what they failed of, behind them."""
         reasons = [*chain.reasons]
-        left_out = chain.left_out
+        omitted = chain.omitted
         for place, reason in enumerate(chain.reasons):
             if not self._leads_below(view, reason) or self._runs_left <= 0:
                 continue
@@ -230,10 +230,10 @@ class Explaining:
             except RunNotFound:
                 continue
             below = _below(await self._held(child), f"{reason.node}/")
-            left_out += below.left_out
+            omitted += below.omitted
             reasons[place] = replace(reason, because=[each.node for each in below.starts()] or reason.because)
             reasons += below.reasons
-        return Chain(reasons[:REASONS_TOLD], left_out + max(0, len(reasons) - REASONS_TOLD))
+        return Chain(reasons[:REASONS_TOLD], omitted + max(0, len(reasons) - REASONS_TOLD))
 
     def _leads_below(self, view: RunView, reason: Reason) -> bool:
         if view.scheduler is None or reason.kind not in ("run", "failed", "waiting"):
@@ -285,4 +285,4 @@ def _below(chain: Chain, path: str) -> Chain:
         replace(each, node=f"{path}{each.node}", because=[f"{path}{name}" for name in each.because])
         for each in chain.reasons
     ]
-    return Chain(reasons, chain.left_out)
+    return Chain(reasons, chain.omitted)

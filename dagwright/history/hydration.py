@@ -21,7 +21,7 @@ from dagwright.core.expressions.value_refs import bindings_of, shown_in_argument
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.offloaded_regions import InnerNode, Insides, unreadable_note
 from dagwright.history.run_reader import RESTORED_BYTES, RunView, shortened
-from dagwright.protocol.documents import OUTPUT_LEFT_OUT, compact_value
+from dagwright.protocol.documents import OUTPUT_OMITTED, compact_value
 from dagwright.protocol.failures import FROM_NODES, run_error_of
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreError, StoreUnavailable
 
@@ -126,7 +126,7 @@ async def full_document(view: RunView, store: PayloadStore) -> AsyncIterator[tup
     document["error"] = await error_with_inner_nodes(document, view, store)
     nodes_ref = document.pop("nodes_ref", None)
     listing = _Listing(document, insides, restorer, counts=nodes_ref["counts"] if nodes_ref else {})
-    is_of_ends = any(note["code"] == OUTPUT_LEFT_OUT for note in document["notes"])
+    is_of_ends = any(note["code"] == OUTPUT_OMITTED for note in document["notes"])
     for name, value in document.items():
         if name == "nodes" and insides:
             yield name, listing.nodes()
@@ -137,12 +137,12 @@ async def full_document(view: RunView, store: PayloadStore) -> AsyncIterator[tup
         elif name == "output":
             yield name, await restorer.restored(value, ref="output", node=None)
         elif name == "notes":
-            kept = [note for note in value if note["code"] != OUTPUT_LEFT_OUT or not listing.is_complete]
+            kept = [note for note in value if note["code"] != OUTPUT_OMITTED or not listing.is_complete]
             yield name, [*kept, *restorer.notes]
         else:
             yield name, value
     if nodes_ref is not None and not listing.is_complete:
-        yield "nodes_ref", {**nodes_ref, "counts": listing.left_out()}
+        yield "nodes_ref", {**nodes_ref, "counts": listing.omitted()}
 
 
 async def stored_text(store: PayloadStore, place: Mapping[str, Any]) -> str | None:
@@ -215,7 +215,7 @@ class _Listing:
         except StoreError as error:
             self._give_up(error)
 
-    def left_out(self) -> dict[str, int]:
+    def omitted(self) -> dict[str, int]:
         """Returns the states of the nodes that could not be told."""
         return {status: count for status, count in sorted(self._counts.items()) if count > 0}
 
@@ -301,7 +301,7 @@ class _Restorer:
         self.notes.append(unreadable_note(error))
 
     def _note(self, code: str, message: str, node: str | None) -> None:
-        self.notes.append({"code": code, "node": node, "message": f"{node or 'output'}: {message}"})
+        self.notes.append({"code": code, "node_id": node, "message": f"{node or 'output'}: {message}"})
 
 
 def _size_of(value: Any) -> int:

@@ -50,7 +50,7 @@ def unreadable_note(error: StoreError) -> dict[str, Any]:
     is_passing = isinstance(error, StoreUnavailable)
     advice = "try again later" if is_passing else "the run itself knows only how many are in which state"
     message = f"the nodes inside of large regions of pure nodes cannot be told: {error}; {advice}"
-    return {"code": INSIDE_UNREADABLE, "node": None, "message": message}
+    return {"code": INSIDE_UNREADABLE, "node_id": None, "message": message}
 
 
 class Insides:

@@ -195,7 +195,7 @@ def store_notes(raw: DescribeWorkflowExecutionResponse, projection: Projection) 
             is_waiting = not call.HasField("last_failure")
             until = "it continues by itself when the store answers" if is_region or is_waiting else again
             message = f"{name} waits for the payload store: {told}; {until}"
-            notes.append({"code": STORE_UNAVAILABLE, "node": None if is_region else task_id, "message": message})
+            notes.append({"code": STORE_UNAVAILABLE, "node_id": None if is_region else task_id, "message": message})
     return notes
 
 
@@ -214,7 +214,7 @@ def lookup_notes(raw: DescribeWorkflowExecutionResponse, projection: Projection)
         more = f" and {len(those) - 1:,} more" if len(those) > 1 else ""
         attempt = max(number for number, _ in those)
         message = f"{those[0][1]}{more}, attempt {attempt}: {said}; it is tried again by itself"
-        notes.append({"code": LOOKUP_WAITS, "node": None, "message": message})
+        notes.append({"code": LOOKUP_WAITS, "node_id": None, "message": message})
     return notes
 
 
@@ -243,7 +243,7 @@ def task_notes(raw: DescribeWorkflowExecutionResponse, failure: TaskFailure | No
         advice = _ADVICE.get(failure.cause, "no worker can do its next step; it continues by itself when one can")
         cause = cut_bytes(failure.message, max_bytes=MESSAGE_LIMIT_BYTES)
     message = f"the run cannot continue: {advice} (its workflow task was tried {attempt - 1} times: {cause})"
-    return [{"code": "workflow_task_failing", "node": None, "message": message}]
+    return [{"code": "workflow_task_failing", "node_id": None, "message": message}]
 
 
 _OTHER_CODE = (

@@ -129,7 +129,9 @@ def notes_of(
         else:
             hint = f"start one with {_commands(queue, tools, workflow_id=workflow_id, own_queue=own_queue)}"
         tasks = [call.task for call in calls]
-        notes.append({"code": "no_worker", "node": tasks[0] if len(tasks) == 1 else None, "message": f"{what}; {hint}"})
+        notes.append(
+            {"code": "no_worker", "node_id": tasks[0] if len(tasks) == 1 else None, "message": f"{what}; {hint}"}
+        )
     return notes
 
 
@@ -141,7 +143,7 @@ def held_notes(held: Sequence[OpenCall]) -> list[dict[str, object]]:
         how_many = f"{len(tasks):,} calls wait" if len(tasks) > 1 else "its call waits"
         code, what_helps = _help_for(tool, why or "", is_one=len(tasks) <= 1)
         message = f"{tool}: {why}; {how_many}; {what_helps}"
-        notes.append({"code": code, "node": tasks[0] if len(tasks) == 1 else None, "message": message})
+        notes.append({"code": code, "node_id": tasks[0] if len(tasks) == 1 else None, "message": message})
     return notes
 
 

@@ -276,7 +276,7 @@ class Projection:
             self.error = NodeError(error.code, str(error))
             return
         if (carry := self._beginning.carry) is not None:
-            self._notes.go_on_from(carry.notes, carry.notes_left_out)
+            self._notes.go_on_from(carry.notes, carry.omitted_notes)
             self._go_on(carry)
 
     def _begin(self, run_input: RunInput, at: float) -> None:

@@ -132,7 +132,7 @@ class RunView:
     def _as_written(self, projected: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the document that the run wrote, with the values that stand there by reference."""
         document = {**projected, **{key: written[key] for key in projected if key in written}}
-        document |= {"workflow_id": self.workflow_id, "run_id": self.run_id, "status": self.status}
+        document |= {"run_id": self.workflow_id, "execution_id": self.run_id, "status": self.status}
         document["notes"] = [*document["notes"], *(note for note in self.notes if note not in document["notes"])]
         if self.scheduler is not None:
             output, error = self.scheduler.output()
@@ -367,7 +367,7 @@ class RunFeed:
                 notes += await self._no_worker_notes(waiting, description)
             notes += held_notes(held)
             for task_id, view in below.items():
-                notes += [{**note, "node": task_id} for note in view.notes if note["code"] in NOTES_OF_WAITING]
+                notes += [{**note, "node_id": task_id} for note in view.notes if note["code"] in NOTES_OF_WAITING]
             if projection.scheduler is not None:
                 reasons = {call.task: reason_of(call) for call in [*waiting, *held] if call.task is not None}
                 reader.marks.put(projection.scheduler, reasons | {task: view.reason for task, view in below.items()})

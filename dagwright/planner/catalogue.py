@@ -28,19 +28,19 @@ class Catalogue:
     Args:
         tools: those that are told, agents first, each kind by name.
         text: a line for each.
-        left_out: names that were not told, for want of room.
+        omitted: names that were not told, for want of room.
     """
 
     tools: Mapping[str, ToolDeclaration]
     text: str
-    left_out: Sequence[str] = ()
+    omitted: Sequence[str] = ()
 
     def note(self) -> str | None:
         """Returns a sentence about what is not told; `None` if all is."""
-        if not self.left_out:
+        if not self.omitted:
             return None
-        named = ", ".join(map(repr, self.left_out[:_LEFT_OUT_NAMED]))
-        more = f" and {len(self.left_out) - _LEFT_OUT_NAMED} more" if len(self.left_out) > _LEFT_OUT_NAMED else ""
+        named = ", ".join(map(repr, self.omitted[:_LEFT_OUT_NAMED]))
+        more = f" and {len(self.omitted) - _LEFT_OUT_NAMED} more" if len(self.omitted) > _LEFT_OUT_NAMED else ""
         return f"the planner is not told of {named}{more}: there is no room for them in what it reads"
 
 
@@ -50,7 +50,7 @@ def catalogue_of(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
     What does not fit into `CATALOGUE_CHARACTERS` is left out, and said to be.
     """
     known = sorted(tools.items(), key=lambda item: (item[1].agent is None, item[0]))
-    told, left_out = fitting(
+    told, omitted = fitting(
         {name: json_line(_tool_told(tool) if tool.agent is None else _agent_told(tool.agent)) for name, tool in known}
     )
     parts = [
@@ -58,22 +58,22 @@ def catalogue_of(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
         for title, are_agents in (("Agents:", True), ("Tools:", False))
     ]
     text = "\n\n".join("\n".join([title, *lines]) for title, lines in parts if lines)
-    named = [card.name if (card := tools[name].agent) is not None else name for name in left_out]
+    named = [card.name if (card := tools[name].agent) is not None else name for name in omitted]
     return Catalogue({name: tools[name] for name in told}, text, named)
 
 
 def fitting(lines: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Returns the lines for which there is room, by name, and the names of the others."""
     told: dict[str, str] = {}
-    left_out: list[str] = []
+    omitted: list[str] = []
     room = CATALOGUE_CHARACTERS
     for name, line in lines.items():
         if len(line) < room:
             told[name] = line
             room -= len(line) + 1
         else:
-            left_out.append(name)
-    return told, left_out
+            omitted.append(name)
+    return told, omitted
 
 
 def _agent_told(agent: AgentCard) -> dict[str, Any]:

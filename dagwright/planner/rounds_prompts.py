@@ -107,9 +107,9 @@ def intention_messages(question: str, turns: Sequence[TurnSummary]) -> tuple[Mes
 def registry_of(workers: Mapping[str, Worker]) -> Catalogue:
     """Returns what a planner is told of workers; deliverables last, each kind by name."""
     known = sorted(workers.items(), key=lambda item: (item[1].card.goal_type == "deliverable", item[0]))
-    told, left_out = fitting({name: json_line(_told(worker)) for name, worker in known})
+    told, omitted = fitting({name: json_line(_told(worker)) for name, worker in known})
     text = "\n".join(["Workers:", *told.values()])
-    return Catalogue({name: workers[name].tool for name in told}, text, left_out)
+    return Catalogue({name: workers[name].tool for name in told}, text, omitted)
 
 
 def _told(worker: Worker) -> dict[str, Any]:

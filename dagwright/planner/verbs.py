@@ -30,8 +30,8 @@ def verbs_among(tools: Mapping[str, ToolDeclaration]) -> Mapping[str, ToolDeclar
 
 def verb_catalogue(verbs: Mapping[str, ToolDeclaration]) -> Catalogue:
     """Returns what a model is told of verbs, a line each, by name; what there is no room for is left out."""
-    told, left_out = fitting({name: json_line(_verb_told(verbs[name])) for name in sorted(verbs)})
-    return Catalogue({name: verbs[name] for name in told}, "\n".join(["Verbs:", *told.values()]), left_out)
+    told, omitted = fitting({name: json_line(_verb_told(verbs[name])) for name in sorted(verbs)})
+    return Catalogue({name: verbs[name] for name in told}, "\n".join(["Verbs:", *told.values()]), omitted)
 
 
 def _verb_told(verb: ToolDeclaration) -> dict[str, Any]:

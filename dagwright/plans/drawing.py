@@ -66,14 +66,14 @@ class Drawing:
     Args:
         edges: pairs of positions in `nodes`, from a node to one that depends on it.
         status: of the run; `None` for a plan.
-        left_out: count of the nodes that are not drawn.
+        omitted: count of the nodes that are not drawn.
     """
 
     nodes: Sequence[DrawnNode]
     edges: Sequence[tuple[int, int]]
     title: str | None = None
     status: str | None = None
-    left_out: int = 0
+    omitted: int = 0
 
     @property
     def is_of_run(self) -> bool:
@@ -140,12 +140,12 @@ class Drawing:
         return [word for word in words if word]
 
     def _heading(self) -> str:
-        count = len(self.nodes) + self.left_out
+        count = len(self.nodes) + self.omitted
         words = [single_line(self.title or ("run" if self.is_of_run else "plan")), f"{count:,} nodes"]
         return ": ".join(words) + (f", {self.status}" if self.status is not None else "")
 
     def _note(self) -> str:
-        return f"… and {self.left_out:,} more nodes" if self.left_out else ""
+        return f"… and {self.omitted:,} more nodes" if self.omitted else ""
 
     def _table(self) -> str:
         cell = "padding:2px 10px;text-align:left;vertical-align:top"
@@ -214,7 +214,9 @@ def draw_run(
     """
     documents = nodes or {}
     items = _items_of(documents)
-    drawn = [_drawn(each, documents.get(each["id"], {}), items.get(each["id"], {}), now) for each in graph["nodes"]]
+    drawn = [
+        _drawn(each, documents.get(each["node_id"], {}), items.get(each["node_id"], {}), now) for each in graph["nodes"]
+    ]
     position = {node.id: number for number, node in enumerate(drawn)}
     known = [(source, target) for source, target in graph["edges"] if source in position and target in position]
     edges = [(position[source], position[target]) for source, target in known]
@@ -226,7 +228,7 @@ def _drawn(
 ) -> DrawnNode:
     error = document.get("error") or {}
     return DrawnNode(
-        id=node["id"],
+        id=node["node_id"],
         title=node.get("title"),
         work=node.get("tool") or "",
         status=NodeStatus(node["status"]),
@@ -268,5 +270,5 @@ def _limited(drawing: Drawing) -> Drawing:
     if len(drawing.nodes) <= MAX_NODES:
         return drawing
     edges = [edge for edge in drawing.edges if max(edge) < MAX_NODES]
-    left_out = len(drawing.nodes) - MAX_NODES
-    return Drawing(drawing.nodes[:MAX_NODES], edges, drawing.title, drawing.status, left_out)
+    omitted = len(drawing.nodes) - MAX_NODES
+    return Drawing(drawing.nodes[:MAX_NODES], edges, drawing.title, drawing.status, omitted)

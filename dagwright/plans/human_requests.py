@@ -33,7 +33,7 @@ def ask_human(  # noqa: PLR0913 - each is one field of the request, by keyword
     schema: Mapping[str, Any] | None = None,
     options: "Sequence[object] | Handle[Any] | None" = None,
     multiple: bool = False,
-    takes_text: bool = False,
+    allow_text: bool = False,
     assignee: str | None = None,
     channel: Literal["any", "inbox"] = "any",
     deadline: Duration | None = None,
@@ -48,7 +48,7 @@ def ask_human(  # noqa: PLR0913 - each is one field of the request, by keyword
         schema: JSON Schema of the answer.
         options: choices of a `SELECTION`: a list, or the handle of one.
         multiple: whether several options may be chosen.
-        takes_text: whether a `SELECTION` may be answered by a text too.
+        allow_text: whether a `SELECTION` may be answered by a text too.
         assignee: whose inbox the request is in.
         channel: `inbox` rejects answers through a model's tool result or an MCP call.
         deadline: how long the person may take.
@@ -66,7 +66,7 @@ def ask_human(  # noqa: PLR0913 - each is one field of the request, by keyword
         "schema": schema,
         "options": options,
         "multiple": multiple or None,
-        "takes_text": takes_text or None,
+        "allow_text": allow_text or None,
         "assignee": assignee,
         "channel": None if channel == "any" else channel,
         "deadline": None if deadline is None else format_duration(deadline),

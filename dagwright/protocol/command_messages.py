@@ -99,8 +99,10 @@ def feedback_from_json(message: Any, *, through: Through) -> Feedback:
         MessageInvalid: the message is invalid.
     """
     if not isinstance(message, Mapping):
-        raise MessageInvalid('an answer must be an object such as {"request": "check", "answer": {"approved": true}}')
-    request = message.get("request")
+        raise MessageInvalid(
+            'an answer must be an object such as {"request_id": "check", "answer": {"approved": true}}'
+        )
+    request = message.get("request_id")
     if not isinstance(request, str) or not 0 < len(request.encode(errors="replace")) <= _ID_BYTES:
         raise MessageInvalid("'request' must be the id of a request, such as check")
     if "answer" not in message:
@@ -143,7 +145,7 @@ def feedback_to_json(feedback: Feedback, *, request: str) -> dict[str, Any]:
     """
     declared: dict[str, Any] = {"through": feedback.through} if feedback.through in CLIENT_CHANNELS else {}
     declared |= {} if feedback.may_answer == "all" else {"may_answer": feedback.may_answer}
-    return {"request": request, "answer": feedback.answer, "by": feedback.by, "note": feedback.note, **declared}
+    return {"request_id": request, "answer": feedback.answer, "by": feedback.by, "note": feedback.note, **declared}
 
 
 def policy_change_from_json(message: Any) -> tuple[Policy, str]:
@@ -227,9 +229,9 @@ def node_command_from_json(name: str, message: Any, *, through: Through) -> Comm
     by = actor_from_json(message, through=through)
     if name == wire.ADD_NODES:
         return _add_nodes(message, by)
-    node = message.get("node")
+    node = message.get("node_id")
     if not isinstance(node, str) or not 0 < len(node.encode()) <= _ID_BYTES:
-        raise MessageInvalid("'node' must be the id of a node or item, such as sum or sum[north]")
+        raise MessageInvalid("'node_id' must be the id of a node or item, such as sum or sum[north]")
     command, confirmation = _NODE_COMMANDS[name](node, message, by)
     return CommandMessage(message, node, command, confirmation)
 
@@ -274,9 +276,9 @@ _NODE_COMMANDS: Mapping[str, Callable[[str, Mapping[str, Any], Actor], tuple[Run
     wire.SET_RESULT: _set_result,
 }
 _EXAMPLES = {
-    wire.CANCEL_NODE: '{"node": "sum", "branch": true, "by": "ann"}',
-    wire.RETRY_NODE: '{"node": "sum", "by": "ann"}',
-    wire.SET_RESULT: '{"node": "sum", "result": 5, "by": "ann"}',
+    wire.CANCEL_NODE: '{"node_id": "sum", "branch": true, "by": "ann"}',
+    wire.RETRY_NODE: '{"node_id": "sum", "by": "ann"}',
+    wire.SET_RESULT: '{"node_id": "sum", "result": 5, "by": "ann"}',
     wire.ADD_NODES: '{"nodes": [{"id": "more", "tool": "sum_csv"}], "by": "ann"}',
 }
 

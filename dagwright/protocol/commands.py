@@ -161,7 +161,7 @@ def _forwarded_command(name: str, message: CommandMessage, scheduler: RunSchedul
     if found is None:
         return None
     task_id, node = found
-    return ChildSignal(name, {**message.content, "node": node}, task_id)
+    return ChildSignal(name, {**message.content, "node_id": node}, task_id)
 
 
 PLAIN_CANCEL = _routed(wire.CANCEL, cancel_message(UNKNOWN_ACTOR))

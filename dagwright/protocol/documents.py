@@ -17,7 +17,7 @@ from dagwright.core.model.states import NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.map_batches import counts_of_items, is_cut, shown_items
-from dagwright.core.scheduler.run_end import counts_of, ends_left_out
+from dagwright.core.scheduler.run_end import counts_of, omitted_ends
 from dagwright.features.compensation.compensation import NOTE_UNCOMPENSATED, compensated_by, compensation_summary
 from dagwright.features.lookups.places import lookup_errors
 from dagwright.features.run_scheduler import RunScheduler
@@ -28,7 +28,7 @@ from dagwright.protocol.lineage import seen_of_run
 
 REQUESTS_BYTES = 1024 * 1024
 """Open requests that stand in one document: half of what the answer to a query may have."""
-OUTPUT_LEFT_OUT = "output_left_out"
+OUTPUT_OMITTED = "output_omitted"
 """Code of the note that the output of a plan that names none is not whole."""
 
 
@@ -83,7 +83,7 @@ def _named_records(scheduler: RunScheduler) -> Iterator[tuple[str, Record]]:
 def _first_of(failed: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
     """Return the field of `nodes_ref` that names the first failed node, for lists, which read nothing else of a run."""
     first = next(iter(failed), None)
-    return {} if first is None else {FIRST_FAILED: {"node": first[0], "message": first[1]}}
+    return {} if first is None else {FIRST_FAILED: {"node_id": first[0], "message": first[1]}}
 
 
 def _without_nodes(scheduler: RunScheduler | None, facts: RunFacts, *, status: str | None) -> dict[str, Any]:
@@ -91,12 +91,8 @@ def _without_nodes(scheduler: RunScheduler | None, facts: RunFacts, *, status: s
     if scheduler is not None:
         error = _error_of(scheduler) or scheduler.features.extension.shortfall() or error
     notes = [dict(note) for note in facts.notes]
-    if (
-        scheduler is not None
-        and scheduler.is_finished
-        and (left_out := ends_left_out(scheduler.plan, scheduler.records))
-    ):
-        notes.append(_left_out_note(left_out))
+    if scheduler is not None and scheduler.is_finished and (omitted := omitted_ends(scheduler.plan, scheduler.records)):
+        notes.append(_omitted_note(omitted))
     seen = seen_of_run(scheduler) if scheduler is not None else None
     names = names_set(scheduler) if scheduler is not None else {}
     rounds = rounds_document(scheduler, _compacted) if scheduler is not None else None
@@ -105,8 +101,8 @@ def _without_nodes(scheduler: RunScheduler | None, facts: RunFacts, *, status: s
         lookup_errors(scheduler.plan, scheduler.records) if scheduler is not None and scheduler.state.error else []
     )
     return {
-        "workflow_id": facts.workflow_id,
-        "run_id": facts.run_id,
+        "run_id": facts.workflow_id,
+        "execution_id": facts.run_id,
         "status": status or (scheduler.status().value if scheduler else "failed"),
         "title": facts.title,
         "output": output,
@@ -146,12 +142,12 @@ def shown_requests(scheduler: RunScheduler, workflow_id: str) -> list[dict[str, 
     return shown
 
 
-def _left_out_note(count: int) -> dict[str, Any]:
+def _omitted_note(count: int) -> dict[str, Any]:
     message = (
         f"the plan names no output, and {count:,} nodes that nothing waits for are so many that their results are not "
         "in it; `result RUN --full --json` has them all, `node RUN NODE` one of them, or name an `output` in the plan"
     )
-    return {"code": OUTPUT_LEFT_OUT, "node": None, "message": message}
+    return {"code": OUTPUT_OMITTED, "node_id": None, "message": message}
 
 
 def _counts_inside(scheduler: RunScheduler) -> dict[str, int]:
@@ -193,7 +189,7 @@ def node_document(scheduler: RunScheduler, task_id: str, *, node: CompiledNode, 
     if answers := told_answers(scheduler, task_id):
         document["lineage"]["answers"] = answers
     if steps := told_steps(scheduler, task_id):
-        document["lineage"]["by_hand"] = steps
+        document["lineage"]["overrides"] = steps
     return document
 
 
@@ -205,7 +201,7 @@ def told_answers(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
         closing = scheduler.features.feedback.requests.closed.get(request_id)
         # Another node may be called as a later request would be.
         if closing is not None and (number == 1 or scheduler.record_of(request_id) is None):
-            found.append({"request": request_id, **closing.to_json()})
+            found.append({"request_id": request_id, **closing.to_json()})
     return found
 
 
@@ -269,7 +265,7 @@ def graph_document(scheduler: RunScheduler) -> dict[str, Any]:
     return {
         "nodes": [
             {
-                "id": node.id,
+                "node_id": node.id,
                 "title": node.title,
                 "status": record.status.value,
                 "tool": node.tool or None,

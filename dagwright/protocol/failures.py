@@ -28,7 +28,7 @@ def run_error_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     error = document.get("error")
     if isinstance(error, Mapping) and error.get("code") not in FROM_NODES:
-        return {"node": None, **error}
+        return {"node_id": None, **error}
     if document.get("status") != RunStatus.FAILED.value:
         return None
     nodes = document.get("nodes")
@@ -40,12 +40,12 @@ def run_error_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
     reference = document.get("nodes_ref") or {}
     count = len(failed) + int(reference.get("counts", {}).get(NodeStatus.FAILED.value, 0))
     if count == 0:
-        return {"code": NOTHING_COMPLETED, "message": NOTHING_COMPLETED_MESSAGE, "node": None}
+        return {"code": NOTHING_COMPLETED, "message": NOTHING_COMPLETED_MESSAGE, "node_id": None}
     if not failed and FIRST_FAILED in reference:
-        failed = [(reference[FIRST_FAILED]["node"], reference[FIRST_FAILED])]
+        failed = [(reference[FIRST_FAILED]["node_id"], reference[FIRST_FAILED])]
     if not failed:
         words = "1 node failed" if count == 1 else f"{count:,} nodes failed"
-        return {"code": NODE_FAILED, "message": words, "node": None}
+        return {"code": NODE_FAILED, "message": words, "node_id": None}
     name, cause = failed[0]
     more = f"; {count - 1:,} more failed" if count > 1 else ""
-    return {"code": NODE_FAILED, "message": f"{name!r} failed: {cause.get('message')}{more}", "node": name}
+    return {"code": NODE_FAILED, "message": f"{name!r} failed: {cause.get('message')}{more}", "node_id": name}

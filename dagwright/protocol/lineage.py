@@ -21,7 +21,7 @@ def seen_of_run(scheduler: RunScheduler) -> Lineage:
         return seen
     asked = tuple(node.id for node, _ in _called(scheduler) if node.tool == MODEL_TOOL)
     calls = tuple(
-        {"node": node.id, "tool": node.tool, "status": record.status.value}
+        {"node_id": node.id, "tool": node.tool, "status": record.status.value}
         for node, record in _called(scheduler)
         if node.tool != MODEL_TOOL
     )

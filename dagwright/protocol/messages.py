@@ -85,7 +85,7 @@ class TurnPlace:
 
     def to_json(self) -> dict[str, str]:
         """Returns the place as it travels."""
-        return {"workflow_id": self.workflow_id, "turn": self.turn}
+        return {"session_workflow_id": self.workflow_id, "turn": self.turn}
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
         encoded["plan"] = run_input.plan
         encoded |= {"dialect": run_input.dialect} if run_input.dialect is not None else {}
     if run_input.parent is not None:
-        encoded["parent"] = {"workflow_id": run_input.parent.workflow_id, "task": run_input.parent.task}
+        encoded["parent"] = {"run_id": run_input.parent.workflow_id, "task": run_input.parent.task}
     if run_input.path:
         encoded["path"] = [list(step) for step in run_input.path]
     if run_input.bound:
@@ -367,19 +367,19 @@ def _object(message: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _parent(value: Any) -> Parent | None:
-    return None if value is None else Parent(*_place(value, name="parent", part="task"))
+    return None if value is None else Parent(*_place(value, name="parent", parts=("run_id", "task")))
 
 
 def _turn_place(value: Any) -> TurnPlace | None:
-    return None if value is None else TurnPlace(*_place(value, name="session", part="turn"))
+    return None if value is None else TurnPlace(*_place(value, name="session", parts=("session_workflow_id", "turn")))
 
 
-def _place(value: Any, *, name: str, part: str) -> tuple[str, str]:
+def _place(value: Any, *, name: str, parts: tuple[str, str]) -> tuple[str, str]:
     """Returns the workflow that a run reports to, and what in it."""
-    ids = [value.get("workflow_id"), value.get(part)] if isinstance(value, Mapping) else []
+    ids = [value.get(part) for part in parts] if isinstance(value, Mapping) else []
     if not ids or not all(isinstance(text, str) and 0 < len(text.encode(errors="replace")) <= 1000 for text in ids):
         # Temporal would refuse the report to such a run again and again, and this one would never end.
-        raise MessageInvalid(f"{name!r} must name a workflow_id and a {part}, each a text of 1 to 1,000 bytes")
+        raise MessageInvalid(f"{name!r} must have {parts[0]!r} and {parts[1]!r}, each a text of 1 to 1,000 bytes")
     return str(ids[0]), str(ids[1])
 
 

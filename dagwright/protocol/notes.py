@@ -17,11 +17,11 @@ class Notes:
 
     def __init__(self) -> None:
         self.kept: list[dict[str, Any]] = []
-        self.left_out = 0
+        self.omitted = 0
 
     def add(self, code: str, message: str) -> None:
         """Keeps a note."""
-        self._keep({"code": code, "node": None, "message": message})
+        self._keep({"code": code, "node_id": None, "message": message})
 
     def refuse(self, message: str, reason: str | None) -> None:
         """Keeps a note of a message that was refused; one without a reason was not.
@@ -32,25 +32,25 @@ class Notes:
         if reason is not None:
             self.add("refused", f"{message}: {reason}")
 
-    def go_on_from(self, notes: Sequence[Mapping[str, Any]], left_out: int) -> None:
+    def go_on_from(self, notes: Sequence[Mapping[str, Any]], omitted: int) -> None:
         """Puts the notes of the executions before in front: messages may have come before they were known."""
-        new, new_left_out = self.kept, self.left_out
-        self.kept, self.left_out = [dict(note) for note in notes], left_out + new_left_out
+        new, new_omitted = self.kept, self.omitted
+        self.kept, self.omitted = [dict(note) for note in notes], omitted + new_omitted
         for note in new:
             self._keep(note)
 
     def to_json(self) -> list[dict[str, Any]]:
         """Returns the notes as they stand in documents; the last one tells how many were left out."""
-        if not self.left_out:
+        if not self.omitted:
             return list(self.kept)
-        message = f"{self.left_out} more notes are left out"
-        return [*self.kept, {"code": "left_out", "node": None, "message": message}]
+        message = f"{self.omitted} more notes are left out"
+        return [*self.kept, {"code": "omitted", "node_id": None, "message": message}]
 
     def _keep(self, note: dict[str, Any]) -> None:
         if len(self.kept) < limits.NOTES:
             self.kept.append(note)
         else:
-            self.left_out += 1
+            self.omitted += 1
 
 
 def notes_from_json(encoded: Any) -> tuple[dict[str, Any], ...]:
@@ -68,9 +68,9 @@ def _note(note: Any) -> dict[str, Any]:
     texts = [note.get("code"), note.get("message")] if isinstance(note, Mapping) else [None]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("a note is an object with the texts 'code' and 'message'")
-    node = note.get("node")
+    node = note.get("node_id")
     return {
         "code": note["code"][:100],
-        "node": node[:200] if isinstance(node, str) else None,
+        "node_id": node[:200] if isinstance(node, str) else None,
         "message": note["message"][:NOTE_CHARACTERS],
     }

@@ -52,7 +52,7 @@ def told(notices: Sequence[Any]) -> str:
     """Returns how notices are called in a sentence: `check opened and 3 more`."""
     first = notices[0]
     more = f" and {len(notices) - 1:,} more" if len(notices) > 1 else ""
-    return cut_bytes(f"{first['request']['id']} {first['kind']}", max_bytes=300) + more
+    return cut_bytes(f"{first['request']['request_id']} {first['kind']}", max_bytes=300) + more
 
 
 def failure_note(error: BaseException) -> str:

@@ -32,7 +32,7 @@ def status_answer(document: Mapping[str, Any]) -> dict[str, Any]:
     kept = _first_of(document["waiting_for"])
     left = len(document["waiting_for"]) - len(kept)
     told = f"{left:,} of {left + len(kept):,} requests are left out, which are too large for a query"
-    note = {"code": "too_large", "node": None, "message": f"{told}; `dagwright inbox` lists all"}
+    note = {"code": "too_large", "node_id": None, "message": f"{told}; `dagwright inbox` lists all"}
     return {**document, "waiting_for": kept, "notes": [*_first_of(document["notes"]), *([note] if left else [])]}
 
 

@@ -32,7 +32,7 @@ class RunCarry:
         state: the states of the nodes, as `state_to_text` made them; or
         refs: references of the pieces of that text, in order.
         notes: what there was worth saying so far.
-        notes_left_out: count of the notes that were too many.
+        omitted_notes: count of the notes that were too many.
         deadline_s: seconds from `began_at` that the run may take; infinite is as long as it takes, `None` is what plan
             and starter say.
         origin: workflow id of the run that this one is a fork of, which it begins from; `began_at` says nothing then.
@@ -42,7 +42,7 @@ class RunCarry:
     state: str = ""
     refs: Sequence[str] = ()
     notes: Sequence[Mapping[str, Any]] = ()
-    notes_left_out: int = 0
+    omitted_notes: int = 0
     deadline_s: float | None = None
     origin: str | None = None
 
@@ -87,7 +87,7 @@ def carry_to_json(carry: RunCarry) -> dict[str, Any]:
     return {
         "began_at": carry.began_at,
         "notes": list(carry.notes),
-        "notes_left_out": carry.notes_left_out,
+        "omitted_notes": carry.omitted_notes,
         **where,
         **_deadline_to_json(carry.deadline_s),
         **({"origin": carry.origin} if carry.origin is not None else {}),
@@ -109,7 +109,7 @@ def carry_from_json(encoded: Any) -> RunCarry:
             state="" if refs else str(encoded["state"]),
             refs=tuple(refs),
             notes=tuple(dict(note) for note in encoded["notes"]),
-            notes_left_out=int(encoded["notes_left_out"]),
+            omitted_notes=int(encoded["omitted_notes"]),
             deadline_s=_deadline(encoded),
             origin=None if encoded.get("origin") is None else str(encoded["origin"]),
         )

@@ -127,7 +127,7 @@ def _people_to_json(scheduler: RunScheduler) -> dict[str, Any]:
     approved = feedback.state.approved_nodes
     parts = {
         "requests": feedback.requests.to_json(),
-        "by_hand": {name: override.to_json() for name, override in state.overrides.items()},
+        "overrides": {name: override.to_json() for name, override in state.overrides.items()},
         "inputs": feedback.state.given_inputs,
         "covered": [approved, feedback.state.approved_by] if approved else None,
         "policy": state.policy.to_json() if feedback.state.policy_changed else None,
@@ -136,7 +136,7 @@ def _people_to_json(scheduler: RunScheduler) -> dict[str, Any]:
 
 
 def _restore_people(scheduler: RunScheduler, people: Mapping[str, Any]) -> None:
-    overrides = people.get("by_hand", {})
+    overrides = people.get("overrides", {})
     scheduler.state.overrides = {name: override_from_json(override) for name, override in overrides.items()}
     approved_nodes, approved_by = people.get("covered", (0, ""))
     scheduler.features.feedback.restore(

@@ -76,13 +76,13 @@ def input_problem(message: Any, *, workflow_id: str) -> str | None:
     """Check the input of a session workflow; returns the problem, or `None`.
 
     Args:
-        message: must be `{"session": NAME}`, where NAME is the one in the workflow ID `session-NAME`.
+        message: must be `{"session_id": NAME}`, where NAME is the one in the workflow ID `session-NAME`.
     """
     if not workflow_id.startswith(wire.ID_SESSION) or not name_of_session(workflow_id):
         return f"the workflow ID of a session is {wire.ID_SESSION}NAME, not {workflow_id!r:.200}"
     name = name_of_session(workflow_id)
-    if not isinstance(message, Mapping) or message.get("session") != name:
-        expected = json.dumps({"session": name}, ensure_ascii=False)
+    if not isinstance(message, Mapping) or message.get("session_id") != name:
+        expected = json.dumps({"session_id": name}, ensure_ascii=False)
         return f"the input of a session is invalid: expected {expected}, got {message!r:.200}"
     return None
 
@@ -118,7 +118,7 @@ class Turn:
         """Returns the turn as documents and the state have it."""
         return {
             "number": self.number,
-            "run": self.run,
+            "run_id": self.run,
             "request": self.request,
             "status": self.status,
             "explanation": self.explanation,
@@ -182,7 +182,7 @@ class Session:
         names: name without `@` -> `{"id", "name", "kind"}`, the newest last.
         bindings: entities that search texts were bound to, the newest last, as the document of a run has them.
         turns: the newest of them, oldest first.
-        turns_left_out: how many older ones are forgotten.
+        omitted_turns: how many older ones are forgotten.
         is_ending: it takes no more turns, and has ended as soon as none runs.
     """
 
@@ -191,7 +191,7 @@ class Session:
     names: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     resolved_lookups: list[Mapping[str, Any]] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
-    turns_left_out: int = 0
+    omitted_turns: int = 0
     policy: Policy | None = None
     is_ending: bool = False
 
@@ -262,7 +262,7 @@ class Session:
         """Begins a turn that is not refused; returns false for one that is there already."""
         if self.turn_of(start.run) is not None:
             return False
-        number = self.turns_left_out + len(self.turns) + 1
+        number = self.omitted_turns + len(self.turns) + 1
         self.turns.append(Turn(number, start.run, start.request, began_at=format_time(at)))
         self.policy = start.policy or self.policy
         self._changed()
@@ -331,7 +331,7 @@ class Session:
         self.turns = self.shortened().turns
         told = [{**turn.to_json(), "response": None} for turn in self.turns]
         kept = _newest(told, most=TURNS, most_bytes=TURNS_BYTES)
-        self.turns_left_out += len(self.turns) - kept
+        self.omitted_turns += len(self.turns) - kept
         self.turns = self.turns[len(self.turns) - kept :]
         kept = _newest(list(self.resolved_lookups), most_bytes=LOOKUPS_BYTES)
         self.resolved_lookups = self.resolved_lookups[len(self.resolved_lookups) - kept :]
@@ -344,13 +344,13 @@ class Session:
     def to_json(self) -> dict[str, Any]:
         """Returns the session as its memo has it, and as documents show it."""
         return {
-            "session": self.name,
+            "session_id": self.name,
             "status": self.status,
             "version": self.version,
             "context": {name: dict(known) for name, known in self.names.items()},
             "lookups": [dict(lookup) for lookup in self.resolved_lookups],
             "turns": [turn.to_json() for turn in self.turns],
-            "turns_left_out": self.turns_left_out,
+            "omitted_turns": self.omitted_turns,
             "policy": self.policy.to_json() if self.policy is not None else None,
         }
 
@@ -387,7 +387,7 @@ def session_from_json(encoded: Any, *, name: str) -> Session:
             names=dict(end.names),
             resolved_lookups=list(end.resolved_lookups),
             turns=[_turn_from_json(turn) for turn in encoded["turns"]][-TURNS:],
-            turns_left_out=int(encoded["turns_left_out"]),
+            omitted_turns=int(encoded["omitted_turns"]),
             policy=policy_from_json(encoded["policy"]) if encoded.get("policy") is not None else None,
             is_ending=encoded["status"] in ("ending", "ended"),
         )
@@ -398,7 +398,7 @@ def session_from_json(encoded: Any, *, name: str) -> Session:
 def _turn_from_json(encoded: Mapping[str, Any]) -> Turn:
     return Turn(
         number=int(encoded["number"]),
-        run=str(encoded["run"]),
+        run=str(encoded["run_id"]),
         request=cut_bytes(str(encoded["request"]), max_bytes=REQUEST_BYTES),
         status=str(encoded["status"]),
         explanation=_cut(encoded.get("explanation"), EXPLANATION_BYTES),

@@ -72,7 +72,7 @@ class TurnStart:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the message."""
-        encoded = {"run": self.run, "start": dict(self.start), "request": self.request, "version": self.version}
+        encoded = {"run_id": self.run, "start": dict(self.start), "request": self.request, "version": self.version}
         encoded |= {"workflow": self.workflow, "memo": dict(self.memo)}
         encoded |= {} if self.task_queue is None else {"task_queue": self.task_queue}
         return encoded if self.policy is None else {**encoded, "policy": self.policy.to_json()}
@@ -85,7 +85,7 @@ def turn_start_from_json(message: Any) -> TurnStart:
         MessageInvalid: it asks for nothing that a session could start.
     """
     if not isinstance(message, Mapping) or not isinstance(message.get("start"), Mapping):
-        raise MessageInvalid('start_turn takes an object such as {"run": "run-1", "start": {"goal": "…"}}')
+        raise MessageInvalid('start_turn takes an object such as {"run_id": "run-1", "start": {"goal": "…"}}')
     if (size := encoded_size(dict(message))) > TURN_BYTES:
         raise MessageInvalid(f"the turn has {size:,} bytes; at most {TURN_BYTES:,} can be sent", code="too_large")
     start, version, memo = message["start"], message.get("version"), message.get("memo", {})
@@ -109,7 +109,7 @@ def turn_start_from_json(message: Any) -> TurnStart:
         raise MessageInvalid(f"'task_queue' must be the name of a task queue, not {queue!r:.60}")
     request = message.get("request") or start.get("goal") or ""
     return TurnStart(
-        run=_run_id(message.get("run")),
+        run=_run_id(message.get("run_id")),
         start=start,
         request=line_or_none(str(request), max_bytes=REQUEST_BYTES) or "",
         version=version,

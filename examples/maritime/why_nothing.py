@@ -30,12 +30,12 @@ async def explain_nothing_found(es_results: EsResults) -> dict[str, str]:
     conditions = list(_conditions(es_results.query.get("query", {})))
     lines = []
     async with reach_search() as search:
-        for place, left_out in enumerate(conditions):
+        for place, omitted in enumerate(conditions):
             rest = [*conditions[:place], *conditions[place + 1 :]]
             body = {"query": {"bool": {"filter": rest}}, "size": 0}
             # Only what `checked` has let through is asked.
             found = await answer_of(search, await checked(search, EsQuery(index=es_results.index, body=body)))
-            lines.append(f"- without `{json.dumps(left_out)}`: {found.total:,}")
+            lines.append(f"- without `{json.dumps(omitted)}`: {found.total:,}")
     return {"why_nothing": "\n".join(lines) or "The query has no condition: the index is empty."}
 
 

@@ -45,7 +45,7 @@ async def test_worker_killed_between_two_runs_leaves_its_results_to_the_next(
     await worker.start()
     second = await result_within(await start_run(client, plan, workflow_id="after-the-kill"), 60)
     assert second["output"] == first["output"]
-    assert second["nodes"]["x"]["lineage"]["cached"]["workflow_id"] == "before-the-kill"
+    assert second["nodes"]["x"]["lineage"]["cached"]["run_id"] == "before-the-kill"
 
 
 async def test_worker_killed_in_the_middle_of_runs(

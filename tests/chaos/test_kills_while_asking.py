@@ -27,7 +27,7 @@ async def _asks(server: LiveServer, workflow_id: str) -> list[str]:
 
     async def does() -> bool:
         waiting = (await RunFeed(client, workflow_id).read()).document()["waiting_for"]
-        found[:] = [request["id"] for request in waiting]
+        found[:] = [request["request_id"] for request in waiting]
         return bool(found)
 
     await eventually(does)

@@ -134,11 +134,11 @@ async def test_all_killed_between_reading_the_old_run_and_starting_the_new_one(
     points.release(READ)
     points.release("cut")
     first, second = await asyncio.gather(fork(), fork())
-    assert first["fork"] == second["fork"]
+    assert first["fork_run_id"] == second["fork_run_id"]
     assert first["difference"] == second["difference"]
     await worker.start()
-    await _assert_done_once(own_server, folder, first["fork"])
-    assert await _forks_of(own_server, "cut-before-the-start") == [first["fork"]]
+    await _assert_done_once(own_server, folder, first["fork_run_id"])
+    assert await _forks_of(own_server, "cut-before-the-start") == [first["fork_run_id"]]
 
 
 async def test_server_killed_under_two_commands_that_have_read_the_old_run(
@@ -154,10 +154,10 @@ async def test_server_killed_under_two_commands_that_have_read_the_old_run(
     points.release("cut")
     points.release(READ)
     told = [await said(command) for command in commands]
-    assert told[0]["fork"] == told[1]["fork"]
+    assert told[0]["fork_run_id"] == told[1]["fork_run_id"]
     assert sorted("already" in each["message"] for each in told) == [False, True]
     await worker.start()
-    await _assert_done_once(own_server, folder, told[0]["fork"])
+    await _assert_done_once(own_server, folder, told[0]["fork_run_id"])
 
 
 async def test_all_killed_when_the_fork_has_been_started_and_nobody_knows(
@@ -176,8 +176,8 @@ async def test_all_killed_when_the_fork_has_been_started_and_nobody_knows(
     again = await fork()
     assert "that run is there" in again["message"]
     await worker.start()
-    await _assert_done_once(own_server, folder, again["fork"])
-    assert await _forks_of(own_server, "cut-behind-the-start") == [again["fork"]]
+    await _assert_done_once(own_server, folder, again["fork_run_id"])
+    assert await _forks_of(own_server, "cut-behind-the-start") == [again["fork_run_id"]]
 
 
 async def test_both_killed_while_the_fork_makes_an_effect_and_it_is_asked_for_again(
@@ -191,9 +191,9 @@ async def test_both_killed_while_the_fork_makes_an_effect_and_it_is_asked_for_ag
     await restart(own_server)
     points.release("cut")
     second = await fork()
-    assert second["fork"] == first["fork"]
+    assert second["fork_run_id"] == first["fork_run_id"]
     await worker.start()
-    await _assert_done_once(own_server, folder, first["fork"])
+    await _assert_done_once(own_server, folder, first["fork_run_id"])
 
 
 async def test_both_killed_between_the_question_of_a_running_run_and_the_answers_of_it_and_its_fork(
@@ -203,11 +203,11 @@ async def test_both_killed_between_the_question_of_a_running_run_and_the_answers
     handle = await start_run(await own_server.start(), plan, workflow_id="forked-while-it-asks")
     await _asks(own_server, handle.id)
     fork = Forker(own_server, folder, handle.id)
-    name = (await fork())["fork"]
+    name = (await fork())["fork_run_id"]
     await _asks(own_server, name)
     await worker.kill()
     await restart(own_server)
-    assert (await fork())["fork"] == name
+    assert (await fork())["fork_run_id"] == name
     client = await own_server.start()
     runs = [client.get_workflow_handle(run) for run in (handle.id, name)]
     for run in runs:
@@ -229,6 +229,6 @@ async def _asks(server: LiveServer, run: str) -> None:
 
     async def does() -> bool:
         waiting = (await RunFeed(client, run).read()).document()["waiting_for"]
-        return [request["id"] for request in waiting] == ["check"]
+        return [request["request_id"] for request in waiting] == ["check"]
 
     await eventually(does)

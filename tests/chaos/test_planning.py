@@ -61,17 +61,17 @@ async def serving(server: LiveServer, folder: Path, model: ModelServer) -> Async
 
 def lost(node: str) -> Step:
     """Returns an answer that is held until whoever asked is dead."""
-    return step(_LOST, metadata={"node": node}, released=asyncio.Event())
+    return step(_LOST, metadata={"node_id": node}, released=asyncio.Event())
 
 
 def said_to(node: str, answer: Any) -> Step:
     """Returns the answer of a node."""
-    return step(answer, metadata={"node": node})
+    return step(answer, metadata={"node_id": node})
 
 
 async def asked(model: ModelServer, *nodes: str) -> None:
     """Waits until the model was asked by these nodes, in this order."""
-    await eventually(lambda: [received.metadata["node"] for received in model.calls] == [*nodes])
+    await eventually(lambda: [received.metadata["node_id"] for received in model.calls] == [*nodes])
 
 
 async def start_goal(client: Client, words: str, *tools: str) -> Handle:
@@ -141,7 +141,7 @@ async def test_worker_killed_at_each_step_of_a_request_asks_again_only_what_was_
         "answer": 2,
     }
     assert effects_of(folder) == ["made"]
-    assert [received.metadata["node"] for received in model.calls] == [
+    assert [received.metadata["node_id"] for received in model.calls] == [
         "plan",
         "plan",
         "plan#2",
@@ -191,7 +191,7 @@ async def test_worker_killed_while_it_is_planned_again_asks_again_only_what_was_
         "answer": ("completed", 1),
     }
     assert effects_of(folder) == ["made"]
-    assert [received.metadata["node"] for received in model.calls] == [
+    assert [received.metadata["node_id"] for received in model.calls] == [
         "plan",
         "plan#2",
         "plan#2",
@@ -235,7 +235,7 @@ async def test_worker_killed_at_each_step_of_an_agent_asks_again_only_what_was_n
     assert (document["status"], document["output"]) == ("completed", "Both are made.")
     assert [*document["nodes"]] == ["turn1", "turn1.1", "turn1.2", "turn2", "turn2.1", "turn3"]
     assert effects_of(folder) == ["one", "two"]
-    assert Counter(received.metadata["node"] for received in model.calls) == {"turn1": 2, "turn2": 2, "turn3": 2}
+    assert Counter(received.metadata["node_id"] for received in model.calls) == {"turn1": 2, "turn2": 2, "turn3": 2}
     told = [message for message in model.calls[-1].messages if message["role"] == "tool"]
     assert [message["content"] for message in told] == ["one", "two", '{"n":3}']
     await assert_whole(handle)

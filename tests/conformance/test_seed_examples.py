@@ -63,7 +63,7 @@ def test_wrong_example_is_refused_with_the_error_that_its_format_asks_for(name: 
 def test_arguments_get_the_values_that_the_format_says(name: str) -> None:
     example, expected = RESOLVED[name], RESOLVED[name]["resolves"]
     plan = compile_plan(check(example["document"]))
-    (node,) = (node for node in plan.nodes if node.id == expected["node"])
+    (node,) = (node for node in plan.nodes if node.id == expected["node_id"])
     scope = Scope(
         node_value=lambda node_id, part: expected["results"][node_id] if part == "result" else "completed",
         inputs=expected["inputs"],

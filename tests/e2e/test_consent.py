@@ -43,7 +43,7 @@ async def test_detached_run_requests_its_inputs(own_command_line: CommandLine, w
 
     async def has_asked() -> bool:
         waiting = (await own_command_line("status", "inputs-later", "--json")).document["waiting_for"]
-        return [(request["id"], request["type"]) for request in waiting] == [("inputs", "INFORMATION")]
+        return [(request["request_id"], request["type"]) for request in waiting] == [("inputs", "INFORMATION")]
 
     await eventually(has_asked)
     waiting = await own_command_line("status", "inputs-later")
@@ -93,7 +93,7 @@ async def test_plan_is_approved_on_the_terminal(command_line: CommandLine, write
     assert [line in words.splitlines() for line in told] == [True] * 3
     assert (refused, "the plan was not approved; nothing has run" in words) == (2, True)
     assert (code, screen.count("May it run?"), "paid ann" in screen) == (0, 2, True)
-    ids = [run["workflow_id"] for run in listed.document]
+    ids = [run["run_id"] for run in listed.document]
     assert ("approved" in ids, "not-approved" in ids) == (True, False)
 
 

@@ -256,7 +256,7 @@ async def test_fork_shows_its_difference_before_it_starts(serve: Serve, chromium
 
 
 async def test_fork_says_what_a_model_plans_anew(serve: Serve, chromium: Browser) -> None:
-    difference = {"reused": ["one"], "runs": [], "undecided": [], "later": [], "left_out": ["search", "tell"]}
+    difference = {"reused": ["one"], "runs": [], "undecided": [], "later": [], "omitted": ["search", "tell"]}
     async with serve() as live:
         run = await live.start(DOUBLE, inputs={"number": 2})
         await live.ended(run)

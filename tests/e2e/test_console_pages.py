@@ -90,7 +90,7 @@ FORMATS = """async () => {
 }"""
 CHOOSING = """async () => {
   const { requestCard } = await import("/console/js/answers.js");
-  const request = { run_id: "run-1", id: "way", type: "SELECTION", options: ["by sea", "by air"], takes_text: true };
+  const request = { run_id: "run-1", id: "way", type: "SELECTION", options: ["by sea", "by air"], allow_text: true };
   const give = async ({ answer }) => {
     window.given = answer;
     return "It is answered.";

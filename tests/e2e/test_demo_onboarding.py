@@ -71,7 +71,7 @@ async def test_demo_goes_on_when_it_is_answered_from_a_second_terminal(own_comma
     await eventually(asks)
     (request,) = asked
     (other,) = [option["id"] for option in request["options"] if "María Garcia" in option["label"]]
-    answered = await own_command_line("feedback", request["workflow_id"], request["id"], "--select", other)
+    answered = await own_command_line("feedback", request["run_id"], request["request_id"], "--select", other)
     code, screen = await demo
     assert (request["type"], answered.code, code) == ("SELECTION", 0, 0)
     assert ANSWERED not in screen

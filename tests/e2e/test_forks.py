@@ -53,15 +53,15 @@ async def test_fork_shows_its_plan_starts_once(command_line: CommandLine, write_
     unasked = await command_line("fork", "forked", "--input", "works=true", "--json")
     assert (ran.code, unasked.code) == (1, 2)
     assert unasked.document == {
-        "workflow_id": "forked",
+        "run_id": "forked",
         "ok": False,
         "message": "nothing was started; --yes starts it",
         "difference": {
             "reused": ["first"],
-            "runs": [{"node": "second", "why": "had failed", "effects": "write"}],
+            "runs": [{"node_id": "second", "reason": "had failed", "effects": "write"}],
             "undecided": [],
             "later": ["third"],
-            "left_out": [],
+            "omitted": [],
         },
     }
 
@@ -82,7 +82,7 @@ async def test_fork_shows_its_plan_starts_once(command_line: CommandLine, write_
     shown = await command_line("node", name, "first")
     assert "reused from: first of the run forked" in shown.stdout
     why = await command_line("explain", name, "--node", "first", "--json")
-    assert why.document["chain"][0]["reused"] == {"workflow_id": "forked", "node": "first"}
+    assert why.document["chain"][0]["reused"] == {"run_id": "forked", "node_id": "first"}
 
 
 async def test_what_cannot_be_forked_is_told(command_line: CommandLine, write_plan: Plans) -> None:

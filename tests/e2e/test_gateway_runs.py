@@ -47,7 +47,7 @@ async def test_run_is_started_asked_answered_and_told(serve: Serve) -> None:
         inputs = (await live.http.get(f"/v1/runs/{run}/inputs")).json()
         node = (await live.http.get(f"/v1/runs/{run}/nodes/double")).json()
         none = await live.http.get(f"/v1/runs/{run}/nodes/dubble")
-        why = (await live.http.get(f"/v1/runs/{run}/why", params={"node": "after"})).json()
+        why = (await live.http.get(f"/v1/runs/{run}/why", params={"node_id": "after"})).json()
         listed = (await live.http.get("/v1/runs", params={"title": run, "status": "completed"})).json()["data"]
     assert (asked["id"], asked["answer_schema"]["required"]) == ("check", ["approved"])
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "answer_refused")
@@ -60,7 +60,7 @@ async def test_run_is_started_asked_answered_and_told(serve: Serve) -> None:
     assert (inputs["inputs"], inputs["schema"]["required"]) == ({"number": 21}, ["number"])
     assert (node["result"], none.status_code) == (42, 404)
     assert "did you mean 'double'?" in none.json()["error"]["message"]
-    assert why["node"] == "after"
+    assert why["node_id"] == "after"
     assert [each["run_id"] for each in listed] == [run]
 
 
@@ -135,7 +135,7 @@ async def test_failed_run_says_why_wherever_it_is_told(serve: Serve) -> None:
         document = (await live.http.get(f"/v1/runs/{run}")).json()
         why = (await live.http.get(f"/v1/runs/{run}/why")).json()
         (line,) = await found_by(live, [f"order={key}"])
-    error = {"code": "node_failed", "message": "'broken' failed: '1 / 0' divides by zero", "node": "broken"}
+    error = {"code": "node_failed", "message": "'broken' failed: '1 / 0' divides by zero", "node_id": "broken"}
     assert (last.name, last.content["error"]) == ("end", error)
     assert (document["error"], line["error"], why["error"]) == (error, error, error)
 
@@ -161,13 +161,13 @@ async def test_plans_are_checked_and_started_once(serve: Serve) -> None:
         unknown = await live.post("/v1/runs", {"template": "asc"})
     assert (good["status"], good["nodes"], good["inputs"]["required"]) == ("valid", 3, ["number"])
     assert (bad["status"], bad["errors"][0]["code"]) == ("invalid", "unknown_tool")
-    assert (first["is_new"], again["is_new"], first["run_id"]) == (True, False, again["run_id"])
+    assert (first["created"], again["created"], first["run_id"]) == (True, False, again["run_id"])
     assert (new.status_code, known.status_code, "location" in known.headers) == (201, 200, False)
     assert (document["run_id"], document["metadata"]) == (first["run_id"], {"order": key, "team": "blue"})
     assert [(each["run_id"], each["metadata"]) for each in found] == [(first["run_id"], document["metadata"])]
     assert (none.json()["data"], none.json()["has_more"]) == ([], False)
     assert (unclear.status_code, unclear.json()["error"]["param"]) == (400, "metadata")
-    assert (ended["run_id"], ended["is_new"], ended["status"]) == (first["run_id"], False, "cancelled")
+    assert (ended["run_id"], ended["created"], ended["status"]) == (first["run_id"], False, "cancelled")
     assert (other.status_code, both.status_code, unknown.status_code) == (409, 400, 404)
 
 

@@ -50,7 +50,7 @@ async def test_one_terminal_runs_another_watches_a_third_cancels(command_line: C
     again = await command_line("cancel", "steered", "--json")
     message = "the run 'steered' has ended"
     assert (again.code, again.stderr) == (2, f"{message}\n")
-    assert again.document == {"workflow_id": "steered", "ok": False, "message": message}
+    assert again.document == {"run_id": "steered", "ok": False, "message": message}
 
 
 async def test_same_command_finishes_an_interrupted_run(command_line: CommandLine, write_plan: Plans) -> None:
@@ -92,7 +92,7 @@ async def test_detached_run_ends_in_the_background_until_down(
     (tmp_path / "marking.py").write_text(_TOOLS, encoding="utf-8")
     plan = write_plan(_mark("only"))
     left = await own_commands_without_server("run", plan, "--id", "left", "--detach", "--tools", "marking.py", "--json")
-    assert (left.code, left.document["workflow_id"], left.document["ok"]) == (0, "left", True)
+    assert (left.code, left.document["run_id"], left.document["ok"]) == (0, "left", True)
 
     # The first command and the worker that it starts are new interpreters; these need not be.
     forked = CommandLine(tmp_path, own_commands_without_server.environment)
@@ -131,11 +131,11 @@ async def test_up_is_idempotent_and_down_ends_it(own_commands_without_server: Co
         assert (refused.code, refused.document["status"]) == (2, "other_settings")
         assert "another value of DAGWRIGHT_DATABASE_URL" in refused.document["message"]
     # There is nothing to serve.
-    assert (await other("watch", run.document["workflow_id"], "--json")).document["output"] == {"a": 4}
+    assert (await other("watch", run.document["run_id"], "--json")).document["output"] == {"a": 4}
 
     await own_commands_without_server("down")
     looked = await own_commands_without_server("list", "--json")
-    assert [item["workflow_id"] for item in looked.document] == [run.document["workflow_id"]]
+    assert [item["run_id"] for item in looked.document] == [run.document["run_id"]]
     assert looked.stderr == "no server was running here, so one was started to read; it ends with this command\n"
 
 

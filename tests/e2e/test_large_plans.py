@@ -30,7 +30,7 @@ async def test_every_node_of_a_large_plan_can_be_looked_at(command_line: Command
         "the plan names no output, and 2,499 nodes that nothing waits for are so many that their results are not "
         "in it; `result RUN --full --json` has them all, `node RUN NODE` one of them, or name an `output` in the plan"
     )
-    assert ran.document["notes"] == [{"code": "output_left_out", "node": None, "message": note}]
+    assert ran.document["notes"] == [{"code": "output_omitted", "node_id": None, "message": note}]
     assert shown.document == ran.document
     assert list(shown.document["nodes"]) == ["bad"]
     assert f"note: {note}" in words.stdout.splitlines()

@@ -31,9 +31,9 @@ async def test_commands_that_look_tell_the_same_run(command_line: CommandLine, w
 
     assert [end.code for end in (ran, listed, status, shown, graph, drawn)] == [1, 0, 1, 1, 0, 0]
     assert status.document == ran.document
-    mine = next(run for run in listed.succeeded().document if run["workflow_id"] == "looked-at")
+    mine = next(run for run in listed.succeeded().document if run["run_id"] == "looked-at")
     assert list(mine) == [
-        "workflow_id",
+        "run_id",
         "status",
         "title",
         "started_at",
@@ -102,10 +102,10 @@ async def test_list_counts_ended_nodes_and_node_shows_one(command_line: CommandL
         command_line("node", "counted", "blokced", "--json"),
     )
 
-    mine = next(run for run in listed.succeeded().document if run["workflow_id"] == "counted")
+    mine = next(run for run in listed.succeeded().document if run["run_id"] == "counted")
     assert (mine["status"], mine["nodes_done"], mine["nodes_total"]) == ("completed_with_failures", 3, 5)
     arguments = {"arguments": {"expression": 2}}
-    assert item.document == {"id": "each[1]", **whole.document["nodes"]["each[1]"], **arguments}
+    assert item.document == {"node_id": "each[1]", **whole.document["nodes"]["each[1]"], **arguments}
     lines = [line for line in node.stdout.splitlines() if not line.startswith(("started: ", "ended: "))]
     assert lines == ["a (Two): completed", "tool: calculator", "attempts: 1", "2"]
     assert blocked.stdout.splitlines()[0] == "blocked: blocked"
@@ -138,11 +138,11 @@ async def test_items_of_a_large_map_are_shown_by_batch(command_line: CommandLine
     assert "1 of 501 items failed; the first: each[0]" in told.stdout
     error = counted.document["failed_items"][0]["error"]
     assert counted.document["failed_items"] == [
-        {"chunk": "each[0-125]", "workflow_id": "chunks/each[0-125]", "failed": 1, "first": "each[0]", "error": error}
+        {"chunk": "each[0-125]", "run_id": "chunks/each[0-125]", "failed": 1, "first": "each[0]", "error": error}
     ]
     assert f"1 failed in the run chunks/each[0-125], the first each[0]: {error['message']}\n" in told.stdout
     assert failed.stdout.startswith("each[0]: failed\nrun: chunks/each[0-125]\ntool: calculator\n")
-    assert (item.document["id"], item.document["workflow_id"]) == ("each[300]", "chunks/each[251-375]")
+    assert (item.document["id"], item.document["run_id"]) == ("each[300]", "chunks/each[251-375]")
     assert (item.document["status"], item.document["result"]) == ("completed", 0.333333333333333)
     assert gone.stderr == "the run 'chunks' has no node 'each[501]'; did you mean 'each'?\n"
 
@@ -153,4 +153,4 @@ async def test_untitled_plan_is_listed_by_its_file_name(command_line: CommandLin
     listed = await command_line("list", "--json")
 
     assert ran.document["title"] is None
-    assert [run["title"] for run in listed.succeeded().document if run["workflow_id"] == "untitled"] == ["adding.json"]
+    assert [run["title"] for run in listed.succeeded().document if run["run_id"] == "untitled"] == ["adding.json"]

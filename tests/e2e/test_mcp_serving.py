@@ -59,7 +59,7 @@ async def test_client_runs_a_template_asks_a_model_and_answers_by_stdio(commands
     ):
         loud = await tools("loud", text="abc")
         asked = await tools("ask", request="What is 1 + 2?")
-        in_session = await tools("ask", request="And again?", session=commands.folder.name)
+        in_session = await tools("ask", request="And again?", session_id=commands.folder.name)
         approved = await tools("run_plan", plan={"plan": 1, "nodes": [check]})
     assert (loud["status"], loud["output"]) == ("completed", "ABC")
     assert (asked["status"], asked["output"]) == ("completed", "It is 3.")
@@ -90,15 +90,15 @@ async def test_run_goes_on_when_its_server_is_killed_and_a_new_one_fetches_it(co
     run = f"killed-{commands.folder.name}"
     async with serving_http(commands) as (process, address):
         async with _by_http(address, "2026-07-28") as tools:
-            begun = await tools("run_plan", plan=plan, id=run, wait_s=0)
+            begun = await tools("run_plan", plan=plan, run_id=run, wait_s=0)
         process.send_signal(signal.SIGKILL)
         await process.wait()
     async with serving_http(commands) as (_, address), _by_http(address, "2026-07-28") as tools:
-        asked = await tools("get_run", workflow_id=run, wait_s=120)
-        again = await tools("run_plan", plan=plan, id=run, wait_s=0)
-        ended = await tools("answer_feedback", workflow_id=run, approved=True)
+        asked = await tools("get_run", run_id=run, wait_s=120)
+        again = await tools("run_plan", plan=plan, run_id=run, wait_s=0)
+        ended = await tools("answer_feedback", run_id=run, approved=True)
     assert (begun["status"], asked["status"]) == ("running", "waiting")
-    assert again["workflow_id"] == run
+    assert again["run_id"] == run
     assert (ended["status"], ended["output"]) == ("completed", True)
 
 

@@ -24,7 +24,7 @@ async def _inbox_of(command_line: CommandLine, workflow_id: str, *options: str) 
     """Return what one run asks; other tests have runs on the same server."""
     listed = await command_line("inbox", "--json", *options)
     listed.succeeded()
-    return [request for request in listed.succeeded().document if request["workflow_id"] == workflow_id]
+    return [request for request in listed.succeeded().document if request["run_id"] == workflow_id]
 
 
 async def _has_asked(command_line: CommandLine, workflow_id: str, count: int = 1) -> list[dict[str, Any]]:
@@ -56,9 +56,9 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
     end = await ended(run)
     again = await command_line("feedback", "asks", "check", "--approve", "--json")
 
-    assert {name: request[name] for name in ("id", "node", "type", "prompt", "options", "assignee")} == {
+    assert {name: request[name] for name in ("request_id", "node_id", "type", "prompt", "options", "assignee")} == {
         "id": "check",
-        "node": "check",
+        "node_id": "check",
         "type": "APPROVAL",
         "prompt": "Total 5. Publish?",
         "options": None,
@@ -72,7 +72,7 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
     assert "unknown key 'selected'" in wrong.document["message"]
     assert (given.code, given.document["ok"]) == (0, True)
     assert (end.code, end.stderr) == (0, "")
-    ended_already = {"workflow_id": "asks", "ok": False, "message": "the run 'asks' has ended"}
+    ended_already = {"run_id": "asks", "ok": False, "message": "the run 'asks' has ended"}
     assert (again.code, again.document) == (2, ended_already)
     result = await command_line("result", "asks", "--json")
     assert result.document["nodes"]["check"]["result"] == {"approved": True, "reason": "fine"}
@@ -110,7 +110,7 @@ async def test_name_of_a_node_answers_all_its_items(command_line: CommandLine, w
     end = await ended(run)
     result = await command_line("result", "items", "--json")
 
-    assert [request["id"] for request in requests] == ["each[x]", "each[y]", "each[z]"]
+    assert [request["request_id"] for request in requests] == ["each[x]", "each[y]", "each[z]"]
     assert [done.code for done in (one, rest, end)] == [0, 0, 0]
     assert (one.stdout, rest.stdout) == ("'each[y]' is answered\n", "2 requests of 'each' are answered\n")
     assert [item["selected"] for item in result.document["nodes"]["each"]["result"]] == [[2], [1], [2]]
@@ -129,7 +129,12 @@ async def test_one_answer_for_all_sub_plans_of_a_node(command_line: CommandLine,
     own = await command_line("feedback", "all", "--all", "--approve")
     end = await ended(run)
 
-    assert sorted(request["id"] for request in requests) == ["each[a]/check", "each[b]/check", "each[c]/check", "own"]
+    assert sorted(request["request_id"] for request in requests) == [
+        "each[a]/check",
+        "each[b]/check",
+        "each[c]/check",
+        "own",
+    ]
     assert [done.code for done in (unclear, wrong, given, again, own, end)] == [2, 2, 0, 2, 0, 0]
     assert unclear.stderr.startswith("the run 'all' asks 4 things; say which: ")
     assert wrong.document["message"].startswith("answered in 0 of 3 sub-plans: 'each/check': unknown key 'text'")
@@ -219,4 +224,4 @@ async def test_guidance_takes_nodes_from_a_file(command_line: CommandLine, write
         "hint": {"text": "ten times", "nodes": ["more"]},
         "more": 50,
     }
-    assert nodes["more"]["lineage"]["by_hand"][0]["request"] == "hint"
+    assert nodes["more"]["lineage"]["overrides"][0]["request"] == "hint"

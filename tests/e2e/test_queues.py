@@ -128,12 +128,12 @@ async def test_node_without_a_worker_waits_and_says_how_to_start_one(
             ("own", "waiting", "no worker for stamp"),
             ("last", "pending", None),
         ]
-        assert document["notes"] == [{"code": "no_worker", "node": "own", "message": note}]
+        assert document["notes"] == [{"code": "no_worker", "node_id": "own", "message": note}]
         assert shown.stdout.startswith("no-worker (Waits): waiting")
         assert f"note: {note}\n" in shown.stdout
         assert (node.code, node.stdout.splitlines()[0]) == (0, "own: waiting")
         assert node.stdout.endswith(f"waits for: no worker for stamp\nnote: {note}\n")
-        mine = next(run for run in listed.succeeded().document if run["workflow_id"] == "no-worker")
+        mine = next(run for run in listed.succeeded().document if run["run_id"] == "no-worker")
         assert (mine["status"], mine["nodes_done"], mine["nodes_total"]) == ("waiting", 2, 4)
         assert [item["status"] for item in graph.document["nodes"]] == ["completed", "completed", "waiting", "pending"]
 

@@ -113,12 +113,12 @@ async def test_fork_that_does_a_sub_goal_again_plans_the_rounds_behind_it_anew(c
         shown = await commands("fork", "rounds-forked", "--rerun", "sg1")
         end = await commands("fork", "rounds-forked", "--rerun", "sg1", "--yes", "--json")
         forked = await commands("watch", end.document["fork"], "--json")
-        made = [(str(each.metadata["node"]), str(each.metadata["purpose"])) for each in server.calls[5:]]
-    left_out = ["plan#2", "sg3", "plan#3", "answer"]
+        made = [(str(each.metadata["node_id"]), str(each.metadata["purpose"])) for each in server.calls[5:]]
+    omitted = ["plan#2", "sg3", "plan#3", "answer"]
     assert shown.stdout.splitlines()[-1] == (
-        f"planned anew by a model: what follows from there, instead of {', '.join(left_out)}"
+        f"planned anew by a model: what follows from there, instead of {', '.join(omitted)}"
     )
-    assert end.document["difference"]["left_out"] == left_out
+    assert end.document["difference"]["omitted"] == omitted
     assert (forked.code, forked.document["output"]) == (0, "It still has 6.")
     # What was said before the sub-goal stands.
     assert made == [("plan#2", "planner"), ("plan#3", "planner"), ("answer", "answer")]

@@ -34,8 +34,8 @@ async def test_json_is_exactly_the_document(command_line: CommandLine, write_pla
     assert (end.code, end.stderr) == (0, "")
     document = end.document
     assert list(document) == [
-        "workflow_id",
         "run_id",
+        "execution_id",
         "status",
         "title",
         "output",
@@ -134,7 +134,7 @@ async def test_missing_input_is_refused_where_nobody_can_be_asked(command_line: 
             {
                 "code": "missing_input",
                 "pointer": "/inputs/n",
-                "node": None,
+                "node_id": None,
                 "message": "the input 'n' is missing: How many?",
                 "hint": "give it with --input n=VALUE",
             }
@@ -201,8 +201,8 @@ async def test_repaired_plan_runs_and_notes_its_repairs(command_line: CommandLin
     assert (end.code, end.document["output"]) == (0, {"2": 43})
     message = "the tool 'calculatr' was read as 'calculator'"
     assert end.stderr == f"mended: {message}\n"
-    assert end.document["notes"] == [{"code": "tool", "node": "1", "message": f"mended: {message}"}]
-    shown = await command_line("status", end.document["workflow_id"], "--json")
+    assert end.document["notes"] == [{"code": "tool", "node_id": "1", "message": f"mended: {message}"}]
+    shown = await command_line("status", end.document["run_id"], "--json")
     assert shown.document["notes"] == end.document["notes"]
 
 
@@ -223,7 +223,7 @@ async def test_each_line_of_a_batch_is_a_run_and_one_that_fails_stops_no_other(c
     # An id that another plan has is told for its line; the other lines go on.
     other = await command_line("run", _lines(command_line.folder, three, "", "", three), "--id", "batch", "--json")
     documents = [json.loads(line) for line in end.stdout.splitlines()]
-    assert [(each["line"], each["workflow_id"], each["status"]) for each in documents] == [
+    assert [(each["line"], each["run_id"], each["status"]) for each in documents] == [
         (1, "batch-1", "completed"),
         (3, "batch-3", "failed"),
         (4, "batch-4", "completed"),
@@ -261,7 +261,7 @@ async def test_detached_batch_names_its_runs(own_command_line: CommandLine) -> N
     plan = {"plan": 1, "nodes": [calculation("a", "1 + 1")]}
     end = await own_command_line("run", _lines(own_command_line.folder, plan, plan), "--detach", "--id", "d", "--json")
     told = [json.loads(line) for line in end.stdout.splitlines()]
-    started = [(each["line"], each["workflow_id"], each["ok"]) for each in told]
+    started = [(each["line"], each["run_id"], each["ok"]) for each in told]
     assert (end.code, started) == (0, [(1, "d-1", True), (2, "d-2", True)])
     watched = await own_command_line("watch", "d-2", "--json")
     assert (watched.code, watched.document["output"]) == (0, {"a": 2})

@@ -51,16 +51,16 @@ async def test_second_request_goes_on_with_the_fund_of_the_first(command_line: C
         (1, "Create the Apex fund.", "completed", "Does it."),
         (2, "Add fund accounting too.", "completed", "Does it."),
     ]
-    (line,) = [each for each in listed.succeeded().document if each["session"] == name]
-    assert (line["turns"], line["last_request"], line["last_run"]) == (2, "Add fund accounting too.", run)
-    assert {each["session"] for each in runs.document if each["workflow_id"] == run} == {name}
+    (line,) = [each for each in listed.succeeded().document if each["session_id"] == name]
+    assert (line["turns"], line["last_request"], line["last_run_id"]) == (2, "Add fund accounting too.", run)
+    assert {each["session_id"] for each in runs.document if each["run_id"] == run} == {name}
     assert f"session {name}: idle" in words.stdout
     assert name in table.stdout
     assert [end.code for end in no_run] == [2, 2, 2]
     assert [f"`dagwright session {name}` shows it" in end.stderr for end in no_run] == [True, True, True]
     assert f"@cbu: Apex (fund, {made['id']})" in words.stdout
     ending = "is told to end, which it does as soon as a worker serves it"
-    assert closed.document == {"workflow_id": f"session-{name}", "ok": True, "message": ending}
+    assert closed.document == {"run_id": f"session-{name}", "ok": True, "message": ending}
     third.succeeded()
     assert "The session has no names." in server.calls[2].text
     assert [turn["request"] for turn in anew.document["turns"]] == ["Create the Zenith fund."]
@@ -162,7 +162,7 @@ async def test_party_that_was_chosen_in_one_turn_is_not_asked_for_in_the_next(ow
         first = await commands.start(*_ASK, "m", request, "--id", "maria-1", "--json")
         await _asked(commands, "maria-1", "lookup:person:Maria Garcia")
         inbox = await commands("inbox", "--json")
-        options = [each["options"] for each in inbox.document if each["workflow_id"] == "maria-1"]
+        options = [each["options"] for each in inbox.document if each["run_id"] == "maria-1"]
         (chosen,) = [option["id"] for option in options[0] if "PT" in option["label"]]
         answered = await commands("feedback", "maria-1", "lookup:person:Maria Garcia", "--select", chosen)
         assert (answered.code, answered.stderr) == (0, "")
@@ -180,7 +180,7 @@ async def test_party_that_was_chosen_in_one_turn_is_not_asked_for_in_the_next(ow
 async def _asked(commands: CommandLine, run: str, request: str = "approve") -> None:
     async def asks() -> bool:
         inbox = await commands("inbox", "--json")
-        return (run, request) in [(each["workflow_id"], each["id"]) for each in inbox.document]
+        return (run, request) in [(each["run_id"], each["id"]) for each in inbox.document]
 
     await eventually(asks)
 

@@ -60,7 +60,7 @@ async def test_run_is_mended_while_it_goes_on(command_line: CommandLine, write_p
 
     assert (wrong.code, wrong.document) == (
         2,
-        {"workflow_id": "mended", "ok": False, "message": "the run has no node 'som'; did you mean 'sum'?"},
+        {"run_id": "mended", "ok": False, "message": "the run has no node 'som'; did you mean 'sum'?"},
     )
     assert (running.code, running.document["message"]) == (2, "'long' is running; cancel it first")
     assert (no_json.code, no_json.document["status"]) == (2, "bad_usage")
@@ -68,11 +68,11 @@ async def test_run_is_mended_while_it_goes_on(command_line: CommandLine, write_p
     assert refused.code == 2
     problems = [(error["code"], error["pointer"]) for error in refused.document["errors"]]
     assert problems == [("unknown_tool", "/nodes/1/tool")]
-    assert (added.code, added.document) == (0, {"workflow_id": "mended", "ok": True, "message": "one node was added"})
+    assert (added.code, added.document) == (0, {"run_id": "mended", "ok": True, "message": "one node was added"})
     assert (cancelled.code, cancelled.document["ok"]) == (0, True)
     assert end.code == 1
     message = "the run 'mended' has ended; `fork` makes a new run that takes over what is done"
-    assert (late.code, late.document) == (2, {"workflow_id": "mended", "ok": False, "message": message})
+    assert (late.code, late.document) == (2, {"run_id": "mended", "ok": False, "message": message})
     table = (await command_line("status", "mended")).stdout
     (row,) = [line for line in table.splitlines() if " more " in line]
     assert row.rstrip().endswith("added to the plan by ann")
@@ -87,7 +87,7 @@ async def test_run_is_mended_while_it_goes_on(command_line: CommandLine, write_p
         "more": ("completed", 60),
     }
     assert nodes["sum#2"]["supersedes"] == "sum"
-    assert [step["by"] for name in ("sum#2", "long", "more") for step in nodes[name]["lineage"]["by_hand"]] == [
+    assert [step["by"] for name in ("sum#2", "long", "more") for step in nodes[name]["lineage"]["overrides"]] == [
         "ann"
     ] * 3
 
@@ -125,7 +125,7 @@ async def test_node_of_a_sub_plan_is_steered_by_its_path(command_line: CommandLi
     told = await command_line("node", "mended_above", "archive/sum")
     table = await command_line("status", "mended_above/archive")
     missing = await command_line("node", "mended_above", "archive/som", "--json")
-    assert (shown.document["id"], shown.document["workflow_id"]) == ("archive/sum", "mended_above/archive")
+    assert (shown.document["id"], shown.document["run_id"]) == ("archive/sum", "mended_above/archive")
     assert (shown.document["result"], told.stdout.splitlines()[0]) == (4, "archive/sum: completed")
     assert f"\nby hand: set result by {account_name()} at " in told.stdout
     (line,) = [line for line in table.stdout.splitlines() if " sum " in line]
@@ -167,7 +167,7 @@ async def test_running_run_is_steered(command_line: CommandLine, write_plan: Pla
     assert past.document["message"].startswith("a deadline counts from the start of the run, which was ")
     assert odd.stderr.startswith("--deadline must be a duration such as 4h, or none: ")
     assert (shown.document["max_parallel"], shown.document["deadline"] is None) == (3, False)
-    assert policy.document == {"workflow_id": "governed", "policy": {"rules": [], "otherwise": "ask"}}
+    assert policy.document == {"run_id": "governed", "policy": {"rules": [], "otherwise": "ask"}}
     notes = [
         "paused by ann: too early",
         "max_parallel 3 and deadline 4h set by ann",

@@ -36,7 +36,7 @@ async def test_why_tells_ends_and_what_is_behind_them(command_line: CommandLine,
     assert lines[0] == "asked-why is completed with failures"
     assert lines[1].startswith("bad failed at ")
     assert lines[1].endswith("; 1 node is blocked by it")
-    chain = [(each["node"], each["why"], each["blocks"]) for each in document.document["chain"]]
+    chain = [(each["node_id"], each["kind"], each["blocks"]) for each in document.document["chain"]]
     assert chain == [("bad", "failed", 1)]
     assert after.stdout.startswith("after is blocked by bad at ")
     assert ", which failed at " in after.stdout.splitlines()[0]

@@ -95,7 +95,7 @@ _told = st.fixed_dictionaries(
     optional={
         "reason": json_values,
         "by": json_values,
-        "node": ids,
+        "node_id": ids,
         "max_parallel": seldom(json_values, st.integers(1, 3)),
         "deadline": seldom(json_values, st.sampled_from(("1s", "1h", None))),
     },
@@ -128,7 +128,7 @@ _own_fields = st.fixed_dictionaries(
     optional={
         "scope": json_values,
         "path": seldom(json_values, st.sampled_from(([], [["node", "a"]], [["node", "a"], ["item", "1"]]))),
-        "parent": seldom(json_values, st.sampled_from((None, {"workflow_id": "nobody-there", "task": "a"}))),
+        "parent": seldom(json_values, st.sampled_from((None, {"run_id": "nobody-there", "task": "a"}))),
         "bound": seldom(
             json_values, st.sampled_from(([], [{"search_text": "x", "entity_type": "person", "party": {"id": "p1"}}]))
         ),

@@ -21,7 +21,7 @@ _FINAL = {"completed", "failed", "skipped", "blocked", "cancelled", "superseded"
 _PASSED = {"completed", "skipped", "superseded"}
 _RUN_FINAL = {"completed", "completed_with_failures", "failed", "cancelled"}
 _DOCUMENT_KEYS = {
-    *("workflow_id", "run_id", "status", "title", "output", "error", "nodes"),
+    *("run_id", "execution_id", "status", "title", "output", "error", "nodes"),
     *("waiting_for", "usage", "notes"),
 }
 _NODE_KEYS = {

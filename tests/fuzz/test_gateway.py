@@ -81,7 +81,7 @@ class Served:
         return {
             "run_id": runs,
             "session_id": [self.session],
-            "node": nodes,
+            "node_id": nodes,
             "model": MODELS,
             "response_id": [response],
             "name": ["ask"],

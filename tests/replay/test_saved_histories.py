@@ -107,7 +107,7 @@ def test_streamed_history_has_early_nodes_of_two_attempts_and_a_plan_that_was_me
     (document,) = result_of(load_history(_good("streamed")))
     assert [*document["nodes"]] == ["plan", "read", "look", "sum", "plan#2", "read#2", "last", "answer"]
     assert document["nodes"]["plan"]["attempts"] == 2
-    assert [each["node"] for each in document["nodes"]["read"]["result"]["problems"]] == ["last"]
+    assert [each["node_id"] for each in document["nodes"]["read"]["result"]["problems"]] == ["last"]
 
 
 def test_replanned_history_was_planned_again_for_a_failure_and_for_what_an_answer_missed() -> None:

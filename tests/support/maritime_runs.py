@@ -73,7 +73,7 @@ async def answered(runs: Runs, question: str, **asked: Any) -> Document:
 def worker_says(node: str, answer: Any, **when: Any) -> Step:
     """Return what the model of one worker says, whenever it is asked; `answer` is JSON, or a text."""
     said = answer if isinstance(answer, str) else json_text(answer)
-    return step(said, metadata={"node": node, "purpose": "worker"}, **when)
+    return step(said, metadata={"node_id": node, "purpose": "worker"}, **when)
 
 
 def looks_up(number: int, question: str) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class Tools:
             self.progress.append((progress, total, message))
 
         result = await self.client.call_tool(tool, arguments, progress_callback=note)
-        run = (result.structured_content or {}).get("workflow_id")
+        run = (result.structured_content or {}).get("run_id")
         if self._bench is not None and run is not None and tool not in ("get_run", "answer_feedback", "cancel"):
             self._bench.runs.take(self._bench.runs.client.get_workflow_handle(run))
         return result

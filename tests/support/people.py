@@ -35,7 +35,7 @@ async def asks(runs: Runs, handle: Handle, *requests: str) -> None:
 
     async def does() -> bool:
         found = (await view_of(runs, handle)).document()["waiting_for"]
-        return [request["id"] for request in found] == list(requests)
+        return [request["request_id"] for request in found] == list(requests)
 
     await eventually(does)
 

@@ -33,7 +33,7 @@ class Delivery:
     @property
     def name(self) -> str:
         """Request and kind of the notice: `check opened`."""
-        return f"{self.notice['request']['id']} {self.notice['kind']}"
+        return f"{self.notice['request']['request_id']} {self.notice['kind']}"
 
     @property
     def id(self) -> str:
@@ -65,7 +65,7 @@ class Receiver:
 
     def take(self, headers: dict[str, str], body: bytes) -> int:
         notice = json.loads(body)
-        status = self.answer(f"{notice['request']['id']} {notice['kind']}")
+        status = self.answer(f"{notice['request']['request_id']} {notice['kind']}")
         self.deliveries.append(Delivery(headers, body, status))
         return status
 

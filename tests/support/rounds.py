@@ -176,7 +176,7 @@ def is_ref(value: Any) -> bool:
 
 
 def said_to(server: ModelServer, node: str) -> str:
-    return next(call.text for call in reversed(server.calls) if call.metadata.get("node") == node)
+    return next(call.text for call in reversed(server.calls) if call.metadata.get("node_id") == node)
 
 
 def results_of(document: Document) -> list[list[tuple[int, str]]]:

@@ -93,7 +93,7 @@ class ToldRun:
 
     async def document(self, view: RunView) -> dict[str, Any]:
         document: dict[str, Any] = {"status": view.status, "output": self.answer, "error": None, "nodes": {}}
-        document["workflow_id"] = RUN
+        document["run_id"] = RUN
         return {**document, "error": run_error_of(document)}
 
     async def session_of(self, run: str) -> str | None:

@@ -103,7 +103,7 @@ async def test_class_agent_gets_results_in_declared_order_and_its_usage_is_that_
         document = await document_of(handle)
     assert (bare(document)["status"], document["output"]) == ("completed", "Three.")
     assert server.calls[0].messages == [{"role": "user", "content": "Sum up 1: {'b': {'n': 2}, 'a': {'n': 1}}"}]
-    assert server.calls[0].metadata == {"run": handle.id, "node": "w", "purpose": "agent"}
+    assert server.calls[0].metadata == {"run_id": handle.id, "node_id": "w", "purpose": "agent"}
     used = document["usage"]["all"] if "all" in document["usage"] else document["usage"]
     assert (used["calls"], used["prompt_tokens"], used["completion_tokens"]) == (1, 30, 2)
 

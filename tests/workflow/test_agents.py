@@ -131,8 +131,10 @@ async def test_a_call_that_a_person_cancels_or_answers_by_hand_is_told_to_the_mo
         handle = await runs.start_compiled(agent(runs, "hold", "write"), inputs={"objective": "Wait."})
         await eventually(lambda: unique in bench.entered)
         await asks(runs, handle, "turn1.2")
-        await handle.execute_update(wire.CANCEL_NODE, {"node": "turn1.1", "branch": False, "reason": "no", "by": "ann"})
-        await handle.execute_update(wire.SET_RESULT, {"node": "turn1.2", "result": "made by hand", "by": "ann"})
+        await handle.execute_update(
+            wire.CANCEL_NODE, {"node_id": "turn1.1", "branch": False, "reason": "no", "by": "ann"}
+        )
+        await handle.execute_update(wire.SET_RESULT, {"node_id": "turn1.2", "result": "made by hand", "by": "ann"})
         document = await ended(runs, handle)
     assert (document["output"], bench.effects[unique]) == ("Then without.", [])
     assert {name: node["status"] for name, node in document["nodes"].items()} == {

@@ -97,7 +97,7 @@ async def test_failed_run_takes_back_what_it_did_last_first(runs: Runs, ledger: 
     assert (document["status"], document["output"]) == ("failed", None)
     told = "what it did was taken back (2 in all)"
     assert document["error"]["message"] == f"'refuse' failed: no; {told}"
-    assert document["notes"] == [{"code": "undone", "node": None, "message": told}]
+    assert document["notes"] == [{"code": "undone", "node_id": None, "message": told}]
     assert document["nodes"]["undo a"]["undoes"] == "a"
     undone = {name: node["undone_by"] for name, node in document["nodes"].items() if "undone_by" in node}
     assert undone == {"a": "undo a", "b": "undo b"}
@@ -280,7 +280,7 @@ async def test_run_that_cannot_be_handed_on_takes_back_what_it_did_as_far_as_its
     assert (document["status"], document["error"]["code"]) == ("failed", "store_refused")
     done = [name.removeprefix("+") for name in ledger.of("t") if name.startswith("+")]
     gone = [name.removeprefix("-") for name in ledger.of("t") if name.startswith("-")]
-    standing = [note["node"] for note in document["notes"] if note["code"] == "stands"]
+    standing = [note["node_id"] for note in document["notes"] if note["code"] == "stands"]
     assert 20 < len(done) < 60
     assert (gone, standing) == (done[::-1][: len(gone)], done[: len(done) - len(gone)])
     if is_full:

@@ -156,7 +156,7 @@ async def test_failure_is_asked_about(runs: Runs, bench: Bench, unique: str) -> 
     nodes = [{"id": name, **broken} for name in ("value", "skip", "stop", "retry")]
     handle = await runs.start({"nodes": [*nodes, {"id": "behind", "tool": "echo", "depends_on": ["skip"]}]})
     await eventually(lambda: _asks_in_any_order(runs, handle, "value", "skip", "stop", "retry"))
-    asked = {request["id"]: request for request in (await view_of(runs, handle)).document()["waiting_for"]}
+    asked = {request["request_id"]: request for request in (await view_of(runs, handle)).document()["waiting_for"]}
     assert asked["value"]["prompt"] == "'value' failed: odd. What should be done?"
     await answer(handle, "value", {"selected": ["value"], "value": {"n": 1}})
     await answer(handle, "skip", {"selected": ["skip"]})
@@ -214,7 +214,7 @@ async def test_tool_asks_while_it_runs_and_goes_on_from_its_checkpoint(runs: Run
 
 async def _asks_in_any_order(runs: Runs, handle: Handle, *requests: str) -> bool:
     asked = (await view_of(runs, handle)).document()["waiting_for"]
-    return sorted(request["id"] for request in asked) == sorted(requests)
+    return sorted(request["request_id"] for request in asked) == sorted(requests)
 
 
 async def test_tool_that_asks_what_is_no_question_fails(runs: Runs) -> None:
@@ -263,7 +263,7 @@ async def test_missing_inputs_are_asked_for_in_one_form_before_anything_runs(run
     await asks(runs, handle, "inputs")
     view = await view_of(runs, handle)
     (asked,) = view.document()["waiting_for"]
-    assert (asked["type"], asked["node"], asked["prompt"], view.status) == (
+    assert (asked["type"], asked["node_id"], asked["prompt"], view.status) == (
         "INFORMATION",
         None,
         "The plan needs n, free",
@@ -372,7 +372,7 @@ async def _asks(runs: Runs, handle: Handle, *requests: str) -> list[dict[str, An
 
     async def does() -> bool:
         found[:] = (await RunFeed(runs.client, handle.id).read()).document()["waiting_for"]
-        return [request["id"] for request in found] == list(requests)
+        return [request["request_id"] for request in found] == list(requests)
 
     await eventually(does)
     return found
@@ -412,7 +412,7 @@ async def test_plan_of_a_model_runs_when_it_was_approved_as_a_whole(runs: Runs, 
     )
     [request] = await _asks(runs, handle, "plan")
     view = await RunFeed(runs.client, handle.id).read()
-    assert (view.status, request["node"], bench.effects[f"{unique}1"]) == ("waiting", None, [])
+    assert (view.status, request["node_id"], bench.effects[f"{unique}1"]) == ("waiting", None, [])
     assert request["prompt"].splitlines()[0] == "The plan has 3 nodes; 2 of them can change something."
     await _answer(handle, "plan", approved=True)
 

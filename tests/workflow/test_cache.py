@@ -117,7 +117,7 @@ async def test_second_run_makes_no_call_and_says_which_one_made_its_result(
     for runs in (worker, another):
         _, later = await ended(runs, node("y", "look"))
         cached = later["y"]["lineage"]["cached"]
-        assert cached == {"made_at": cached["made_at"], "workflow_id": first_run, "node": "x"}
+        assert cached == {"made_at": cached["made_at"], "run_id": first_run, "node_id": "x"}
         assert (later["y"]["result"], later["y"]["attempts"]) == ({"name": "a", "call": 1}, 1)
         assert cached["made_at"] >= first["x"]["started_at"]
     assert "cached" not in first["x"]["lineage"]
@@ -141,7 +141,7 @@ async def test_slow_node_of_a_region_is_called_once_by_all_workers(
     ]
     first_run, first = await ended(worker, *nodes)
     assert sorted(calls, key=len)[:4] == ["x", "y", "x!", "x!!x!"]
-    assert first["c"]["lineage"]["cached"]["node"] == "a"
+    assert first["c"]["lineage"]["cached"]["node_id"] == "a"
     assert [name for name in first if "cached" in first[name]["lineage"]] == ["c"]
 
     for runs in (worker, another):
@@ -149,14 +149,14 @@ async def test_slow_node_of_a_region_is_called_once_by_all_workers(
         _, found = await ended(runs, *nodes)
         assert [found[name]["result"] for name in found] == [first[name]["result"] for name in first]
         assert all(len(name) > 2 for name in calls), "a slow node was called again"
-        made_by = {name: found[name]["lineage"].get("cached", {}).get("workflow_id") for name in found}
+        made_by = {name: found[name]["lineage"].get("cached", {}).get("run_id") for name in found}
         assert made_by == dict.fromkeys(["a", "b", "c", "large"], first_run) | {"after": None, "end": None}
 
 
 async def test_node_finds_alone_what_it_made_in_a_region(worker: Runs, another: Runs, calls: list[str]) -> None:
     await ended(worker, pondered("a", "x"), pondered("b", "{{a.result}}"))
     _, found = await ended(another, pondered("z", "x!"))
-    assert (found["z"]["lineage"]["cached"]["node"], calls) == ("b", ["x", "x!"])
+    assert (found["z"]["lineage"]["cached"]["node_id"], calls) == ("b", ["x", "x!"])
 
 
 async def test_node_of_a_region_without_a_cache_is_called_each_time(worker: Runs, calls: list[str]) -> None:

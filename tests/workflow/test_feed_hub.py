@@ -199,7 +199,7 @@ async def test_run_is_followed_over_its_executions_and_read_from_any_offset(
 
     document = seen[-1][0].view.document()
     assert document == written
-    assert (document["run_id"], document["nodes"]["n0"]["started_at"]) == (
+    assert (document["execution_id"], document["nodes"]["n0"]["started_at"]) == (
         executions[-1],
         written["nodes"]["n0"]["started_at"],
     )

@@ -196,7 +196,7 @@ async def test_nodes_of_an_answer_run_and_say_who_gave_them(runs: Runs) -> None:
         "sum": done({"look": {"ask": _GIVEN}, "a": {}}),
     }
     for node in ("look", "sum"):
-        [step] = document["nodes"][node]["lineage"]["by_hand"]
+        [step] = document["nodes"][node]["lineage"]["overrides"]
         assert {name: part for name, part in step.items() if name != "at"} == {
             "what": "add_nodes",
             "by": "ann",

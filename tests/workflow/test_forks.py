@@ -62,7 +62,7 @@ def compiled(runs: Runs, view: RunView, plan: Plan | None, inputs: Mapping[str, 
 def short(document: Document) -> dict[str, Any]:
     """Returns each node's state, result and where it comes from."""
     return {
-        name: (node["status"], node["result"], (node["lineage"].get("reused") or {}).get("node"))
+        name: (node["status"], node["result"], (node["lineage"].get("reused") or {}).get("node_id"))
         for name, node in document["nodes"].items()
     }
 
@@ -95,7 +95,7 @@ async def test_fork_with_another_input_does_what_that_reaches(runs: Runs, bench:
     assert [len(bench.effects[f"{unique} {name}"]) for name in ("other", "2.0", "3.0")] == [1, 1, 1]
     assert document["notes"][0]["message"] == (f"a fork of the run {first.id!r}, which takes over 1 result at once")
     reused = document["nodes"]["other"]["lineage"]["reused"]
-    assert reused == {"workflow_id": first.id, "node": "other"}
+    assert reused == {"run_id": first.id, "node_id": "other"}
     view = await RunFeed(runs.client, second.id).read()
     assert short(view.document()) == short(document)
 
@@ -155,7 +155,7 @@ async def test_fork_goes_on_inside_of_sub_plans(runs: Runs, bench: Bench, unique
     assert [len(bench.effects[f"{unique} {name}"]) for name in ("made", "bad")] == [1, 2]
     assert len(set(bench.effects[f"{unique} bad"])) == 1
     child = await RunFeed(runs.client, f"{second.id}/sub").read()
-    assert child.document()["nodes"]["made"]["lineage"]["reused"] == {"workflow_id": f"{first.id}/sub", "node": "made"}
+    assert child.document()["nodes"]["made"]["lineage"]["reused"] == {"run_id": f"{first.id}/sub", "node_id": "made"}
 
     _, third = await fork(runs, second, rerun=["sub/made"])
     await document_of(third)
@@ -218,7 +218,7 @@ async def test_what_is_too_large_for_the_input_travels_through_the_store(runs: R
 
     assert len(draft.outlook.reused) == 120
     assert {node["status"] for node in document["nodes"].values()} == {"completed"}
-    assert {node["lineage"]["reused"]["workflow_id"] for node in document["nodes"].values()} == {first.id}
+    assert {node["lineage"]["reused"]["run_id"] for node in document["nodes"].values()} == {first.id}
 
 
 @pytest.mark.usefixtures("small_pages")

@@ -115,7 +115,7 @@ def test_ids_that_are_the_runs_own_go_back_where_a_condition_reads_them() -> Non
     last = {**call("sum", "plus", left="{{read.result}}", right=1), "when": "read.result > 0"}
     run = asked(written(call("read", "plus", left=1, right=1), last), SUM, "7")
     (told,) = problems_told(run)
-    assert (told["code"], told["node"], told["at"]) == ("reserved_id", "read", "/nodes/0/id")
+    assert (told["code"], told["node_id"], told["at"]) == ("reserved_id", "read", "/nodes/0/id")
     assert told["problem"] == "the id 'read' is taken by the run itself, as are answer, approve, plan, read"
 
 
@@ -128,7 +128,7 @@ def test_ids_that_are_the_runs_own_are_others_where_it_is_clear_what_changes() -
     assert [*found["nodes"]] == ["plan", "read", *renamed, "sum", "answer"]
     assert (found["status"], found["output"], found["nodes"]["sum"]["result"]) == ("completed", "4", 4.0)
     notes = found["nodes"]["read"]["result"]["notes"]
-    assert [(note["code"], note["node"]) for note in notes] == [("reserved_id", name) for name in renamed]
+    assert [(note["code"], note["node_id"]) for note in notes] == [("reserved_id", name) for name in renamed]
     assert notes[1]["message"] == "mended: the id 'read', which the run itself has, was read as 'read_step'"
 
 
@@ -233,7 +233,7 @@ def test_plan_that_clashes_or_waits_for_what_failed_goes_back() -> None:
     assert (found["status"], found["nodes"]["d"]["result"]) == ("completed", {"n": 4})
     assert run.purposes == [("plan", "plan"), ("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer")]
     problems = found["nodes"]["read#2"]["result"]["problems"]
-    assert [(each["code"], each["node"]) for each in problems] == [
+    assert [(each["code"], each["node_id"]) for each in problems] == [
         ("accepted_changed", "c"),
         ("invalid_reference", "d"),
     ]

@@ -92,7 +92,7 @@ async def test_write_of_a_plan_is_held_for_a_person_whatever_the_plan_says(scrip
         found = await ended(runs, handle)
     assert (found["status"], found["output"]) == ("completed_with_failures", "It was not allowed.")
     assert found["nodes"]["a"] == failed("rejected: rejected by ann: no")
-    assert found["nodes"]["read"]["result"]["notes"][0]["node"] == "a"
+    assert found["nodes"]["read"]["result"]["notes"][0]["node_id"] == "a"
     assert bench.effects["world"] == []
     assert "rejected by ann: no" in server.calls[1].text
 
@@ -153,10 +153,10 @@ async def test_calls_of_a_run_are_told_apart_as_the_page_of_the_planner_says(scr
         handle = await runs.start_compiled(prepare_goal("Read my mail.", known, Asked())[0])
         await ended(runs, handle)
     assert [(each.metadata, each.is_streamed, each.response_format) for each in server.calls] == [
-        ({"run": handle.id, "node": "plan", "purpose": "plan"}, True, "json_schema"),
-        ({"run": handle.id, "node": "plan#2", "purpose": "repair"}, True, "json_schema"),
-        ({"run": f"{handle.id}/mail", "node": "turn1", "purpose": "agent"}, True, "text"),
-        ({"run": handle.id, "node": "answer", "purpose": "answer"}, True, "json_schema"),
+        ({"run_id": handle.id, "node_id": "plan", "purpose": "plan"}, True, "json_schema"),
+        ({"run_id": handle.id, "node_id": "plan#2", "purpose": "repair"}, True, "json_schema"),
+        ({"run_id": f"{handle.id}/mail", "node_id": "turn1", "purpose": "agent"}, True, "text"),
+        ({"run_id": handle.id, "node_id": "answer", "purpose": "answer"}, True, "json_schema"),
     ]
     planned, mended, _, answered = (each.messages for each in server.calls)
     assert planned[0]["content"].startswith("You plan.")
@@ -202,7 +202,7 @@ async def test_plan_that_wants_a_secret_goes_back_and_no_tool_gets_it(scripted: 
         found = await ended(runs, await runs.start_compiled(goal(runs, "Add.", "plus", "echo")))
     assert (found["status"], found["output"]) == ("completed", "5")
     told = problems_told(server.calls[1])
-    assert [(problem["code"], problem["node"]) for problem in told] == [
+    assert [(problem["code"], problem["node_id"]) for problem in told] == [
         ("invalid_reference", "a"),
         ("invalid_reference", "c"),
     ]
@@ -267,7 +267,7 @@ async def test_ids_and_results_of_the_run_itself_are_refused_from_outside(script
         for taken in ("read#9", "answer"):
             message = {"nodes": [call(taken, "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
             assert "the run itself gives ids such as" in await refusal_of(handle, message, update=wire.ADD_NODES)
-        given = {"node": "read", "result": {"valid": True}}
+        given = {"node_id": "read", "result": {"valid": True}}
         assert "a node of the run itself" in await refusal_of(handle, given, update=wire.SET_RESULT)
         released.set()
         found = await ended(runs, handle)

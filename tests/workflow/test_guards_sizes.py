@@ -180,7 +180,7 @@ async def test_region_that_reads_two_megabytes_of_small_results_fails_with_the_r
     plan = {"nodes": [*texts, *_region({"when": condition}, _MANY), beside], "output": "{{beside.result}}"}
     document = await document_of(await cached_runs.start(plan))
     assert (document["status"], document["output"]) == ("completed_with_failures", {"text": "small"})
-    view = await RunFeed(cached_runs.client, document["workflow_id"]).read()
+    view = await RunFeed(cached_runs.client, document["run_id"]).read()
     region = await restored_document(view, cached_runs.store, only="n0")
     error = region["nodes"]["n0"]["error"]
     assert error["code"] == "too_large"

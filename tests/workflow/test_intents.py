@@ -203,7 +203,7 @@ async def test_ambiguous_party_is_asked_and_no_click_goes_back_through_a_model(c
         request = await request_of(runs, handle, "lookup:person:Maria Garcia")
         waiting = bare((await view_of(runs, handle)).document())
         chosen = option_of(request, "LU")
-        await give(handle, request["id"], {"selected": [chosen["id"]]})
+        await give(handle, request["request_id"], {"selected": [chosen["id"]]})
         found = await ended(runs, handle)
         resolved_lookups = (await view_of(runs, handle)).document()["lookups"]
     assert {*made(waiting).values()} == {"pending"}

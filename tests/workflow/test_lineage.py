@@ -42,7 +42,7 @@ def _settings(folder: Path, model: ModelServer | None = None) -> Settings:
 def _lineage(document: Document, node: str) -> dict[str, Any]:
     told: dict[str, Any] = document["nodes"][node]["lineage"]
     return {
-        name: told[name] for name in ("agent", "model_calls", "tool_calls", "files", "urls", "left_out") if name in told
+        name: told[name] for name in ("agent", "model_calls", "tool_calls", "files", "urls", "omitted") if name in told
     }
 
 
@@ -112,8 +112,8 @@ async def test_an_agent_tells_its_model_calls_its_tool_calls_and_what_these_have
         "agent": "looker",
         "model_calls": ["turn1", "turn2"],
         "tool_calls": [
-            {"node": "turn1.1", "tool": "look", "status": "completed"},
-            {"node": "turn1.2", "tool": "look_and_fail", "status": "failed"},
+            {"node_id": "turn1.1", "tool": "look", "status": "completed"},
+            {"node_id": "turn1.2", "tool": "look_and_fail", "status": "failed"},
         ],
         "files": ["gone.txt"],
         "urls": ["https://x.example/tea"],
@@ -121,7 +121,7 @@ async def test_an_agent_tells_its_model_calls_its_tool_calls_and_what_these_have
     assert _lineage(document, "second") == {
         "agent": "second (inline)",
         "model_calls": ["turn1", "turn2"],
-        "tool_calls": [{"node": "turn1.1", "tool": "look", "status": "completed"}],
+        "tool_calls": [{"node_id": "turn1.1", "tool": "look", "status": "completed"}],
         "files": ["tea.txt"],
     }
     # What an agent did that failed is told as well.

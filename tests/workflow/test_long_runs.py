@@ -117,7 +117,7 @@ async def test_two_hundred_steps_over_many_executions(
         name: [idempotency_key(str(handle.first_execution_run_id), [["node", name]])] for name in values
     }
     assert document["output"] == {name: values[name] for name in document["output"]}
-    assert document["run_id"] == chain[-1].run_id
+    assert document["execution_id"] == chain[-1].run_id
     memo = await (await handle.describe()).memo()
     began = (await cached_runs.client.get_workflow_handle(handle.id, run_id=chain[0].run_id).describe()).start_time
     assert memo == {wire.MEMO_STARTED_AT: began.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
@@ -296,7 +296,7 @@ async def test_sub_plan_of_an_execution_before_reports_to_the_newest(runs: Runs,
     document = bare(await document_of(handle))
     assert (document["status"], document["output"]) == ("completed", {"got": unique})
     assert document["nodes"]["n59"] == done(60.0)
-    refused = {"code": "refused", "node": None, "message": "sub_plan_ended: 'n59' is not a sub-plan of this run"}
+    refused = {"code": "refused", "node_id": None, "message": "sub_plan_ended: 'n59' is not a sub-plan of this run"}
     assert document["notes"] == [refused]
 
 

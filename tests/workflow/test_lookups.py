@@ -72,7 +72,7 @@ async def asks_all(runs: Runs, handle: Handle, *requests: str) -> dict[str, Any]
     async def does() -> bool:
         asked = (await view_of(runs, handle)).document()["waiting_for"]
         found.clear()
-        found.update({request["id"]: request for request in asked})
+        found.update({request["request_id"]: request for request in asked})
         return found.keys() == {*requests}
 
     await eventually(does)
@@ -134,7 +134,7 @@ async def test_all_that_is_unclear_is_asked_together_and_nothing_runs_before(
     assert (waiting["status"], {node["status"] for node in waiting["nodes"].values()}) == ("waiting", {"pending"})
     spanish, luxembourgish = party_ids(database, "Maria García")[0], party_ids(database, "María Garcia")[0]
     which, other = requests[MARIA], requests[POLARIS]
-    assert (which["type"], which["takes_text"]) == ("SELECTION", True)
+    assert (which["type"], which["allow_text"]) == ("SELECTION", True)
     assert [option["id"] for option in which["options"]] == [spanish, luxembourgish, "none of these", "create new"]
     assert which["options"][0]["label"] == "Maria García (person, ES, born 1972-06-21)"
     assert (other["type"], other["options"]) == ("CLARIFICATION", None)
@@ -236,7 +236,7 @@ async def test_without_asking_the_run_fails_with_all_that_is_unclear(runs: Runs,
     assert (document["status"], error["code"]) == ("failed", "lookup_ambiguous")
     assert error["message"].startswith("Several parties can be meant by person 'Maria Garcia'")
     assert "No party found for company 'Polaris Partners'" in error["message"]
-    assert [(each["code"], each["pointer"], each["node"]) for each in error["errors"]] == [
+    assert [(each["code"], each["pointer"], each["node_id"]) for each in error["errors"]] == [
         ("lookup_ambiguous", "/intents/1/lookups/who", "@result_2"),
         ("lookup_not_found", "/intents/1/lookups/firm", "@result_2"),
     ]

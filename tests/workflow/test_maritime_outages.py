@@ -135,7 +135,7 @@ async def test_question_goes_on_after_the_attempts_of_a_minute_without_a_server_
             handle = await start(runs, "Show shipments to Houston")
 
             def asked() -> int:
-                return sum(call.metadata.get("node") == "sg1" for call in server.calls)
+                return sum(call.metadata.get("node_id") == "sg1" for call in server.calls)
 
             async def was_away_for_a_minute() -> bool:
                 [call] = (await handle.describe()).raw_description.pending_activities or [None]

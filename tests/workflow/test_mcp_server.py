@@ -106,17 +106,17 @@ async def test_run_of_a_template_is_started_without_waiting_fetched_and_found_ag
     async with mcp.client(mode) as call:
         said: dict[str, Any] = {"template": "double", "inputs": {"value": 4}, "id": name}
         started = await call("run_plan", **said, wait_s=0)
-        told = await call("get_run", workflow_id=name)
+        told = await call("get_run", run_id=name)
         again = await call("run_plan", **said)
 
         async def is_listed() -> bool:
-            return name in [each["workflow_id"] for each in (await call("list_runs", limit=200))["runs"]]
+            return name in [each["run_id"] for each in (await call("list_runs", limit=200))["runs"]]
 
         await eventually(is_listed)
         key: Any = {"dagwright/idempotencyKey": name}
         keyed = await call.client.call_tool("double", {"value": 4}, meta=key)
-    assert started["workflow_id"] == keyed.structured_content["workflow_id"] == name
-    assert (told["output"], again["workflow_id"], again["output"]) == (8, name, 8)
+    assert started["run_id"] == keyed.structured_content["run_id"] == name
+    assert (told["output"], again["run_id"], again["output"]) == (8, name, 8)
 
 
 @in_both_modes
@@ -139,7 +139,7 @@ async def test_person_answers_by_a_form_of_the_client(mcp: McpBench, mode: str) 
             },
         )
     ]
-    view = await mcp.started.feed(told["workflow_id"]).read()
+    view = await mcp.started.feed(told["run_id"]).read()
     [answer] = view.document()["nodes"]["check"]["lineage"]["answers"]
     assert answer["by"] == "probe (MCP)"
 
@@ -177,17 +177,17 @@ async def test_request_that_nobody_answers_at_the_client_is_told_with_how_to_ans
     person = Person(lambda _: None) if has_forms else None
     async with mcp.client(mode, person) as call:
         told = await call("run_plan", plan=_plan(human("check"), output="{{check.result.approved}}"))
-        run = told["workflow_id"]
+        run = told["run_id"]
         assert told["status"] == "waiting"
         assert told["message"] == (
             "The run asks people: What of check? To answer, "
             f"call answer_feedback with workflow_id '{run}', request 'check' and approved."
         )
-        assert [request["id"] for request in told["waiting_for"]] == ["check"]
-        two = await call.refused("answer_feedback", workflow_id=run, approved=True, text="yes")
-        bad = await call.refused("answer_feedback", workflow_id=run, text="yes")
-        ended = await call("answer_feedback", workflow_id=run, approved=True)
-        late = await call.refused("answer_feedback", workflow_id=run, request="check", approved=True)
+        assert [request["request_id"] for request in told["waiting_for"]] == ["check"]
+        two = await call.refused("answer_feedback", run_id=run, approved=True, text="yes")
+        bad = await call.refused("answer_feedback", run_id=run, text="yes")
+        ended = await call("answer_feedback", run_id=run, approved=True)
+        late = await call.refused("answer_feedback", run_id=run, request_id="check", approved=True)
     assert two["message"].startswith("give exactly one of approved, selected, text, data")
     assert bad["status"] == "refused"
     assert "approved" in bad["message"]
@@ -200,11 +200,11 @@ async def test_answer_is_for_one_request_or_for_all_of_a_node(mcp: McpBench, mod
     asking = human("each") | {"for_each": ["a", "b", "c"]}
     async with mcp.client(mode) as call:
         told = await call("run_plan", plan=_plan(asking))
-        run = told["workflow_id"]
-        unclear = await call.refused("answer_feedback", workflow_id=run, approved=True)
-        odd = await call.refused("answer_feedback", workflow_id=run, request="each[1]", text="no", value=3)
-        one = await call("answer_feedback", workflow_id=run, request="each[1]", approved=False, reason="no", wait_s=1)
-        ended = await call("answer_feedback", workflow_id=run, request="each", all=True, approved=True)
+        run = told["run_id"]
+        unclear = await call.refused("answer_feedback", run_id=run, approved=True)
+        odd = await call.refused("answer_feedback", run_id=run, request_id="each[1]", text="no", value=3)
+        one = await call("answer_feedback", run_id=run, request_id="each[1]", approved=False, reason="no", wait_s=1)
+        ended = await call("answer_feedback", run_id=run, request_id="each", all=True, approved=True)
     assert unclear["message"] == f"the run '{run}' asks 3 things; give `request`: each[0], each[1], each[2]"
     assert odd["status"] == "refused"
     assert [each["id"] for each in one["waiting_for"]] == ["each[0]", "each[2]"]
@@ -219,7 +219,7 @@ async def test_answer_that_does_not_fit_is_told_and_the_request_stays_open(mcp: 
         told = await call("run_plan", plan=_plan(human("form", "INFORMATION", schema=form)))
         assert told["status"] == "waiting"
         assert told["message"].startswith("The answer to 'form' was not taken: ")
-        ended = await call("answer_feedback", workflow_id=told["workflow_id"], data={"amount": 4})
+        ended = await call("answer_feedback", run_id=told["run_id"], data={"amount": 4})
     assert (ended["status"], len(person.seen)) == ("completed", 1)
 
 
@@ -240,12 +240,12 @@ async def test_call_returns_before_a_long_run_ends_which_is_fetched_later(
 ) -> None:
     plan = _plan({"id": "long", "tool": "hold", "arguments": {"name": unique}})
     async with mcp.client(mode) as call:
-        told = await call("run_plan", plan=plan, wait_s=0, id=unique)
-        again = await call("run_plan", plan=plan, wait_s=0, id=unique)
-        other = await call.refused("run_plan", plan=_plan(_sum("a", 1, 1)), wait_s=0, id=unique)
+        told = await call("run_plan", plan=plan, wait_s=0, run_id=unique)
+        again = await call("run_plan", plan=plan, wait_s=0, run_id=unique)
+        other = await call.refused("run_plan", plan=_plan(_sum("a", 1, 1)), wait_s=0, run_id=unique)
         bench.open(unique)
-        ended = await call("get_run", workflow_id=unique)
-    assert (told["status"], told["workflow_id"]) == ("running", unique)
+        ended = await call("get_run", run_id=unique)
+    assert (told["status"], told["run_id"]) == ("running", unique)
     assert told["message"] == f"The run goes on. Call get_run with workflow_id '{unique}' to wait for its end."
     assert (again["status"], other["status"]) == ("running", "id_in_use")
     assert (ended["status"], ended["output"]) == ("completed", {"long": unique})
@@ -257,13 +257,13 @@ async def test_call_that_its_client_gives_up_leaves_the_run_alone(
 ) -> None:
     plan = _plan({"id": "long", "tool": "hold", "arguments": {"name": unique}})
     async with mcp.client(mode) as call:
-        calling = asyncio.create_task(call("run_plan", plan=plan, id=unique))
+        calling = asyncio.create_task(call("run_plan", plan=plan, run_id=unique))
         await eventually(lambda: unique in bench.entered)
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await calling
         bench.open(unique)
-        ended = await call("get_run", workflow_id=unique)
+        ended = await call("get_run", run_id=unique)
     mcp.runs.take(mcp.runs.client.get_workflow_handle(unique))
     assert ended["status"] == "completed"
 
@@ -271,10 +271,10 @@ async def test_call_that_its_client_gives_up_leaves_the_run_alone(
 async def test_run_is_cancelled(mcp: McpBench, mode: str, unique: str) -> None:
     plan = _plan({"id": "long", "tool": "hold", "arguments": {"name": unique}})
     async with mcp.client(mode) as call:
-        await call("run_plan", plan=plan, wait_s=0, id=unique)
-        told = await call("cancel", workflow_id=unique, reason="enough")
-        ended = await call.refused("get_run", workflow_id=unique)
-    assert (told["status"], told["workflow_id"]) == ("cancelling", unique)
+        await call("run_plan", plan=plan, wait_s=0, run_id=unique)
+        told = await call("cancel", run_id=unique, reason="enough")
+        ended = await call.refused("get_run", run_id=unique)
+    assert (told["status"], told["run_id"]) == ("cancelling", unique)
     assert ended["status"] == "cancelled"
 
 
@@ -283,8 +283,8 @@ async def test_what_cannot_be_done_is_told_with_what_to_do(mcp: McpBench, mode: 
         invalid = await call.refused("run_plan", plan=_plan({"id": "a", "tool": "pluss"}))
         text = await call.refused("check_plan", plan="nodes: [")
         missing = await call.refused("run_plan", plan=_plan(_sum("a", "{{PLACEHOLDER_n}}", 1)))
-        nobody = await call.refused("get_run", workflow_id=unique)
-        silent = await call.refused("answer_feedback", workflow_id=unique, approved=True)
+        nobody = await call.refused("get_run", run_id=unique)
+        silent = await call.refused("answer_feedback", run_id=unique, approved=True)
         asked = await call.refused("ask", request="Do it.")
         late = await call.refused("run_plan", plan=_plan(_sum("a", 1, 1)), timeout="soon")
         with pytest.raises(MCPError, match="there is no tool 'fly'"):

@@ -116,7 +116,7 @@ def _hold(name: str) -> dict[str, Any]:
 
 async def test_long_run_is_a_task_whose_id_is_that_of_the_run(mcp: McpBench, bench: Bench, unique: str) -> None:
     async with _declaring(mcp) as tasks:
-        created = await tasks.call("run_plan", plan=_plan(_hold(unique)), id=unique)
+        created = await tasks.call("run_plan", plan=_plan(_hold(unique)), run_id=unique)
         assert isinstance(created, _Created)
         assert (created.task_id, created.status, created.ttl_ms) == (unique, "working", None)
         assert (await tasks.send("tasks/get", unique)).status == "working"
@@ -139,7 +139,7 @@ async def test_run_that_ends_soon_and_what_cannot_be_started_are_no_tasks(mcp: M
 async def test_task_asks_and_is_answered(mcp: McpBench, unique: str) -> None:
     async with _declaring(mcp) as tasks:
         plan = _plan(human("check"), output="{{check.result.approved}}")
-        created = await tasks.call("run_plan", plan=plan, id=unique)
+        created = await tasks.call("run_plan", plan=plan, run_id=unique)
         assert isinstance(created, _Created)
         asked = await tasks.comes_to(unique, "input_required")
         assert asked.input_requests is not None
@@ -155,7 +155,7 @@ async def test_task_asks_and_is_answered(mcp: McpBench, unique: str) -> None:
 
 async def test_answer_that_does_not_fit_is_an_error(mcp: McpBench, unique: str) -> None:
     async with _declaring(mcp) as tasks:
-        await tasks.call("run_plan", plan=_plan(human("check")), id=unique)
+        await tasks.call("run_plan", plan=_plan(human("check")), run_id=unique)
         await tasks.comes_to(unique, "input_required")
         with pytest.raises(MCPError, match="The answer to 'check' was not taken: "):
             await tasks.send("tasks/update", unique, input_responses={"check": {"action": "accept", "content": {}}})
@@ -166,7 +166,7 @@ async def test_answer_that_does_not_fit_is_an_error(mcp: McpBench, unique: str) 
 
 async def test_task_is_cancelled_and_cancelled_again(mcp: McpBench, unique: str) -> None:
     async with _declaring(mcp) as tasks:
-        await tasks.call("run_plan", plan=_plan(_hold(unique)), id=unique)
+        await tasks.call("run_plan", plan=_plan(_hold(unique)), run_id=unique)
         await tasks.send("tasks/cancel", unique)
         await tasks.comes_to(unique, "cancelled")
         await tasks.send("tasks/cancel", unique)
@@ -176,7 +176,7 @@ async def test_task_is_cancelled_and_cancelled_again(mcp: McpBench, unique: str)
 async def test_failed_run_is_a_completed_task_with_an_error(mcp: McpBench, unique: str) -> None:
     async with _declaring(mcp) as tasks:
         failing = {"id": "bad", "tool": "give_up", "arguments": {}, "depends_on": ["check"]}
-        await tasks.call("run_plan", plan=_plan(human("check"), failing), id=unique)
+        await tasks.call("run_plan", plan=_plan(human("check"), failing), run_id=unique)
         await mcp.answer(unique, "check", {"approved": True})
         ended = await tasks.comes_to(unique, "completed")
         assert ended.result is not None
@@ -214,7 +214,7 @@ async def test_form_is_taken_back_when_somebody_else_answers(mcp: McpBench, uniq
             raise AssertionError
 
     async with mcp.client("legacy", Slow(lambda _: None)) as call:
-        calling = asyncio.create_task(call("run_plan", plan=_asking_plan(), id=unique))
+        calling = asyncio.create_task(call("run_plan", plan=_asking_plan(), run_id=unique))
         await asyncio.wait_for(opened.wait(), 60)
         await mcp.answer(unique, "check", {"approved": True})
         told = await calling
@@ -251,7 +251,7 @@ async def test_interim_result_holds_all_that_another_server_needs_to_go_on(
 
 async def test_state_that_no_interim_result_gave_is_refused(mcp: McpBench) -> None:
     async with mcp.client("2026-07-28", Person(lambda _: None)) as call:
-        for state in ("no json", "[]", json.dumps({"workflow_id": "x"})):
+        for state in ("no json", "[]", json.dumps({"run_id": "x"})):
             result = await call.client.session.call_tool("run_plan", {"plan": _asking_plan()}, request_state=state)
             assert result.is_error
             assert result.structured_content["message"].startswith("`requestState` is not what the interim result had")

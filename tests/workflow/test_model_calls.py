@@ -80,7 +80,7 @@ async def test_an_answer_comes_and_the_call_tells_who_asks(client: Client) -> No
         handle = await asked.start(request())
         assert await handle.result() == [answered("Hi")]
         history = await handle.fetch_history()
-    assert server.calls[0].metadata == {"run": handle.id, "node": "ask0"}
+    assert server.calls[0].metadata == {"run_id": handle.id, "node_id": "ask0"}
     [scheduled] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     attributes = scheduled.activity_task_scheduled_event_attributes
     assert (attributes.activity_type.name, attributes.activity_id) == ("call_model", "ask0")

@@ -77,8 +77,8 @@ async def test_hook_is_told_signed_what_is_asked_and_answered(hooked: Runs, rece
     assert asked.notice == {
         "kind": "opened",
         "at": request["opened_at"],
-        "workflow_id": handle.id,
-        "run_id": run_id,
+        "run_id": handle.id,
+        "execution_id": run_id,
         "title": "Report",
         "request": request,
         "closing": None,
@@ -210,7 +210,7 @@ async def test_plan_as_it_was_written_and_its_sub_plans_tell_the_hook_of_the_wor
     below = {"id": "archive", "plan": {"nodes": [_human("check")]}}
     handle = await hooked.start_raw({"plan": {"nodes": [below]}})
     await _told(receiver, "check opened")
-    assert receiver.deliveries[0].notice["workflow_id"] == f"{handle.id}/archive"
+    assert receiver.deliveries[0].notice["run_id"] == f"{handle.id}/archive"
     await _answer(handle, "archive/check")
     await document_of(handle)
     assert receiver.taken == ["check opened", "check answered"]
@@ -241,7 +241,7 @@ async def test_new_execution_tells_what_the_one_before_could_not_under_the_same_
         receiver.answer = lambda name: 204
         await _told(receiver, "check opened")
         assert len({delivery.id for delivery in receiver.deliveries}) == 1
-        assert receiver.deliveries[-1].notice["run_id"] != receiver.deliveries[0].notice["run_id"]
+        assert receiver.deliveries[-1].notice["execution_id"] != receiver.deliveries[0].notice["execution_id"]
         await _answer_when_asked(newest, "check")
         await document_of(handle)
         await hooked.check_ended()

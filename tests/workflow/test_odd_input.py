@@ -183,7 +183,7 @@ async def test_flood_of_refused_signals_keeps_a_hundred_notes(cached_runs: Runs,
     bench.open(unique)
     document = await document_of(handle)
     assert len(document["notes"]) == 101
-    assert document["notes"][-1] == {"code": "left_out", "node": None, "message": "20 more notes are left out"}
+    assert document["notes"][-1] == {"code": "omitted", "node_id": None, "message": "20 more notes are left out"}
     await cached_runs.check_ended()
 
 

@@ -140,7 +140,7 @@ async def test_calls_of_a_parked_tool_wait_and_the_rest_goes_on(served: Runs, se
     }
     release = f"`dagwright tool resume {service.send}` resumes them"
     assert document["notes"] == [
-        {"code": "tool_paused", "node": None, "message": f"{service.send}: {words}; 3 calls wait; {release}"}
+        {"code": "tool_paused", "node_id": None, "message": f"{service.send}: {words}; 3 calls wait; {release}"}
     ]
     assert service.calls == []
 
@@ -224,7 +224,7 @@ async def test_sub_plan_waits_with_its_tool_and_the_run_above_says_so(served: Ru
     await eventually(is_waiting)
     document = (await _view(served, handle)).document()
     assert (document["nodes"]["sub"]["status"], document["nodes"]["sub"]["reason"]) == ("waiting", words)
-    assert [(note["code"], note["node"]) for note in document["notes"]] == [("tool_paused", "sub")]
+    assert [(note["code"], note["node_id"]) for note in document["notes"]] == [("tool_paused", "sub")]
     await resume_tool(served.client, service.send, by=None, ramp_s=0.1)
     assert (await document_of(handle))["status"] == "completed"
 

@@ -152,7 +152,7 @@ async def test_waiting_node_is_followed_into_sub_plans(runs: Runs, bench: Bench,
     assert await _words(runs, handle, "publish") == expected
     assert await _words(runs, handle, "outer/in/ner/held") == "outer/in/ner/held runs since then"
     whole = (await _explaining(runs).of_run(handle.id)).to_json()
-    assert [(each["node"], each["why"], each["because"]) for each in whole["chain"]] == [
+    assert [(each["node_id"], each["kind"], each["because"]) for each in whole["chain"]] == [
         ("outer", "run", ["outer/in/ner"]),
         ("outer/in/ner", "run", ["outer/in/ner/held"]),
         ("outer/in/ner/held", "running", []),

@@ -115,7 +115,7 @@ async def test_sub_plan_and_run_wait_for_a_worker_that_a_node_below_needs(client
     assert document["notes"] == [
         {
             "code": "no_worker",
-            "node": "sub",
+            "node_id": "sub",
             "message": f"no worker serves the queue {queue!r} of far; {_start_one(queue)}",
         }
     ]

@@ -105,7 +105,7 @@ async def test_plan_is_not_needed_any_more_if_somebody_gives_the_result_while_it
     async with scripted(plan, held(written(call("a", "echo", n=1)), released), "Five.") as (server, runs):
         handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo"))
         await eventually(lambda: len(server.calls) == 2)
-        await handle.execute_update(wire.SET_RESULT, {"node": "a", "result": 5})
+        await handle.execute_update(wire.SET_RESULT, {"node_id": "a", "result": 5})
         released.set()
         found = await ended(runs, handle)
     assert (found["status"], found["output"]) == ("completed", "Five.")
@@ -121,7 +121,7 @@ async def test_plan_waits_for_what_somebody_tries_again_and_is_taken_if_that_fai
     ):
         handle = await runs.start_compiled(goal(runs, "Try.", "give_up", "echo"))
         await eventually(lambda: len(server.calls) == 2)
-        await handle.execute_update(wire.RETRY_NODE, {"node": "a"})
+        await handle.execute_update(wire.RETRY_NODE, {"node_id": "a"})
         released.set()
         found = await ended(runs, handle)
     assert (found["status"], found["output"]) == ("completed", "One.")

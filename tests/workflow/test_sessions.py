@@ -148,9 +148,9 @@ async def test_same_turn_twice_is_one_run(bench: SessionBench, unique: str) -> N
     assert (await bench.sessions.look(unique)).session == session
     assert len(session.turns) == 1
     handle = bench.client.get_workflow_handle(session_id(unique))
-    start = {"run": run, "start": {"plan": {}}, "version": 77}
+    start = {"run_id": run, "start": {"plan": {}}, "version": 77}
     told = await handle.execute_update(wire.UPDATE_START_TURN, start)
-    assert told == {"ok": True, "run": run, "version": session.version}
+    assert told == {"ok": True, "run_id": run, "version": session.version}
     await bench.close(unique)
 
 

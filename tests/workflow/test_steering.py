@@ -54,7 +54,7 @@ async def _view_with(runs: Runs, handle: Handle, status: str) -> RunView:
 
 
 def _note(code: str, message: str) -> dict[str, Any]:
-    return {"code": code, "node": None, "message": message}
+    return {"code": code, "node_id": None, "message": message}
 
 
 @without_cache
@@ -284,7 +284,7 @@ async def test_cancel_signal_stops_what_runs_and_keeps_what_is_done(runs: Runs, 
         "status": "cancelled",
         "output": {},
         "nodes": {"done": done(2.0), "task": cancelled(), "thread": cancelled(), "after": cancelled("wrong plan")},
-        "notes": [{"code": "cancel", "node": None, "message": "cancelled by ann: wrong plan"}],
+        "notes": [{"code": "cancel", "node_id": None, "message": "cancelled by ann: wrong plan"}],
     }
     assert bench.cleaned.count(unique) == 2
     history = await handle.fetch_history()

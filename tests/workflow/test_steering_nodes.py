@@ -62,7 +62,7 @@ async def test_running_node_is_cancelled_with_its_branch_and_the_others_go_on(
     assert told == {"ok": True, "message": "'a' is cancelled; its running tasks are being stopped"}
     await eventually(lambda: unique in bench.cleaned)
     await _is(runs, handle, "a", "cancelled")
-    assert await refusal_of(handle, {"node": "a"}, update=wire.CANCEL_NODE) == "'a' has ended: cancelled"
+    assert await refusal_of(handle, {"node_id": "a"}, update=wire.CANCEL_NODE) == "'a' has ended: cancelled"
     before = await _document(runs, handle)
     bench.open(on)
     document = await ended_document(runs, handle)
@@ -72,7 +72,7 @@ async def test_running_node_is_cancelled_with_its_branch_and_the_others_go_on(
         "on": done(on),
         "c": done({"on": on}),
     }
-    (step,) = document["nodes"]["a"]["lineage"]["by_hand"]
+    (step,) = document["nodes"]["a"]["lineage"]["overrides"]
     assert before["nodes"]["a"] == document["nodes"]["a"]
     assert {name: step[name] for name in ("what", "by", "through", "reason")} == {
         "what": "cancel_node",
@@ -111,7 +111,7 @@ async def test_node_of_a_sub_plan_is_cancelled_through_the_run_above(runs: Runs,
     assert bare(await ended_document(runs, handle))["nodes"] == {"sub": done("done", partial=True)}
     inner = await _document(runs, runs.client.get_workflow_handle(f"{handle.id}/sub"))
     assert inner["nodes"]["inner"]["reason"] == "cancelled by ann"
-    assert inner["nodes"]["inner"]["lineage"]["by_hand"][0]["through"] == "signal"
+    assert inner["nodes"]["inner"]["lineage"]["overrides"][0]["through"] == "signal"
 
 
 # Trying again.
@@ -124,7 +124,7 @@ async def test_failed_node_is_tried_again_under_its_key_and_what_was_blocked_goe
     first = {"id": "a", "tool": "second_time", "arguments": {"name": unique}}
     handle = await runs.start({"nodes": [first, _echo("b", "a"), _hold("on", f"{unique} on")]})
     await _is(runs, handle, "b", "blocked")
-    assert "'on' is running" in await refusal_of(handle, {"node": "on"}, update=wire.RETRY_NODE)
+    assert "'on' is running" in await refusal_of(handle, {"node_id": "on"}, update=wire.RETRY_NODE)
     assert await _update(handle, wire.RETRY_NODE, node="a") == {"ok": True, "message": "'a' is retried"}
     await _is(runs, handle, "b", "completed")
     bench.open(f"{unique} on")
@@ -136,7 +136,7 @@ async def test_failed_node_is_tried_again_under_its_key_and_what_was_blocked_goe
     }
     assert len(bench.effects[unique]) == 2
     assert len(set(bench.effects[unique])) == 1
-    (step,) = document["nodes"]["a"]["lineage"]["by_hand"]
+    (step,) = document["nodes"]["a"]["lineage"]["overrides"]
     assert (step["what"], step["by"], step["attempts"], step["error"]["message"]) == (
         "retry_node",
         "ann",
@@ -185,7 +185,7 @@ async def test_nodes_are_added_and_wait_for_those_that_are_there(runs: Runs, ben
         "d": done({"a": {"n": 1}, "on": unique}),
         "e": failed("tool_failed: no"),
     }
-    assert [step["what"] for step in document["nodes"]["c"]["lineage"]["by_hand"]] == ["add_nodes"]
+    assert [step["what"] for step in document["nodes"]["c"]["lineage"]["overrides"]] == ["add_nodes"]
 
 
 async def test_added_nodes_have_the_run_read_parts_of_large_results(runs: Runs, bench: Bench, unique: str) -> None:
@@ -225,11 +225,11 @@ async def test_message_that_is_none_is_refused(runs: Runs, bench: Bench, unique:
     handle = await runs.start({"nodes": [_hold("on", unique)]})
     await eventually(lambda: unique in bench.entered)
     assert await refusal_of(handle, [1], update=wire.RETRY_NODE) == (
-        'retry_node must be an object such as {"node": "sum", "by": "ann"}'
+        'retry_node must be an object such as {"node_id": "sum", "by": "ann"}'
     )
     assert "'node'" in await refusal_of(handle, {}, update=wire.CANCEL_NODE)
-    assert "'arguments'" in await refusal_of(handle, {"node": "on", "arguments": 1}, update=wire.RETRY_NODE)
+    assert "'arguments'" in await refusal_of(handle, {"node_id": "on", "arguments": 1}, update=wire.RETRY_NODE)
     assert "'nodes'" in await refusal_of(handle, {"nodes": {}}, update=wire.ADD_NODES)
-    assert "at most" in await refusal_of(handle, {"node": "on", "result": "x" * 300_000}, update=wire.SET_RESULT)
+    assert "at most" in await refusal_of(handle, {"node_id": "on", "result": "x" * 300_000}, update=wire.SET_RESULT)
     bench.open(unique)
     assert bare(await ended_document(runs, handle))["nodes"] == {"on": done(unique)}

@@ -67,7 +67,7 @@ def held_plan(name: str, *more: Document) -> Document:
 async def notes_of(runs: Runs, handle: Handle) -> list[tuple[str | None, str]]:
     """Returns node and text of the notes that the store does not answer."""
     view = await RunFeed(runs.client, handle.id).read()
-    return [(note["node"], note["message"]) for note in view.notes if note["code"] == "store_unavailable"]
+    return [(note["node_id"], note["message"]) for note in view.notes if note["code"] == "store_unavailable"]
 
 
 async def until_told(runs: Runs, handle: Handle) -> None:

@@ -252,8 +252,8 @@ async def test_values_that_are_gone_from_the_store_are_told(client: Client, benc
         restored = await runs.restored(handle)
         assert restored["output"]["ref"] == restored["nodes"]["table"]["result"]["ref"] == ref
         assert restored["notes"] == [
-            {"code": "value_lost", "node": None, "message": f"output: {gone}"},
-            {"code": "value_lost", "node": "table", "message": f"table: {gone}"},
+            {"code": "value_lost", "node_id": None, "message": f"output: {gone}"},
+            {"code": "value_lost", "node_id": "table", "message": f"table: {gone}"},
         ]
         await runs.check_ended()
 

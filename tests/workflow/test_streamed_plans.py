@@ -103,7 +103,7 @@ async def test_node_that_changes_something_waits_until_the_plan_is_whole(scripte
         bench.open("look")
         await asks(runs, handle, "change", "order")
         await answer(handle, "change", {"approved": True})
-        await handle.signal(wire.CANCEL_NODE, {"node": "order"})
+        await handle.signal(wire.CANCEL_NODE, {"node_id": "order"})
         found = await ended(runs, handle)
     assert nodes_told(found) == ["plan", "read", "look", "change", "order", "answer"]
     assert len(bench.effects["world"]) == 1
@@ -282,7 +282,7 @@ async def test_call_that_somebody_makes_again_finishes_the_plan_of_the_one_that_
         await eventually(lambda: bench.entered == ["a"])
         released.set()
         await eventually(has_failed)
-        await handle.execute_update(wire.RETRY_NODE, {"node": "plan"})
+        await handle.execute_update(wire.RETRY_NODE, {"node_id": "plan"})
         await eventually(lambda: len(server.calls) == 2)
         bench.open("a")
         found = await ended(runs, handle)
@@ -294,7 +294,7 @@ async def test_call_that_somebody_makes_again_finishes_the_plan_of_the_one_that_
     last = server.calls[1].messages[-1]["content"]
     assert last.startswith("Your last answer broke off before the plan was whole. These nodes")
     assert json.dumps(first) in last
-    assert [received.metadata["node"] for received in server.calls] == ["plan", "plan", "answer"]
+    assert [received.metadata["node_id"] for received in server.calls] == ["plan", "plan", "answer"]
     assert (found["status"], found["output"], bench.entered) == ("completed", "Done.", ["a"])
     assert found["nodes"]["plan"]["result"]["accepted"][0] == first
     assert nodes_told(found) == ["plan", "read", "a", "b", "answer"]

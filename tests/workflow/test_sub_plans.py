@@ -74,7 +74,7 @@ async def test_cancel_reaches_the_lowest_sub_plan(runs: Runs, bench: Bench, uniq
         "status": "cancelled",
         "output": {},
         "nodes": {"one": cancelled("the sub-plan was cancelled")},
-        "notes": [{"code": "cancel", "node": None, "message": "cancelled: enough"}],
+        "notes": [{"code": "cancel", "node_id": None, "message": "cancelled: enough"}],
     }
     assert bench.cleaned.count(unique) == 1
     ends = [

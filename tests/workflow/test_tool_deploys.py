@@ -116,7 +116,7 @@ async def test_removed_tool_holds_its_call_with_the_fix_until_a_version_has_it(d
         assert (found["status"], found["nodes"]["second"]["status"]) == ("waiting", "waiting")
         [note] = [note for note in found["notes"] if note["code"] == "tool_missing"]
         assert "has no tool 'greet'; its call waits; add the tool to the file again, or name it in" in note["message"]
-        assert note["node"] == "second"
+        assert note["node_id"] == "second"
     async with deployment.serving(_BEGIN, _GREET):
         document = await deployment.ended(handle)
     assert (document["nodes"]["second"]["result"], document["nodes"]["second"]["attempts"]) == ("hello ann", 1)

@@ -97,8 +97,8 @@ async def test_cancellation_reaches_the_workflow_and_the_node(shop: Runs, how: s
     child = await running(shop, handle)
     if how == "run":
         await handle.cancel()
-    elif how == "node":
-        await handle.signal("cancel_node", {"node": "ship"})
+    elif how == "node_id":
+        await handle.signal("cancel_node", {"node_id": "ship"})
     else:
         await child.cancel()
     document = await ended_document(shop, handle)

@@ -96,7 +96,7 @@ async def page_query(
         wider = replace(search, limits=limits)
         answer = await answer_of(wider, await _checked_page(wider, page))
     # What did not fit into the answer is on the next page.
-    hits, found = answer.hits[:size], len(answer.hits) + answer.left_out
+    hits, found = answer.hits[:size], len(answer.hits) + answer.omitted
     # None can be asked for behind the last that can be counted off.
     rest = found > len(hits) if isinstance(offset, list) else answer.total > (offset or 0) + len(hits)
     # A document that is too large for any answer ends the pages.

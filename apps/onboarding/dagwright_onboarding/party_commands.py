@@ -106,7 +106,7 @@ def _tell(report: LoadReport, file: str, output: Output) -> None:
         output.tell(f"{file}: and {len(report.twins) - TWINS_SHOWN} more rows of which another party may be the same")
     if report.ignored_columns:
         output.say(f"columns that mean nothing here: {', '.join(report.ignored_columns)}")
-    for left_out in report.refused[:REFUSALS_SHOWN]:
-        output.tell(f"{file}, line {left_out.line}: refused: {one_line(left_out.reason)}")
+    for omitted in report.refused[:REFUSALS_SHOWN]:
+        output.tell(f"{file}, line {omitted.line}: refused: {one_line(omitted.reason)}")
     if len(report.refused) > REFUSALS_SHOWN:
         output.tell(f"{file}: and {len(report.refused) - REFUSALS_SHOWN} more rows were refused")

@@ -231,7 +231,7 @@ class PartySearch:
         options += [{"id": other, "label": other} for other in others]
         told = f" (it was looked up as {self._wanted.words})" if meant != self._wanted.search_text else ""
         prompt = f"{why}Which {self._wanted.entity_type} is meant by {_shown(meant)}{told}? Or write another name."
-        question = {"type": "SELECTION", "prompt": prompt, "options": options, "takes_text": True}
+        question = {"type": "SELECTION", "prompt": prompt, "options": options, "allow_text": True}
         return AskPerson(question, checkpoint=_checkpoint("choose", text, shown))
 
     def _other_name(self, why: str, text: str, *, shown: str | None = None) -> AskPerson:
@@ -388,8 +388,8 @@ def _candidate_json(candidate: Candidate) -> dict[str, Any]:
 
 def _listed(candidates: Sequence[Candidate]) -> str:
     shown = [f"{found.name} ({', '.join([*_what_it_is(found), found.id])})" for found in candidates[:_SHOWN_IN_MESSAGE]]
-    left_out = len(candidates) - len(shown)
-    return "; ".join(shown) + (f"; and {left_out} more" if left_out > 0 else "")
+    omitted = len(candidates) - len(shown)
+    return "; ".join(shown) + (f"; and {omitted} more" if omitted > 0 else "")
 
 
 def _inactive(candidates: Sequence[Candidate]) -> str:

@@ -24,11 +24,11 @@ def one_edit_away(word: str) -> set[str]:
     """Returns what a word may be if one letter was left out, put in, changed, or swapped with the next one."""
     letters = sorted({*_LETTERS, *word})
     halves = [(word[:at], word[at:]) for at in range(len(word) + 1)]
-    left_out = {before + letter + after for before, after in halves for letter in letters}
+    omitted = {before + letter + after for before, after in halves for letter in letters}
     changed = {before + letter + after[1:] for before, after in halves if after for letter in letters}
     put_in = {before + after[1:] for before, after in halves if after}
     swapped = {before + after[1] + after[0] + after[2:] for before, after in halves if len(after) > 1}
-    return (left_out | changed | put_in | swapped) - {word, ""}
+    return (omitted | changed | put_in | swapped) - {word, ""}
 
 
 def trigrams(word: str) -> list[str]:

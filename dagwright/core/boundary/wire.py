@@ -180,8 +180,8 @@ it the effects of the tool decide: any time for `pure`, never for the others."""
 HEADER_CHECKED_VERSION = "dagwright-checked-version"
 """Activity header, JSON text payload: the version of a pinned tool that the plan was checked against."""
 HEADER_ANSWERS = "dagwright-answers"
-"""Activity header, JSON payload: `[{"request", "answer", "checkpoint"}, …]`, the answers to the questions that the call
-has asked before, in order, each with the checkpoint that the call saved, if any."""
+"""Activity header, JSON payload: `[{"request_id", "answer", "checkpoint"}, …]`, answers to the questions that the
+call has asked before, in order, each with the checkpoint that the call saved, if any."""
 
 HEADER_MODEL = "dagwright-model"
 """Activity header, JSON of a `ModelConfig`: model and parameters of the run, for tools and for model calls that do not
@@ -214,7 +214,7 @@ DETAIL_WAITS_FOR = "waits_for"
 DETAIL_FULL_TEXT = "full_text"
 """In the details of a failure: reference of its whole text and traceback in the payload store."""
 METADATA_CACHED = "dagwright-cached"
-"""Metadata of a result payload, JSON `{"made_at", "workflow_id", "node"}`: an earlier call made the result, at that RFC
+"""Metadata of a result payload, JSON `{"made_at", "run_id", "node_id"}`: an earlier call made the result, at that RFC
 3339 time."""
 METADATA_USAGE = "dagwright-usage"
 """Metadata of a result payload, JSON of `core.model.usage.Usage`: model usage of the attempt; missing if the attempt

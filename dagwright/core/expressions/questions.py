@@ -57,7 +57,7 @@ def request_of(
         schema=question.get("schema"),
         options=question.get("options"),
         multiple=question.get("multiple", False),
-        takes_text=question.get("takes_text", False),
+        allow_text=question.get("allow_text", False),
         assignee=question.get("assignee"),
         channel=question.get("channel", "any"),
         deadline_s=deadline_s,

@@ -86,7 +86,7 @@ def normal_form(request: Request, answer: Any) -> Any:
 def question_key(request: Request) -> bytes:
     """Return a key that is equal for two requests if they accept the same answers."""
     return pydantic_core.to_json(
-        [request.purpose, request.type, request.multiple, request.takes_text, request.schema, request.options]
+        [request.purpose, request.type, request.multiple, request.allow_text, request.schema, request.options]
     )
 
 
@@ -134,12 +134,12 @@ def _approval(request: Request, answer: Any) -> dict[str, Any]:
 
 
 def _selection(request: Request, answer: Any) -> dict[str, Any]:
-    example = '{"selected": ["x"]}' + (' or {"text": "…"}' if request.takes_text else "")
+    example = '{"selected": ["x"]}' + (' or {"text": "…"}' if request.allow_text else "")
     if isinstance(answer, Mapping) and "approved" in answer:
         option = next(iter(request.options or ()), "x")
         select = as_text(_id_of(option) or option)
         raise BadAnswer(f"the request is a SELECTION, not an APPROVAL: give `--select {select}`, as JSON {example}")
-    parts = _checked_object(answer, ("selected", "text") if request.takes_text else ("selected",), example)
+    parts = _checked_object(answer, ("selected", "text") if request.allow_text else ("selected",), example)
     if "text" in parts:
         if "selected" in parts:
             raise BadAnswer(f"either 'selected' or 'text' is allowed, not both; expected {example}")

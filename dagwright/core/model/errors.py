@@ -54,7 +54,7 @@ class Problem:
         return {
             "code": self.code,
             "pointer": self.pointer,
-            "node": self.node,
+            "node_id": self.node,
             "message": self.message,
             "hint": self.hint,
         }
@@ -62,7 +62,7 @@ class Problem:
 
 def problem_from_error(error: Mapping[str, Any] | None) -> Problem | None:
     """Return the `error` of the document of a run as a problem; `None` if it has no error."""
-    return None if error is None else Problem(error["code"], error["message"], node=error.get("node"))
+    return None if error is None else Problem(error["code"], error["message"], node=error.get("node_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Note:
 
     def to_json(self) -> dict[str, Any]:
         """Return the note of the `check` document; without a pointer if it has none."""
-        encoded = {"code": self.code, "node": self.node, "message": self.message}
+        encoded = {"code": self.code, "node_id": self.node, "message": self.message}
         return {**encoded, "pointer": self.pointer} if self.pointer else encoded
 
 

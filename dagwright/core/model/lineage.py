@@ -16,7 +16,7 @@ LOCATION_CHARACTERS = 300
 """Longest file path or URL."""
 MAX_RUN_ENTRIES = 2_000
 """Most files, URLs and calls that one run keeps for all its nodes: its state holds them."""
-_CALL_FIELDS = ("node", "tool", "status")
+_CALL_FIELDS = ("node_id", "tool", "status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +26,18 @@ class Lineage:
     Args:
         files, urls: in the order in which they were first reported.
         model_calls: for an agent's run, ids of the nodes that called a model.
-        tool_calls: for an agent's run, `{"node", "tool", "status"}` of the calls that the model requested.
-        left_out: number of entries that were dropped, because there are too many.
+        tool_calls: for an agent's run, `{"node_id", "tool", "status"}` of the calls that the model requested.
+        omitted: number of entries that were dropped, because there are too many.
     """
 
     files: Sequence[str] = ()
     urls: Sequence[str] = ()
     model_calls: Sequence[str] = ()
     tool_calls: Sequence[Mapping[str, str]] = ()
-    left_out: int = 0
+    omitted: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.files or self.urls or self.model_calls or self.tool_calls or self.left_out)
+        return bool(self.files or self.urls or self.model_calls or self.tool_calls or self.omitted)
 
     @property
     def count(self) -> int:
@@ -51,7 +51,7 @@ class Lineage:
             [*self.urls, *other.urls],
             [*self.model_calls, *other.model_calls],
             [*self.tool_calls, *other.tool_calls],
-            self.left_out + other.left_out,
+            self.omitted + other.omitted,
         )
 
     def to_document(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Lineage:
             "tool_calls": [dict(call) for call in self.tool_calls],
             "files": list(self.files),
             "urls": list(self.urls),
-            "left_out": self.left_out,
+            "omitted": self.omitted,
         }
         return {name: part for name, part in parts.items() if part}
 
@@ -84,8 +84,8 @@ def lineage_from_json(encoded: Any) -> Lineage:
     files, urls, model_calls = (_texts(encoded.get(name)) for name in ("files", "urls", "model_calls"))
     listed = encoded.get("tool_calls")
     calls = [_call(each) for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
-    left_out = encoded.get("left_out", 0)
-    return _bounded(files, urls, model_calls, calls, left_out if type(left_out) is int and 0 < left_out < 10**9 else 0)
+    omitted = encoded.get("omitted", 0)
+    return _bounded(files, urls, model_calls, calls, omitted if type(omitted) is int and 0 < omitted < 10**9 else 0)
 
 
 def _texts(encoded: Any) -> list[str]:
@@ -103,12 +103,12 @@ def _bounded(
     urls: Sequence[str],
     model_calls: Sequence[str],
     tool_calls: Sequence[Mapping[str, str]],
-    left_out: int,
+    omitted: int,
 ) -> Lineage:
     files, urls, model_calls = (list(dict.fromkeys(each)) for each in (files, urls, model_calls))
     over = sum(max(0, len(each) - MAX_ENTRIES) for each in (files, urls, model_calls, tool_calls))
     return Lineage(
-        files[:MAX_ENTRIES], urls[:MAX_ENTRIES], model_calls[:MAX_ENTRIES], tool_calls[:MAX_ENTRIES], left_out + over
+        files[:MAX_ENTRIES], urls[:MAX_ENTRIES], model_calls[:MAX_ENTRIES], tool_calls[:MAX_ENTRIES], omitted + over
     )
 
 
@@ -119,19 +119,19 @@ class RunLineage:
     Args:
         tasks: id of a node or item -> entries of all its attempts.
         count: number of files, URLs and calls in `tasks`.
-        left_out: number of entries of nodes that were dropped, because there are too many.
+        omitted: number of entries of nodes that were dropped, because there are too many.
     """
 
     tasks: dict[str, Lineage] = field(default_factory=dict)
     count: int = 0
-    left_out: int = 0
+    omitted: int = 0
 
     def add(self, task_id: str, seen: Lineage) -> None:
         """Add the lineage of one attempt of a node or item."""
         before = self.tasks.get(task_id, NO_LINEAGE)
         after = before.with_more(seen)
         if self.count + after.count - before.count > MAX_RUN_ENTRIES:
-            self.left_out += seen.count + seen.left_out
+            self.omitted += seen.count + seen.omitted
             return
         self.count += after.count - before.count
         self.tasks[task_id] = after
@@ -140,15 +140,15 @@ class RunLineage:
         """Return the files and URLs of all nodes."""
         of_all = self.tasks.values()
         files, urls = [each for seen in of_all for each in seen.files], [each for seen in of_all for each in seen.urls]
-        return _bounded(files, urls, [], [], self.left_out + sum(seen.left_out for seen in of_all))
+        return _bounded(files, urls, [], [], self.omitted + sum(seen.omitted for seen in of_all))
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form for the state of the run."""
-        if not self.tasks and not self.left_out:
+        if not self.tasks and not self.omitted:
             return {}
         return {
             "tasks": {task_id: seen.to_document() for task_id, seen in self.tasks.items()},
-            "left_out": self.left_out,
+            "omitted": self.omitted,
         }
 
 
@@ -161,4 +161,4 @@ def run_lineage_from_json(encoded: Any) -> RunLineage:
     if not encoded:
         return RunLineage()
     tasks = {str(task_id): lineage_from_json(entry) for task_id, entry in encoded["tasks"].items()}
-    return RunLineage(tasks, sum(seen.count for seen in tasks.values()), int(encoded["left_out"]))
+    return RunLineage(tasks, sum(seen.count for seen in tasks.values()), int(encoded["omitted"]))

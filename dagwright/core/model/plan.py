@@ -133,7 +133,7 @@ class Human(_Strict):
     answer_schema: Annotated[JsonObject | None, Field(alias="schema")] = None
     options: list[JsonValue] | str | None = None
     multiple: bool = False
-    takes_text: bool = False
+    allow_text: bool = False
     """Whether a SELECTION also accepts a text as its answer."""
     assignee: str | None = None
     channel: Literal["any", "inbox"] = "any"

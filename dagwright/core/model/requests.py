@@ -56,7 +56,7 @@ class Request:
         id: the id of its task, with the suffix `#2` and so on for later requests of the same task.
         task: id of the node or item that waits; empty for the inputs of the run.
         schema: for an INFORMATION, JSON Schema of the data.
-        options: for a SELECTION, the options; `multiple` allows several, `takes_text` allows a text instead.
+        options: for a SELECTION, the options; `multiple` allows several, `allow_text` allows a text instead.
         deadline_s: seconds from the request to its deadline, and from an escalation to the next deadline.
         on_timeout: `fail`, `{"default": answer}` or `{"escalate": assignee, "then": next step}`; after an escalation,
             its `then`, or `fail`.
@@ -75,7 +75,7 @@ class Request:
     schema: Mapping[str, Any] | None = None
     options: Sequence[Any] | None = None
     multiple: bool = False
-    takes_text: bool = False
+    allow_text: bool = False
     assignee: str | None = None
     deadline_s: float | None = None
     deadline_at: float | None = None
@@ -140,8 +140,8 @@ class Request:
     def to_json(self, workflow_id: str) -> dict[str, Any]:
         """Return the request as documents show it."""
         document: dict[str, Any] = {
-            "id": self.id,
-            "node": None if self.task in ("", BUDGET_TASK) else self.task,
+            "request_id": self.id,
+            "node_id": None if self.task in ("", BUDGET_TASK) else self.task,
             "type": self.type,
             "prompt": self.prompt,
             "schema": self.schema,
@@ -149,10 +149,10 @@ class Request:
             "assignee": self.assignee,
             "opened_at": format_time(self.opened_at),
             "deadline": None if self.deadline_at is None else format_time(self.deadline_at),
-            "workflow_id": workflow_id,
+            "run_id": workflow_id,
             "purpose": self.purpose,
             "multiple": self.multiple,
-            "takes_text": self.takes_text,
+            "allow_text": self.allow_text,
         }
         if self.channel != "any":
             document["channel"] = self.channel

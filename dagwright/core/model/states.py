@@ -106,7 +106,7 @@ class Attempt:
         count: attempts so far, 1 for the first; 0 if there was no attempt.
         started_at: start of the last attempt in seconds since the epoch, if known.
         tool_version: version of the tool that made the outcome.
-        cached: for an outcome of an earlier call: `{"made_at", "workflow_id", "node"}` of that call.
+        cached: for an outcome of an earlier call: `{"made_at", "run_id", "node_id"}` of that call.
         usage: model usage, as far as it was reported.
         agents: for a sub-plan, the part of the usage of each agent inside.
         seen: files and URLs that the last attempt has reported; for a sub-plan, those of the whole run.

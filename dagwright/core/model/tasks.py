@@ -34,7 +34,7 @@ class Task:
         path: typed path for the idempotency key: `[["node", id]]`, followed by `["item", key]` for an item.
         chunk: for a large map, the batch of items for a child run, or the join of all results.
         slice: number of the batch of a region, or of the manual retry; 1 for the first.
-        answers: answers to the questions that it asked while it ran: `{"request", "answer"}`, in order, with its
+        answers: answers to the questions that it asked while it ran: `{"request_id", "answer"}`, in order, with its
             `checkpoint` if it saved one.
         scope: scope of its idempotency key, if a fork reuses that of another run.
         below: for a sub-plan in a fork, the snapshot of its run as JSON.

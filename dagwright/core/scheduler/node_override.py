@@ -14,7 +14,7 @@ class NodeOverride:
         arguments: arguments that replace those of the plan, or `None`.
         tries: number of retries.
         attempts: attempts of all tries before the last.
-        answers: answers to requests that the call opened while it ran, in order: `{"request", "answer"}`, with
+        answers: answers to requests that the call opened while it ran, in order: `{"request_id", "answer"}`, with
             `checkpoint` if the call passed one.
         steps: commands for the lineage, with actor and time: `{"what", "by", "at", …}`.
     """

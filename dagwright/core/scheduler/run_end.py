@@ -59,23 +59,23 @@ def output_of(plan: CompiledPlan, records: Sequence[Record], *, scope: Scope) ->
         return None, NodeError("too_large", f"output: {error}")
 
 
-def ends_left_out(plan: CompiledPlan, records: Sequence[Record]) -> int:
+def omitted_ends(plan: CompiledPlan, records: Sequence[Record]) -> int:
     """Return how many completed sinks are missing in the output of a plan that declares no output.
 
     They are sinks of offloaded regions whose records are too many to be part of the run.
     """
     if plan.output is not None or plan.output_bindings:
         return 0
-    left_out = 0
+    omitted = 0
     for region, state in _inner_states(plan, records):
         held = {plan.nodes[member].id for member in region.members}
-        left_out += state["ends"]
+        omitted += state["ends"]
         if held:
-            left_out -= sum(
+            omitted -= sum(
                 is_sink and node.id in held and record.status is NodeStatus.COMPLETED
                 for node, record, is_sink in _with_sinks(plan, records)
             )
-    return left_out
+    return omitted
 
 
 def _inner_states(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[CompiledNode, InnerState]]:

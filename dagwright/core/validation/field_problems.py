@@ -140,8 +140,8 @@ def _with_few_unknown_keys(raw: Any, known: frozenset[str]) -> Any:
     if not isinstance(raw, Mapping) or len(raw) <= len(known) + MAX_PROBLEMS:
         return raw
     unknown = [key for key in raw if key not in known]
-    left_out = set(unknown[MAX_PROBLEMS + 1 :])
-    return {key: value for key, value in raw.items() if key not in left_out}
+    omitted = set(unknown[MAX_PROBLEMS + 1 :])
+    return {key: value for key, value in raw.items() if key not in omitted}
 
 
 def _without_wrong_fields(raw: Any, errors: Sequence[ErrorDetails], *, stand_in: str) -> Node:

@@ -37,7 +37,7 @@ def question_of(human: Human) -> dict[str, Any]:
         "schema": human.answer_schema,
         "options": human.options,
         "multiple": human.multiple or None,
-        "takes_text": human.takes_text or None,
+        "allow_text": human.allow_text or None,
         "assignee": human.assignee,
         "channel": None if human.channel == "any" else human.channel,
         "deadline_s": human.deadline.total_seconds() if human.deadline else None,
@@ -141,8 +141,8 @@ def _problems_of_fields(human: Human) -> Iterator[FieldProblem]:
             yield ("options",), f"'options' belong to a SELECTION, and this is of type {human.type}", None
         if human.multiple:
             yield ("multiple",), f"'multiple' belongs to a SELECTION, and this is of type {human.type}", None
-        if human.takes_text:
-            yield ("takes_text",), f"'takes_text' belongs to a SELECTION, and this is of type {human.type}", None
+        if human.allow_text:
+            yield ("allow_text",), f"'allow_text' belongs to a SELECTION, and this is of type {human.type}", None
     if human.answer_schema is not None and human.type != "INFORMATION":
         yield ("schema",), f"'schema' belongs to an INFORMATION, and this is of type {human.type}", None
     if human.deadline is None and human.on_timeout != "fail":
@@ -186,7 +186,7 @@ def _problems_of_default(human: Human, step: OnTimeoutDefault, path: tuple[str, 
         schema=schema,
         options=options if isinstance(options, list) else None,
         multiple=human.multiple,
-        takes_text=human.takes_text,
+        allow_text=human.allow_text,
         on_timeout={"default": step.default},
     )
     try:

@@ -204,18 +204,18 @@ def standing_notes(scheduler: RunScheduler | None) -> list[dict[str, Any]]:
     notes: list[dict[str, Any]] = []
     if scheduler.state.phase.is_compensated and scheduler.is_finished:
         undone, standing = compensation_summary(scheduler.state)
-        notes.append({"code": NOTE_COMPENSATED, "node": None, "message": undone})
+        notes.append({"code": NOTE_COMPENSATED, "node_id": None, "message": undone})
         notes += [note.to_json() for note in standing]
     elif scheduler.state.phase is Phase.COMPENSATING and not scheduler.state.options.is_child:
         message = "the run takes back what it did; cancel it once more to leave the rest as it is"
-        notes.append({"code": NOTE_COMPENSATED, "node": None, "message": message})
+        notes.append({"code": NOTE_COMPENSATED, "node_id": None, "message": message})
     budget = scheduler.features.budget.budget
     if budget is not None and (words := budget.finishing) is not None:
         message = f"the run finishes with what there is, as its budget is used up ({words})"
-        notes.append({"code": "budget", "node": None, "message": message})
+        notes.append({"code": "budget", "node_id": None, "message": message})
     if scheduler.state.paused is not None and not scheduler.is_finished:
         message = f"nothing new starts: {Actor(scheduler.state.paused.by).words('paused')}"
-        notes.append({"code": "paused", "node": None, "message": message})
+        notes.append({"code": "paused", "node_id": None, "message": message})
     return [*notes, *islice(missing_value_notes(scheduler), _MISSING_NOTES)]
 
 
@@ -226,7 +226,7 @@ def missing_value_notes(scheduler: RunScheduler) -> Iterator[dict[str, Any]]:
         missing = [words for words in missing_values(scheduler, node) if words.endswith(" is missing")]
         if missing:
             message = f"skipped, because its condition reads missing values: {'; '.join(missing[:_MISSING_VALUES])}"
-            yield {"code": "missing_value", "node": node.id, "message": message}
+            yield {"code": "missing_value", "node_id": node.id, "message": message}
 
 
 def _who_paused(paused: Paused) -> str:

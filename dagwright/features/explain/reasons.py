@@ -86,9 +86,9 @@ class Reason:
     def to_json(self) -> dict[str, Any]:
         """Return the reason as JSON."""
         return {
-            "node": self.node,
+            "node_id": self.node,
             "status": self.status.value,
-            "why": self.kind,
+            "kind": self.kind,
             "message": f"{self.message}: {self.detail}" if self.detail else self.message,
             "since": None if self.since is None else format_time(self.since),
             "until": None if self.until is None else format_time(self.until),
@@ -163,7 +163,7 @@ def _waiting(scheduler: RunScheduler, task_id: str, record: Record) -> Reason:
     request = scheduler.features.feedback.requests.of_task(task_id)
     if request is None:
         return Reason(task_id, record.status, "waiting", "waits", record.reason or "")
-    facts: dict[str, Any] = {"request": request.id, "assignee": request.assignee}
+    facts: dict[str, Any] = {"request_id": request.id, "assignee": request.assignee}
     since = request.opened_at
     if request.escalations:
         document = request.to_json("")
@@ -304,7 +304,7 @@ class _Ended:
             # The result does not depend on other nodes.
             message, needed = "was given its result manually", []
         elif (made := self._record.reused or self._record.cached) is not None:
-            message = f"took the result that {made['node']!r} of the run {made['workflow_id']!r} made"
+            message = f"took the result that {made['node_id']!r} of the run {made['run_id']!r} made"
         detail = self._record.error.message if self._record.error else ""
         return self._made("completed", message, detail, because=needed)
 
@@ -383,7 +383,7 @@ class _Ended:
         ]
 
     def _answers(self, task_id: str) -> list[dict[str, Any]]:
-        return [{"request": name, **closing.to_json()} for name, closing in self._closings(task_id)]
+        return [{"request_id": name, **closing.to_json()} for name, closing in self._closings(task_id)]
 
     def _closings(self, task_id: str) -> list[tuple[str, Closing]]:
         """Return the closed requests of a node or item."""

@@ -23,11 +23,11 @@ class Chain:
     """Reasons, one per node: the requested nodes first, then their causes in breadth-first order.
 
     Args:
-        left_out: number of known causes that are left out.
+        omitted: number of known causes that are left out.
     """
 
     reasons: Sequence[Reason]
-    left_out: int = 0
+    omitted: int = 0
 
     def starts(self) -> Iterator[Reason]:
         """Yield the reasons that are not causes of other reasons."""

@@ -160,8 +160,10 @@ class AnswerHandler:
         checkpoint = {} if request.checkpoint is None else {"checkpoint": request.checkpoint}
         if checkpoint:
             # A call only reads the last checkpoint, and every later call gets all answers.
-            override.answers = [{"request": each["request"], "answer": each["answer"]} for each in override.answers]
-        override.answers.append({"request": request.id, "answer": answer, **checkpoint})
+            override.answers = [
+                {"request_id": each["request_id"], "answer": each["answer"]} for each in override.answers
+            ]
+        override.answers.append({"request_id": request.id, "answer": answer, **checkpoint})
         self._try_again(ref, request, at)
 
     def _apply_approval(

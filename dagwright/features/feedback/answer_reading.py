@@ -298,7 +298,7 @@ def without_number(name: str) -> str:
     return task_id if number.isdecimal() and number.isascii() else name
 
 
-_DECIDING = ("type", "options", "multiple", "takes_text", "schema", "channel")
+_DECIDING = ("type", "options", "multiple", "allow_text", "schema", "channel")
 """Fields of a question that determine the valid answers."""
 
 

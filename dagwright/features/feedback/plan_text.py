@@ -109,11 +109,11 @@ def _lines(plan: CompiledPlan, *, indent: str, room: int, there: Collection[str]
         if is_whole:
             whole.append(node.id)
     if left:
-        lines.append(f"{indent}{_left_out(plan, [*left.values()])}")
+        lines.append(f"{indent}{_omitted(plan, [*left.values()])}")
     return lines, whole
 
 
-def _left_out(plan: CompiledPlan, left: Sequence[CompiledNode]) -> str:
+def _omitted(plan: CompiledPlan, left: Sequence[CompiledNode]) -> str:
     changing = sum(_counts(replace(plan, nodes=(node,)))[1] for node in left)
     return f"… and {len(left):,} more" + (f", {changing:,} of them can change something" if changing else "")
 

@@ -27,7 +27,7 @@ class ReusableResult:
             change.
         scope: scope of the idempotency key that it keeps; `None` if it has ended, or gets a new key.
         has_result: its result, in the following fields, may be reused.
-        made: `{"workflow_id", "node"}` of the run that produced the result.
+        made: `{"run_id", "node_id"}` of the run that produced the result.
         below: snapshot of the child run of a sub-plan that has to run, as JSON: its reusable data.
     """
 

@@ -210,7 +210,7 @@ class _Taker:
             partial=record.partial,
             message=record.message,
             tool_version=record.tool_version,
-            made=record.reused or {"workflow_id": self._source.workflow_id, "node": task_id},
+            made=record.reused or {"run_id": self._source.workflow_id, "node_id": task_id},
         )
 
     def _problem(self, node: CompiledNode, task_id: str, record: Record) -> str | None:

@@ -42,8 +42,8 @@ def lookup_errors(plan: CompiledPlan, records: Sequence[Record]) -> list[dict[st
 
 def _placed(problem: dict[str, Any], place: LookupPlace | None) -> dict[str, Any]:
     if place is None:
-        return {**problem, "pointer": None, "node": None}
-    return {**problem, "pointer": place.pointer, "node": place.node, "argument": place.argument}
+        return {**problem, "pointer": None, "node_id": None}
+    return {**problem, "pointer": place.pointer, "node_id": place.node, "argument": place.argument}
 
 
 def _places(plan: CompiledPlan) -> Iterator[tuple[str, LookupPlace]]:

@@ -30,7 +30,7 @@ def add(file: str, output: Output) -> int:
     for name, tools in missing.items():
         output.tell(f"the agent {name!r} names tools that are not built in: {', '.join(tools)}; give them with --tools")
     if output.is_json:
-        told = [{"name": each.name, "version": each.number, "is_new": each.is_new} for each in added]
+        told = [{"name": each.name, "version": each.number, "created": each.is_new} for each in added]
         output.document({"status": "added", "file": file, "agents": told})
     else:
         for each in added:

@@ -105,7 +105,7 @@ def asking_options(asking: AskRequest) -> list[str]:
 
 def status_line(session: Session, *, profile: str) -> str:
     """Returns one line about a session."""
-    count = session.turns_left_out + len(session.turns)
+    count = session.omitted_turns + len(session.turns)
     turns = f"{count:,} turn{'' if count == 1 else 's'}"
     running = session.running
     told = f"; at work on the run {one_line(running.run)} ({one_line(running.request, limit=60)})" if running else ""

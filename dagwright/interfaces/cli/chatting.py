@@ -328,7 +328,7 @@ class Chat:
         except CommandRefused as refused:
             codes.append(refused.code)
             if self._output.is_json:
-                told = {"session": self._name, "request": words, "status": refused.status, "message": str(refused)}
+                told = {"session_id": self._name, "request": words, "status": refused.status, "message": str(refused)}
                 self._output.document(told, is_line=True)
             raise
 
@@ -365,7 +365,7 @@ class Chat:
         if not self._output.is_json:
             self._tell(view, document)
         elif words is not None:
-            self._output.document({"session": self._name, "request": words, **document}, is_line=True)
+            self._output.document({"session_id": self._name, "request": words, **document}, is_line=True)
         return exit_code_of(view.status)
 
     async def _shown_to_end(self, run: str) -> RunView:
@@ -398,7 +398,7 @@ class Chat:
             # In a thread, so that tools go on being served.
             content = await asyncio.to_thread(ask_answer, request, read=read)
             answer = Answer(content, account_name())
-            self._output.say(await answer_request(people, request["workflow_id"], request["id"], answer))
+            self._output.say(await answer_request(people, request["run_id"], request["request_id"], answer))
         except CommandRefused as refused:
             self._output.tell(f"{refused}: {answer_words(request)}")
         except (FeedbackRejected, RunClosed) as refused:

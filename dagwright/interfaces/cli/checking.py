@@ -179,7 +179,7 @@ def check_document(
         "status": "valid",
         "title": checked.plan.title,
         "dialect": checked.dialect,
-        "nodes": len(checked.nodes),
+        "node_count": len(checked.nodes),
         "edges": checked.edges,
         "levels": levels,
         "critical_path": checked.critical_path,
@@ -225,7 +225,7 @@ def _table(document: Mapping[str, Any]) -> Table:
         row("title", document["title"])
     row("dialect", document["dialect"])
     edges, levels = counted(document["edges"], "edge"), counted(len(document["levels"]), "level")
-    row("nodes", f"{document['nodes']:,} with {edges} in {levels}")
+    row("nodes", f"{document['node_count']:,} with {edges} in {levels}")
     for number, ids in enumerate(document["levels"][:LEVELS_SHOWN]):
         row(f"level {number}", _some(ids, sign=", "))
     if len(document["levels"]) > LEVELS_SHOWN:
@@ -236,7 +236,7 @@ def _table(document: Mapping[str, Any]) -> Table:
         prompt = f": {item['prompt']}" if item["prompt"] else ""
         row("input", f"{item['name']} ({item['type'] or 'any type'}){prompt}")
     for note in document["notes"]:
-        row("note", f"{note['node']}: {note['message']}" if note["node"] else note["message"])
+        row("note", f"{note['node_id']}: {note['message']}" if note["node_id"] else note["message"])
     return table
 
 

@@ -30,17 +30,17 @@ What has completed with a part of what was wanted is `partial`."""
 _LABEL_CHARACTERS = 60
 
 Graph = Mapping[str, Any]
-"""`graph --format json`: {"nodes": [{"id", "title", "status", "tool"}], "edges": [[from, to]]}.
+"""`graph --format json`: {"nodes": [{"node_id", "title", "status", "tool"}], "edges": [[from, to]]}.
 
 A node that stands for several says in `states` what has become of them, and one of a group in `group` its name."""
 
 
 def mermaid(graph: Graph) -> str:
     """Returns the graph as a Mermaid flowchart, groups as its subgraphs."""
-    numbers = {node["id"]: number for number, node in enumerate(graph["nodes"])}
+    numbers = {node["node_id"]: number for number, node in enumerate(graph["nodes"])}
     lines = ["flowchart LR"]
     for number, (group, members) in enumerate(_grouped(graph["nodes"])):
-        drawn = [_mermaid_node(numbers[node["id"]], node) for node in members]
+        drawn = [_mermaid_node(numbers[node["node_id"]], node) for node in members]
         if group is None:
             lines += drawn
         else:
@@ -78,7 +78,7 @@ def _state(node: Mapping[str, Any]) -> str:
 
 def _label(node: Mapping[str, Any]) -> list[str]:
     """Returns the lines of a node: what it is called, what runs it, how it is doing."""
-    name = one_line(node["id"], limit=_LABEL_CHARACTERS)
+    name = one_line(node["node_id"], limit=_LABEL_CHARACTERS)
     title = one_line(node["title"] or node["tool"] or "plan", limit=_LABEL_CHARACTERS)
     return [name, title, node.get("states") or _state(node)]
 

@@ -16,7 +16,7 @@ from dagwright.interfaces.cli.wording import counts_shown, is_excused, node_word
 from dagwright.planning.plan_and_execute.goals import APPROVE, LOW_CONFIDENCE, PLAN, PLAN_INVALID, READ, is_own, own_id
 from dagwright.planning.plan_and_execute.replans import PLANNING_AGAIN
 from dagwright.planning.rounds.rounds import MAX_ROUNDS_LIMIT, MAX_ROUNDS_REACHED
-from dagwright.protocol.documents import OUTPUT_LEFT_OUT
+from dagwright.protocol.documents import OUTPUT_OMITTED
 from dagwright.protocol.failures import NODE_FAILED
 
 Write = Callable[[str], None]
@@ -33,7 +33,7 @@ _INTENT = "@result_"
 
 _DONE = frozenset({NodeStatus.COMPLETED, NodeStatus.SUPERSEDED})
 """States of the nodes of a run whose cancel found nothing to stop."""
-_NOT_WHOLE = frozenset({OUTPUT_LEFT_OUT, INSIDE_UNREADABLE})
+_NOT_WHOLE = frozenset({OUTPUT_OMITTED, INSIDE_UNREADABLE})
 """Notes that say what is missing in what is shown."""
 
 
@@ -109,7 +109,7 @@ def _made_lines(made: Sequence[tuple[str, Mapping[str, Any]]], document: Mapping
     for name, node in made[:DONE_SHOWN]:
         yield f"{one_line(name)} {one_line(str(node['tool']))}: {one_line(value_as_text(node['result']), limit=200)}"
     if (left := len(made) - DONE_SHOWN) > 0:
-        yield f"and {left:,} more; all of it: dagwright result {document['workflow_id']}"
+        yield f"and {left:,} more; all of it: dagwright result {document['run_id']}"
 
 
 def facts_of_entity(entity: Mapping[str, Any]) -> list[str]:
@@ -161,11 +161,11 @@ def mend_lines(document: Mapping[str, Any]) -> Iterator[str]:
     lines = [*dict.fromkeys(map(_mend_line, notes))]
     yield from lines[:MENDS_SHOWN]
     if (left := len(lines) - MENDS_SHOWN) > 0:
-        yield f"and {left:,} more; all of it: dagwright node {document['workflow_id']} {name}"
+        yield f"and {left:,} more; all of it: dagwright node {document['run_id']} {name}"
 
 
 def _mend_line(note: Mapping[str, Any]) -> str:
-    node = f" ({one_line(note['node'])})" if note["node"] else ""
+    node = f" ({one_line(note['node_id'])})" if note["node_id"] else ""
     return f"{one_line(note['message'], limit=300)}{node}"
 
 
@@ -186,7 +186,7 @@ def tell_result(view: RunView, document: Mapping[str, Any], output: Output) -> N
 def _tell_missing(document: Mapping[str, Any], output: Output) -> None:
     for note in document["notes"]:
         if note["code"] in _NOT_WHOLE:
-            node = f"{note['node']}: " if note.get("node") else ""
+            node = f"{note['node_id']}: " if note.get("node_id") else ""
             output.say(f"note: {one_line(node + note['message'], limit=1_000)}")
 
 
@@ -284,7 +284,7 @@ def _commands_of_last_plan(document: Mapping[str, Any], *names: str) -> str:
         default="",
     )
     ends = [f"{node}#{number}" if number else node for node in names]
-    return ", ".join(f"dagwright node {document['workflow_id']} {end}" for end in ends)
+    return ", ".join(f"dagwright node {document['run_id']} {end}" for end in ends)
 
 
 def _number(text: str) -> int:
@@ -292,7 +292,7 @@ def _number(text: str) -> int:
 
 
 def _problem_line(problem: Mapping[str, Any]) -> str:
-    place = problem.get("pointer") or problem.get("node")
+    place = problem.get("pointer") or problem.get("node_id")
     at = f" at {one_line(str(place))}" if place else ""
     hint = f" ({one_line(str(problem['hint']))})" if problem.get("hint") else ""
     message = one_line(str(problem.get("message", "")), limit=2_000)
@@ -312,4 +312,4 @@ def _tell_output(document: Mapping[str, Any], output: Output, *, limit: int | No
     )
     write(text[:limit])
     if limit is not None and len(text) > limit:
-        output.say(f"… all of it: dagwright result {document['workflow_id']}")
+        output.say(f"… all of it: dagwright result {document['run_id']}")

@@ -73,8 +73,8 @@ def lines_of(told: Explanation) -> Iterator[str]:
             held = f"; {blocks:,} {'node is' if blocks == 1 else 'nodes are'} blocked by it" if blocks else ""
             yield sentence(told.chain, start, clock=near_time) + held
         yield from bound_lines(told.bound())
-    if told.chain.left_out:
-        yield f"and {told.chain.left_out:,} more"
+    if told.chain.omitted:
+        yield f"and {told.chain.omitted:,} more"
     for note in told.notes:
         yield f"note: {note['message']}"
 

@@ -81,7 +81,7 @@ def _is_wanted(draft: Draft, request: ForkRequest, output: Output) -> bool:
         return input("Start it? [y/N] ").strip().lower() in ("y", "yes")
     if output.is_json:
         message = "nothing was started; --yes starts it"
-        document = {"workflow_id": draft.origin, "ok": False, "message": message, "difference": draft.to_json()}
+        document = {"run_id": draft.origin, "ok": False, "message": message, "difference": draft.to_json()}
         output.document(document)
         output.tell(message)
         return False
@@ -102,8 +102,8 @@ def _difference_lines(draft: Draft) -> Iterator[str]:
         yield f"reused if what they read comes out as before: {_names(seen.undecided, most=_NODES_SHOWN)}"
     if seen.later:
         yield f"later: {_names(seen.later, most=_NODES_SHOWN)}"
-    if draft.left_out:
-        instead = _names(draft.left_out, most=_NODES_SHOWN)
+    if draft.omitted:
+        instead = _names(draft.omitted, most=_NODES_SHOWN)
         yield f"planned anew by a model: what follows from there, instead of {instead}"
 
 
@@ -117,7 +117,7 @@ def _tell(draft: Draft, started: Started, output: Output) -> None:
     how = "was forked" if started.is_new else "was forked so already; that run is there"
     message = f"{how} as {started.workflow_id}; `dagwright watch {started.workflow_id}` serves and follows it"
     if output.is_json:
-        document = {"workflow_id": draft.origin, "ok": True, "message": message, "fork": started.workflow_id}
+        document = {"run_id": draft.origin, "ok": True, "message": message, "fork_run_id": started.workflow_id}
         output.document({**document, "difference": draft.to_json()})
     else:
         output.say(f"{draft.origin} {message}")

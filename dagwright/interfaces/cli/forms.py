@@ -57,7 +57,7 @@ class _Form:
         self._read = read
 
     def answer(self, request: Request) -> dict[str, Any]:
-        _show(f"{one_line(request['id'])}, for {asked_of(request)}")
+        _show(f"{one_line(request['request_id'])}, for {asked_of(request)}")
         if request["prompt"]:
             _show(str(request["prompt"]))
         match request["type"]:
@@ -91,9 +91,9 @@ class _Form:
         for number, option in enumerate(options, 1):
             _show(f"  {number}. {one_line(option_label(option) or option_name(option))}")
         several = bool(request.get("multiple"))
-        takes_text = bool(request.get("takes_text"))
+        allow_text = bool(request.get("allow_text"))
         question = "Which ones? (numbers or names, commas between them): " if several else "Which? (number or name): "
-        if takes_text:
+        if allow_text:
             question = "Which? (number or name, or another text): "
         while True:
             said = self._line(question)
@@ -101,7 +101,7 @@ class _Form:
             try:
                 selected = [_chosen(text, options) for text in texts if text]
             except ValueError as error:
-                if takes_text and not _NUMBER_OF_OPTION.fullmatch(said.strip()):
+                if allow_text and not _NUMBER_OF_OPTION.fullmatch(said.strip()):
                     return {"text": said.strip()}
                 _show(one_line(str(error)))
                 continue

@@ -90,7 +90,9 @@ def inbox_lines(requests: Sequence[Request], *, now: float) -> list[str]:
             f"open for {age_words(request, now=now)}",
             deadline_words(request, now=now),
         ]
-        lines.append(f"{one_line(request['workflow_id'])}  {one_line(request['id'])}  {', '.join(filter(None, facts))}")
+        lines.append(
+            f"{one_line(request['run_id'])}  {one_line(request['request_id'])}  {', '.join(filter(None, facts))}"
+        )
         lines += [f"  {line}" for line in question_lines(request)]
         lines.append(f"  {answer_words(request)}")
     return lines

@@ -65,14 +65,14 @@ class LineWriter:
                 self._line(time.time(), "note", one_line(message))
 
         for request in requests:
-            if request["id"] not in self._asked:
-                self._asked.add(request["id"])
+            if request["request_id"] not in self._asked:
+                self._asked.add(request["request_id"])
                 at = seconds_of(request["opened_at"])
                 self._line(at, "asked", asking_line(request))
                 for line in option_lines(request):
                     self._line(at, "option", line)
                 self._line(at, "answer", answer_words(request))
-            self._show_escalations(request["id"], request.get("escalations") or ())
+            self._show_escalations(request["request_id"], request.get("escalations") or ())
         if view.scheduler is not None:
             self._show_answers(view.scheduler.features.feedback.requests.closed)
         # What is told together happened in another order than that of the plan.

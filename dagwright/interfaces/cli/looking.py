@@ -189,7 +189,7 @@ def node(request: LookRequest, output: Output) -> int:
         if output.is_json:
             output.document(found.document)
         else:
-            _tell_node(str(found.document["id"]), found.document, found.notes, output)
+            _tell_node(str(found.document["node_id"]), found.document, found.notes, output)
         return ExitCode.COMPLETED
 
     return _look(look, output)
@@ -216,7 +216,7 @@ def without_early_alarm(document: Document) -> Document:
         name: {**node, "reason": words} if (node["reason"] or "").startswith("no worker for ") else node
         for name, node in document["nodes"].items()
     }
-    starting = {"code": "worker_starting", "node": None, "message": words}
+    starting = {"code": "worker_starting", "node_id": None, "message": words}
     return {**document, "nodes": nodes, "notes": [*notes, starting]}
 
 
@@ -299,9 +299,9 @@ def _tell_nodes(view: RunView, document: Document, output: Output, *, is_all: bo
         )
     if document["nodes"]:
         output.show(table)
-    if rows.left_out:
+    if rows.omitted:
         command = f"dagwright status {one_line(view.workflow_id)} --all-items"
-        output.say(f"{rows.left_out:,} items are not listed; `{command}` lists them")
+        output.say(f"{rows.omitted:,} items are not listed; `{command}` lists them")
 
 
 def _tell_answers(view: RunView, output: Output) -> None:
@@ -336,7 +336,7 @@ def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[st
     output.say(f"{one_line(node_id)}{title}: {node_status(node).value}")
     error, cached, reused = node["error"] or {}, node["lineage"].get("cached"), node["lineage"].get("reused")
     facts = {
-        "run": node.get("workflow_id"),
+        "run": node.get("run_id"),
         "tool": node["tool"],
         "agent": node["lineage"].get("agent"),
         "attempts": node["attempts"] or None,
@@ -344,9 +344,9 @@ def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[st
         "started": node["started_at"] and local_date(seconds_of(node["started_at"])),
         "ended": node["ended_at"] and local_date(seconds_of(node["ended_at"])),
         "from the cache": cached and _cached_words(cached),
-        "reused from": reused and f"{reused['node']} of the run {reused['workflow_id']}",
+        "reused from": reused and f"{reused['node_id']} of the run {reused['run_id']}",
         "needs": ", ".join(node["lineage"]["inputs"]),
-        "by hand": "; ".join(map(step_words, node["lineage"].get("by_hand", ()))),
+        "by hand": "; ".join(map(step_words, node["lineage"].get("overrides", ()))),
         "decided": "; ".join(map(closing_words, node["lineage"].get("answers", ()))),
         "waits for" if node["status"] == "waiting" else "because": (node["reason"] or "").removeprefix("waits for "),
         "error": f"{error['code']}: {node_words(node)}" if error and "traceback" not in error else None,
@@ -380,7 +380,7 @@ def _result_text(result: Any) -> str:
 
 def _cached_words(cached: Mapping[str, Any]) -> str:
     made = local_date(seconds_of(cached["made_at"]))
-    return f"made {made} by {cached['node']} of the run {cached['workflow_id']}"
+    return f"made {made} by {cached['node_id']} of the run {cached['run_id']}"
 
 
 def _clock(node: Mapping[str, Any]) -> str:

@@ -140,7 +140,7 @@ def value_text(value: Any) -> str:
 
 def acted(workflow_id: str, message: str, *, ok: bool = True) -> Mapping[str, Any]:
     """Returns the document of a command that acts; `ok` says whether it could."""
-    return {"workflow_id": workflow_id, "ok": ok, "message": message}
+    return {"run_id": workflow_id, "ok": ok, "message": message}
 
 
 def _encodable(text: str) -> str:

@@ -24,12 +24,12 @@ async def approve_on_terminal(runs: Runs, workflow_id: str, output: Output) -> N
     answered: set[str] = set()
     async for view in runs.feed(workflow_id).follow():
         for request in requests_in(view):
-            if _is_about_plan(request["node"]) and request["id"] not in answered:
-                answered.add(request["id"])
+            if _is_about_plan(request["node_id"]) and request["request_id"] not in answered:
+                answered.add(request["request_id"])
                 output.say(request["prompt"])
-                content = await _answer(_arguments(view, request["node"]), output)
+                content = await _answer(_arguments(view, request["node_id"]), output)
                 try:
-                    place = Place(workflow_id, request["id"])
+                    place = Place(workflow_id, request["request_id"])
                     output.say(await runs.people.answer(place, Answer(content, account_name())))
                 except FeedbackRejected as refused:
                     output.tell(one_line(str(refused)))

@@ -39,7 +39,7 @@ def asking_line(request: Request) -> str:
     Of a plan that is to be approved it is the first line; `lines_behind` has the rest.
     """
     asked = {**request, "prompt": _lines_of(request)[0]} if _is_long(request) else request
-    words = f"{one_line(request['id'])} waits for {asked_of(request)}: {question(asked)}"
+    words = f"{one_line(request['request_id'])} waits for {asked_of(request)}: {question(asked)}"
     return " ".join([words, *_call_of(request)])
 
 
@@ -127,7 +127,7 @@ def _lines_of(request: Request) -> list[str]:
 
 def command_for(request: Request) -> str:
     """Returns the command that answers a request; what it says stands for what the person wants to say."""
-    command = f"dagwright feedback {_word(request['workflow_id'])} {_word(request['id'])}"
+    command = f"dagwright feedback {_word(request['run_id'])} {_word(request['request_id'])}"
     if request["type"] == "APPROVAL":
         return f"{command} --approve"
     if request["type"] == "SELECTION" and request["options"]:
@@ -152,7 +152,7 @@ _MORE: Mapping[str, Any] = {"tokens": 20_000, "money": 1.5, "calls": 10, "nodes"
 
 def command_for_inputs(workflow_id: str, schema: Mapping[str, Any]) -> str:
     """Returns the command that gives a run the inputs it asks for first."""
-    return command_for({"workflow_id": workflow_id, "id": INPUTS, "type": "INFORMATION", "schema": schema})
+    return command_for({"run_id": workflow_id, "request_id": INPUTS, "type": "INFORMATION", "schema": schema})
 
 
 _EXAMPLES: Mapping[str, Any] = {"boolean": True, "integer": 1, "number": 1.5, "array": [], "object": {}, "null": None}
@@ -187,7 +187,7 @@ def answer_words(request: Request) -> str:
         more = ["…"] if len(request["options"]) > OPTIONS_SHOWN else []
         also = f"or {', '.join([*dict.fromkeys(rest), *more])}" if rest else ""
         several = "several may be given" if request.get("multiple") else ""
-        text = "or --text TEXT" if request.get("takes_text") else ""
+        text = "or --text TEXT" if request.get("allow_text") else ""
         words = "; ".join(filter(None, [also, several, text]))
         others = f"  ({words})" if words else ""
     return command_for(request) + others
@@ -244,7 +244,7 @@ def long_duration(seconds: float) -> str:
 
 def listed(requests: Sequence[Request], *, most: int) -> str:
     """Returns the names of requests: `a, b and 3 more`."""
-    shown = ", ".join(one_line(request["id"], limit=80) for request in requests[:most])
+    shown = ", ".join(one_line(request["request_id"], limit=80) for request in requests[:most])
     return f"{shown} and {len(requests) - most:,} more" if len(requests) > most else shown
 
 

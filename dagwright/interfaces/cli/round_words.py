@@ -108,8 +108,8 @@ def lines_of(told: Mapping[str, Any]) -> Iterator[RoundLine]:
             yield RoundLine(f"round {each['round']}", name, reason, is_taken=bool(action), action=action or "no plan")
         for result in each["results"]:
             yield _line(result["sub_goal_id"], sub_goals, result["status"], result["error"], result["message"])
-        if left_out := each.get("results_left_out"):
-            yield RoundLine("", f"results left out here: {left_out:,}", "", status=LEFT_OUT)
+        if omitted := each.get("omitted_results"):
+            yield RoundLine("", f"results left out here: {omitted:,}", "", status=LEFT_OUT)
         for number in each["sub_goals"]:
             sub_goal = sub_goals.get(number, {})
             if sub_goal.get("status") in _OPEN and newest[number] == each["round"]:

@@ -64,9 +64,9 @@ def _tell_all(views: Sequence[SessionView], output: Output) -> None:
     for name in ("session", "state", "turns", "last request", "began"):
         table.add_column(name, overflow="fold")
     for line in (view.to_line() for view in views):
-        began = local_date(seconds_of(line["began_at"])) if line["began_at"] else ""
+        began = local_date(seconds_of(line["started_at"])) if line["started_at"] else ""
         last = one_line(line["last_request"] or "", limit=60)
-        table.add_row(Text(one_line(line["session"])), line["status"], f"{line['turns']:,}", Text(last), began)
+        table.add_row(Text(one_line(line["session_id"])), line["status"], f"{line['turns']:,}", Text(last), began)
     output.show(table)
 
 
@@ -76,16 +76,16 @@ def _tell(view: SessionView, output: Output, server: Server) -> None:
         output.document(document)
         return
     url = server.run_url(view.workflow_id, run_id=view.run_id)
-    output.say(with_link(f"session {one_line(document['session'])}: {document['status']}", url))
+    output.say(with_link(f"session {one_line(document['session_id'])}: {document['status']}", url))
     for name, known in document["context"].items():
         kind = f"{known['kind']}, " if known.get("kind") else ""
         output.say(one_line(f"@{name}: {known.get('name') or known['id']} ({kind}{known['id']})"))
     for found in document["lookups"]:
         party = found["party"]
         output.say(one_line(f"{found['search_text']!r} is {party.get('name') or party.get('id')} ({party.get('id')})"))
-    left_out = document["turns_left_out"] + max(0, len(document["turns"]) - _TURNS_SHOWN)
-    if left_out:
-        output.say(f"{left_out:,} older turns are not shown")
+    omitted = document["omitted_turns"] + max(0, len(document["turns"]) - _TURNS_SHOWN)
+    if omitted:
+        output.say(f"{omitted:,} older turns are not shown")
     for line in turn_lines(view.session.turns[-_TURNS_SHOWN:]):
         output.say(line)
 

@@ -22,12 +22,12 @@ class StatusRows:
     Args:
         counts: a line for each map of which not all items are listed.
         names: nodes and items, in the order of the document.
-        left_out: how many items are not listed.
+        omitted: how many items are not listed.
     """
 
     counts: Sequence[str]
     names: Sequence[str]
-    left_out: int
+    omitted: int
 
 
 def status_rows(nodes: Mapping[str, Mapping[str, Any]], node_of: Callable[[str], str], *, is_all: bool) -> StatusRows:

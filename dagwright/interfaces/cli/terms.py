@@ -139,7 +139,7 @@ def _show(
         async with connected_to_read(settings, output) as connection:
             scheduler = await read_scheduler(RunFeed(connection.client, request.workflow_id))
         if output.is_json:
-            output.document({"workflow_id": request.workflow_id, **document(scheduler)})
+            output.document({"run_id": request.workflow_id, **document(scheduler)})
         output.say(words(scheduler))
         return ExitCode.COMPLETED
 

@@ -83,7 +83,7 @@ def failed_items_words(failure: Mapping[str, Any]) -> str:
     """Returns how many items of one chunk of a large map failed, in which run, and why the first did."""
     message = (failure["error"] or {}).get("message", "it did not say why")
     first = f", the first {failure['first']}" if failure["first"] else ""
-    return f"{failure['failed']:,} failed in the run {failure['workflow_id']}{first}: {message}"
+    return f"{failure['failed']:,} failed in the run {failure['run_id']}{first}: {message}"
 
 
 def is_excused(node: Mapping[str, Any]) -> bool:
@@ -138,7 +138,7 @@ _BY_HAND = {"set_result": "its result was given", "add_nodes": "added to the pla
 
 def hand_words(node: Mapping[str, Any]) -> str:
     """Returns what of a node was made by hand, and by whom: `added to the plan by ann, its result was given by bob`."""
-    steps = {step["what"]: step for step in node["lineage"].get("by_hand", ()) if step["what"] in _BY_HAND}
+    steps = {step["what"]: step for step in node["lineage"].get("overrides", ()) if step["what"] in _BY_HAND}
     return ", ".join(f"{_BY_HAND[what]} by {step.get('by') or 'hand'}" for what, step in steps.items())
 
 
@@ -180,15 +180,15 @@ def usage_words(usage: Mapping[str, Any]) -> str:
 
 def seen_words(lineage: Mapping[str, Any]) -> dict[str, str]:
     """Returns what a node has called and looked at, by what it is."""
-    calls = [f"{call['tool']} ({call['node']}, {call['status']})" for call in lineage.get("tool_calls", ())]
+    calls = [f"{call['tool']} ({call['node_id']}, {call['status']})" for call in lineage.get("tool_calls", ())]
     words = {
         "model calls": ", ".join(lineage.get("model_calls", ())),
         "tool calls": ", ".join(calls),
         "files": ", ".join(lineage.get("files", ())),
         "addresses": ", ".join(lineage.get("urls", ())),
     }
-    left_out = lineage.get("left_out")
-    return words | ({"not told": f"{left_out:,} more of these"} if left_out else {})
+    omitted = lineage.get("omitted")
+    return words | ({"not told": f"{omitted:,} more of these"} if omitted else {})
 
 
 def _left_out_of_cost(usage: Mapping[str, Any]) -> list[str]:

@@ -23,7 +23,7 @@ class RunError(_Open):
 
     code: str = Field(description="Such as `node_failed`, `deadline` or `max_rounds`.")
     message: str
-    node: str | None = Field(default=None, description="The node that failed, if any.")
+    node_id: str | None = Field(default=None, description="The node that failed, if any.")
 
 
 class NodeFailure(_Open):
@@ -80,8 +80,8 @@ class RunEvent(_Open):
     run_id: str
     status: RunStatus
     title: str | None = None
-    nodes: dict[str, int] = Field(description="State -> number of nodes.")
-    waiting_for: list[JsonObject] = Field(description="Open requests: `id`, `type` and `prompt`.")
+    node_counts: dict[str, int] = Field(description="State -> number of nodes.")
+    waiting_for: list[JsonObject] = Field(description="Open requests: `request_id`, `type` and `prompt`.")
     notes: list[JsonObject]
 
 

@@ -50,7 +50,7 @@ RUN: Example = {
     "notes": [],
     "started_at": _AT,
     "ended_at": _AT,
-    "offset": "1-11",
+    "cursor": "1-11",
     "session_id": None,
     "ui_url": "http://127.0.0.1:8233/namespaces/default/workflows/run-1/3c4e1a5e-0c6f-4d4b-9f0a-5f0c1a0e7d11/history",
 }
@@ -61,7 +61,7 @@ data: {"run_id":"run-1","nodes":[{"node_id":"double","status":"running","attempt
 
 id: 1-5
 event: run
-data: {"run_id":"run-1","status":"running","nodes":{"running":1},"waiting_for":[],"notes":[]}
+data: {"run_id":"run-1","status":"running","node_counts":{"running":1},"waiting_for":[],"notes":[]}
 
 id: 1-11
 event: nodes
@@ -84,20 +84,20 @@ INPUTS: Example = {
 }
 GRAPH: Example = {
     "run_id": "run-1",
-    "offset": "1-11",
-    "nodes": [{"id": "double", "title": None, "status": "completed", "tool": "calculator"}],
+    "cursor": "1-11",
+    "nodes": [{"node_id": "double", "title": None, "status": "completed", "tool": "calculator"}],
     "edges": [],
     "notes": [],
 }
-NODE: Example = {"id": "double", **_NODE, "arguments": {"expression": "21 * 2"}, "notes": []}
+NODE: Example = {"node_id": "double", **_NODE, "arguments": {"expression": "21 * 2"}, "notes": []}
 WHY: Example = {
     "run_id": "run-1",
     "execution_id": "3c4e1a5e-0c6f-4d4b-9f0a-5f0c1a0e7d11",
     "status": "completed",
-    "node": None,
+    "node_id": None,
     "message": "the run run-1 completed",
     "chain": [],
-    "left_out": 0,
+    "omitted": 0,
     "error": None,
     "notes": [],
 }
@@ -107,10 +107,10 @@ SESSION: Example = {
     "version": 2,
     "context": {},
     "lookups": [],
-    "turns": [{"number": 1, "run": "run-1", "request": "Double 21.", "status": "completed", "response": "42"}],
-    "turns_left_out": 0,
+    "turns": [{"number": 1, "run_id": "run-1", "request": "Double 21.", "status": "completed", "response": "42"}],
+    "omitted_turns": 0,
     "policy": None,
-    "began_at": _AT,
+    "started_at": _AT,
     "run": None,
 }
 SESSIONS: Example = {
@@ -119,10 +119,10 @@ SESSIONS: Example = {
         {
             "session_id": "main",
             "status": "idle",
-            "began_at": _AT,
+            "started_at": _AT,
             "turns": 1,
             "last_request": "Double 21.",
-            "last_run": "run-1",
+            "last_run_id": "run-1",
         }
     ],
     "has_more": False,
@@ -131,10 +131,10 @@ REQUESTS: Example = {
     "object": "list",
     "data": [
         {
-            "id": "check",
+            "request_id": "check",
             "run_id": "run-1",
             "title": "Publish a number",
-            "node": "check",
+            "node_id": "check",
             "type": "APPROVAL",
             "prompt": "Publish?",
             "schema": None,
@@ -167,7 +167,7 @@ CHECKED: Example = {
     "dialect": "plan",
     "title": None,
     "inputs": {"type": "object", "properties": {}},
-    "nodes": 1,
+    "node_count": 1,
     "errors": [],
 }
 PUBLISHED: Example = {
@@ -189,17 +189,17 @@ PUBLISHED: Example = {
         "output": "{{double.result}}",
     },
 }
-STARTED: Example = {"run_id": "run-1", "status": "running", "is_new": True}
+STARTED: Example = {"run_id": "run-1", "status": "running", "created": True}
 FORK: Example = {
     "run_id": "run-1",
-    "fork": "run-1-fork-1f0a2b3c",
-    "is_started": False,
+    "fork_run_id": "run-1-fork-1f0a2b3c",
+    "started": False,
     "difference": {
         "reused": [],
-        "runs": [{"node": "double", "why": "reads another input", "effects": "pure"}],
+        "runs": [{"node_id": "double", "reason": "reads another input", "effects": "pure"}],
         "undecided": [],
         "later": [],
-        "left_out": [],
+        "omitted": [],
     },
 }
 
@@ -210,7 +210,7 @@ _USAGE: Example = {
     "prompt_tokens_details": {"cached_tokens": 0},
     "completion_tokens_details": {"reasoning_tokens": 0},
 }
-_ABOUT: Example = {"run_id": "run-1", "session_id": None, "status": "completed", "nodes": {"completed": 1}}
+_ABOUT: Example = {"run_id": "run-1", "session_id": None, "status": "completed", "node_counts": {"completed": 1}}
 MODEL: Example = {
     "id": "plan/double",
     "object": "model",
@@ -263,7 +263,7 @@ data: {"id":"chatcmpl-run-1","object":"chat.completion.chunk","created":17676054
 id: run-1/c1/1-11/2.2.3224b088./2.24abb25b
 data: {"id":"chatcmpl-run-1","object":"chat.completion.chunk","created":1767605400,"model":"plan/double",\
 "choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}],\
-"dagwright":{"run_id":"run-1","session_id":null,"status":"completed","nodes":{"completed":1}}}
+"dagwright":{"run_id":"run-1","session_id":null,"status":"completed","node_counts":{"completed":1}}}
 
 id: run-1/c1/1-11/2.2.3224b088./3.24abb25b
 data: [DONE]

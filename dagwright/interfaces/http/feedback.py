@@ -62,8 +62,8 @@ async def inbox(desk: Desk) -> dict[str, Any]:
 def asked(request: OpenRequest) -> dict[str, Any]:
     """Return a request in the format of the API."""
     document = request.document
-    told = {name: value for name, value in document.items() if name != "workflow_id"}
-    named = {"run_id": document["workflow_id"], "title": request.title}
+    told = {name: value for name, value in document.items() if name != "run_id"}
+    named = {"run_id": document["run_id"], "title": request.title}
     return {**told, **named, "answer_schema": answer_schema(document)}
 
 
@@ -83,12 +83,12 @@ async def answer_run(desk: Desk, run: str, body: AnswerBody) -> dict[str, Any]:
     chosen = target.requests
     if may_answer == "assigned" and not chosen:
         raise ApiError(
-            404, f"the run {run!r:.200} has no request {body.request!r:.80} for this key's owner", code="not_found"
+            404, f"the run {run!r:.200} has no request {body.request_id!r:.80} for this key's owner", code="not_found"
         )
     content = content_for(chosen[0].document if chosen else None, body)
     refuse_nodes(desk, content, may_answer)
     if content.get("nodes") and len(chosen) > 1:
-        raise _wrong("nodes are added once: name one request, and omit `all`", param="request")
+        raise _wrong("nodes are added once: name one request, and omit `all`", param="request_id")
 
     async def extras(place: Place) -> Mapping[str, Any]:
         return await nodes_in(desk, place, content)
@@ -99,9 +99,9 @@ async def answer_run(desk: Desk, run: str, body: AnswerBody) -> dict[str, Any]:
     told = outcome.message
     if outcome.is_refused:
         hint = "; `all` answers all of them" if outcome.is_ambiguous else ""
-        raise _wrong(f"{told}{hint}", param="answer" if chosen else "request")
+        raise _wrong(f"{told}{hint}", param="answer" if chosen else "request_id")
     if (again := await next_request(desk.runs.people, outcome)) is not None:
-        told += f"; there is another request: {again['id']}: {again['prompt']}"
+        told += f"; there is another request: {again['request_id']}: {again['prompt']}"
     return {"run_id": run, "ok": outcome.is_accepted, "message": told}
 
 
@@ -154,7 +154,8 @@ def content_for(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[str
         if isinstance(said, dict):
             return said
         raise _wrong(
-            f"the request {body.request!r:.80} is not open; until it is, the answer must be an object", param="request"
+            f"the request {body.request_id!r:.80} is not open; until it is, the answer must be an object",
+            param="request_id",
         )
     if isinstance(said, dict) and request["type"] != "INFORMATION":
         # An object is the answer itself; it is not text that happens to be JSON.
@@ -164,12 +165,12 @@ def content_for(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[str
 
 def _target(asked_now: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> AnswerTarget:
     try:
-        return find_target(run, asked_now, body.request, of_all=body.all)
+        return find_target(run, asked_now, body.request_id, of_all=body.all)
     except NothingAsked:
         raise ApiError(409, f"the run {run!r} has no open requests", code="nothing_asked") from None
     except AnswerUnclear as names:
-        words = f"the run {run!r} has {len(asked_now):,} open requests; name one in `request`: {names}"
-        raise _wrong(words, param="request") from None
+        words = f"the run {run!r} has {len(asked_now):,} open requests; name one in `request_id`: {names}"
+        raise _wrong(words, param="request_id") from None
 
 
 def _wrong(words: str, *, param: str) -> ApiError:

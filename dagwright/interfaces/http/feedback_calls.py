@@ -21,7 +21,7 @@ Request = Mapping[str, Any]
 _CALL = "call_"
 _YES = frozenset({"y", "yes", "true", "ok", "approve", "approved"})
 _NO = frozenset({"n", "no", "false", "reject", "rejected"})
-_TOLD = ("type", "prompt", "options", "multiple", "node", "assignee", "deadline", "purpose", "tool", "arguments")
+_TOLD = ("type", "prompt", "options", "multiple", "node_id", "assignee", "deadline", "purpose", "tool", "arguments")
 """Fields of a request that are sent to the client."""
 
 
@@ -79,7 +79,7 @@ def waiting_words(requests: Sequence[Request], *, run: str, allows_calls: bool) 
     inbox_only = [request for request in requests if not callable_requests([request], allows_calls=allows_calls)]
     if not inbox_only:
         return words
-    names = ", ".join(repr(request["id"]) for request in inbox_only)
+    names = ", ".join(repr(request["request_id"]) for request in inbox_only)
     where = f"in the console, with `dagwright feedback {run}`, or with POST /v1/runs/{quote(run)}/feedback"
     return f"{words}\n\n(The run {run!r} waits for the answer to {names}. Answer {where}.)"
 
@@ -88,7 +88,7 @@ def waiting_for(requests: Sequence[Request], *, run: str) -> list[dict[str, Any]
     """Return the open requests as listed in `dagwright.waiting_for`."""
     return [
         {
-            **{name: value for name, value in request.items() if name != "workflow_id"},
+            **{name: value for name, value in request.items() if name != "run_id"},
             "run_id": run,
             "answer_schema": answer_schema(request),
         }
@@ -103,7 +103,7 @@ def call_of(request: Request, *, run: str) -> dict[str, Any]:
         run: ID of the run that the client knows.
     """
     told = {name: request.get(name) for name in _TOLD if request.get(name) not in (None, False)}
-    arguments = {"run_id": run, "request_id": request["id"], **told, "schema": answer_schema(request)}
+    arguments = {"run_id": run, "request_id": request["request_id"], **told, "schema": answer_schema(request)}
     text = json.dumps(arguments, ensure_ascii=False)
     return {
         "id": call_id(request, run=run),
@@ -117,7 +117,7 @@ def call_id(request: Request, *, run: str) -> str:
 
     It ends with a checksum, which `is_call_of` verifies.
     """
-    told = _digest([run, request["id"], request["opened_at"]])[:16]
+    told = _digest([run, request["request_id"], request["opened_at"]])[:16]
     return f"{_CALL}{told}{_check(told, run)}"
 
 
@@ -157,7 +157,7 @@ def answer_schema(request: Request) -> dict[str, Any]:
             if not request.get("multiple"):
                 fields["selected"]["maxItems"] = 1
             required = ["selected"]
-            if request.get("takes_text"):
+            if request.get("allow_text"):
                 fields["text"] = text
                 required = []
             if request.get("purpose") == "error":
@@ -251,5 +251,5 @@ def _listed(value: Any) -> list[Any]:
 
 def _not_answered(request: Request, words: str) -> ApiError:
     return ApiError(
-        400, f"that is not an answer to {request['id']!r}: {words}", param="messages", code="answer_refused"
+        400, f"that is not an answer to {request['request_id']!r}: {words}", param="messages", code="answer_refused"
     )

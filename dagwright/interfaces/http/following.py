@@ -139,7 +139,7 @@ def _structured(form: OutputForm, document: Mapping[str, Any], about: Mapping[st
     try:
         return form.text_of(document["output"])
     except OutputMismatch as mismatch:
-        run = document["workflow_id"]
+        run = document["run_id"]
         words = f"the run {run!r} is {about['status']}, and its output does not fit the schema in {form.param}"
         headers = {**headers_of_run(run, about["session_id"]), **NO_RETRY}
         raise ApiError(
@@ -161,8 +161,8 @@ def about_run(view: RunView, *, session: str | None, error: Mapping[str, Any] | 
     """
     counts = counts_of(view.scheduler.plan, view.scheduler.records) if view.scheduler is not None else {}
     nodes = {status.value: count for status, count in counts.items() if count}
-    about = {"run_id": view.workflow_id, "session_id": session, "status": str(view.status), "nodes": nodes}
-    shown = ("code", "message", "node")
+    about = {"run_id": view.workflow_id, "session_id": session, "status": str(view.status), "node_counts": nodes}
+    shown = ("code", "message", "node_id")
     return about if error is None else {**about, "error": {name: error.get(name) for name in shown}}
 
 
@@ -187,7 +187,7 @@ def run_error(document: Mapping[str, Any], about: Mapping[str, Any]) -> ApiError
     Args:
         about: the object `dagwright` of an answer.
     """
-    run, error = document["workflow_id"], document["error"] or {}
+    run, error = document["run_id"], document["error"] or {}
     if document["status"] == RunStatus.CANCELLED:
         # The first note says who cancelled it. The output has no meaning: the results it depends on are missing.
         said = [str(note["message"]) for note in document["notes"] if note["code"] == wire.CANCEL]

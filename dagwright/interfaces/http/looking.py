@@ -15,7 +15,6 @@ from dagwright.interfaces.http.callers import known_as, session_of
 from dagwright.interfaces.http.desk import Desk
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.headers import header_text
-from dagwright.interfaces.http.naming import named_run
 from dagwright.interfaces.http.run_events import EventId, first_known, run_events
 from dagwright.interfaces.http.streams import NOTHING_MORE, stream_response
 from dagwright.protocol.documents import compact_value
@@ -41,7 +40,7 @@ async def document_of(desk: Desk, view: RunView) -> dict[str, Any]:
     beside: dict[str, Any] = {"started_at": format_time(view.started_at), "ended_at": format_time(view.ended_at)}
     page = desk.shown_server.run_url(view.workflow_id, run_id=view.run_id)
     beside["metadata"] = await desk.runs.tags_of(view.workflow_id)
-    return {**named_run(document), **beside, "offset": str(view.offset), "session_id": session, "ui_url": page}
+    return {**document, **beside, "cursor": str(view.offset), "session_id": session, "ui_url": page}
 
 
 async def graph_document(desk: Desk, run: str) -> dict[str, Any]:
@@ -50,7 +49,7 @@ async def graph_document(desk: Desk, run: str) -> dict[str, Any]:
     listing = desk.runs.graph(view)
     nodes = [node async for node in listing.nodes()]
     edges = [edge async for edge in listing.edges()]
-    return {"run_id": run, "offset": str(view.offset), "nodes": nodes, "edges": edges, "notes": listing.notes}
+    return {"run_id": run, "cursor": str(view.offset), "nodes": nodes, "edges": edges, "notes": listing.notes}
 
 
 async def inputs_document(desk: Desk, run: str) -> dict[str, Any]:

@@ -128,5 +128,5 @@ async def cancel(run: TurnOfSession, desk: TheDesk, body: OptionalAct = None) ->
 
 def _named(desk: Desk, view: SessionView, document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document of a session with the names of the API, without its Temporal workflow ID."""
-    told = {name: value for name, value in document.items() if name not in ("session", "workflow_id")}
+    told = {name: value for name, value in document.items() if name not in ("session_id", "workflow_id")}
     return {"session_id": known_as(desk.caller, view.session.name), **told}

@@ -67,7 +67,7 @@ async def start(body: RunBody, desk: PlansDesk, request: Request, idempotency_ke
     async with desk.room_for_run(run):
         started = await desk.runs.start(wanted)
     status = "running" if started.is_new else (await desk.runs.feed(started.workflow_id).read()).status
-    document = {"run_id": started.workflow_id, "status": status, "is_new": started.is_new}
+    document = {"run_id": started.workflow_id, "status": status, "created": started.is_new}
     return created_run(document, started.workflow_id) if started.is_new else told_json(document)
 
 

@@ -105,7 +105,7 @@ class Progress:
         return told
 
     def _asks(self, request: Request) -> Event:
-        return self._event("human_feedback_requested", request.get("node"), {"request": dict(request)})
+        return self._event("human_feedback_requested", request.get("node_id"), {"request": dict(request)})
 
     def _event(self, kind: str, node: str | None, data: Mapping[str, Any]) -> Event:
         return {"type": kind, "node_id": node, "run_id": self._run, "data": dict(data)}

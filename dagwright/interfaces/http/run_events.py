@@ -158,8 +158,8 @@ def run_now(view: RunView) -> dict[str, Any]:
         "run_id": view.workflow_id,
         "status": str(view.status),
         "title": view.title,
-        "nodes": {status.value: count for status, count in counts.items() if count},
-        "waiting_for": [{"id": each.id, "type": each.type, "prompt": each.prompt} for each in open_requests],
+        "node_counts": {status.value: count for status, count in counts.items() if count},
+        "waiting_for": [{"request_id": each.id, "type": each.type, "prompt": each.prompt} for each in open_requests],
         "notes": list(view.notes),
     }
 

@@ -76,7 +76,7 @@ class RunDocument(Told):
     waiting_for: list[JsonObject] = Field(description="Open requests for feedback.")
     started_at: str | None = None
     ended_at: str | None = None
-    offset: str = Field(description="Value of `after` to stream the events after this document.")
+    cursor: str = Field(description="Value of `after` to stream the events after this document.")
     session_id: str | None = None
     ui_url: str | None = Field(
         default=None, description="URL of the run in the Temporal UI, if known; for keys with the scope `operate`."
@@ -94,7 +94,7 @@ class InputsDocument(BaseModel):
 class NodeDocument(NodeFacts):
     """A node or item, as in `dagwright node RUN NODE --json`, with the names of the API."""
 
-    id: str
+    node_id: str
     arguments: Any = Field(default=None, description="Arguments of its call; null before it starts.")
     notes: list[JsonObject] | None = None
 
@@ -103,7 +103,7 @@ class GraphDocument(BaseModel):
     """Nodes and edges. An edge leads from a node to a dependent; a node of a round has its `group`."""
 
     run_id: str
-    offset: str
+    cursor: str
     nodes: list[JsonObject]
     edges: list[list[str]]
     notes: list[JsonObject]
@@ -113,7 +113,7 @@ class WhyDocument(Told):
     """Why a run or a node is in its state, as in `dagwright explain --json`, with the names of the API."""
 
     run_id: str
-    node: str | None = None
+    node_id: str | None = None
     message: str
     chain: list[JsonObject]
 
@@ -147,10 +147,10 @@ class SessionDocument(Told):
 class AskedRequest(Told):
     """A request for feedback."""
 
-    id: str
+    request_id: str
     run_id: str
     title: str | None = Field(default=None, description="Title of the plan that asks; for a sub-plan, its own title.")
-    node: str | None = None
+    node_id: str | None = None
     type: str
     prompt: str | None = None
     assignee: str | None = Field(default=None, description="Who is asked now; null for anyone.")
@@ -173,10 +173,10 @@ class AnswerBody(BaseModel):
 
     model_config = ConfigDict(
         extra="forbid",
-        json_schema_extra={"examples": [{"request": "check", "answer": {"approved": True}, "by": "ann"}]},
+        json_schema_extra={"examples": [{"request_id": "check", "answer": {"approved": True}, "by": "ann"}]},
     )
 
-    request: str | None = Field(
+    request_id: str | None = Field(
         default=None, description="ID of the request or of its node; optional if only one request is open."
     )
     answer: Any = Field(description="An object of `answer_schema`; `yes`, an option or a text are accepted as well.")
@@ -274,7 +274,7 @@ class CheckedPlan(BaseModel):
     dialect: str | None = None
     title: str | None = None
     inputs: JsonObject | None = Field(default=None, description="JSON Schema of its inputs.")
-    nodes: int
+    node_count: int
     errors: list[JsonObject] = Field(description="All problems; for a plan sent as text with `line`, if known.")
 
 
@@ -332,7 +332,7 @@ class StartedRun(BaseModel):
 
     run_id: str
     status: str = Field(description="`running` for a new run; otherwise its current state.")
-    is_new: bool
+    created: bool
 
 
 class ForkBody(BaseModel):
@@ -354,8 +354,8 @@ class ForkDocument(BaseModel):
     """The changes of a fork, and its run if it was started."""
 
     run_id: str = Field(description="The run that is forked.")
-    fork: str = Field(description="The id of the fork.")
-    is_started: bool
+    fork_run_id: str = Field(description="The id of the fork.")
+    started: bool
     difference: JsonObject = Field(description="Results that it reuses, and nodes that it executes with the reason.")
 
 

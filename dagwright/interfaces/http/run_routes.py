@@ -25,7 +25,6 @@ from dagwright.interfaces.http.looking import (
     stream_of,
     told_json,
 )
-from dagwright.interfaces.http.naming import named, named_node
 from dagwright.interfaces.http.request_bodies import JsonRoute
 from dagwright.interfaces.http.run_models import (
     GraphDocument,
@@ -98,7 +97,7 @@ async def list_runs(
 
 
 def _line(desk: Desk, run: RunSummary) -> dict[str, Any]:
-    line = named(run.to_json())
+    line = run.to_json()
     metadata = line.pop("tags")
     return {**line, "session_id": known_as(desk.caller, run.session), "metadata": metadata}
 
@@ -173,7 +172,7 @@ async def read_node(
 ) -> Response:
     """Return arguments, result, attempts and lineage. A node of a sub-plan has a path, such as `archive/check`."""
     look = await look_at_node(desk.runs, await desk.own(run_id), node, full=full)
-    return told_json({**named_node(look.document), "notes": list(look.notes)})
+    return told_json({**look.document, "notes": list(look.notes)})
 
 
 @router.get(
@@ -184,7 +183,7 @@ async def why(
 ) -> Response:
     """Explain what a run or a node waits for, down to the root cause, or where a result comes from."""
     told = await desk.runs.explain(await desk.own(run_id), node)
-    return told_json(named(told.to_json()))
+    return told_json(told.to_json())
 
 
 def _place(cursor: str | None) -> RunPlace | None:

@@ -116,7 +116,7 @@ async def fork(run_id: str, body: ForkBody, desk: PlansDesk, request: Request) -
     if body.start:
         async with desk.room_for_run(draft.workflow_id):
             await start_fork(draft, runs=desk.runs, forks=forks, options=ForkOptions(desk.toolset.references))
-    told = {"run_id": run, "fork": draft.workflow_id, "is_started": body.start, "difference": draft.to_json()}
+    told = {"run_id": run, "fork_run_id": draft.workflow_id, "started": body.start, "difference": draft.to_json()}
     return created_run(told, draft.workflow_id) if body.start else told_json(told)
 
 

@@ -41,7 +41,7 @@ class CallState:
 
     def to_text(self) -> str:
         """Returns it as the client keeps it."""
-        return json.dumps({"workflow_id": self.workflow_id, "left": list(self.left), "rounds": self.rounds})
+        return json.dumps({"run_id": self.workflow_id, "left": list(self.left), "rounds": self.rounds})
 
 
 class StateUnreadable(Exception):
@@ -58,7 +58,7 @@ def state_in(params: types.CallToolRequestParams) -> CallState | None:
         return None
     try:
         told = json.loads(params.request_state)
-        state = CallState(str(told["workflow_id"]), tuple(map(str, told["left"])), int(told["rounds"]))
+        state = CallState(str(told["run_id"]), tuple(map(str, told["left"])), int(told["rounds"]))
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         raise StateUnreadable(_UNREADABLE) from None
     if state.rounds < 0:
@@ -117,7 +117,7 @@ class Asking:
         if self.is_silent or not can_ask(self.context) or self.rounds >= _MOST_ROUNDS:
             return None
         for request in requests:
-            if request["id"] not in self.left and (form := form_for(request, self.context)) is not None:
+            if request["request_id"] not in self.left and (form := form_for(request, self.context)) is not None:
                 return request, form
         return None
 
@@ -127,7 +127,7 @@ class Asking:
         rest = list(requests)
         while (found := self.next_of(rest)) is not None:
             request, form = found
-            asked[str(request["id"])] = types.ElicitRequest(params=form)
+            asked[str(request["request_id"])] = types.ElicitRequest(params=form)
             rest = rest[rest.index(request) + 1 :]
         return asked
 

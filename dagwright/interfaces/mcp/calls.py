@@ -68,7 +68,7 @@ class Call:
     @property
     def run_id(self) -> str | None:
         """Returns the id that the caller wants the run to have."""
-        named = self.arguments.get("id") if self.tool.name in _STARTING else None
+        named = self.arguments.get("run_id") if self.tool.name in _STARTING else None
         key = (self.context.meta or {}).get(KEY_META)
         return named if named is not None else key if isinstance(key, str) else None
 
@@ -206,7 +206,7 @@ class Calls:
             "status": "valid",
             "title": checked.plan.title,
             "dialect": checked.dialect,
-            "nodes": len(checked.nodes),
+            "node_count": len(checked.nodes),
             "edges": checked.edges,
             "critical_path": checked.critical_path,
             "inputs": [{"name": name, **schema} for name, schema in checked.inputs.items()],
@@ -220,7 +220,7 @@ class Calls:
         return checked, check_size(checked)
 
     async def _get_run(self, call: Call) -> Result:
-        return await self._followed(call, call.arguments["workflow_id"], Asking(call.context))
+        return await self._followed(call, call.arguments["run_id"], Asking(call.context))
 
     async def _list_runs(self, call: Call) -> Result:
         limit, wanted = call.arguments.get("limit", catalogue.LISTED), RunFilter(status=call.arguments.get("status"))
@@ -232,7 +232,7 @@ class Calls:
         given = [name for name in _ANSWERS if name in call.arguments]
         if len(given) != 1:
             raise CallRefused("bad_usage", f"give exactly one of {', '.join(_ANSWERS)}, not {len(given)}")
-        workflow_id = call.arguments["workflow_id"]
+        workflow_id = call.arguments["run_id"]
         people = self._runs.people
         target = _target(workflow_id, await people.requests_of(workflow_id), call.arguments)
         content = {name: call.arguments[name] for name in (*given, *_BESIDE) if name in call.arguments}
@@ -247,17 +247,17 @@ class Calls:
         return await self._followed(call, workflow_id, asking, said=f"{said}.")
 
     async def _cancel(self, call: Call) -> Result:
-        workflow_id = call.arguments["workflow_id"]
+        workflow_id = call.arguments["run_id"]
         said = await self._steering.cancel(workflow_id, Actor(call.by, call.arguments.get("reason")))
         words = f"{said}; {catalogue.GET_RUN} tells when it has stopped"
-        return result_of({"status": "cancelling", "message": words, "workflow_id": workflow_id})
+        return result_of({"status": "cancelling", "message": words, "run_id": workflow_id})
 
 
 def _target(workflow_id: str, asked: Sequence[OpenRequest], arguments: Mapping[str, Any]) -> AnswerTarget:
     try:
-        return find_target(workflow_id, asked, arguments.get("request"), of_all=bool(arguments.get("all")))
+        return find_target(workflow_id, asked, arguments.get("request_id"), of_all=bool(arguments.get("all")))
     except NothingAsked:
         raise CallRefused("not_found", f"the run {workflow_id!r} asks nothing of anyone now") from None
     except AnswerUnclear as names:
-        words = f"the run {workflow_id!r} asks {len(asked):,} things; give `request`: {names}"
+        words = f"the run {workflow_id!r} asks {len(asked):,} things; give `request_id`: {names}"
         raise CallRefused("bad_usage", words) from None

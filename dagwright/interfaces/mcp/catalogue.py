@@ -43,7 +43,7 @@ _WAIT = {
     "description": "Seconds to wait for the end of the run; 0 returns as soon as it is started. The run goes on "
     f"whatever happens to this call; {GET_RUN} fetches it.",
 }
-_WORKFLOW_ID = {"type": "string", "description": "Id of the run: `workflow_id` of what other tools return."}
+_RUN_ID = {"type": "string", "description": "Id of the run: `run_id` in the results of other tools."}
 _PLAN = {
     "description": "The plan: an object, or its JSON or YAML text, in any dialect that Dagwright reads.",
     "anyOf": [{"type": "object"}, {"type": "string"}],
@@ -56,10 +56,10 @@ _RESULT: Final = {
     "properties": {
         "status": {"type": "string", "description": "State of the run, or a word for why there is none."},
         "message": {"type": "string", "description": "What it means, and what can be done next."},
-        "workflow_id": {"type": "string"},
+        "run_id": {"type": "string"},
         "title": {"type": "string"},
         "output": {"description": "What the run made."},
-        "nodes": {"type": "object", "description": "State of a node -> how many nodes are in it."},
+        "node_counts": {"type": "object", "description": "State of a node -> how many nodes are in it."},
         "failures": {"type": "array", "description": "Nodes that failed: id, code and message."},
         "waiting_for": {"type": "array", "description": f"What the run asks of people; {ANSWER_FEEDBACK} answers it."},
     },
@@ -111,7 +111,7 @@ def _run_plan(declared: Mapping[str, ToolDeclaration], published: list[str]) -> 
                 "plan": _PLAN,
                 **(by_name if published else {}),
                 "inputs": {"type": "object", "description": "Values of the plan's inputs: name -> value."},
-                "id": _ID,
+                "run_id": _ID,
                 "dialect": _DIALECT,
                 "timeout": _TIMEOUT,
                 "wait_s": _WAIT,
@@ -153,7 +153,7 @@ def _ask() -> types.Tool:
                     "description": "plan; intents: calls of verbs about entities that are looked up; rounds: worker "
                     "tools, planned round by round.",
                 },
-                "session": {
+                "session_id": {
                     "type": "string",
                     "description": "A turn of this session, which knows what was asked and found before.",
                 },
@@ -175,7 +175,7 @@ def _ask() -> types.Tool:
                     "description": "Of the profile rounds: assemble joins what workers found, model has a model word "
                     "the answer.",
                 },
-                "id": _ID,
+                "run_id": _ID,
                 "timeout": _TIMEOUT,
                 "wait_s": _WAIT,
             },
@@ -191,7 +191,7 @@ def _get_run() -> types.Tool:
         name=GET_RUN,
         title="Get a run",
         description="Waits for the end of a run that was started before, and returns what it made or how it stands.",
-        input_schema=_object({"workflow_id": _WORKFLOW_ID, "wait_s": _WAIT}, "workflow_id"),
+        input_schema=_object({"run_id": _RUN_ID, "wait_s": _WAIT}, "run_id"),
         output_schema=_RESULT,
         annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
     )
@@ -214,7 +214,7 @@ def _list_runs() -> types.Tool:
             "properties": {
                 "status": {"type": "string"},
                 "message": {"type": "string"},
-                "runs": {"type": "array", "items": {"type": "object"}, "description": "`workflow_id`, `status`, …"},
+                "runs": {"type": "array", "items": {"type": "object"}, "description": "`run_id`, `status`, …"},
             },
             "required": ["status", "message"],
         },
@@ -231,8 +231,8 @@ def _answer_feedback() -> types.Tool:
         "person first.",
         input_schema=_object(
             {
-                "workflow_id": _WORKFLOW_ID,
-                "request": {
+                "run_id": _RUN_ID,
+                "request_id": {
                     "type": "string",
                     "description": "Id of the request, or of its node; not needed if the run asks one thing only.",
                 },
@@ -257,7 +257,7 @@ def _answer_feedback() -> types.Tool:
                 "note": {"type": "string", "description": "Kept with the answer."},
                 "wait_s": _WAIT,
             },
-            "workflow_id",
+            "run_id",
         ),
         output_schema=_RESULT,
         annotations=types.ToolAnnotations(read_only_hint=False, idempotent_hint=True, open_world_hint=False),
@@ -271,10 +271,10 @@ def _cancel() -> types.Tool:
         description="Asks a run to stop and returns at once; what was finished is kept.",
         input_schema=_object(
             {
-                "workflow_id": _WORKFLOW_ID,
+                "run_id": _RUN_ID,
                 "reason": {"type": "string", "description": "Why; kept in the run's notes."},
             },
-            "workflow_id",
+            "run_id",
         ),
         output_schema=_RESULT,
         annotations=types.ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True),

@@ -91,7 +91,7 @@ class _Following:
             if view.is_closed:
                 return Seen(view, said)
             # What was answered just now may still be open in the history that was read.
-            requests = [each for each in last.requests if each["id"] not in self._asking.taken]
+            requests = [each for each in last.requests if each["request_id"] not in self._asking.taken]
             if (interim := self._interim(requests)) is not None:
                 return Seen(view, said, interim)
             self._ask(requests)
@@ -137,17 +137,17 @@ class _Following:
     def _ask(self, requests: Sequence[Mapping[str, Any]]) -> None:
         """Opens the next form if none is open, and takes one back whose request is answered otherwise."""
         if self._form is not None:
-            if self._open_form not in {request["id"] for request in requests}:
+            if self._open_form not in {request["request_id"] for request in requests}:
                 self._form.cancel()
             return
         if not is_asked_between(self._asking.context) and (found := self._asking.next_of(requests)) is not None:
             request, form = found
-            self._open_form = str(request["id"])
+            self._open_form = str(request["request_id"])
             self._form = asyncio.create_task(self._fill_in(request, form))
 
     async def _fill_in(self, request: Request, form: types.ElicitRequestFormParams) -> None:
         """Has the client show a form, and answers with what was filled in."""
-        self._asking.left.add(str(request["id"]))
+        self._asking.left.add(str(request["request_id"]))
         context = self._asking.context
         try:
             async with asyncio.timeout(ASKING_S):
@@ -176,16 +176,16 @@ async def _take(
     filled: types.ElicitResult, asking: Asking, request: Request, runs: Runs, *, workflow_id: str, by: str
 ) -> None:
     """Gives a run what was filled into the form of a request, if it was; the call tells what the run does not take."""
-    asking.left.add(str(request["id"]))
+    asking.left.add(str(request["request_id"]))
     if filled.action != "accept":
         return
     try:
         answer = Answer(answer_in(request, filled.content or {}), by, through="mcp")
-        await answer_request(runs.people, workflow_id, str(request["id"]), answer)
+        await answer_request(runs.people, workflow_id, str(request["request_id"]), answer)
     except (FeedbackRejected, RunClosed, RunNotFound, NotJson) as error:
-        asking.said.append(f"The answer to {request['id']!r} was not taken: {error}.")
+        asking.said.append(f"The answer to {request['request_id']!r} was not taken: {error}.")
     else:
-        asking.taken.add(str(request["id"]))
+        asking.taken.add(str(request["request_id"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ def answer_in(request: Request, content: Mapping[str, Any]) -> dict[str, Any]:
             reason = {"reason": content["reason"]} if content.get("reason") else {}
             return {"approved": content.get("approved"), **reason}
         case "SELECTION":
-            if request["takes_text"] and content.get("text"):
+            if request["allow_text"] and content.get("text"):
                 return {"text": content["text"]}
             selected = content.get("selected")
             return {"selected": selected if isinstance(selected, list) else [selected]}
@@ -86,9 +86,9 @@ def _form_of_selection(request: Request) -> Form | None:
     choice = _choice([(_name_of(option), _label_of(option)) for option in options])
     if request["multiple"]:
         many = {"anyOf": choice["oneOf"]} if "oneOf" in choice else choice
-        choice = {"type": "array", "items": many, "minItems": 0 if request["takes_text"] else 1}
+        choice = {"type": "array", "items": many, "minItems": 0 if request["allow_text"] else 1}
     fields = {"selected": {**choice, "title": "Choice"}}
-    if not request["takes_text"]:
+    if not request["allow_text"]:
         return _form(fields, ["selected"])
     return _form({**fields, "text": {"type": "string", "title": "Or something else"}}, [])
 

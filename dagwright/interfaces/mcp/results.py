@@ -63,12 +63,12 @@ def run_result(document: Mapping[str, Any], *, said: str = "") -> types.CallTool
     """
     status = str(document["status"])
     message = " ".join(filter(None, [said, _message_of(document)]))
-    told: dict[str, Any] = {"status": status, "message": message, "workflow_id": document["workflow_id"]}
+    told: dict[str, Any] = {"status": status, "message": message, "run_id": document["run_id"]}
     if document["title"]:
         told["title"] = document["title"]
     if status in _ENDED:
         told["output"] = document["output"]
-    told["nodes"] = states_of_nodes(document)
+    told["node_counts"] = states_of_nodes(document)
     if failures := _failures(document["nodes"]):
         told["failures"] = failures
     if document["error"] is not None:
@@ -88,7 +88,7 @@ def states_of_nodes(document: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _message_of(document: Mapping[str, Any]) -> str:
-    status, run = str(document["status"]), document["workflow_id"]
+    status, run = str(document["status"]), document["run_id"]
     if status == "completed":
         return "The run is completed."
     if status == "completed_with_failures":
@@ -100,23 +100,24 @@ def _message_of(document: Mapping[str, Any]) -> str:
     if document["waiting_for"]:
         return f"The run asks people: {_asked(document['waiting_for'], run)}"
     if status == "waiting":
-        return f"The run waits; `notes` may say for what. Call {GET_RUN} with workflow_id {run!r} to wait for its end."
-    return f"The run goes on. Call {GET_RUN} with workflow_id {run!r} to wait for its end."
+        return f"The run waits; `notes` may say for what. Call {GET_RUN} with run_id {run!r} to wait for its end."
+    return f"The run goes on. Call {GET_RUN} with run_id {run!r} to wait for its end."
 
 
 def _asked(requests: Sequence[Mapping[str, Any]], run: str) -> str:
     first = requests[0]
     more = f" {len(requests) - 1} more are under `waiting_for`." if len(requests) > 1 else ""
     if first.get("channel") == "inbox":
-        how = f"with `dagwright feedback {run} {first['id']}`, in the console or through the HTTP API"
+        how = f"with `dagwright feedback {run} {first['request_id']}`, in the console or through the HTTP API"
         return f"{first['prompt']!s:.500} A person must answer in the inbox, {how}; this server cannot.{more}"
     argument = _HOW_TO_ANSWER.get(str(first["type"]), "data")
-    how = f"call {ANSWER_FEEDBACK} with workflow_id {run!r}, request {first['id']!r} and {argument}"
+    how = f"call {ANSWER_FEEDBACK} with run_id {run!r}, request_id {first['request_id']!r} and {argument}"
     return f"{first['prompt']!s:.500} To answer, {how}.{more}"
 
 
 def _failures(nodes: Mapping[str, Any]) -> list[dict[str, Any]]:
     failed = [(name, node["error"]) for name, node in nodes.items() if node["status"] == "failed" and node["error"]]
     return [
-        {"id": name, "code": error["code"], "message": error["message"]} for name, error in failed[:_FAILURES_SHOWN]
+        {"node_id": name, "code": error["code"], "message": error["message"]}
+        for name, error in failed[:_FAILURES_SHOWN]
     ]

@@ -25,7 +25,7 @@ from dagwright.toolset.toolset import Toolset
 
 _INSTRUCTIONS = (
     "Dagwright runs plans, graphs of steps, durably. A run goes on whatever happens to the call that started it: where "
-    f"a call returns `running` or `waiting`, {GET_RUN} goes on with it, by its `workflow_id`. {RUN_PLAN} takes a plan, "
+    f"a call returns `running` or `waiting`, {GET_RUN} goes on with it, by its `run_id`. {RUN_PLAN} takes a plan, "
     f"{ASK} a request in words; the tools beside them are plans that were published here."
 )
 

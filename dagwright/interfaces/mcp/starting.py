@@ -135,7 +135,7 @@ class Starter:
             raise CallRefused("bad_usage", f"{given[0]}: only the profile rounds has it")
         try:
             start = self._prepared(request)
-            if (name := arguments.get("session")) is not None:
+            if (name := arguments.get("session_id")) is not None:
                 turn = SessionTurn(session_name(name), request.text, partial(self._prepared, request))
                 started, _ = await start_turn(turn, self.runs, self.sessions, run=run)
                 return started

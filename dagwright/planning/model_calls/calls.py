@@ -200,13 +200,13 @@ class OutputSchema:
 class CallLabels:
     """What tells a call from others, sent as `metadata`."""
 
-    run: str = ""
-    node: str = ""
+    run_id: str = ""
+    node_id: str = ""
     purpose: str = ""
 
     def to_json(self) -> dict[str, str]:
         """Returns the labels that are set, each as long as the protocol takes."""
-        given = {"run": self.run, "node": self.node, "purpose": self.purpose}
+        given = {"run_id": self.run_id, "node_id": self.node_id, "purpose": self.purpose}
         return {name: value[:LABEL_CHARACTERS] for name, value in given.items() if value}
 
 

@@ -39,7 +39,7 @@ def model_node(
         bindings: what is put into the request when the node starts, such as at `("messages", 1, "content")`; results
             that are large go in by reference.
     """
-    labels = replace(request.call.labels, node=node_id)
+    labels = replace(request.call.labels, node_id=node_id)
     return CompiledNode(
         id=node_id,
         kind="tool",

@@ -115,7 +115,7 @@ def rounds_document(scheduler: RunScheduler, compact: Compact) -> dict[str, Any]
 
 def rounds_in_short(told: Mapping[str, Any]) -> dict[str, Any]:
     """Returns how far a run has come without what was done: what stands beside the sub-goals and rounds."""
-    return {name: told[name] for name in _IN_SHORT if name in told} | {"left_out": "sub-goals and rounds: too large"}
+    return {name: told[name] for name in _IN_SHORT if name in told} | {"omitted": "sub-goals and rounds: too large"}
 
 
 def _document(run: RoundsSoFar, scheduler: RunScheduler, rounds: Rounds, compact: Compact) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def _within(value: Any, node_id: str, compact: Compact, *, most: int) -> Any:
 
 def _brief_round(told: Mapping[str, Any]) -> dict[str, Any]:
     reasoning = told["reasoning"] and cut_bytes(told["reasoning"], max_bytes=_BRIEF.description)
-    return {**told, "reasoning": reasoning, "results": [], "results_left_out": len(told["results"])}
+    return {**told, "reasoning": reasoning, "results": [], "omitted_results": len(told["results"])}
 
 
 def _completed_outputs(run: RoundsSoFar, compact: Compact) -> dict[str, Any]:

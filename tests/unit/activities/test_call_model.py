@@ -69,14 +69,14 @@ async def test_a_small_answer_stands_in_the_result_with_its_attempt() -> None:
         "dagwright-started-at": "2024-02-03T04:05:06.789Z",
         "dagwright-usage": pydantic_core.to_json(json.loads(payload.data)["usage"]).decode(),
     }
-    assert server.calls[0].metadata == {"run": "test", "node": "n1"}
+    assert server.calls[0].metadata == {"run_id": "test", "node_id": "n1"}
 
 
 async def test_labels_that_are_given_stand() -> None:
     asked = ModelRequest(ModelCall((user("?"),), labels=CallLabels("root", "plan/agent", "agent")))
     async with ModelServer("Hi") as server:
         await Bench(server).payload(request_to_json(asked))
-    assert server.calls[0].metadata == {"run": "root", "node": "plan/agent", "purpose": "agent"}
+    assert server.calls[0].metadata == {"run_id": "root", "node_id": "plan/agent", "purpose": "agent"}
 
 
 async def test_of_a_large_answer_the_run_is_told_what_it_decides_by() -> None:

@@ -309,7 +309,7 @@ def test_small_result_is_remembered_whole_and_a_large_one_by_reference() -> None
     assert (form and form.result, form and form.ref) == (SMALL, None)
     assert large is not None
     assert (large.content, large.ref) == (b"", ref_of(LARGE.content))
-    assert large.result.provenance() == {"made_at": "2023-11-14T22:13:20.000Z", "workflow_id": "run-1", "node": "big"}
+    assert large.result.provenance() == {"made_at": "2023-11-14T22:13:20.000Z", "run_id": "run-1", "node_id": "big"}
 
 
 @pytest.mark.parametrize(
@@ -415,7 +415,7 @@ async def test_result_of_an_equal_call_stands_in_for_the_call() -> None:
     assert first.data == again.data == elsewhere.data == b'{"call":1,"text":""}'
     assert METADATA_CACHED not in first.metadata
     told = [json.loads(each.metadata[METADATA_CACHED]) for each in (again, elsewhere)]
-    assert told == [{"made_at": told[0]["made_at"], "workflow_id": "test", "node": "n1"}] * 2
+    assert told == [{"made_at": told[0]["made_at"], "run_id": "test", "node_id": "n1"}] * 2
     assert datetime.now(UTC) - datetime.fromisoformat(told[0]["made_at"]) < timedelta(minutes=1)
     assert json.loads((await bench.payload({"size": 1}, **TTL)).data)["call"] == 2
     assert json.loads((await bench.payload({})).data)["call"] == 3

@@ -37,7 +37,7 @@ async def test_service_gets_a_signed_request_and_its_result_is_that_of_the_node(
         payload = await bench.payload(OBJECTIVE)
     assert json.loads(payload.data) == {"found": [1, 2]}
     (asked,) = service.asked
-    call = {"workflow_id": "test", "node": "n1", "attempt": 2}
+    call = {"run_id": "test", "node_id": "n1", "attempt": 2}
     assert asked.told == {"agent": "helper", **OBJECTIVE, "call": call, "answers": [], "checkpoint": None}
     assert is_signed(asked)
     assert asked.headers["idempotency-key"] == asked.headers["webhook-id"]

@@ -34,9 +34,9 @@ def asked_for(place: int) -> str:
     return f"\n\nRequest:\n{CASES.requests[place].words}"
 
 
-def right_steps(*left_out: int) -> list[Step]:
+def right_steps(*omitted: int) -> list[Step]:
     """Returns answers with the right plans, whatever the order of the calls."""
-    places = [place for place in range(len(CASES.requests)) if place not in left_out]
+    places = [place for place in range(len(CASES.requests)) if place not in omitted]
     return [step(json_text(right(place)), last=asked_for(place)) for place in places]
 
 

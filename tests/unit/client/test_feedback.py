@@ -203,12 +203,12 @@ async def test_requests_of_sub_plans_have_the_path_from_the_run(monkeypatch: pyt
     namespace = _Namespace({"run": ["check"], "run/a%2Fb": ["ask"], "run/a%2Fb/in%25": ["deep[1]"], "run/c": []})
     people = _people(namespace, monkeypatch)
     whole, part = await people.requests_of("run"), await people.requests_of("run/a%2Fb")
-    assert [(one.id, one.document["workflow_id"], one.place) for one in whole] == [
+    assert [(one.id, one.document["run_id"], one.place) for one in whole] == [
         ("check", "run", Place("run", "check")),
         ("a/b/ask", "run", Place("run/a%2Fb", "ask")),
         ("a/b/in%/deep[1]", "run", Place("run/a%2Fb/in%25", "deep[1]")),
     ]
-    below = [(one.id, one.document["workflow_id"]) for one in part]
+    below = [(one.id, one.document["run_id"]) for one in part]
     assert below == [("ask", "run/a%2Fb"), ("in%/deep[1]", "run/a%2Fb")]
     open_runs = f"{wire.IS_RUN} AND ExecutionStatus = 'Running' AND DagwrightAwaiting IS NOT NULL"
     assert namespace.queries == [f"{open_runs} AND RootWorkflowId = 'run'"] * 2
@@ -217,7 +217,7 @@ async def test_requests_of_sub_plans_have_the_path_from_the_run(monkeypatch: pyt
 async def test_inbox_reads_all_open_runs_without_the_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
     namespace = _Namespace({"run": ["check"], "run/archive": ["ask"]})
     found = await _people(namespace, monkeypatch, lacks="DagwrightAwaiting").inbox()
-    assert [(one.id, one.document["workflow_id"]) for one in found] == [("check", "run"), ("archive/ask", "run")]
+    assert [(one.id, one.document["run_id"]) for one in found] == [("check", "run"), ("archive/ask", "run")]
     assert [one.title for one in found] == ["Plan of run", "Plan of run/archive"]
     assert namespace.queries == [f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"]
 
@@ -261,7 +261,7 @@ def asked(id: str, *, run: str = "run-1", node: str | None = None, path: str = "
 
 
 def test_node_means_the_requests_of_its_items_in_all_its_runs() -> None:
-    first, second = ({"path": "archive/", "run": f"run/archive[{number}]", "node": "sum"} for number in (1, 2))
+    first, second = ({"path": "archive/", "run": f"run/archive[{number}]", "node_id": "sum"} for number in (1, 2))
     requests = [
         asked("sum[a]", node="sum", run="run"),
         asked("sum[b]#2", node="sum", run="run"),
@@ -339,7 +339,7 @@ class Answered:
         return f"{place.request!r} is answered"
 
     async def asked_after(self, place: Place) -> dict[str, Any] | None:
-        return {"id": f"{place.request}#2", "workflow_id": place.workflow_id} if "lookup" in place.request else None
+        return {"id": f"{place.request}#2", "run_id": place.workflow_id} if "lookup" in place.request else None
 
 
 async def given(people: Answered, target: AnswerTarget, **more: Any) -> AnswerOutcome:
@@ -388,7 +388,7 @@ async def test_next_request_has_the_path_from_the_run() -> None:
     people, below = Answered(), AnswerTarget("run-1", "sub/lookup:person:J")
     assert await next_request(cast(People, people), await given(people, below)) == {
         "id": "sub/lookup:person:J#2",
-        "workflow_id": "run-1",
+        "run_id": "run-1",
     }
     check = AnswerTarget("run-1", "check")
     assert await next_request(cast(People, people), await given(people, check)) is None

@@ -81,9 +81,9 @@ async def test_message_that_no_run_accepts_is_not_sent(command: Command | None, 
     ("command", "expected"),
     [
         (PAUSE, {"by": "ann", "reason": "why"}),
-        (Command.cancel_node("a/b", branch=True), {"node": "a/b", "branch": True, "by": "ann", "reason": "why"}),
-        (Command.retry_node("a", arguments={"n": 1}), {"node": "a", "arguments": {"n": 1}, "by": "ann"}),
-        (Command.set_result("a", result=None), {"node": "a", "result": None, "by": "ann", "reason": "why"}),
+        (Command.cancel_node("a/b", branch=True), {"node_id": "a/b", "branch": True, "by": "ann", "reason": "why"}),
+        (Command.retry_node("a", arguments={"n": 1}), {"node_id": "a", "arguments": {"n": 1}, "by": "ann"}),
+        (Command.set_result("a", result=None), {"node_id": "a", "result": None, "by": "ann", "reason": "why"}),
         (Command.set_limits({"deadline": None}), {"deadline": None, "by": "ann", "reason": "why"}),
         (Command.set_policy({"rules": []}), {"policy": {"rules": []}, "by": "ann"}),
     ],
@@ -140,7 +140,7 @@ async def test_plan_of_a_fork_is_checked_outside_of_the_event_loop(
     toolset = load_toolset(Settings(state_dir=tmp_path), ())
     scheduler = create_scheduler(prepare_plan(check_plan(PLAN, toolset.declarations()), {}), {})
     run_input = SimpleNamespace(parent=None, scope="", context={})
-    ids = {"workflow_id": "run-1", "first_run_id": "first"}
+    ids = {"run_id": "run-1", "first_run_id": "first"}
     view = SimpleNamespace(**ids, scheduler=scheduler, run_input=run_input, is_closed=True)
 
     async def read() -> Any:

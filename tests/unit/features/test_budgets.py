@@ -95,10 +95,10 @@ def test_one_request_asks_for_more_and_all_that_waited_continues() -> None:
         "id": "budget",
         "type": "INFORMATION",
         "prompt": prompt,
-        "workflow_id": "w1",
+        "run_id": "w1",
         "purpose": "budget",
         "multiple": False,
-        "takes_text": False,
+        "allow_text": False,
     }
     assert scheduler.status().value == "waiting"
     assert answer(scheduler, {"calls": 2}) is None

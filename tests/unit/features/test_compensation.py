@@ -97,7 +97,7 @@ def _advanced(*nodes: Mapping[str, Any], rounds: int = 1) -> RunScheduler:
 
 
 def _standing(scheduler: RunScheduler) -> dict[str, str]:
-    return {note["node"]: note["message"] for note in standing_notes(scheduler) if note["code"] == "stands"}
+    return {note["node_id"]: note["message"] for note in standing_notes(scheduler) if note["code"] == "stands"}
 
 
 def test_what_was_done_is_compensated_last_first_with_key_arguments_and_result() -> None:
@@ -397,7 +397,7 @@ def test_calls_that_were_made_in_another_run_or_never_are_left_alone() -> None:
     record = scheduler.records[0]
     (first, _) = started(scheduler)
     scheduler.complete(first.id, None, at=1.0)
-    record.reused = {"workflow_id": "other", "node": "a"}
+    record.reused = {"run_id": "other", "node_id": "a"}
     scheduler.fail("c", broken(), at=2.0)
     apply_command(CancelNode("b", by=ANN), scheduler, at=3.0)
     assert scheduler.records[1].status is NodeStatus.CANCELLED

@@ -82,7 +82,7 @@ def test_run_that_fails_undoes_its_calls_last_first() -> None:
 def test_fork_reuses_a_result_with_the_same_fingerprint_only() -> None:
     state = state_of(node("a"), node("b"))
     scheduler, reuse = alone(state, ForkReuse)
-    made = {"workflow_id": "other", "node": "a"}
+    made = {"run_id": "other", "node_id": "a"}
     same = ReusableResult(fingerprint_of(state, TaskRef(0)), has_result=True, result=7, made=made)
     reuse.use(ReuseBook({"a": same, "b": ReusableResult("changed", scope="other", has_result=True, result=8)}))
     scheduler.begin(0.0)

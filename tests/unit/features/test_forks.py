@@ -77,7 +77,7 @@ def test_nothing_changed_takes_everything_over() -> None:
     assert states(fork) == {"a": "completed", "b": "completed", "c": "completed"}
     assert [record.result for record in fork.records] == [1, 2, 3]
     assert [record.reused for record in fork.records] == [
-        {"workflow_id": "old", "node": name} for name in ("a", "b", "c")
+        {"run_id": "old", "node_id": name} for name in ("a", "b", "c")
     ]
     assert seen == Outlook(["a", "b", "c"], {}, [], [])
 
@@ -118,7 +118,7 @@ def test_fork_of_a_fork_keeps_the_first_key_and_the_first_maker() -> None:
     third = takeover(second, made, source=Source("second", "second-scope", is_open=False), change=Change()).book
 
     assert third.tasks["c"].scope == "old-scope"
-    assert third.tasks["a"].made == {"workflow_id": "old", "node": "a"}
+    assert third.tasks["a"].made == {"run_id": "old", "node_id": "a"}
 
 
 def test_other_plan_or_tool_version_runs_what_changed() -> None:

@@ -481,8 +481,8 @@ def _errors(plan: CompiledPlan, bound: list[Any]) -> list[dict[str, Any]]:
 def test_problems_of_lookups_name_the_first_place_of_each() -> None:
     plan = _plan({"intents": [_intent(to=_ANN), _intent(**{"from": _BOB, "to": _ANN})]})
     assert _errors(plan, [_PROBLEM, _PROBLEM]) == [
-        {**_PROBLEM["problem"], "pointer": "/intents/0/lookups/to", "node": "@result_1", "argument": "to"},
-        {**_PROBLEM["problem"], "pointer": "/intents/1/lookups/from", "node": "@result_2", "argument": "from"},
+        {**_PROBLEM["problem"], "pointer": "/intents/0/lookups/to", "node_id": "@result_1", "argument": "to"},
+        {**_PROBLEM["problem"], "pointer": "/intents/1/lookups/from", "node_id": "@result_2", "argument": "from"},
     ]
     assert _errors(plan, [{}, _PROBLEM])[0]["argument"] == "from"
     assert _errors(plan, [{"party": {"id": "a"}}, {"party": {"id": "b"}}]) == []
@@ -492,7 +492,7 @@ def test_place_in_a_sub_plan_is_told_by_the_nodes_that_lead_there() -> None:
     inner = {"plan": 1, "nodes": [{"id": "second", "plan": {"intents": [_intent(to=_ANN)]}}]}
     plan = _plan({"plan": 1, "nodes": [{"id": "first", "plan": inner}]})
     assert _errors(plan, [_PROBLEM]) == [
-        {**_PROBLEM["problem"], "pointer": None, "node": "first/second/@result_1", "argument": "to"}
+        {**_PROBLEM["problem"], "pointer": None, "node_id": "first/second/@result_1", "argument": "to"}
     ]
 
 

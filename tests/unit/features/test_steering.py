@@ -53,7 +53,7 @@ def test_paused_run_starts_nothing_new_until_it_is_resumed() -> None:
     scheduler = resumed(scheduler, max_in_flight=MAX_IN_FLIGHT)
     assert (ids_of(started(scheduler)), scheduler.status()) == ([], RunStatus.WAITING)
     assert standing_notes(scheduler) == [
-        {"code": "paused", "node": None, "message": "nothing new starts: paused by ann"}
+        {"code": "paused", "node_id": None, "message": "nothing new starts: paused by ann"}
     ]
     assert apply_command(Pause(), scheduler, at=3.0) == "the run is paused already, paused by ann: too early"
     assert apply_command(Resume(), scheduler, at=4.0) is None
@@ -214,7 +214,7 @@ def test_messages_that_are_refused_leave_one_note_each() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (wire.RETRY_NODE, {"node": "a"}),
+        (wire.RETRY_NODE, {"node_id": "a"}),
         (wire.ADD_NODES, {"nodes": [{"id": "more", "tool": "no_op"}]}),
         (wire.SET_POLICY, {"policy": {"otherwise": "run"}}),
         (wire.CANCEL, None),
@@ -266,7 +266,7 @@ def test_defect_refuses_one_message_and_a_cancel_still_cancels(monkeypatch: pyte
     run = _Run()
     scheduler = run.begin()
     monkeypatch.setattr(command_handler, "decode_command", _defect)
-    taken = run.send(wire.RETRY_NODE, {"node": "a"})
+    taken = run.send(wire.RETRY_NODE, {"node_id": "a"})
     assert (taken.refusal, type(taken.error)) == ("Bug: KeyError: 'x'", KeyError)
     assert run.commands.refusal_of(wire.PAUSE, dict, scheduler=scheduler, at=2.0) == "Bug: KeyError: 'x'"
     assert run.send(wire.CANCEL, {"by": "ann"}) == CommandResult(

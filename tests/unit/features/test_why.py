@@ -161,7 +161,7 @@ def test_result_is_reported_with_what_is_behind_it() -> None:
 
     use, ask = (each.to_json() for each in chain.reasons)
     assert use == {
-        **{"node": "use", "status": "completed", "why": "completed", "message": "completed", "because": ["ask"]},
+        **{"node_id": "use", "status": "completed", "kind": "completed", "message": "completed", "because": ["ask"]},
         **{"since": "1970-01-01T00:00:07.000Z", "until": None, "started_at": "1970-01-01T00:00:06.000Z"},
         **{"tool": "any", "tool_version": "v1", "effects": "read", "attempts": 2},
         **{"inputs": {"year": 2026}, "result": {"ok": True}},
@@ -171,7 +171,7 @@ def test_result_is_reported_with_what_is_behind_it() -> None:
         **{"at": "1970-01-01T00:00:05.000Z", "requested_from": "ann", "requested_at": "1970-01-01T00:00:00.000Z"},
         "escalations": [],
     }
-    assert (ask["node"], ask["result"], ask["answers"]) == ("ask", {"text": "this"}, [answer])
+    assert (ask["node_id"], ask["result"], ask["answers"]) == ("ask", {"text": "this"}, [answer])
 
 
 def test_manual_result_and_repeated_error_codes_are_reported_once() -> None:
@@ -189,7 +189,7 @@ def test_wide_chains_are_bounded() -> None:
     scheduler = started_run(*wide, node("all", *(each["id"] for each in wide)))
 
     chain = why(scheduler, "all", calls={})
-    assert (len(chain.reasons), chain.left_out) == (200, 101)
+    assert (len(chain.reasons), chain.omitted) == (200, 101)
     assert chain.reasons[0].message == "waits for n0, n1, n2, n3, n4 and 295 more"
 
 

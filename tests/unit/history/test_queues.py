@@ -53,7 +53,7 @@ def test_note_names_queue_tools_and_a_command_that_can_be_copied() -> None:
     ]
     message = "no worker serves the queue 'q' of mark; start the worker of your own that serves it"
     notes = notes_of([_call("a", is_foreign=True)], workflow_id="x", tools=())
-    assert notes == [{"code": "no_worker", "node": "a", "message": message}]
+    assert notes == [{"code": "no_worker", "node_id": "a", "message": message}]
 
 
 def test_note_of_a_queue_of_a_file_names_the_file() -> None:
@@ -79,11 +79,11 @@ def test_paused_calls_are_noted_with_the_way_to_resume_them() -> None:
     resumed = "mark: tool paused by ann at noon; 2 calls wait; `dagwright tool resume mark` resumes them"
     paused = "mark: paused by eve; its call waits; `temporal activity unpause` resumes it"
     assert held_notes([*parked, by_hand]) == [
-        {"code": "tool_paused", "node": None, "message": resumed},
-        {"code": "call_paused", "node": "c", "message": paused},
+        {"code": "tool_paused", "node_id": None, "message": resumed},
+        {"code": "call_paused", "node_id": "c", "message": paused},
     ]
     [note] = held_notes([replace(_call("d"), held=missing)])
-    assert (note["code"], note["node"]) == ("tool_missing", "d")
+    assert (note["code"], note["node_id"]) == ("tool_missing", "d")
     assert note["message"] == (
         f"mark: {missing}; its call waits; add the tool to the file again, or name it in the tool that "
         "replaces it (`aliases=['mark']`), and start the worker again: the call continues by itself"

@@ -143,7 +143,7 @@ def test_retried_lookups_are_noted_with_attempt_and_reason() -> None:
     )
     projection = cast(Projection, SimpleNamespace(task_of=str, scheduler=scheduler))
     assert lookup_notes(raw, projection) == [
-        {"code": "lookup_waits", "node": None, "message": f"looking up {words}; it is tried again by itself"}
+        {"code": "lookup_waits", "node_id": None, "message": f"looking up {words}; it is tried again by itself"}
         for words in (
             "'Ann' (person) and 1 more, attempt 3: the database refuses: connection refused",
             "'Dee' (person), attempt 2: locked",

@@ -32,7 +32,7 @@ from tests.unit.llm.asking import KEY, ask, client_of, failure_of, read, saying
 pytestmark = pytest.mark.waits
 
 ALL = ModelConfig(model="large", temperature=0.5, max_tokens=7, top_p=0.9, seed=3, reasoning_effort="low")
-LABELS = CallLabels(run="run-1", node="plan", purpose="planner")
+LABELS = CallLabels(run_id="run-1", node_id="plan", purpose="planner")
 USED = Tokens(100, 20, cached=40, reasoning=5)
 
 
@@ -43,7 +43,7 @@ async def test_request_has_only_what_is_set() -> None:
     ):
         answer = await client.complete(saying())
         await client.complete(ModelCall((system("Be brief."), user("Hello?")), config=ALL, labels=LABELS))
-        await client.complete(saying(labels=CallLabels(node="n" * 600)))
+        await client.complete(saying(labels=CallLabels(node_id="n" * 600)))
     plain, full, long = server.calls
     hello = {"role": "user", "content": "Hello?"}
     assert (answer.text, plain.api_key) == ("Hi", KEY)
@@ -51,9 +51,9 @@ async def test_request_has_only_what_is_set() -> None:
     assert full.body == {
         **{"model": "large", "temperature": 0.5, "max_tokens": 7, "top_p": 0.9, "seed": 3, "reasoning_effort": "low"},
         "messages": [{"role": "system", "content": "Be brief."}, hello],
-        "metadata": {"run": "run-1", "node": "plan", "purpose": "planner"},
+        "metadata": {"run_id": "run-1", "node_id": "plan", "purpose": "planner"},
     }
-    assert long.metadata == {"node": "n" * 512}
+    assert long.metadata == {"node_id": "n" * 512}
 
 
 async def test_answer_has_its_model_and_usage() -> None:
@@ -198,7 +198,7 @@ CALLS = 200
 
 def echo(number: int) -> ModelCall:
     config = ModelConfig(model=f"model-{number % 2}", seed=number)
-    return saying(f"What is {number}?", config=config, labels=CallLabels(node=f"n{number}"))
+    return saying(f"What is {number}?", config=config, labels=CallLabels(node_id=f"n{number}"))
 
 
 async def test_two_hundred_calls_at_once_never_mix_and_take_no_memory() -> None:
@@ -216,14 +216,14 @@ async def test_two_hundred_calls_at_once_never_mix_and_take_no_memory() -> None:
         used = (found.model, found.usage.prompt_tokens)
         assert (found.text, used) == (written(number), (f"model-{number % 2}", number))
 
-    steps = [step(answer_of(number), metadata={"node": f"n{number}"}, times=3) for number in range(CALLS)]
+    steps = [step(answer_of(number), metadata={"node_id": f"n{number}"}, times=3) for number in range(CALLS)]
     async with ModelServer(*steps) as server, client_of(server, prices=PriceTable()) as client:
         await asyncio.gather(*(answer(client, number) for number in range(CALLS)))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for _ in range(2):
             await asyncio.gather(*(answer(client, number) for number in range(CALLS)))
         grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    asked = [(call.metadata["node"], call.text, call.model, call.body["seed"]) for call in server.calls]
+    asked = [(call.metadata["node_id"], call.text, call.model, call.body["seed"]) for call in server.calls]
     assert sorted(asked) == sorted(3 * [(f"n{n}", f"What is {n}?", f"model-{n % 2}", n) for n in range(CALLS)])
     assert grown_kib < 64 * 1024
 

@@ -133,7 +133,7 @@ async def test_refused_optional_fields_are_left_out_or_renamed() -> None:
     )
     async with ModelServer(*refusals, "one", "two") as server, client_of(server) as client:
         for words in ("one", "two"):
-            found = await read(client, saying(labels=CallLabels(node="n")), streamed=True)
+            found = await read(client, saying(labels=CallLabels(node_id="n")), streamed=True)
             assert (found.text, found.usage.uncounted_calls) == (words, 1)
     sent = [sorted(call.body.keys() & {"metadata", "stream_options"}) for call in server.calls]
     assert sent == [["metadata", "stream_options"], ["stream_options"], [], []]

@@ -68,9 +68,9 @@ def test_what_does_not_fit_the_catalogue_is_left_out_or_shortened() -> None:
     }
     catalogue = catalogue_of(tools)
     assert len(catalogue.text) <= CATALOGUE_CHARACTERS + len("Tools:\n")
-    assert [*catalogue.tools, *catalogue.left_out] == [*tools]
-    assert 20 < len(catalogue.left_out) < 60
-    rest = len(catalogue.left_out) - 20
+    assert [*catalogue.tools, *catalogue.omitted] == [*tools]
+    assert 20 < len(catalogue.omitted) < 60
+    rest = len(catalogue.omitted) - 20
     assert (catalogue.note() or "").endswith(f" and {rest} more: there is no room for them in what it reads")
     assert "(The planner is not told of 'tool0" in (planning_messages("do it", catalogue)[1].content or "")
     properties = {f"field{number}": {"type": "string", "description": "x" * 100} for number in range(100)}

@@ -167,7 +167,7 @@ def test_groups_have_frames_whatever_the_edges(edges: list[list[str]]) -> None:
 def test_large_drawing_is_cut() -> None:
     nodes = [{"id": f"n{number}", "status": "pending"} for number in range(MAX_NODES + 5)]
     drawing = draw_run({"nodes": nodes, "edges": [["n0", f"n{MAX_NODES}"]]}, status="running")
-    assert (len(drawing.nodes), drawing.left_out, drawing.edges) == (MAX_NODES, 5, [])
+    assert (len(drawing.nodes), drawing.omitted, drawing.edges) == (MAX_NODES, 5, [])
     assert str(drawing).endswith("… and 5 more nodes")
 
 

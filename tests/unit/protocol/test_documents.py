@@ -74,7 +74,7 @@ def ended_scheduler() -> RunScheduler:
 def test_result_document_is_the_contract() -> None:
     document = ended_run()
     assert list(document) == [
-        *("workflow_id", "run_id", "status", "title", "output", "error", "nodes", "waiting_for", "usage", "notes")
+        *("run_id", "execution_id", "status", "title", "output", "error", "nodes", "waiting_for", "usage", "notes")
     ]
     assert (document["status"], document["output"]) == ("completed_with_failures", {"m": ["x" * 10_000]})
     assert list(document["nodes"]) == ["a", "b", "m", "m[0]"]
@@ -89,7 +89,7 @@ def test_result_document_is_the_contract() -> None:
 
 
 def test_lineage_reports_which_call_made_a_cached_result() -> None:
-    made = {"made_at": "2026-01-01T00:00:00.000Z", "workflow_id": "run-1", "node": "x"}
+    made = {"made_at": "2026-01-01T00:00:00.000Z", "run_id": "run-1", "node_id": "x"}
     scheduler = started_run(node("a"))
     metadata = {"encoding": b"json/plain", METADATA_CACHED: pydantic_core.to_json(made)}
     take_result(scheduler, "a", Payload(metadata=metadata, data=b"5"), at=1.0)
@@ -132,7 +132,7 @@ def test_document_in_counts_has_no_nodes_but_the_first_that_failed() -> None:
         for name, status, error in (("a", "completed", None), ("b", "failed", "no"), ("c", "failed", "nor this"))
     }
     counted = counted_document({"status": "failed", "error": None, "output": None, "nodes": nodes})
-    told = {"code": "node_failed", "message": "'b' failed: no; 1 more failed", "node": "b"}
+    told = {"code": "node_failed", "message": "'b' failed: no; 1 more failed", "node_id": "b"}
     assert run_error_of(counted) == run_error_of(counted_document(counted)) == told
 
 
@@ -188,7 +188,7 @@ def test_summaries_and_ids_are_cut_at_characters_and_stay_different() -> None:
         RunInput(plan={"plan": 1, "nodes": []}, inputs={"a": 1}, context={"cbu": "x"}),
         RunInput(compiled=compiled(EVERYTHING), max_in_flight=7, deadline_s=1.5),
         RunInput(compiled=_ONE, scope="s", path=(("node", "x"), ("item", "k")), parent=Parent("w", "x[k]")),
-        RunInput(plan={}, notes=({"code": "tool", "node": "a", "message": "mended: x"},)),
+        RunInput(plan={}, notes=({"code": "tool", "node_id": "a", "message": "mended: x"},)),
     ],
 )
 def test_input_of_a_run_survives_its_way_through_json(run_input: RunInput) -> None:
@@ -296,7 +296,7 @@ def test_rounds_of_a_question_are_shortened_where_the_document_would_be_too_larg
     rounds = {**short, "sub_goals": ["x" * 600_000], "rounds": []}
     assert counted_document({**ended_run(), "rounds": rounds})["rounds"] == rounds
     large = {**ended_run(), "rounds": {**rounds, "rounds": ["x" * 600_000]}}
-    assert counted_document(large)["rounds"] == {**short, "left_out": "sub-goals and rounds: too large"}
+    assert counted_document(large)["rounds"] == {**short, "omitted": "sub-goals and rounds: too large"}
 
 
 def test_graph_of_many_parts_is_told_by_its_counts() -> None:
@@ -343,7 +343,7 @@ def test_status_with_very_many_requests_is_told_with_the_first_of_them() -> None
     answer = status_answer({**document, "waiting_for": requests})
     assert answer["waiting_for"] == requests[:99]
     told = "901 of 1,000 requests are left out, which are too large for a query; `dagwright inbox` lists all"
-    assert answer["notes"] == [{"code": "too_large", "node": None, "message": told}]
+    assert answer["notes"] == [{"code": "too_large", "node_id": None, "message": told}]
 
 
 _STATES = {"a": "completed", "a[x]": "completed", "a[y]": "failed", "b": "skipped", "c": "failed"}
@@ -373,8 +373,8 @@ SUB_PLAN: JsonValue = {"plan": 1, "nodes": [{"id": "inner", "tool": "t"}]}
 @pytest.mark.parametrize(
     "parent",
     [
-        *(5, "x", [], {"task": "t"}, {"workflow_id": "w", "task": None}),
-        *({"workflow_id": wrong, "task": "t"} for wrong in ("", 5, "w" * 1001)),
+        *(5, "x", [], {"task": "t"}, {"run_id": "w", "task": None}),
+        *({"run_id": wrong, "task": "t"} for wrong in ("", 5, "w" * 1001)),
     ],
 )
 def test_parent_that_no_report_could_reach_is_refused(parent: Any) -> None:

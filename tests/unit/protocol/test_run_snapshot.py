@@ -22,14 +22,14 @@ from tests.support.plan_building import begun, compiled, node, plan_of
 _PLAN = compiled(plan_of(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("b", "a", "m")))
 
 
-_CARRY = {"began_at": 1, "notes": [], "notes_left_out": 0}
+_CARRY = {"began_at": 1, "notes": [], "omitted_notes": 0}
 
 
 def _interrupted() -> RunScheduler:
     scheduler = begun(_PLAN, at=1.0, max_in_flight=2)
     scheduler.next_task(1.5)
     scheduler.next_task(1.5)
-    scheduler.complete("a", {"n": 2**70}, at=2.0, attempt=Attempt(2, 1.75, "7", {"node": "z"}))
+    scheduler.complete("a", {"n": 2**70}, at=2.0, attempt=Attempt(2, 1.75, "7", {"node_id": "z"}))
     return scheduler
 
 
@@ -39,7 +39,7 @@ def test_carry_holds_what_differs_from_the_start() -> None:
     assert carry_of(_interrupted()) == {
         "format": 1,
         "records": [
-            {**completed, "attempts": 2, "tool_version": "7", "cached": {"node": "z"}},
+            {**completed, "attempts": 2, "tool_version": "7", "cached": {"node_id": "z"}},
             {"status": "running", "started_at": 1.5, "items": items},
             None,
         ],
@@ -48,9 +48,9 @@ def test_carry_holds_what_differs_from_the_start() -> None:
 
 
 def test_input_with_a_carry_comes_back_the_same_in_the_message_or_by_reference() -> None:
-    notes = ({"code": "cancel", "node": None, "message": "no"},)
+    notes = ({"code": "cancel", "node_id": None, "message": "no"},)
     state = carry_of(_interrupted())
-    carry = RunCarry(12.25, state_to_text(state), notes=notes, notes_left_out=3)
+    carry = RunCarry(12.25, state_to_text(state), notes=notes, omitted_notes=3)
     bound = {Lookup("Ann", "person"): {"id": "p1"}}
     sent = RunInput(compiled=_PLAN, scope="root", bound=bound, asks=False, carry=carry)
     read = run_input_from_json(json.loads(json.dumps(run_input_to_json(sent))))

@@ -139,7 +139,7 @@ def test_run_of_a_turn_gets_what_the_session_knows_and_its_policy() -> None:
     session = Session("s")
     _done(session, names={"cbu": FUND}, resolved_lookups=[JOHN])
     session.policy = policy_from_json({"approves_changes": True})
-    place = {"workflow_id": "session-s", "turn": "b"}
+    place = {"run_id": "session-s", "turn": "b"}
     raw = session.started_with(TurnStart("b", {"plan": {}}), workflow_id="session-s")
     assert raw == {
         "plan": {},
@@ -271,7 +271,7 @@ def test_hundreds_of_turns_stay_small_and_are_counted(sign: str) -> None:
         assert len(json.dumps(session.to_json(), ensure_ascii=False).encode()) < 50_000
     newest = session.turns[-1]
     assert [turn.response is not None for turn in session.turns[-3:]] == [True, True, True]
-    assert (newest.number, newest.run, session.turns_left_out + len(session.turns)) == (300, "run-299", 300)
+    assert (newest.number, newest.run, session.omitted_turns + len(session.turns)) == (300, "run-299", 300)
     assert "n299" in session.names
     assert session.resolved_lookups[-1]["search_text"].startswith("299 ")
 
@@ -431,6 +431,6 @@ def test_name_of_a_session_is_any_text_but_an_empty_long_or_hidden_one(name: str
 def test_place_of_a_turn_travels_with_the_run() -> None:
     run_input = RunInput(plan={"nodes": []}, session=TurnPlace("session-s", "r"))
     assert run_input_from_json(run_input_to_json(run_input)).session == TurnPlace("session-s", "r")
-    for place in (3, {}, {"workflow_id": "", "turn": "r"}, {"workflow_id": "x" * 1001, "turn": "r"}):
+    for place in (3, {}, {"run_id": "", "turn": "r"}, {"run_id": "x" * 1001, "turn": "r"}):
         with pytest.raises(MessageInvalid, match="'session' must name"):
             run_input_from_json({"plan": {}, "session": place})

@@ -102,7 +102,7 @@ async def test_parallel_calls_get_the_answers_of_the_steps_that_fit_them() -> No
             ask(server, tools=tools),
             ask(server, "Is it cold in Oslo?"),
             ask(server, model="large"),
-            ask(server, metadata={"purpose": "planner", "node": "n"}),
+            ask(server, metadata={"purpose": "planner", "node_id": "n"}),
         )
         streamed = await ask(server, stream=True)
     told = [message_of(answer)["content"].removeprefix("to ") for answer in answers]
@@ -213,7 +213,7 @@ async def test_held_answer_is_sent_when_it_is_released() -> None:
 async def test_unexpected_call_is_refused_and_reported() -> None:
     with pytest.raises(ScriptNotFollowed) as caught:
         async with ModelServer(step("x", model="large")) as server:
-            refused = await ask(server, "What now?", metadata={"node": "n1"})
+            refused = await ask(server, "What now?", metadata={"node_id": "n1"})
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unexpected_call")
     assert str(caught.value).splitlines() == [
         "the script of the model server was not followed",

@@ -474,7 +474,7 @@ async def test_log_lines_carry_run_node_and_attempt() -> None:
         await FunctionBench(noisy).result({})
     finally:
         structlog.configure(**before)
-    assert seen == [{"event": "inside", "workflow_id": "test", "node_id": "n1", "attempt": 2}]
+    assert seen == [{"event": "inside", "run_id": "test", "node_id": "n1", "attempt": 2}]
 
 
 def test_modules_are_imported_without_the_workflows() -> None:

@@ -60,7 +60,7 @@ class SearchAnswer:
         places: for each of them, the values that it was ordered by; empty without an order.
         groups: the aggregations, as the server tells them.
         total: documents that match.
-        left_out: documents that were asked for and found, and are too much for one answer.
+        omitted: documents that were asked for and found, and are too much for one answer.
         problems: why the answer is not whole, a sentence each; empty if it is.
     """
 
@@ -69,7 +69,7 @@ class SearchAnswer:
     groups: Json
     total: int
     took_ms: int
-    left_out: int = 0
+    omitted: int = 0
     gaps: list[Gap] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -110,7 +110,7 @@ def search_answer(told: Mapping[str, Any], asked: Mapping[str, Any], limits: Que
         groups=groups,
         total=int(told["hits"]["total"]["value"]),
         took_ms=int(told.get("took", 0)),
-        left_out=len(found) - len(kept),
+        omitted=len(found) - len(kept),
         gaps=[*_gaps(asked, [("", groups)], group="")],
         problems=problems,
     )

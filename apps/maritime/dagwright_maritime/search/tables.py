@@ -34,14 +34,14 @@ def document_table(
     columns = [name for name in first if name in named] + [name for name in named if name not in first]
     if not columns:
         return f"{max(total or 0, len(hits)):,} match; none of their fields was asked for."
-    left_out = columns[MAX_COLUMNS:]
+    omitted = columns[MAX_COLUMNS:]
     columns = columns[:MAX_COLUMNS]
     said = [table(columns, [[hit.get(name) for name in columns] for hit in shown])]
     more = max(total or 0, len(hits)) - len(shown)
     if more > 0:
         said.append(f"{len(shown):,} of {len(shown) + more:,} are shown; there are {more:,} more.")
-    if left_out:
-        said.append(f"Not shown: {', '.join(map(cell, left_out))}.")
+    if omitted:
+        said.append(f"Not shown: {', '.join(map(cell, omitted))}.")
     return "\n\n".join(said)
 
 

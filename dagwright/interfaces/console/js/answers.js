@@ -15,13 +15,13 @@ let made = 0;
 
 /** What tells a request from others, and from one of the same name that was asked before. */
 export function keyOf(request) {
-  return JSON.stringify([request.run_id, request.id, request.opened_at]);
+  return JSON.stringify([request.run_id, request.request_id, request.opened_at]);
 }
 
 /** The node that asks, without the item: what is the same of all that one answer can be for. */
 export function nodeOf(request) {
-  const named = (request.node ?? request.id).replace(/\[.*\]$/s, "");
-  const above = request.id.includes("/") ? request.id.slice(0, request.id.lastIndexOf("/") + 1) : "";
+  const named = (request.node_id ?? request.request_id).replace(/\[.*\]$/s, "");
+  const above = request.request_id.includes("/") ? request.request_id.slice(0, request.request_id.lastIndexOf("/") + 1) : "";
   return `${request.run_id}\n${above.replace(/\[[^\]]*\]/g, "")}${named}`;
 }
 
@@ -54,7 +54,7 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
   const acts = el("div", { class: "acts" }, buttons);
   const element = el(
     "article",
-    { class: "card asked", "aria-labelledby": `${id}-title`, "data-request": request.id, "data-run": request.run_id },
+    { class: "card asked", "aria-labelledby": `${id}-title`, "data-request": request.request_id, "data-run": request.run_id },
     el("h2", { id: `${id}-title` }, headOf(request)),
     el("p", { class: "facts" }, factsOf(request, isAlone), age),
     ...form.shown,
@@ -129,7 +129,7 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
 }
 
 async function sendToRun(request, { answer, all, note }, api) {
-  const body = { request: request.id, answer, all, by: who(), note };
+  const body = { request_id: request.request_id, answer, all, by: who(), note };
   const told = await api.post(runPath(request.run_id, "/feedback"), body);
   return told.message;
 }
@@ -142,12 +142,12 @@ function headOf(request) {
 function factsOf(request, isAlone) {
   const told = [];
   if (!isAlone) {
-    const node = request.node ? `?node=${encodeURIComponent(request.node)}` : "";
+    const node = request.node_id ? `?node=${encodeURIComponent(request.node_id)}` : "";
     told.push(el("a", { href: `#/runs/${encodeURIComponent(request.run_id)}${node}` }, request.title ?? request.run_id), " · ");
     if (request.title) told.push(el("code", {}, request.run_id), " · ");
     told.push(temporalLink(request.run_id), " ");
   }
-  told.push(el("code", {}, request.id), ` · for ${request.assignee || "anyone"} ·`);
+  told.push(el("code", {}, request.request_id), ` · for ${request.assignee || "anyone"} ·`);
   for (const each of request.escalations ?? []) told.push(` escalated from ${each.from || "anyone"} at ${timeWords(each.at)} ·`);
   if (request.deadline) told.push(` until ${timeWords(request.deadline)} ·`);
   return told;
@@ -277,7 +277,7 @@ function selection(request, id) {
     options.length > MANY_OPTIONS ? filter : null,
     el("fieldset", { class: "field" }, el("legend", {}, request.multiple ? "Choose one or more" : "Choose one"),
       el("div", { class: "choices options" }, rows)),
-    request.takes_text ? [el("label", { for: text.id }, "Or something else"), text, meant] : null,
+    request.allow_text ? [el("label", { for: text.id }, "Or something else"), text, meant] : null,
     value?.element,
     changed?.element,
     wrong,
@@ -294,7 +294,7 @@ function selection(request, id) {
   function read() {
     wrong.hidden = true;
     const chosen = options.filter((_, index) => inputs[index].checked).map((option) => option.value);
-    if (!chosen.length && request.takes_text && text.value.trim()) return { text: text.value.trim() };
+    if (!chosen.length && request.allow_text && text.value.trim()) return { text: text.value.trim() };
     if (!chosen.length) return refused("choose one");
     const told = { selected: chosen };
     if (chosen[0] === "value" && value) {

@@ -85,7 +85,7 @@ export class Detail {
   }
 
   #fill(node) {
-    fill(this.title, node.title || node.id);
+    fill(this.title, node.title || node.node_id);
     const run = this.#now();
     const state = `${run.status} ${node.status} ${node.attempts}`;
     if (state !== this.#steered) {
@@ -95,7 +95,7 @@ export class Detail {
     }
     const facts = [
       ["State", el("span", {}, stateMark(node.status), node.reason && ` ${node.reason}`)],
-      ["Id", el("code", {}, node.id)],
+      ["Id", el("code", {}, node.node_id)],
       ["Tool", node.tool],
       ["Attempts", node.attempts || null],
       [node.attempts > 1 ? "Last one began" : "Began", node.started_at && el("time", { datetime: node.started_at }, timeWords(node.started_at))],
@@ -130,7 +130,7 @@ export class Detail {
 
   #explain(why) {
     const until = (step) => (step.until ? `, until ${timeWords(step.until)}` : "");
-    const steps = why.chain.map((step) => el("li", {}, this.#link(step.node), ` ${step.message}${until(step)}`));
+    const steps = why.chain.map((step) => el("li", {}, this.#link(step.node_id), ` ${step.message}${until(step)}`));
     fill(this.why, el("h3", {}, "Why"), el("p", {}, why.message), steps.length > 0 && el("ol", {}, steps));
   }
 }

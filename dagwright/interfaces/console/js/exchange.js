@@ -58,7 +58,7 @@ export class Exchange {
   /** Shows a turn that has ended, as its session tells it. */
   static ofTurn(turn, { api }) {
     const shown = new Exchange(turn.request || "(a plan)", { api });
-    shown.told(turn.run);
+    shown.told(turn.run_id);
     const words = turn.response ?? turn.outcome;
     if (turn.status === "completed" || turn.status === "completed_with_failures") shown.write(words ?? "");
     else if (turn.status !== "running") shown.failed(words ? `${stateWords(turn.status)}: ${words}` : stateWords(turn.status));
@@ -214,7 +214,7 @@ export class Exchange {
     const signal = this.leaving.signal;
     for (let first = true; !signal.aborted; first = false) {
       const asked = await this.look(run);
-      const open = asked?.filter((request) => ids.includes(request.id));
+      const open = asked?.filter((request) => ids.includes(request.request_id));
       if (open && open.length < ids.length) {
         // Whoever was quicker than the stream: it may not have heard of the answer yet.
         if (first) await pause(SOON_MS, signal);

@@ -33,14 +33,14 @@ export class Finder {
     fill(
       this.list,
       found.slice(0, MOST_FOUND).map((node) =>
-        el("li", {}, el("button", { type: "button", onclick: () => this.#chosen(node.id) }, stateMark(node.status), ` ${node.title || node.id} `, el("span", { class: "hint" }, node.title ? node.id : ""))),
+        el("li", {}, el("button", { type: "button", onclick: () => this.#chosen(node.node_id) }, stateMark(node.status), ` ${node.title || node.node_id} `, el("span", { class: "hint" }, node.title ? node.node_id : ""))),
       ),
     );
   }
 
   #matches(wanted) {
     const all = [...this.#model.nodes.values()];
-    const told = (node) => `${node.title ?? ""}\n${node.id}\n${node.tool ?? ""}\n${stateWords(node.status)}`.toLowerCase();
+    const told = (node) => `${node.title ?? ""}\n${node.node_id}\n${node.tool ?? ""}\n${stateWords(node.status)}`.toLowerCase();
     return all.filter((node) => told(node).includes(wanted));
   }
 

@@ -54,10 +54,10 @@ export async function openFork(run, { api, go, rerun = [] }) {
     // What is started is what was shown.
     if (!isSame(wanted, drafted)) return show();
     const told = await api.post(runPath(id, "/fork"), { ...wanted, start: true });
-    const words = `forked as ${told.fork}`;
+    const words = `forked as ${told.fork_run_id}`;
     // Who has left the page stays where they are, and the dialog reports it there.
     if (!isHere()) return words;
-    go(`#/runs/${encodeURIComponent(told.fork)}`, words);
+    go(`#/runs/${encodeURIComponent(told.fork_run_id)}`, words);
     return undefined;
   }
 
@@ -85,9 +85,9 @@ function isSame(one, other) {
 }
 
 function differenceOf({ fork, difference }) {
-  const { reused, runs, undecided, later, left_out } = difference;
+  const { reused, runs, undecided, later, omitted } = difference;
   const rows = runs.slice(0, SHOWN).map((each) =>
-    el("tr", {}, el("td", {}, el("code", {}, each.node)), el("td", {}, each.why), el("td", {}, EFFECTS[each.effects] ?? each.effects ?? "")),
+    el("tr", {}, el("td", {}, el("code", {}, each.node_id)), el("td", {}, each.reason), el("td", {}, EFFECTS[each.effects] ?? each.effects ?? "")),
   );
   return [
     el("h3", {}, `It becomes ${fork}`),
@@ -101,8 +101,8 @@ function differenceOf({ fork, difference }) {
     named("Takes over", reused),
     named("Takes over if what they read comes out as before", undecided),
     named("Later", later),
-    named("Planned anew by a model, and paid for again: what follows from there, instead of", left_out),
-    runs.length + later.length + undecided.length + left_out.length === 0 && el("p", {}, "Nothing is done again: every result is taken over."),
+    named("Planned anew by a model, and paid for again: what follows from there, instead of", omitted),
+    runs.length + later.length + undecided.length + omitted.length === 0 && el("p", {}, "Nothing is done again: every result is taken over."),
   ];
 }
 

@@ -34,10 +34,10 @@ export class Model {
   lacks = false;
 
   /** Takes nodes and edges as `GET /v1/runs/ID/graph` has them; what an event has told of a node since then stays. */
-  take({ nodes, edges, offset }) {
+  take({ nodes, edges, cursor }) {
     const before = this.nodes;
-    const joined = (node, known) => ({ ...known, ...NONE, ...node, ...(isLater(known?.told, offset) ? known.heard : {}) });
-    this.nodes = new Map(nodes.map((node) => [node.id, joined(node, before.get(node.id))]));
+    const joined = (node, known) => ({ ...known, ...NONE, ...node, ...(isLater(known?.told, cursor) ? known.heard : {}) });
+    this.nodes = new Map(nodes.map((node) => [node.node_id, joined(node, before.get(node.node_id))]));
     this.edges = edges.filter(([from, to]) => this.nodes.has(from) && this.nodes.has(to));
     this.needs = new Map(nodes.map(({ id }) => [id, []]));
     this.neededBy = new Map(nodes.map(({ id }) => [id, []]));
@@ -58,7 +58,7 @@ export class Model {
       if (map !== null && this.nodes.has(map)) {
         if (!this.items.has(map)) this.items.set(map, new Map());
         const items = this.items.get(map);
-        items.set(id, { ...items.get(id), ...NONE, id, ...rest });
+        items.set(id, { ...items.get(id), ...NONE, node_id: id, ...rest });
         changed.add(map);
       } else if (this.nodes.has(id)) {
         const heard = { ...NONE, ...rest };
@@ -117,7 +117,7 @@ export class Model {
   /** Nodes by what they say they belong to, each {key, label, members}; those that say nothing by themselves. */
   *#folded() {
     const named = new Map();
-    for (const { id, group } of this.nodes.values()) {
+    for (const { node_id: id, group } of this.nodes.values()) {
       const key = group ? `group${SEPARATOR}${group}` : id;
       if (!named.has(key)) named.set(key, { key, label: group ?? id, members: [] });
       named.get(key).members.push(id);

@@ -25,7 +25,7 @@ const NEW_NODES = [{ id: "more", tool: "calculator", arguments: { expression: "1
  */
 export function steering(run, node, { api, go }) {
   const acts = node === null ? ofRun(run, { api, go }) : ofNode(run, node, { api, go });
-  const label = node === null ? "Steer the run" : `Steer ${node.id}`;
+  const label = node === null ? "Steer the run" : `Steer ${node.node_id}`;
   const buttons = acts.map(([words, act, kind]) => el("button", { type: "button", class: kind ?? "", onclick: act }, words));
   return el("span", { class: "acts steering", role: "group", "aria-label": label }, buttons);
 }
@@ -94,7 +94,7 @@ function append(api, run) {
 }
 
 function ofNode(run, node, { api, go }) {
-  const fork = ["Fork from here", () => openFork(run, { api, go, rerun: [node.id] })];
+  const fork = ["Fork from here", () => openFork(run, { api, go, rerun: [node.node_id] })];
   if (ENDED_RUNS.has(run.status)) return [fork];
   const acts = [];
   if (isAtLimit(run, node)) acts.push(["Raise a limit", () => openLimits(run, { api })]);
@@ -115,10 +115,10 @@ function retry(api, run, node) {
   const send = async () => {
     const { value, problems } = given.read();
     if (problems.length) return undefined;
-    return (await api.post(nodePath(run.run_id, node.id, "/retry"), { arguments: value, by: who() })).message;
+    return (await api.post(nodePath(run.run_id, node.node_id, "/retry"), { arguments: value, by: who() })).message;
   };
   const words = "The call is made again with its key. With other arguments it is a new node that takes the place of this one.";
-  openDialog(`Try ${node.id} again`, { run, content: [el("p", {}, words), given.element], acts: [{ words: "Try again", isMain: true, run: send }] });
+  openDialog(`Try ${node.node_id} again`, { run, content: [el("p", {}, words), given.element], acts: [{ words: "Try again", isMain: true, run: send }] });
 }
 
 function setResult(api, run, node) {
@@ -128,11 +128,11 @@ function setResult(api, run, node) {
     const { value, problems } = result.read();
     if (problems.length) return undefined;
     const body = { result: value, reason: reason.read(), by: who() };
-    return (await api.post(nodePath(run.run_id, node.id, "/result"), body)).message;
+    return (await api.post(nodePath(run.run_id, node.node_id, "/result"), body)).message;
   };
   const words = "The node does not run any more; what waits for it goes on with this.";
   const content = [el("p", {}, words), result.element, reason.element];
-  openDialog(`Give ${node.id} its result`, { run, content, acts: [{ words: "Give it", isMain: true, run: send }] });
+  openDialog(`Give ${node.node_id} its result`, { run, content, acts: [{ words: "Give it", isMain: true, run: send }] });
 }
 
 function cancelNode(api, run, node) {
@@ -140,12 +140,12 @@ function cancelNode(api, run, node) {
   const reason = reasonField();
   const send = async () => {
     const body = { branch: branch.checked, reason: reason.read(), by: who() };
-    return (await api.post(nodePath(run.run_id, node.id, "/cancel"), body)).message;
+    return (await api.post(nodePath(run.run_id, node.node_id, "/cancel"), body)).message;
   };
   const content = [
     el("p", {}, "What needs it is blocked, as after a failure; all else goes on."),
     el("label", { class: "choice", for: branch.id }, branch, " Cancel what needs it as well (the whole branch)"),
     reason.element,
   ];
-  openDialog(`Cancel ${node.id}`, { run, content, acts: [{ words: "Cancel it", isDangerous: true, run: send }] });
+  openDialog(`Cancel ${node.node_id}`, { run, content, acts: [{ words: "Cancel it", isDangerous: true, run: send }] });
 }

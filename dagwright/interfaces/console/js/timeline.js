@@ -69,8 +69,8 @@ export class Timeline {
     this.list.style.setProperty("--span", String(to - from));
     const kept = new Set();
     shown.forEach((node, at) => {
-      kept.add(node.id);
-      const entry = this.#rows.get(node.id) ?? this.#row(node);
+      kept.add(node.node_id);
+      const entry = this.#rows.get(node.node_id) ?? this.#row(node);
       this.#update(entry, node, { from, now });
       if (this.list.children[at] !== entry.row) this.list.insertBefore(entry.row, this.list.children[at] ?? null);
     });
@@ -87,14 +87,14 @@ export class Timeline {
     const took = el("span", { class: "took" });
     const button = el(
       "button",
-      { type: "button", onclick: () => this.#onSelect(node.id) },
+      { type: "button", onclick: () => this.#onSelect(node.node_id) },
       sign,
-      el("span", { class: "name" }, node.title || node.id),
+      el("span", { class: "name" }, node.title || node.node_id),
       el("span", { class: "track", "aria-hidden": "true" }, bar),
       took,
     );
-    const entry = { row: el("li", { class: node.id === this.#chosen && "chosen", "data-node": node.id }, button), sign, bar, took, button, isOpen: false };
-    this.#rows.set(node.id, entry);
+    const entry = { row: el("li", { class: node.node_id === this.#chosen && "chosen", "data-node": node.node_id }, button), sign, bar, took, button, isOpen: false };
+    this.#rows.set(node.node_id, entry);
     return entry;
   }
 

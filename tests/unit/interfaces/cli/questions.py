@@ -8,8 +8,8 @@ OPENED_AT = 1_700_000_000.0
 def asked(request_id: str = "check", **fields: Any) -> dict[str, Any]:
     """Returns an open APPROVAL for ann, with other fields if they are given."""
     return {
-        "id": request_id,
-        "node": request_id,
+        "request_id": request_id,
+        "node_id": request_id,
         "type": "APPROVAL",
         "prompt": "Publish?",
         "schema": None,
@@ -17,6 +17,6 @@ def asked(request_id: str = "check", **fields: Any) -> dict[str, Any]:
         "assignee": "ann",
         "opened_at": "2023-11-14T22:13:20.000Z",
         "deadline": None,
-        "workflow_id": "run-1",
+        "run_id": "run-1",
         **fields,
     }

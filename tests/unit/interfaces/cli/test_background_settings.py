@@ -259,8 +259,8 @@ async def test_command_with_an_unwritable_state_folder_serves(folder: Path, monk
 def test_settings_of_runs_are_compared() -> None:
     of_runs = Settings(openai_base_url="http://127.0.0.1:9", model="small").of_runs()
     assert {"DAGWRIGHT_DATABASE_URL", "DAGWRIGHT_MODEL", "OPENAI_BASE_URL"} <= {*of_runs}
-    left_out = ("STATE_DIR", "UI_URL", "LOG_LEVEL", "LOG_FORMAT", "PLANS")
-    assert not {"NO_COLOR", "XDG_CACHE_HOME", *(f"DAGWRIGHT_{name}" for name in left_out)} & {*of_runs}
+    omitted = ("STATE_DIR", "UI_URL", "LOG_LEVEL", "LOG_FORMAT", "PLANS")
+    assert not {"NO_COLOR", "XDG_CACHE_HOME", *(f"DAGWRIGHT_{name}" for name in omitted)} & {*of_runs}
     # What the gateway alone reads.
     assert not [name for name in of_runs if name.startswith("DAGWRIGHT_API_")]
 

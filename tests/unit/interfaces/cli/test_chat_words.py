@@ -178,7 +178,7 @@ def test_each_line_is_written_once_and_a_refused_answer_is_marked() -> None:
 def test_open_sub_goals_and_omitted_results_stand_in_their_round() -> None:
     told = _told(2)
     told["sub_goals"] += [_sub_goal(3, "pending", worker="show", description="Shows.")]
-    told["rounds"][0] |= {"results": [], "results_left_out": 1}
+    told["rounds"][0] |= {"results": [], "omitted_results": 1}
     told["rounds"][1]["sub_goals"].append(3)
     assert [*round_lines({"rounds": told})] == [
         "What is meant: All of it.",

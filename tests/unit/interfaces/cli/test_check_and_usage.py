@@ -58,7 +58,7 @@ def test_document_of_a_valid_plan_is_one_line(command: Command) -> None:
     code, out, err = command("check", _write("small.json", _VALID), "--json")
     assert (code, err, out.count("\n")) == (0, "", 1)
     assert json.loads(out) == {
-        **{"file": "small.json", "line": None, "status": "valid", "title": "Small", "dialect": "plan", "nodes": 3},
+        **{"file": "small.json", "line": None, "status": "valid", "title": "Small", "dialect": "plan", "node_count": 3},
         **{"edges": 3, "levels": [["a"], ["b"], ["c"]], "critical_path": ["a", "b", "c"], "expected_events": 11},
         **{"inputs": [{"name": "n", "type": "integer", "prompt": "How many?"}], "notes": []},
     }
@@ -79,7 +79,7 @@ def test_steps_without_undo_are_noted_with_all_or_nothing(command: Command) -> N
     )
     nodes = [{"id": "a", "tool": "book"}, {"id": "b", "tool": "send"}]
     arguments = ["check", _write("plan.json", {"plan": 1, "nodes": nodes}), "--tools", "tools.py", "--json"]
-    note = {"code": "stands", "node": "b", "message": "'b' cannot be taken back: the tool 'send' has no undo"}
+    note = {"code": "stands", "node_id": "b", "message": "'b' cannot be taken back: the tool 'send' has no undo"}
     for more, notes in ((["--compensate"], [note]), ([], [])):
         code, out, _ = command(*arguments, *more)
         assert (code, json.loads(out)["notes"]) == (0, notes)
@@ -97,7 +97,7 @@ def test_each_line_of_a_jsonl_file_and_each_file_gets_a_line(command: Command) -
         ("none.json", None, "invalid"),
     ]
     hint, message = "did you mean 'calculator'?", "there is no tool 'calculate'"
-    problem = {"code": "unknown_tool", "pointer": "/nodes/0/tool", "node": "x", "message": message, "hint": hint}
+    problem = {"code": "unknown_tool", "pointer": "/nodes/0/tool", "node_id": "x", "message": message, "hint": hint}
     assert documents[1]["errors"] == [problem]
 
 

@@ -18,7 +18,7 @@ _HOSTILE = '</text><script>alert("1")</script> `x` [y] #quot; end\n%% \x1b'
 
 
 def _graph(*ids: str, edges: list[list[str]] | None = None) -> dict[str, object]:
-    nodes = [{"id": name, "title": None, "status": "completed", "tool": "t"} for name in ids]
+    nodes = [{"node_id": name, "title": None, "status": "completed", "tool": "t"} for name in ids]
     return {"nodes": nodes, "edges": edges or []}
 
 
@@ -117,12 +117,12 @@ def test_small_graph_is_not_folded_and_names_of_boxes_are_unique() -> None:
     assert picture_of(scheduler) == graph_document(scheduler)
     assert not is_folded(picture_of(scheduler))
     scheduler = begun(*(node(number) for number in range(2 * BOXES)), CompiledNode(id="400 nodes: n0 … n399", tool="x"))
-    names = [drawn["id"] for drawn in picture_of(scheduler)["nodes"]]
+    names = [drawn["node_id"] for drawn in picture_of(scheduler)["nodes"]]
     assert names == ["400 nodes: n0 … n399", "400 nodes: n0 … n399 "]
 
 
 def _box(id: str, title: str | None, status: str, tool: str = "t", **more: Any) -> dict[str, Any]:
-    return {"id": id, "title": title, "status": status, "tool": tool, **more}
+    return {"node_id": id, "title": title, "status": status, "tool": tool, **more}
 
 
 def test_wide_graph_has_one_box_for_each_level_and_tool() -> None:

@@ -59,7 +59,7 @@ def test_failed_run_has_the_same_error_in_its_document_and_in_why() -> None:
     scheduler = _begun(node("a"))
     scheduler.fail("a", broken("boom"), at=1.0)
     view = _ended(scheduler)
-    error = {"code": "node_failed", "message": "'a' failed: boom", "node": "a"}
+    error = {"code": "node_failed", "message": "'a' failed: boom", "node_id": "a"}
     document = view.document()
     assert (document["status"], document["error"]) == ("failed", error)
     explanation = Explanation(view, "", what_holds(scheduler, calls={}))
@@ -114,7 +114,7 @@ def test_low_confidence_names_the_command_that_shows_the_intents() -> None:
     error = {"code": "low_confidence", "message": "not sure enough"}
     plain = {"status": "completed", "error": None, "result": None}
     nodes = dict.fromkeys(("plan", "read", "plan#2", "read#2"), plain)
-    assert [*failure_lines({"workflow_id": "run-1", "error": error, "nodes": nodes})] == [
+    assert [*failure_lines({"run_id": "run-1", "error": error, "nodes": nodes})] == [
         "error: low_confidence: not sure enough",
         "the intents: dagwright node run-1 read#2",
     ]

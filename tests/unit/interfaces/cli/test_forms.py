@@ -64,7 +64,7 @@ def test_options_are_chosen(
 
 
 def test_unknown_option_number_is_asked_again(typing: Typing, capsys: pytest.CaptureFixture[str]) -> None:
-    request = asked(type="SELECTION", options=["north", "south"], takes_text=True)
+    request = asked(type="SELECTION", options=["north", "south"], allow_text=True)
     typing("9", "0", "Smith 9")
     assert ask_answer(request) == {"text": "Smith 9"}
     assert capsys.readouterr().out.splitlines()[-2:] == ["'9' is none of the 2 options", "'0' is none of the 2 options"]

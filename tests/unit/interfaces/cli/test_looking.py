@@ -29,10 +29,10 @@ def _node_of(name: str) -> str:
 def test_large_map_shows_counts_and_open_or_failed_items() -> None:
     rows = status_rows(_nodes(300), _node_of, is_all=False)
     assert rows.counts == ["order: 300 items: 1 blocked, 1 failed, 1 running, 297 completed"]
-    assert (rows.names, rows.left_out) == (["order", "order[3]", "order[7]", "order[8]", "sum"], 297)
+    assert (rows.names, rows.omitted) == (["order", "order[3]", "order[7]", "order[8]", "sum"], 297)
     for nodes, is_all in ((_nodes(20), False), (_nodes(300), True)):
         rows = status_rows(nodes, _node_of, is_all=is_all)
-        assert (rows.counts, rows.names, rows.left_out) == ([], [*nodes], 0)
+        assert (rows.counts, rows.names, rows.omitted) == ([], [*nodes], 0)
 
 
 def test_starting_worker_is_not_reported_as_missing() -> None:
@@ -40,8 +40,8 @@ def test_starting_worker_is_not_reported_as_missing() -> None:
     document = {
         "nodes": {name: {"status": status, "reason": reason} for name, (status, reason) in nodes.items()},
         "notes": [
-            {"code": "no_worker", "node": None, "message": "no worker serves the queue"},
-            {"code": "other", "node": None, "message": "kept"},
+            {"code": "no_worker", "node_id": None, "message": "no worker serves the queue"},
+            {"code": "other", "node_id": None, "message": "kept"},
         ],
     }
     told = without_early_alarm(document)

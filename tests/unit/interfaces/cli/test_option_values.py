@@ -148,7 +148,7 @@ def test_invalid_budget_is_refused_with_its_part(written: str, problem: str) -> 
 
 def test_budget_request_shows_both_commands() -> None:
     schema = {"type": "object", "properties": {"calls": {"type": "integer"}, "finish": {"type": "boolean"}}}
-    request = {"workflow_id": "run-1", "id": "budget", "type": "INFORMATION", "purpose": "budget", "schema": schema}
+    request = {"run_id": "run-1", "request_id": "budget", "type": "INFORMATION", "purpose": "budget", "schema": schema}
     command = """dagwright feedback run-1 budget --data '{"calls": 10}'  (or --data '{"finish": true}')"""
     assert answer_words({**request, "options": None}) == command
 

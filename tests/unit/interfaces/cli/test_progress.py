@@ -282,7 +282,7 @@ def test_picture_shows_the_oldest_requests_with_their_commands() -> None:
 
 def _which(name: str, count: int) -> dict[str, Any]:
     options = [{"id": f"p_{number}", "label": f"{name} (person, no. {number})"} for number in range(count)]
-    return asked(name, prompt="Which?", type="SELECTION", options=options, takes_text=True)
+    return asked(name, prompt="Which?", type="SELECTION", options=options, allow_text=True)
 
 
 def test_picture_shows_options_one_a_line() -> None:

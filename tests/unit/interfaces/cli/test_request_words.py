@@ -43,7 +43,7 @@ _FILLED = '{"amount": 1, "sure": true, "tags": [], "zone": "EU", "quarter": "Q1"
     ("fields", "words"),
     [
         ({}, f"{_START} --approve  (or --reject)"),
-        ({"id": "sum[a b]"}, "dagwright feedback run-1 'sum[a b]' --approve  (or --reject)"),
+        ({"request_id": "sum[a b]"}, "dagwright feedback run-1 'sum[a b]' --approve  (or --reject)"),
         ({"type": "SELECTION", "options": ["a b"]}, f"{_START} --select 'a b'"),
         ({"type": "SELECTION", "options": [1, "x"]}, f"{_START} --select 1  (or x)"),
         (
@@ -86,7 +86,7 @@ def test_fields_of_a_form_are_told_where_nobody_can_be_asked_for_them() -> None:
 def test_options_with_labels_have_lines_and_the_command_is_short() -> None:
     options = [{"id": "p_1", "label": "Ann (person, LU)"}, {"id": "p_2", "label": "Ann (person, ES)"}]
     options += [{"id": "p_3", "label": "Ann (person, PT)"}, *({"id": word, "label": word} for word in ("none", "new"))]
-    request = asked(type="SELECTION", options=options, takes_text=True)
+    request = asked(type="SELECTION", options=options, allow_text=True)
     assert answer_words(request) == f"{_START} --select p_1  (or another id, none, new; or --text TEXT)"
     lines = ["p_1: Ann (person, LU)", "p_2: Ann (person, ES)", "p_3: Ann (person, PT)"]
     assert option_lines(request) == field_lines(request) == lines
@@ -129,7 +129,7 @@ def test_inbox_is_filtered_by_assignee_type_and_age(wanted: InboxRequest, ids: l
     ]
     older_than_s = 3_600.0 if wanted.older_than else 0.0
     found = chosen(requests, wanted, older_than_s=older_than_s, now=OPENED_AT + 60)
-    assert [request["id"] for request in found] == ids
+    assert [request["request_id"] for request in found] == ids
 
 
 def test_inbox_tells_age_deadline_prompt_and_command(monkeypatch: pytest.MonkeyPatch) -> None:

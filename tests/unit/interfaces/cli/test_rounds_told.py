@@ -178,7 +178,7 @@ def test_graph_has_a_group_for_each_round() -> None:
     )
     question.run()
     picture = picture_of(question.scheduler)
-    assert {node["id"]: node.get("group") for node in picture["nodes"]} == {
+    assert {node["node_id"]: node.get("group") for node in picture["nodes"]} == {
         "intention": None,
         "plan": "round 1",
         "sg1": "round 1",
@@ -215,7 +215,7 @@ def test_sub_goal_is_drawn_in_the_round_in_which_it_could_begin() -> None:
     question = Question(goes_on(PICK, waits), goes_on(PICK), done(a=ref(3, "total")), workers=workers)
     for _ in range(6):
         question.step()
-    groups = {node["id"]: node.get("group") for node in picture_of(question.scheduler)["nodes"]}
+    groups = {node["node_id"]: node.get("group") for node in picture_of(question.scheduler)["nodes"]}
     assert (groups["sg1"], groups["sg1#2"], groups["sg3"]) == ("round 1", "round 2", "round 2")
 
 

@@ -58,7 +58,7 @@ def _failed(nodes: Any, error: Any = None, **more: Any) -> dict[str, Any]:
 
 
 def _error(code: str, message: str, node: str | None = None) -> dict[str, Any]:
-    return {"code": code, "message": message, "node": node}
+    return {"code": code, "message": message, "node_id": node}
 
 
 ONE_FAILED = {"a": _node("failed", "no")}

@@ -34,7 +34,7 @@ OPERATIONS = dict(operations())
 OURS = [name for name in OPERATIONS if "/v1/runs" in name or "/v1/orchestration" in name or "/v1/plans" in name]
 
 
-NAMED = {"node": "sum", "name": "double"}
+NAMED = {"node_id": "sum", "name": "double"}
 """Parameters of addresses that name no run -> what they are tried with."""
 NEEDS_NO_SERVER = ("/v1/plans/check", "/v1/plans/double")
 

@@ -18,7 +18,7 @@ from dagwright.interfaces.http.following import give_answers
 from dagwright.interfaces.http.run_models import AnswerBody
 
 CLARIFICATION = {"id": "find", "type": "CLARIFICATION", "prompt": "Which Anna?"}
-APPROVAL = {"id": "check", "node": "check", "type": "APPROVAL", "prompt": "Publish?"}
+APPROVAL = {"id": "check", "node_id": "check", "type": "APPROVAL", "prompt": "Publish?"}
 GUIDANCE = {"id": "hint", "type": "GUIDANCE", "prompt": "What next?", "assignee": "bob", "opened_at": "now"}
 NODES = [{"id": "steal", "tool": "http", "arguments": {"url": "https://example.com"}}]
 
@@ -35,7 +35,7 @@ class People:
         self.answers: list[Answer] = []
 
     async def requests_of(self, run: str) -> list[OpenRequest]:
-        return [OpenRequest(self._request, Place(run, self._request["id"]), self._request["id"], "")]
+        return [OpenRequest(self._request, Place(run, self._request["request_id"]), self._request["request_id"], "")]
 
     async def place_of(self, run: str, request: str) -> Place:
         return Place(run, request)
@@ -71,7 +71,7 @@ def desk_of(people: People, owner: str, *scopes: Scope) -> Desk:
 )
 async def test_answer_is_reported_with_the_request_that_follows_it(again: Any, more: str) -> None:
     people = People(CLARIFICATION, again=again)
-    body = AnswerBody(request="find", answer="Anna", by="bob")
+    body = AnswerBody(request_id="find", answer="Anna", by="bob")
     told = await answer_run(desk_of(people, "ann"), "run-1", body)
     assert told == {"run_id": "run-1", "ok": True, "message": f"'find' is answered{more}"}
     assert [each.by for each in people.answers] == ["ann"]
@@ -90,7 +90,7 @@ async def test_nodes_of_an_answer_need_the_right_to_operate_the_run(
     owner: str, scopes: tuple[Scope, ...], words: str, request_name: str | None
 ) -> None:
     people = People(GUIDANCE)
-    body = AnswerBody(request=request_name, answer={"text": "see below", "nodes": NODES})
+    body = AnswerBody(request_id=request_name, answer={"text": "see below", "nodes": NODES})
     with pytest.raises(ApiError, match=words) as refused:
         await answer_run(desk_of(people, owner, *scopes), "run-1", body)
     assert (refused.value.status, refused.value.code, refused.value.param) == (403, "insufficient_scope", "answer")
@@ -112,5 +112,5 @@ async def test_nodes_in_the_result_of_a_call_need_the_scope_operate() -> None:
 async def test_refused_answer_names_the_field_that_is_wrong(request_id: str, answer: Any, param: str) -> None:
     people = People(APPROVAL, error=FeedbackRejected("refused"))
     with pytest.raises(ApiError) as refused:
-        await answer_run(desk_of(people, "ann"), "run-1", AnswerBody(request=request_id, answer=answer))
+        await answer_run(desk_of(people, "ann"), "run-1", AnswerBody(request_id=request_id, answer=answer))
     assert (refused.value.status, refused.value.param) == (400, param)

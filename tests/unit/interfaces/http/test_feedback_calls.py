@@ -23,7 +23,13 @@ from dagwright.interfaces.http.feedback_calls import (
 
 
 def request(kind: str, **more: Any) -> dict[str, Any]:
-    told = {"id": "check", "node": "check", "type": kind, "prompt": "Publish?", "opened_at": "2026-01-01T00:00:00.000Z"}
+    told = {
+        "id": "check",
+        "node_id": "check",
+        "type": kind,
+        "prompt": "Publish?",
+        "opened_at": "2026-01-01T00:00:00.000Z",
+    }
     return {**told, "schema": None, "options": None, "assignee": None, "deadline": None, **more}
 
 
@@ -56,7 +62,7 @@ def test_schema_covers_all_fields_of_an_answer() -> None:
     jsonschema_rs.validate(failure, {"selected": ["value"], "value": 5})
     jsonschema_rs.validate(failure, {"selected": ["retry"], "arguments": {"to": "bob"}})
     options = [{"id": "p1", "label": "Kite"}, {"id": "p2", "label": "Kite SARL"}]
-    schema = answer_schema(request("SELECTION", options=options, takes_text=True))
+    schema = answer_schema(request("SELECTION", options=options, allow_text=True))
     selected = schema["properties"]["selected"]
     assert (selected["items"], selected["maxItems"], schema["required"]) == ({"enum": ["p1", "p2"]}, 1, [])
     assert question_words([request("APPROVAL"), request("GUIDANCE", prompt="")]) == "Publish?\nGuidance"

@@ -39,13 +39,13 @@ async def _about(error: Any) -> Any:
 
 async def test_answer_says_why_its_run_is_not_completed() -> None:
     about: dict[str, Any] = {"run_id": "run-1", "session_id": None, "status": "completed_with_failures", "nodes": {}}
-    error = {"code": "max_rounds", "message": "all 2 rounds are used", "node": None}
+    error = {"code": "max_rounds", "message": "all 2 rounds are used", "node_id": None}
     assert await _about(error) == {**about, "error": error}
     assert await _about(None) == about
 
 
 async def test_answer_without_text_is_json_because_a_chat_would_show_nothing() -> None:
-    document: dict[str, Any] = {"workflow_id": "run-1", "status": "completed", "error": None, "nodes": {}}
+    document: dict[str, Any] = {"run_id": "run-1", "status": "completed", "error": None, "nodes": {}}
     outputs: list[Any] = [None, {}]
     assert [answer_text(VIEW, {**document, "output": output}) for output in outputs] == ["null", "{}"]
 
@@ -54,7 +54,7 @@ async def _error(status: str, **document: Any) -> ApiError:
     async def settled(_: str, __: str) -> None:
         return
 
-    told = {"workflow_id": "run-1", "status": status, "output": "done null", "error": None, "notes": [], **document}
+    told = {"run_id": "run-1", "status": status, "output": "done null", "error": None, "notes": [], **document}
     desk = _desk(told, sessions=SimpleNamespace(settled=settled), caller=Caller("ann"))
     with pytest.raises(ApiError) as refused:
         await outcome_of(desk, RunMoment(replace(VIEW, status=status), (), []), session="ann:main")
@@ -62,7 +62,7 @@ async def _error(status: str, **document: Any) -> ApiError:
 
 
 async def test_error_of_a_cancelled_run_names_actor_and_reason() -> None:
-    note = {"code": "cancel", "node": None, "message": "cancelled by ann: wrong figures"}
+    note = {"code": "cancel", "node_id": None, "message": "cancelled by ann: wrong figures"}
     error = await _error("cancelled", notes=[note])
     more = "`dagwright explain run-1` or GET /v1/runs/run-1/why has the details"
     assert str(error) == f"the run 'run-1' was cancelled by ann: wrong figures; {more}"
@@ -71,10 +71,10 @@ async def test_error_of_a_cancelled_run_names_actor_and_reason() -> None:
 
 
 async def test_error_of_a_run_names_it_in_a_field_and_in_headers() -> None:
-    error = await _error("failed", error={"code": "deadline", "message": "20m are over", "node": None})
+    error = await _error("failed", error={"code": "deadline", "message": "20m are over", "node_id": None})
     about = error.body()["dagwright"]
     assert (about["run_id"], about["session_id"], about["status"]) == ("run-1", "main", "failed")
-    assert about["error"] == {"code": "deadline", "message": "20m are over", "node": None}
+    assert about["error"] == {"code": "deadline", "message": "20m are over", "node_id": None}
     named = {"X-Run-Id": "run-1", "X-Session-Id": "main", "x-should-retry": "false"}
     assert (error.headers, error.code) == (named, "deadline")
     assert "failed: deadline: 20m are over" in str(error)

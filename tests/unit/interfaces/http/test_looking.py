@@ -10,7 +10,6 @@ from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http.callers import ANYONE
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.looking import run_of_session
-from dagwright.interfaces.http.naming import named_run
 from dagwright.protocol.sessions import Session
 from dagwright.protocol.turns import TurnEnd, TurnStart
 
@@ -46,23 +45,3 @@ async def test_run_of_a_session_is_that_of_its_last_turn_unless_it_belongs_to_an
     assert await run_of_session(_desk(_session(turn="one"), one="q"), "q") == "one"
     # A turn has its run before that has started.
     assert await run_of_session(_desk(_session(turn="one")), "q") == "one"
-
-
-def test_run_has_one_name_everywhere_and_values_of_plans_are_kept() -> None:
-    made, renamed = {"workflow_id": "run-0", "node": "a"}, {"run_id": "run-0", "node": "a"}
-    value = {"workflow_id": "w", "run_id": "r", "session": "s"}
-
-    def node(made: Any, **item: str) -> dict[str, Any]:
-        lineage = {"inputs": [], "reused": made, "cached": {**made, "made_at": "now"}}
-        return {"result": value, "lineage": lineage, "failed_items": [{"chunk": 0, **item}]}
-
-    document = {
-        **{"workflow_id": "run-1", "run_id": "3c4e", "output": value},
-        "nodes": {"a": node(made, workflow_id="run-1-a-0")},
-        "waiting_for": [{"id": "check", "workflow_id": "run-1", "arguments": value}],
-    }
-    assert named_run(document) == {
-        **{"run_id": "run-1", "execution_id": "3c4e", "output": value},
-        "nodes": {"a": node(renamed, run_id="run-1-a-0")},
-        "waiting_for": [{"id": "check", "run_id": "run-1", "arguments": value}],
-    }

@@ -133,7 +133,7 @@ async def test_sub_plan_by_name_is_a_published_plan_and_never_a_file(http: httpx
     unknown = {"region.yaml": None, str(tmp_path / "region.yaml"): None, "doubel": "did you mean 'double'?"}
     for name, hint in unknown.items():
         [error] = (await _checked(http, plan(name)))["errors"]
-        assert (error["code"], error["pointer"], error["node"]) == ("unreadable", "/nodes/0/plan", "sub")
+        assert (error["code"], error["pointer"], error["node_id"]) == ("unreadable", "/nodes/0/plan", "sub")
         assert error["message"] == (
             f"the sub-plan {name!r} is a file name, but files of callers are not read: write the sub-plan itself into "
             "the node (plan: {nodes: […]}), or name a published plan: double"

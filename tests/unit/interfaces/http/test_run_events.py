@@ -79,7 +79,7 @@ async def test_end_has_status_and_error_and_a_failure_has_no_id() -> None:
     error = {"code": "bad", "message": "It is."}
     (run, end) = await told(update(replace(VIEW, status="failed", is_closed=True, error=error)))
     assert (run.name, end.name, end.id) == ("run", "end", "1-5e")
-    assert (end.content["status"], end.content["error"]) == ("failed", {"node": None, **error})
+    assert (end.content["status"], end.content["error"]) == ("failed", {"node_id": None, **error})
     found = await told(update(VIEW), ApiError(503, "away"))
     assert [(each.id, each.name) for each in found] == [("1-5", "run"), (None, "error")]
     assert found[1].content["error"]["message"] == "away"

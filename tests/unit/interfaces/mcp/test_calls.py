@@ -84,7 +84,7 @@ async def test_published_plan_is_started_by_name_with_an_id_of_its_own_and_witho
 async def test_runs_are_listed(tmp_path: Path) -> None:
     for said, asked in (({}, "None 20"), ({"status": "running", "limit": 3}, "running 3")):
         told = await _called(tmp_path, LIST_RUNS, **said)
-        assert (told["status"], [each["workflow_id"] for each in told["runs"]]) == ("listed", [asked])
+        assert (told["status"], [each["run_id"] for each in told["runs"]]) == ("listed", [asked])
     assert (await _called(tmp_path, LIST_RUNS, status="runing"))["status"] == "bad_usage"
 
 

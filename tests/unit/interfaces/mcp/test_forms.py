@@ -11,7 +11,7 @@ from dagwright.interfaces.mcp.forms import NotJson, answer_in, form_of, words_of
 
 
 def _request(kind: str, **fields: Any) -> dict[str, Any]:
-    plain = {"prompt": "What?", "schema": None, "options": None, "multiple": False, "takes_text": False}
+    plain = {"prompt": "What?", "schema": None, "options": None, "multiple": False, "allow_text": False}
     return {"id": "r", "type": kind, "purpose": "answer", **plain, **fields}
 
 
@@ -55,7 +55,7 @@ def test_selection_may_be_a_list_or_a_text() -> None:
     items = {"type": "string", "enum": ["a", "b"]}
     assert _fields(request) == {"selected": {"type": "array", "items": items, "minItems": 1, "title": "Choice"}}
     assert answer_in(request, {"selected": ["a", "b"]}) == {"selected": ["a", "b"]}
-    request = _request("SELECTION", options=["a"], takes_text=True)
+    request = _request("SELECTION", options=["a"], allow_text=True)
     assert (form_of(request) or {})["required"] == []
     assert answer_in(request, {"selected": "a", "text": "Bob"}) == {"text": "Bob"}
     assert answer_in(request, {"selected": "a", "text": ""}) == {"selected": ["a"]}
@@ -118,6 +118,6 @@ def brought(text: str | None) -> CallState | None:
 def test_state_is_restored_and_an_invalid_one_refused(rounds: str) -> None:
     state = CallState("run-1", ("check",), 2)
     assert (brought(state.to_text()), brought(None)) == (state, None)
-    given = json.dumps({"workflow_id": "run-1", "left": []})
+    given = json.dumps({"run_id": "run-1", "left": []})
     with pytest.raises(StateUnreadable, match="make the call anew"):
         brought(f'{given[:-1]}, "rounds": {rounds}}}')

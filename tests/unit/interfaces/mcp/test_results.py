@@ -10,7 +10,7 @@ from dagwright.interfaces.mcp.results import run_result
 
 def _document(status: str, **fields: Any) -> dict[str, Any]:
     plain: dict[str, Any] = {"title": None, "output": None, "error": None, "nodes": {}, "waiting_for": [], "notes": []}
-    return {"workflow_id": "w", "status": status, **plain, **fields}
+    return {"run_id": "w", "status": status, **plain, **fields}
 
 
 def _told(status: str, **fields: Any) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def test_what_the_server_could_not_do_is_told() -> None:
 def test_documents_that_are_too_much_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright_maritime.search.answers.ANSWER_LIMIT_BYTES", 30)
     answer = answered({"id": "a" * 10}, {"id": "b" * 5}, {"id": "c"})
-    assert (answer.hits, answer.left_out) == ([{"id": "a" * 10}], 2)
+    assert (answer.hits, answer.omitted) == ([{"id": "a" * 10}], 2)
     assert answer.problems == [
         "Only the first 1 of 3 documents are here: all together they have more than 30 bytes; ask for fewer fields."
     ]

@@ -86,14 +86,14 @@ export async function mount(root, { api, params, go }) {
       log.append(el("p", { class: "hint" }, "No session of this name is kept: what is sent begins it. What a model answers by itself is in none."));
       return;
     }
-    if (told.turns_left_out) log.append(el("p", { class: "hint" }, `${told.turns_left_out} older turns are not kept.`));
+    if (told.omitted_turns) log.append(el("p", { class: "hint" }, `${told.omitted_turns} older turns are not kept.`));
     const running = told.turns.find((turn) => turn.status === "running");
     for (const turn of told.turns) if (turn !== running) add(Exchange.ofTurn(turn, { api }));
     if (!running) return;
     const exchange = new Exchange(running.request || "(a plan)", { api, onEnd: ended });
     add(exchange);
     composer.busy(true);
-    exchange.join(running.run);
+    exchange.join(running.run_id);
   }
 
   async function sessionOf(name) {

@@ -42,7 +42,7 @@ export async function mount(root, { api, params }) {
 
   function wanted() {
     const words = filter.value.trim().toLowerCase();
-    const told = (each) => `${each.prompt}\n${each.id}\n${each.run_id}\n${each.title ?? ""}\n${each.assignee ?? ""}`.toLowerCase();
+    const told = (each) => `${each.prompt}\n${each.request_id}\n${each.run_id}\n${each.title ?? ""}\n${each.assignee ?? ""}`.toLowerCase();
     return words ? found.filter((each) => told(each).includes(words)) : found;
   }
 

@@ -108,7 +108,7 @@ export async function mount(root, { api, params, go }) {
     start.disabled = !isValid;
     const count = told.length;
     state.textContent = isValid
-      ? `✓ Valid: ${found.nodes.toLocaleString("en")} ${found.nodes === 1 ? "node" : "nodes"}, dialect ${found.dialect}`
+      ? `✓ Valid: ${found.node_count.toLocaleString("en")} ${found.node_count === 1 ? "node" : "nodes"}, dialect ${found.dialect}`
       : `✗ ${count.toLocaleString("en")} ${count === 1 ? "problem" : "problems"}`;
     fill(problems, told.slice(0, PROBLEMS_SHOWN).map(problemLine), count > PROBLEMS_SHOWN && el("li", {}, `and ${count - PROBLEMS_SHOWN} more`));
     numbered();

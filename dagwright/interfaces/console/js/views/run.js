@@ -57,7 +57,7 @@ export async function mount(root, { api, params, go }) {
     headed();
     graph.drawn();
     timeline.drawn();
-    const after = drawn.nodes.length > WITH_TIMES ? drawn.offset : null;
+    const after = drawn.nodes.length > WITH_TIMES ? drawn.cursor : null;
     stop = follow(runPath(run, "/events"), { onEvent, onState, after });
   }
 
@@ -69,7 +69,7 @@ export async function mount(root, { api, params, go }) {
       if (selected !== null && data.nodes.some((node) => node.node_id === selected)) detail.show(selected);
       if (model.lacks) readAgain();
     } else if (name === "run") {
-      document_ = { ...document_, status: data.status, title: data.title, notes: data.notes, counts: data.nodes, waiting_for: data.waiting_for };
+      document_ = { ...document_, status: data.status, title: data.title, notes: data.notes, counts: data.node_counts, waiting_for: data.waiting_for };
       headed();
       if (model.isBehind(data.nodes)) readAgain();
     } else if (name === "end") {
