@@ -122,7 +122,9 @@ def _findings(path: Path) -> Iterator[tuple[int, str, str]]:
         visible = re.sub(r"`[^`]*`|\{[^}]*\}", "``", prose)
         for pattern, advice in _PATTERNS:
             for match in pattern.finditer(visible):
-                yield line, match.group().strip(), advice
+                # Words in capitals are not prose, such as SQL.
+                if not match.group().isupper():
+                    yield line, match.group().strip(), advice
         for pattern, advice in _FIRST if is_first else []:
             if match := pattern.match(visible):
                 yield line, match.group().strip(), advice

@@ -1,7 +1,8 @@
-"""The connection to a database: engine, schema, transactions that survive others doing the same.
+"""Database connection: engine, schema, and transactions that tolerate concurrent writers.
 
-SQLite by default, PostgreSQL by URL. On both a write transaction runs to its end or not at all, and is run
-again when another transaction took its unique key or its lock first.
+
+SQLite by default, PostgreSQL by URL. On both, a write transaction is atomic, and is repeated when another transaction
+took its unique key or its lock first.
 """
 
 import sqlite3
@@ -25,9 +26,9 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 WRITE_ATTEMPTS = 8
-"""Runs of one transaction; each loss means that another transaction won, so a few suffice."""
+"""Attempts of one transaction; each failure means that another transaction succeeded, so a few suffice."""
 PART_S = 0.3
-"""Seconds after which a long piece of work ends its transaction, so that others can write."""
+"""Seconds after which long work commits its transaction, so that others can write."""
 
 _WAL_PAUSE_S = 0.01
 _RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "23505", "23503"})
@@ -35,19 +36,20 @@ _RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "23505", "23503"})
 
 
 class Database:
-    """Open a database; safe to share among threads.
+    """A database; threads may share it.
 
-    The engine is made on first use, and the tables brought to those of this version. `dispose` closes the
+
+    The engine is created on first use, and the tables are migrated to those of this version. `dispose` closes the
     connections; the next use opens new ones.
 
     Args:
         url: a SQLAlchemy URL of a SQLite file or of PostgreSQL.
-        schema: the tables that are used.
+        schema: its tables.
 
     Raises:
-        ValueError: the URL is none, or names another kind of database or an in-memory one.
-        StoreUnusable: a newer version has had the store, the database lacks what a search needs, or cannot be used.
-        StoreRefuses: the database refuses something for now, or does not answer; trying again at once does not help.
+        ValueError: the URL is invalid, or is for another kind of database or an in-memory one.
+        StoreUnusable: a newer version has used the store, the database lacks a required feature, or cannot be used.
+        StoreRefuses: the database rejects something for now, or does not respond; an immediate retry does not help.
     """
 
     def __init__(self, url: str, schema: Schema) -> None:
@@ -56,18 +58,18 @@ class Database:
         self._lock = threading.Lock()
         self._engine: Engine | None = None
         self._is_sqlite = self._url.get_backend_name() == "sqlite"
-        # SQLite's own waiting is unfair, so the threads of one process queue up here first.
+        # SQLite's own lock waiting is unfair, so the threads of one process queue here first.
         self._write_lock = threading.Lock()
 
     def read(self, work: Callable[[Session], Value]) -> Value:
-        """Returns what `work` makes of one consistent view; nothing it changes is kept."""
+        """Run `work` on one consistent view and return its result; its changes are discarded."""
         with in_words():
             engine = self._ready_engine().execution_options(**self._read_options())
             with Session(engine, expire_on_commit=False) as session:
                 return work(session)
 
     def write(self, work: Callable[[Session], Value]) -> Value:
-        """Runs `work` in one transaction and returns its result, again if another transaction was first.
+        """Run `work` in one transaction and return its result; repeat it if another transaction was first.
 
         Args:
             work: makes all its changes through the session; may run several times, each on a fresh view.
@@ -85,12 +87,13 @@ class Database:
     def write_in_parts(
         self, items: Sequence[Item], work: Callable[[Session, Item], Value]
     ) -> Iterator[Sequence[Value]]:
-        """Runs `work` for each item and yields what it returned, transaction by transaction.
+        """Run `work` for each item and yield its results, transaction by transaction.
 
-        A transaction takes as many items as a part of a second lets it, and between two of them others can write.
+
+        A transaction includes the items of a fraction of a second; between two transactions, others can write.
 
         Args:
-            work: as that of `write`; each item is its own.
+            work: as for `write`, with an item.
         """
         done = 0
         while done < len(items):
@@ -101,20 +104,20 @@ class Database:
             yield part
 
     def missing_file(self) -> Path | None:
-        """Returns the SQLite file that is not there yet, which the first use makes; `None` if there is one."""
+        """Return the SQLite file that the first use will create; `None` if it exists."""
         file = Path(self._url.database or "")
         is_path = self._is_sqlite and not str(file).startswith("file:")
         return file if is_path and not file.exists() else None
 
     def dispose(self) -> None:
-        """Closes all connections that are not in use."""
+        """Close all idle connections."""
         with self._lock:
             engine, self._engine = self._engine, None
         if engine is not None:
             engine.dispose()
 
     def let_others_write(self) -> None:
-        """Leaves the lock alone for as long as somebody who waits for it needs to find it free."""
+        """Leave the lock free long enough for waiting processes to take it."""
         if self._is_sqlite:
             time.sleep(GAP_S)
 
@@ -146,7 +149,7 @@ class Database:
 def _part(
     session: Session, *, items: Sequence[Item], work: Callable[[Session, Item], Value], start: int
 ) -> list[Value]:
-    """Returns what `work` returned for the items from `start` on, as many as there is time for, and one at least."""
+    """Return the results of `work` for the items from `start`, as many as time permits, at least one."""
     found: list[Value] = []
     ends_at = time.monotonic() + PART_S
     for at in range(start, len(items)):
@@ -160,15 +163,15 @@ def _checked_url(text_url: str) -> URL:
     try:
         url = make_url(text_url)
     except (ArgumentError, ValueError) as error:
-        raise ValueError("the database URL cannot be read; expected for example sqlite:///dagwright.db") from error
+        raise ValueError("invalid database URL; expected for example sqlite:///dagwright.db") from error
     backend = url.get_backend_name()
     if backend == "sqlite":
         if not url.database or url.database == ":memory:" or "mode=memory" in url.database:
-            raise ValueError("an in-memory SQLite database cannot be shared by workers; name a file")
+            raise ValueError("an in-memory SQLite database cannot be shared by workers; use a file")
         return url.set(drivername="sqlite")
     if backend in ("postgresql", "postgres"):
         return url.set(drivername="postgresql+psycopg")
-    raise ValueError(f"a database is SQLite or PostgreSQL, not {backend!r}")
+    raise ValueError(f"unsupported database {backend!r}; expected SQLite or PostgreSQL")
 
 
 def _postgres_engine(url: URL) -> Engine:
@@ -181,7 +184,7 @@ def _sqlite_engine(url: URL) -> Engine:
         try:
             _make_private(file)
         except (FileExistsError, NotADirectoryError, PermissionError) as error:
-            said = f"the folder of the database cannot be made: {error.filename}: {error.strerror}"
+            said = f"the folder of the database cannot be created: {error.filename}: {error.strerror}"
             raise StoreUnusable(said) from None
     engine = create_engine(url, connect_args={"timeout": SQLITE_BUSY_TIMEOUT_S}, hide_parameters=True)
     event.listen(engine, "connect", _configure_sqlite)
@@ -190,17 +193,17 @@ def _sqlite_engine(url: URL) -> Engine:
 
 
 def _make_private(file: Path) -> None:
-    """Create the folder of a database file for its owner only; in such a folder, so is the file (and its journal)."""
+    """Create the folder of a database file for its owner only; in such a folder, create the file likewise."""
     file.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     if not file.exists() and not file.parent.stat().st_mode & UMASK:
-        # SQLite itself says why it cannot be created.
+        # SQLite itself reports why it cannot be created.
         with suppress(OSError), open(file, "ab", opener=private_opener):
             pass
 
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:
     assert isinstance(connection, sqlite3.Connection)
-    # The driver would begin a transaction at the first change only, after the reads it depends on.
+    # The driver would start a transaction only at the first change, after the reads it depends on.
     connection.isolation_level = None
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = FULL")
@@ -208,10 +211,11 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Makes the write-ahead log the file's journal; processes that start together all try.
+    """Switch the file to the write-ahead log; processes that start together all try.
 
-    The change needs the file alone, and SQLite answers `locked` at once instead of waiting, since two that wait for
-    each other here would do so for ever.
+
+    The change needs exclusive access, and SQLite returns `locked` at once instead of waiting, because two waiting
+    connections would deadlock.
     """
     give_up_at = time.monotonic() + SQLITE_BUSY_TIMEOUT_S
     while True:

@@ -1,10 +1,11 @@
-"""Bringing a database to the tables that this version works with.
+"""Migrate a database to the tables of this version.
 
-The revisions are Alembic's, in the folder of a `Schema`. They run by themselves when a database is opened first, one
-process at a time, each in a transaction of its own. A revision whose module has a function `part` has work that may
-take minutes: the function does a few thousand rows of it in a transaction, and is called again with what it returned
-until that is None, so that nobody waits long for a lock, and a process that is killed loses little. Alembic is imported
-only when there is work.
+
+The revisions are Alembic's, in the folder of a `Schema`. They run when a database is first opened, one process at a
+time, each in its own transaction. A revision module with a function `part` has work that may take minutes: the function
+processes a few thousand rows in a transaction, and is called again with its return value until that is `None`. So no
+process waits long for a lock, and a killed process loses little work. Alembic is imported only when there is work.
+
 
 This module must not import Temporal.
 """
@@ -30,7 +31,7 @@ READ_ONLY = "dagwright_read_only"
 _LOCK = 0x6461677772
 """Key of the PostgreSQL advisory lock around each step: `dagwr` in ASCII."""
 GAP_S = 0.12
-"""Seconds that long work leaves the lock of SQLite alone between two parts: whoever waits tries again each 0.1 s."""
+"""Seconds that long work leaves the SQLite lock free between two parts: a waiting process retries every 0.1 s."""
 _TOLD_EVERY_S = 5.0
 _NOTHING_TO_DO: Final = object()
 
@@ -43,9 +44,9 @@ class Schema:
     """The tables of one owner in a database: the engine's agents, or those of an application.
 
     Args:
-        folder: of the Alembic revisions, with an `env.py`.
-        revisions: in their order; the last is what this version works with.
-        version_table: where Alembic keeps the revision; each owner has its own.
+        folder: folder of the Alembic revisions, with an `env.py`.
+        revisions: in order; this version uses the last one.
+        version_table: table in which Alembic stores the revision; each owner has its own.
     """
 
     folder: Path
@@ -58,20 +59,20 @@ class Schema:
 
 
 class StoreUnusable(GiveUp):
-    """This version cannot work with the store; the message is one sentence that says why and what to do."""
+    """This version cannot use the store; the message is one sentence with the reason and the fix."""
 
 
 def revision_of(engine: Engine, schema: Schema) -> str | None:
-    """Returns the revision of a store, None for one without migrations, which may be empty."""
+    """Return the revision of a store, `None` for one without migrations, which may be empty."""
     with engine.execution_options(**{READ_ONLY: True}).begin() as connection:
         return _revision(connection, schema)
 
 
 def migrate(engine: Engine, schema: Schema) -> None:
-    """Brings a store to the last revision; does next to nothing if it is there.
+    """Migrate a store to the last revision; cheap if it has that revision already.
 
     Raises:
-        StoreUnusable: a newer version of Dagwright has had the store.
+        StoreUnusable: a newer version of Dagwright has used the store.
     """
     if revision_of(engine, schema) == schema.newest:
         return
@@ -79,7 +80,7 @@ def migrate(engine: Engine, schema: Schema) -> None:
     so_far: Any = None
     while (step := _step(engine, schema, so_far)) is not _NOTHING_TO_DO:
         if step is not None and time.monotonic() - told_at > _TOLD_EVERY_S:
-            _LOG.warning("the database is brought to this version: %s", step)
+            _LOG.warning("migrating the database to this version: %s", step)
             told_at = time.monotonic()
         if step is not None and engine.dialect.name == "sqlite":
             time.sleep(GAP_S)
@@ -87,13 +88,13 @@ def migrate(engine: Engine, schema: Schema) -> None:
 
 
 def _step(engine: Engine, schema: Schema, so_far: Any) -> Any:
-    """Does one revision, or a part of one.
+    """Run one revision, or a part of one.
 
     Args:
-        so_far: what the part before returned, None if there was none.
+        so_far: return value of the previous part, `None` without one.
 
     Returns:
-        How far the revision is, which can be told; None when it is done; `_NOTHING_TO_DO` if there was none.
+        Printable progress of the revision; `None` when it is done; `_NOTHING_TO_DO` without a pending revision.
     """
     with _alone(engine) as connection:
         revision = _revision(connection, schema)
@@ -101,8 +102,8 @@ def _step(engine: Engine, schema: Schema, so_far: Any) -> Any:
             return _NOTHING_TO_DO
         if revision is not None and revision not in schema.revisions:
             raise StoreUnusable(
-                f"the database is of a newer version of Dagwright: its tables are of revision {revision}, and this"
-                f" version knows those up to {schema.newest}; use the newer version, or another database"
+                f"the database belongs to a newer version of Dagwright: its tables have revision {revision}, and this"
+                f" version supports revisions up to {schema.newest}; use the newer version, or another database"
             )
         script = _next_of(revision, schema)
         part: Callable[[Connection, Any], Any] | None = getattr(script.module, "part", None)
@@ -114,7 +115,7 @@ def _step(engine: Engine, schema: Schema, so_far: Any) -> Any:
 
 @contextmanager
 def _alone(engine: Engine) -> Iterator[Connection]:
-    """Opens a transaction that no other process migrates in."""
+    """Open a transaction under the migration lock."""
     with engine.begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})

@@ -1,8 +1,9 @@
-"""The payload store: large values under the hash of their content, in a folder or an S3 bucket.
+"""The payload store: large values by the hash of their content, in a folder or an S3 bucket.
 
-It exists so that no value travels through Temporal that is larger than its reference. `open_store` makes a store
-from the setting `payload_store`; `clean_up` says what may be removed. Content never changes under its reference, so
-whoever has one needs no lock and no version. Workflows never import this package: it does I/O.
+
+Its purpose is that Temporal carries only references to large values. `open_store` opens the store of the setting
+`payload_store`; `clean_up` determines what may be removed. The content of a reference never changes, so readers need
+neither locks nor versions. Workflows never import this package, because it does I/O.
 """
 
 from dagwright.store.errors import (

@@ -1,8 +1,9 @@
-"""A payload store in an S3 bucket, Amazon's or any that speaks its protocol: one object for each payload.
+"""A payload store in an S3 bucket, Amazon's or any compatible one: one object per payload.
 
-Credentials, region, endpoint and all else are found by boto3 itself, which is imported by the first use. The age of a
-payload is the time at which its object was written last, so `put` always writes: one request, which heals too. What is
-only remembered is an object `remembered/…` with the time at which it expires in its metadata.
+
+boto3 itself finds credentials, region, endpoint and all other settings; it is imported on first use. The age of a
+payload is the last-modified time of its object, so `put` always writes: one request, which also repairs the object.
+Cache entries are objects `remembered/…` whose metadata contains the expiry time.
 """
 
 import asyncio
@@ -36,18 +37,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _THREADS = 16
-"""Requests at once; they wait for the network, not for a processor."""
+"""Concurrent requests; they wait for the network, not for a processor."""
 _ATTEMPTS = 5
-"""Tries of one request. The one place beside Temporal's policy that tries again: when the result of a tool is put,
-its effect has happened, so a short failure of the network must not cost an attempt of the tool."""
+"""Attempts of one request, the only retries besides Temporal's policy: when the result of a tool is stored, its effect
+has happened, so a short network failure must not use up an attempt of the tool."""
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 60
 
 _PAGE_KEYS = 1_000
-"""Of one listing; S3 gives no more."""
+"""Maximum page size of a listing in S3."""
 
 _EXPIRES_AT = "expires-at"
-"""Metadata of what is remembered: seconds since the epoch."""
+"""Metadata key of a cache entry: seconds since the epoch."""
 
 _EXISTS_ALREADY = {"PreconditionFailed", "ConditionalRequestConflict"}
 _NOT_THERE = {"NoSuchKey", "404", "NotFound"}
@@ -55,7 +56,7 @@ _FORBIDDEN = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "Signatu
 
 
 class BucketStore:
-    """Keeps payloads as objects `<prefix>/sha256-…` of a bucket that exists.
+    """Stores payloads as objects `<prefix>/sha256-…` in an existing bucket.
 
     Args:
         location: bucket and prefix.
@@ -67,15 +68,15 @@ class BucketStore:
         self._opening = threading.Lock()
         self._opened: S3Client | None = None
         self._id: str | None = None
-        """Known as soon as this process has used the store."""
+        """Set as soon as this process has used the store."""
 
     @property
     def location(self) -> str:
-        """Where it is; see `PayloadStore`."""
+        """Location of the store; see `PayloadStore`."""
         return str(self._location)
 
     async def put(self, content: bytes) -> str:
-        """Keeps content and returns its reference; see `PayloadStore`."""
+        """Store content and return its reference; see `PayloadStore`."""
 
         def put() -> str:
             ref = ref_of(content)
@@ -85,7 +86,7 @@ class BucketStore:
         return await self._in_thread(put)
 
     async def get(self, ref: str) -> bytes:
-        """Returns content, checked against its hash; see `PayloadStore`."""
+        """Return content, checked against its hash; see `PayloadStore`."""
 
         def get() -> bytes:
             with self._missing_told(ref):
@@ -97,7 +98,7 @@ class BucketStore:
         return await self._in_thread(get)
 
     async def renew(self, ref: str) -> None:
-        """Makes the age of a payload zero, by a copy onto itself; see `PayloadStore`."""
+        """Reset the age of a payload by copying it onto itself; see `PayloadStore`."""
 
         def renew() -> None:
             named = self._object(ref)
@@ -107,10 +108,11 @@ class BucketStore:
         await self._in_thread(renew)
 
     async def delete(self, ref: str, *, renewed_before: datetime) -> bool:
-        """Removes a payload that is old enough; see `PayloadStore`.
+        """Remove a payload that is old enough; see `PayloadStore`.
 
-        S3 has no removal on condition of an age, so the age is read just before. What is put in between, after
-        nobody had put it for months, would be lost: a few milliseconds in the life of a payload.
+
+        S3 has no deletion conditional on age, so the age is read just before. A payload that is stored again in
+        these few milliseconds, after months without use, would be lost.
         """
 
         def delete() -> bool:
@@ -128,19 +130,19 @@ class BucketStore:
         return await self._in_thread(delete)
 
     async def entries(self) -> AsyncIterator[StoredPayload]:
-        """Goes through all payloads, a page of a thousand at a time."""
+        """Iterate over all payloads, in pages of a thousand."""
         async for name, found in self._listed(""):
             if is_ref(name):
                 yield StoredPayload(name, found["Size"], found["LastModified"].astimezone(UTC))
 
     async def remember(self, key: str, content: bytes, *, expires_at: datetime) -> None:
-        """Keeps content under a key for a while; see `PayloadStore`."""
+        """Store a cache entry; see `PayloadStore`."""
         named = self._place(key)
         metadata = {_EXPIRES_AT: f"{expires_at.timestamp():.3f}"}
         await self._in_thread(lambda: self._client().put_object(**named, Body=content, Metadata=metadata))
 
     async def recall(self, key: str) -> bytes | None:
-        """Returns what was remembered last under a key; see `PayloadStore`."""
+        """Return the latest cache entry of a key; see `PayloadStore`."""
 
         def recall() -> bytes | None:
             with self._missing_told(key):
@@ -150,7 +152,7 @@ class BucketStore:
         return await self._unless_missing(recall)
 
     async def forget(self, key: str, *, expired_before: datetime) -> bool:
-        """Removes what has expired under a key; see `PayloadStore`."""
+        """Remove an expired cache entry; see `PayloadStore`."""
         found = await self._look_at(key)
         if found is None or found.expires_at >= expired_before:
             return False
@@ -158,7 +160,7 @@ class BucketStore:
         return True
 
     async def remembered(self) -> AsyncIterator[Remembered]:
-        """Goes through all that is remembered; S3 is asked for each when it expires, some at once."""
+        """Iterate over all cache entries; each needs a request for its expiry time, several run concurrently."""
         keys: list[str] = []
         async for name, _ in self._listed(f"{REMEMBERED}/"):
             keys += [name] if is_key(name) else []
@@ -178,7 +180,7 @@ class BucketStore:
             try:
                 expires_at = datetime.fromtimestamp(float(facts["Metadata"][_EXPIRES_AT]), UTC)
             except (KeyError, ValueError, OverflowError):
-                # Somebody copied it without its metadata: it counts as expired when it was written.
+                # The object was copied without its metadata: it counts as expired since it was written.
                 expires_at = facts["LastModified"].astimezone(UTC)
             return Remembered(key, facts["ContentLength"], expires_at)
 
@@ -191,13 +193,13 @@ class BucketStore:
             return None
 
     async def claim(self, owner: str) -> None:
-        """Notes who uses the store; see `PayloadStore`."""
+        """Record a user of the store; see `PayloadStore`."""
         assert is_owner(owner), owner
         key = self._key(f"{OWNERS}/{owner}")
         await self._in_thread(lambda: self._client().put_object(Bucket=self._location.bucket, Key=key, Body=b""))
 
     async def owners(self) -> frozenset[str]:
-        """Returns everybody who has claimed the store."""
+        """Return all users that have claimed the store."""
         return frozenset([name async for name, _ in self._listed(f"{OWNERS}/")])
 
     async def identify(self) -> str:
@@ -227,7 +229,7 @@ class BucketStore:
 
         content = uuid4().hex.encode()
         try:
-            # Only if it does not exist: another process may be creating it.
+            # Only if it does not exist, because another process may be creating it.
             self._client().put_object(
                 Bucket=self._location.bucket, Key=self._key(STORE_ID), Body=content, IfNoneMatch="*"
             )
@@ -242,7 +244,7 @@ class BucketStore:
             )
 
     async def _listed(self, within: str) -> AsyncIterator[tuple[str, Any]]:
-        """Goes through the objects whose keys begin so: the rest of the key, and what S3 says of the object."""
+        """Iterate over the objects with a key prefix: the rest of the key, and the entry of the S3 listing."""
         prefix = self._key(within)
         asked: Any = {"Bucket": self._location.bucket, "Prefix": prefix, "MaxKeys": _PAGE_KEYS}
         while True:
@@ -272,7 +274,7 @@ class BucketStore:
         with self._opening:
             if self._opened is None:
                 require_extra("s3")
-                import boto3  # noqa: PLC0415 -- takes 0.2 s and 30 MB that a store in a folder does not need
+                import boto3  # noqa: PLC0415 -- costs 0.2 s and 30 MB, which a store in a folder does not need
                 from botocore.config import Config  # noqa: PLC0415
 
                 config = Config(
@@ -314,13 +316,13 @@ def _refusal(response: Any) -> str:
     answer = response.get("Error", {})
     code = str(answer.get("Code", "unknown"))
     if code == "NoSuchBucket":
-        return "is not there: the service has no such bucket; make it, or name another in DAGWRIGHT_PAYLOAD_STORE"
+        return "does not exist: there is no such bucket; create it, or set another one in DAGWRIGHT_PAYLOAD_STORE"
     if code in _FORBIDDEN:
         return (
-            f"refuses these credentials ({code}); they need s3:GetObject, s3:PutObject, s3:DeleteObject on its "
+            f"rejects these credentials ({code}); they need s3:GetObject, s3:PutObject, s3:DeleteObject on its "
             "objects and s3:ListBucket on the bucket"
         )
-    return f"does not work now: {code}: {answer.get('Message', 'no reason given')}"
+    return f"is unavailable: {code}: {answer.get('Message', 'no reason given')}"
 
 
 def _failure(error: Exception) -> str:
@@ -329,4 +331,4 @@ def _failure(error: Exception) -> str:
         return f"has no credentials: {error}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
     if "Region" in kind:
         return f"needs a region: {error}; set AWS_REGION or AWS_DEFAULT_REGION"
-    return f"does not answer: {error}; check the network and AWS_ENDPOINT_URL_S3"
+    return f"does not respond: {error}; check the network and AWS_ENDPOINT_URL_S3"

@@ -1,10 +1,11 @@
-"""What may be removed from a payload store: a rule that needs no look into any run, and the removal by it.
+"""Clean-up of a payload store: a rule that depends only on the list of runs, and the removal by this rule.
 
-A payload may go when nothing that the namespace still shows can refer to it. Whoever gives a reference to a run puts or
-renews the payload after that run began; so what was put last before the beginning of the oldest run in sight belongs
-to runs that are gone. The retention is asked for as well: a run that was deleted by hand may be brought back from an
-archive, and the list of runs may lag. What is not known is never guessed: then nothing is removed. What a store only
-remembers goes when it has expired: no run hangs on it.
+
+A payload may be removed when no run that the namespace still lists can refer to it. Whenever a run receives a
+reference, its payload is stored or renewed after the run started; so payloads last renewed before the start of the
+oldest listed run belong to runs that no longer exist. The retention period must have passed too: a deleted run may be
+restored from an archive, and the list of runs may lag. If the rule lacks information, nothing is removed. Cache entries
+are removed when they expire: no run depends on them.
 """
 
 import asyncio
@@ -21,18 +22,18 @@ _REMOVED_AT_ONCE = 64
 
 
 class NeedUnknown(DagwrightError):
-    """It can not be said what is still needed; the text is a part of a sentence that says why and what to do."""
+    """The rule lacks information; the message is a clause with the reason and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetainedRun:
-    """A run that the namespace still shows, open or closed.
+    """A run that the namespace still lists, open or closed.
 
     Args:
-        first_run_id: the run that its chain of continuations and resets began with; its own id if it is the first.
-        started_at: when this run started; after a continuation that is the moment of the continuation.
-        began_at: when the first run of its chain began, if the run says so itself.
-        root_id: workflow id of the run whose sub-plan it is, at the top; None if it is nobody's.
+        first_run_id: ID of the first run in its chain of continuations and resets; its own ID if it is the first.
+        started_at: start of this run; after a continue-as-new, the time of the continuation.
+        began_at: start of the first run of its chain, if the run reports it.
+        root_id: workflow ID of its root run if it is a sub-plan; else `None`.
     """
 
     workflow_id: str
@@ -44,19 +45,19 @@ class RetainedRun:
 
     @property
     def known_beginning(self) -> datetime:
-        """Returns the earliest beginning that the run itself tells."""
+        """Return the earliest start that the run reports."""
         return self.started_at if self.began_at is None else min(self.began_at, self.started_at)
 
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """Everything that the rule asks about a namespace.
+    """The data of a namespace that the rule needs.
 
     Args:
-        namespace: its name, for people.
-        namespace_id: its id, which never belongs to another one.
-        retention: how long it shows a closed run.
-        runs: all runs that it shows, in any order.
+        namespace: its name, for messages.
+        namespace_id: its unique ID.
+        retention: how long it lists a closed run.
+        runs: all runs that it lists, in any order.
     """
 
     namespace: str
@@ -67,37 +68,37 @@ class Retained:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What was put or renewed before `renewed_before` may go; `reason` is a clause that says why not more."""
+    """Payloads last renewed before `renewed_before` may be removed; `reason` is a clause that explains the limit."""
 
     renewed_before: datetime
     reason: str
 
 
 def bound_of(retained: Retained, *, owners: Collection[str], now: datetime) -> Bound:
-    """Returns up to which age payloads are still needed.
+    """Return the age up to which payloads are still needed.
 
     Args:
-        owners: who has claimed the store.
-        now: the present, aware.
+        owners: the namespaces that have claimed the store.
+        now: the current time, timezone-aware.
 
     Raises:
-        NeedUnknown: the store has other users, or the beginning of a run is not known.
+        NeedUnknown: the store has other users, or the start of a run is unknown.
 
     Complexity: O(runs).
     """
     _refuse_other_owners(retained, owners)
     if retained.retention <= timedelta(0):
-        raise NeedUnknown(f"the namespace {retained.namespace} does not say how long it keeps closed runs")
+        raise NeedUnknown(f"the namespace {retained.namespace} does not report its retention period")
     kept_since = now - retained.retention - MARGIN
     by_age = Bound(
         kept_since,
-        f"the namespace {retained.namespace} keeps runs for {_days(retained.retention)}, and a day is added",
+        f"the namespace {retained.namespace} retains runs for {_days(retained.retention)}, and a day is added",
     )
     began = _beginnings(retained.runs)
     oldest = min(began, key=lambda workflow_id: (began[workflow_id], workflow_id), default=None)
     if oldest is None or began[oldest] - MARGIN >= kept_since:
         return by_age
-    return Bound(began[oldest] - MARGIN, f"the run {oldest!r}, which began then, is still kept, and a day is added")
+    return Bound(began[oldest] - MARGIN, f"the run {oldest!r} is still listed, and a day before its start is added")
 
 
 def _refuse_other_owners(retained: Retained, owners: Collection[str]) -> None:
@@ -105,21 +106,21 @@ def _refuse_other_owners(retained: Retained, owners: Collection[str]) -> None:
     if others:
         raise NeedUnknown(
             f"workers of other namespaces use the store too ({', '.join(others[:5])}; this one is "
-            f"{retained.namespace_id}); give each a store of its own, or, if the others are gone for good, remove "
-            f"their notes in {OWNERS}/ of the store"
+            f"{retained.namespace_id}); give each namespace its own store, or, if the others are gone for good, remove "
+            f"their files in {OWNERS}/ of the store"
         )
     if retained.namespace_id not in owners:
         raise NeedUnknown(
             f"no worker of the namespace {retained.namespace} ({retained.namespace_id}) has used the store; start one "
-            "with this store, or check which server and which store the command was given"
+            "with this store, or check which server and store the command uses"
         )
 
 
 def _beginnings(runs: Collection[RetainedRun]) -> dict[str, datetime]:
-    """Returns the earliest beginning of each workflow id.
+    """Return the earliest start of each workflow ID.
 
     Raises:
-        NeedUnknown: a run is continued from one, or the sub-plan of one, whose beginning nobody tells.
+        NeedUnknown: a run continues another run, or is a sub-plan of one, whose start is unknown.
     """
     began: dict[str, datetime] = {}
     for run in runs:
@@ -128,33 +129,33 @@ def _beginnings(runs: Collection[RetainedRun]) -> dict[str, datetime]:
     for run in runs:
         if run.began_at is None and run.first_run_id not in run_ids:
             raise NeedUnknown(
-                f"the run {run.workflow_id!r} goes on with one that is not shown any more, and does not say when that "
-                "began; it has to end and leave the list first"
+                f"the run {run.workflow_id!r} continues one that is no longer listed, and does not report when that "
+                "started; it has to end and leave the list first"
             )
-        # A sub-plan may hold references of its root, however much later it started itself.
+        # A sub-plan may hold references of its root run, however much later it started.
         if run.root_id is not None and not (run.root_id in began and began[run.root_id] <= run.known_beginning):
             raise NeedUnknown(
-                f"the run {run.workflow_id!r} is a sub-plan of {run.root_id!r}, which is not shown any more, so it is "
-                "not known when that began; it has to end and leave the list first"
+                f"the run {run.workflow_id!r} is a sub-plan of {run.root_id!r}, which is no longer listed, so its "
+                "start is unknown; the sub-plan has to end and leave the list first"
             )
     return began
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Payloads, or what is remembered, counted."""
+    """Number and total size of payloads or cache entries."""
 
     count: int = 0
     size_bytes: int = 0
 
     def plus(self, one: StoredPayload | Remembered) -> "Amount":
-        """Returns the amount with one more."""
+        """Return the amount plus one item."""
         return Amount(self.count + 1, self.size_bytes + one.size_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What a store holds: all of it, its oldest, and what of it lies before a bound (None without a bound)."""
+    """Content of a store: total, oldest payload, and the part before a bound (`None` without a bound)."""
 
     all: Amount
     oldest: datetime | None
@@ -162,10 +163,10 @@ class Holdings:
 
 
 async def survey(store: PayloadStore, bound: Bound | None) -> Holdings:
-    """Counts what a store holds.
+    """Measure the payloads of a store.
 
     Raises:
-        StoreUnavailable: the store can not be read now.
+        StoreUnavailable: the store cannot be read now.
     """
     everything, removable, oldest = Amount(), Amount(), None
     async for payload in store.entries():
@@ -178,17 +179,17 @@ async def survey(store: PayloadStore, bound: Bound | None) -> Holdings:
 
 @dataclass(frozen=True, slots=True)
 class Memories:
-    """What a store remembers: all of it, and what of it has expired."""
+    """Cache entries of a store: all, and the expired ones."""
 
     all: Amount
     expired: Amount
 
 
 async def survey_memories(store: PayloadStore, *, now: datetime) -> Memories:
-    """Counts what a store remembers.
+    """Measure the cache entries of a store.
 
     Raises:
-        StoreUnavailable: the store can not be read now.
+        StoreUnavailable: the store cannot be read now.
     """
     everything, expired = Amount(), Amount()
     async for one in store.remembered():
@@ -198,10 +199,10 @@ async def survey_memories(store: PayloadStore, *, now: datetime) -> Memories:
 
 
 async def forget_expired(store: PayloadStore, *, now: datetime) -> Amount:
-    """Removes what has expired of what a store remembers; returns what it removed.
+    """Remove expired cache entries and return the removed amount.
 
     Raises:
-        StoreUnavailable: the store can not be used now.
+        StoreUnavailable: the store cannot be used now.
     """
     removed = Amount()
     async for one in store.remembered():
@@ -211,10 +212,10 @@ async def forget_expired(store: PayloadStore, *, now: datetime) -> Amount:
 
 
 async def remove(store: PayloadStore, bound: Bound) -> Amount:
-    """Removes what lies before the bound and was not renewed meanwhile; returns what it removed.
+    """Remove payloads before the bound that were not renewed meanwhile, and return the removed amount.
 
     Raises:
-        StoreUnavailable: the store can not be used now; what is removed by then stays removed, calling again goes on.
+        StoreUnavailable: the store cannot be used now; removed payloads stay removed, and another call continues.
     """
     removed = Amount()
     found: list[StoredPayload] = []

@@ -1,44 +1,45 @@
-"""What goes wrong in a payload store, sorted by what to do next.
+"""Errors of a payload store, by what to do next.
+
 
 StoreError
-├── PayloadMissing        final: nothing is stored under the reference
-├── PayloadDamaged        final: what is stored is not what was put; putting the content again heals it
-├── StoreUnavailable      try again later; the text says what an operator can do about it
+├── PayloadMissing        final: no payload is stored under the reference
+├── PayloadDamaged        final: the stored content is damaged; storing it again repairs it
+├── StoreUnavailable      retry later; the message has advice for the operator
 └── OtherStore            fix the setting: the workers use another store than this process
-LocationInvalid           fix the setting; the text is a part of a sentence that begins with the variable
+LocationInvalid           fix the setting; the message continues a sentence that starts with the variable
 """
 
 from dagwright.core.errors import DagwrightError
 
 
 class StoreError(DagwrightError):
-    """Base of what a store raises; the text is one sentence."""
+    """Base of store errors; the message is one sentence."""
 
 
 class PayloadMissing(StoreError):
-    """Nothing is stored under a reference."""
+    """No payload is stored under a reference."""
 
     def __init__(self, ref: str, *, store: str) -> None:
         super().__init__(
-            f"the payload {ref[:80]} is not in the store {store}; it was removed, or DAGWRIGHT_PAYLOAD_STORE names "
-            "another store than where it was put"
+            f"the payload {ref[:80]} is not in the store {store}; it was removed, or DAGWRIGHT_PAYLOAD_STORE differs "
+            "from the store that it was written to"
         )
         self.ref = ref
 
 
 class PayloadDamaged(StoreError):
-    """What is stored under a reference does not have the hash that the reference names."""
+    """The stored content does not match the hash in its reference."""
 
     def __init__(self, ref: str, *, store: str) -> None:
         super().__init__(
             f"the payload {ref[:80]} in the store {store} is damaged: its content has another hash; restore it from "
-            "a back-up, or run again what made it"
+            "a backup, or run its producer again"
         )
         self.ref = ref
 
 
 class StoreUnavailable(StoreError):
-    """The store can not do its work now."""
+    """The store cannot be used now."""
 
 
 class OtherStore(StoreError):
@@ -46,4 +47,4 @@ class OtherStore(StoreError):
 
 
 class LocationInvalid(DagwrightError, ValueError):
-    """A text names no place where a store could be."""
+    """A text is not a valid store location."""

@@ -1,13 +1,15 @@
-"""A payload store in a folder: `ab/cd/sha256-abcd…`, each file whole from the moment it has its name.
+"""A payload store in a folder: `ab/cd/sha256-abcd…`, each file complete from the moment it has its name.
 
-Content goes to a file in `tmp`, is synced to the disk, and is then renamed; the folder that got the name is synced
-too. Temporal's history refers to what is here and is synced itself, so a store that was faster and lost a value in
-a power failure would leave a completed node without its result. What is only remembered lies in `remembered/ab`, is not
-synced, and has the time at which it expires as its modification time.
 
-The age of a payload is the modification time of its file. A file lock (`flock`) on the file orders the two that
-could harm each other: who puts holds it shared, from finding the file until its age is renewed; who removes holds it
-alone, from reading the age until the file is gone. Readers need none.
+Content is written to a file in `tmp`, synced to disk, and then renamed; the folder that received the name is synced
+too. Temporal's history refers to these files and is synced itself: if a power failure lost a value, a completed node
+would have no result. Cache entries are in `remembered/ab`, are not synced, and have their expiry time as modification
+time.
+
+
+The age of a payload is the modification time of its file. A file lock (`flock`) on the file orders writers and
+removers: a writer holds a shared lock from finding the file until its age is renewed; a remover holds an exclusive lock
+from reading the age until the file is deleted. Readers need no lock.
 """
 
 import asyncio
@@ -41,10 +43,10 @@ from dagwright.store.private_files import FILE_MODE, FOLDER_MODE
 T = TypeVar("T")
 
 _THREADS = 8
-"""Threads of its own: a store must not wait behind tools that fill the threads of the process."""
+"""A separate pool: the store must not wait behind tools that occupy the threads of the process."""
 _UNFINISHED = "tmp"
 _LEFT_BEHIND_S = 86_400.0
-"""A file of this age in `tmp` belongs to a process that died: no write takes a day."""
+"""A file of this age in `tmp` belongs to a dead process: no write takes a day."""
 _CHUNK_BYTES = 1 << 20
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -52,11 +54,11 @@ _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class FolderStore:
-    """Keeps payloads in a folder, which is made by the first `put`, readable for its owner only.
+    """Stores payloads in a folder, which the first `put` creates, readable for its owner only.
 
     Args:
         root: absolute path of the folder.
-        is_private: files get mode 0600 and folders 0700; otherwise the umask decides, as several users may share it.
+        is_private: create files with mode 0600 and folders with 0700; else the umask applies, for shared stores.
     """
 
     def __init__(self, root: Path, *, is_private: bool = False) -> None:
@@ -66,41 +68,41 @@ class FolderStore:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="payload-store")
         self._is_swept = False
         self._id: str | None = None
-        """Known as soon as this process has used the store; a folder without it is not this store any more."""
+        """Set as soon as this process has used the store; a folder without this ID is no longer the same store."""
 
     @property
     def location(self) -> str:
-        """Where it is; see `PayloadStore`."""
+        """Location of the store; see `PayloadStore`."""
         return str(self._root)
 
     async def put(self, content: bytes) -> str:
-        """Keeps content and returns its reference; see `PayloadStore`."""
+        """Store content and return its reference; see `PayloadStore`."""
         return await self._in_thread(lambda: self._put(content))
 
     async def get(self, ref: str) -> bytes:
-        """Returns content, checked against its hash; see `PayloadStore`."""
+        """Return content, checked against its hash; see `PayloadStore`."""
         return await self._in_thread(lambda: self._get(ref))
 
     async def renew(self, ref: str) -> None:
-        """Makes the age of a payload zero; see `PayloadStore`."""
+        """Reset the age of a payload; see `PayloadStore`."""
         await self._in_thread(lambda: self._renew(ref))
 
     async def delete(self, ref: str, *, renewed_before: datetime) -> bool:
-        """Removes a payload that is old enough; see `PayloadStore`."""
+        """Remove a payload that is old enough; see `PayloadStore`."""
         return await self._in_thread(lambda: self._delete(ref, renewed_before=renewed_before))
 
     async def entries(self) -> AsyncIterator[StoredPayload]:
-        """Goes through all payloads, one folder of the first level at a time."""
+        """Iterate over all payloads, one first-level folder at a time."""
         for folder in await self._in_thread(lambda: _folders(self._root)):
             for payload in await self._in_thread(partial(_payloads, folder)):
                 yield payload
 
     async def remember(self, key: str, content: bytes, *, expires_at: datetime) -> None:
-        """Keeps content under a key for a while; see `PayloadStore`."""
+        """Store a cache entry; see `PayloadStore`."""
         await self._in_thread(lambda: self._remember(key, content, expires_at=expires_at))
 
     async def recall(self, key: str) -> bytes | None:
-        """Returns what was remembered last under a key; see `PayloadStore`."""
+        """Return the latest cache entry of a key; see `PayloadStore`."""
 
         def recall() -> bytes | None:
             try:
@@ -111,14 +113,14 @@ class FolderStore:
         return await self._in_thread(recall)
 
     async def forget(self, key: str, *, expired_before: datetime) -> bool:
-        """Removes what has expired under a key; see `PayloadStore`."""
+        """Remove an expired cache entry; see `PayloadStore`."""
 
         def forget() -> bool:
             place = self._place(key)
             try:
                 if _modified_at(place.stat()) >= expired_before:
                     return False
-                # What is remembered anew in this moment is lost with it, which is allowed.
+                # An entry that is stored again at this moment is lost, which is acceptable.
                 place.unlink()
             except FileNotFoundError:
                 return False
@@ -127,18 +129,18 @@ class FolderStore:
         return await self._in_thread(forget)
 
     async def remembered(self) -> AsyncIterator[Remembered]:
-        """Goes through all that is remembered, one folder at a time."""
+        """Iterate over all cache entries, one folder at a time."""
         for folder in await self._in_thread(lambda: _folders(self._root / REMEMBERED)):
             for found in await self._in_thread(partial(_remembered, folder)):
                 yield found
 
     async def claim(self, owner: str) -> None:
-        """Notes who uses the store; see `PayloadStore`."""
+        """Record a user of the store; see `PayloadStore`."""
         assert is_owner(owner), owner
         await self._in_thread(lambda: self._claim(owner))
 
     async def owners(self) -> frozenset[str]:
-        """Returns everybody who has claimed the store."""
+        """Return all users that have claimed the store."""
         folder = self._root / OWNERS
         return await self._in_thread(
             lambda: frozenset(path.name for path in folder.iterdir()) if folder.is_dir() else frozenset()
@@ -155,7 +157,7 @@ class FolderStore:
     def _identify(self) -> str:
         if (found := self._stored_id()) is None:
             self._refuse_without_id()
-            # A link and not a rename: it fails where another process was first.
+            # A link instead of a rename, because it fails if another process was first.
             with self._draft(uuid4().hex.encode()) as draft, suppress(FileExistsError):
                 os.link(draft, self._root / STORE_ID)
             _sync_folder(self._root)
@@ -176,10 +178,10 @@ class FolderStore:
             return None
 
     def _refuse_without_id(self) -> None:
-        """Refuse a folder that has lost the ID of the store: its disk is not mounted any more, or another one is.
+        """Refuse a folder that has lost the store's ID: its disk is no longer mounted, or another disk is.
 
         Raises:
-            StoreUnavailable: it has.
+            StoreUnavailable: the ID is missing or different.
         """
         if self._id is not None and self._stored_id() != self._id:
             raise self._away()
@@ -221,7 +223,7 @@ class FolderStore:
 
     @contextmanager
     def _draft(self, content: bytes, *, is_synced: bool = False) -> Iterator[Path]:
-        """Yield a new file in `tmp` with some content; it is removed unless the block has renamed it."""
+        """Yield a new file in `tmp` with the given content; remove it unless the block has renamed it."""
         draft = self._root / _UNFINISHED / uuid4().hex
         self._make_folder(draft.parent)
         try:
@@ -279,14 +281,14 @@ class FolderStore:
         return PayloadMissing(ref, store=str(self._root)) if is_there else self._away()
 
     def _away(self) -> StoreUnavailable:
-        # Something has put payloads into the store, so this is another folder, or its disk is not mounted now.
+        # Payloads were written to the store, so this is another folder, or its disk is not mounted now.
         return StoreUnavailable(
-            f"the payload store {self._root} is not there; check that its disk is mounted and that "
-            "DAGWRIGHT_PAYLOAD_STORE is the same wherever the runs of this server are worked on or looked at"
+            f"the payload store {self._root} does not exist; check that its disk is mounted and that "
+            "DAGWRIGHT_PAYLOAD_STORE is the same for all workers and commands that use this server"
         )
 
     def _sweep(self) -> None:
-        """Removes, once in the life of a store, what processes that died have left unfinished."""
+        """Remove unfinished files of dead processes, once per store object."""
         if self._is_swept:
             return
         self._is_swept = True
@@ -307,9 +309,10 @@ class FolderStore:
 
 @contextmanager
 def _locked(path: Path, kind: int) -> Iterator[int | None]:
-    """Yields a descriptor that holds the lock on the file of that path, or None if there is none.
+    """Yield a file descriptor that holds the lock on a file, or `None` if there is no file.
 
-    A file that could not be opened for its owner's sake counts as not there: a new one may take its name.
+
+    A file that cannot be opened because of its owner counts as missing: a new file may replace it.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -318,14 +321,14 @@ def _locked(path: Path, kind: int) -> Iterator[int | None]:
         return
     try:
         fcntl.flock(descriptor, kind)
-        # Who waited for the lock may hold a file that has lost its name meanwhile.
+        # While this process waited for the lock, the file may have lost its name.
         yield descriptor if os.fstat(descriptor).st_nlink else None
     finally:
         os.close(descriptor)
 
 
 def _renewed(descriptor: int, content: bytes) -> bool:
-    """Makes the age of an open file zero if it holds exactly that content; tells whether it did."""
+    """Reset the age of an open file if it has exactly the given content; return whether it did."""
     if os.fstat(descriptor).st_size != len(content):
         return False
     for start in range(0, len(content), _CHUNK_BYTES):
@@ -383,9 +386,9 @@ def _sync_folder(folder: Path) -> None:
 
 def _advice(error: OSError) -> str:
     if error.errno in _FULL:
-        return "can take no more: the disk is full or the quota used up; free space (`dagwright store prune` helps)"
+        return "is full: no disk space or quota is left; free space (`dagwright store prune` helps)"
     if error.errno in _FORBIDDEN:
-        return f"may not be used by this user ({error.strerror}: {error.filename}); give it the right to write there"
+        return f"may not be used by this user ({error.strerror}: {error.filename}); grant write access to it"
     if error.errno in (errno.ENOTDIR, errno.EEXIST):
-        return f"is no folder ({error.filename} is a file); name another one in DAGWRIGHT_PAYLOAD_STORE"
-    return f"does not work now: {error.strerror or error}"
+        return f"is not a folder ({error.filename} is a file); set another one in DAGWRIGHT_PAYLOAD_STORE"
+    return f"is unavailable: {error.strerror or error}"

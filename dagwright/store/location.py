@@ -1,4 +1,4 @@
-"""Where a payload store is, as the setting says it: pure, so that the settings can check it."""
+"""Location of a payload store, parsed from the setting; pure, so that the settings can validate it."""
 
 import re
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ from dagwright.store.errors import LocationInvalid
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-"""Names that Amazon gives out; others that speak S3 keep to them."""
+"""Bucket names that Amazon permits; compatible services follow them."""
 _PREFIX = re.compile(r"[A-Za-z0-9!_.*'()/-]*")
-"""Characters that a key may hold without being encoded anywhere (Amazon S3 user guide, object key names)."""
+"""Characters that a key may contain without encoding (Amazon S3 user guide, object key names)."""
 _PREFIX_BYTES = 900
-"""A key has at most 1,024 bytes, and the reference comes behind the prefix."""
+"""A key has at most 1,024 bytes, and the reference follows the prefix."""
 
 
 @dataclass(frozen=True, slots=True)
 class FolderLocation:
-    """A folder on a disk that everybody who uses the store can reach; absolute."""
+    """A folder on a disk that all users of the store can access; absolute."""
 
     path: Path
 
@@ -27,7 +27,7 @@ class FolderLocation:
 
 @dataclass(frozen=True, slots=True)
 class BucketLocation:
-    """A bucket and the prefix of the keys in it, without slashes at its ends; may be empty."""
+    """A bucket and a key prefix without leading and trailing slashes; the prefix may be empty."""
 
     bucket: str
     prefix: str
@@ -37,25 +37,25 @@ class BucketLocation:
 
 
 def parse_location(text: str) -> FolderLocation | BucketLocation:
-    """Returns the place that a text names; a relative folder is one below the current folder.
+    """Parse a location; a relative folder is relative to the current folder.
 
     Raises:
-        LocationInvalid: it names none.
+        LocationInvalid: the text is not a location.
     """
     if not text.strip() or "\0" in text:
-        raise LocationInvalid("it is empty; name a folder or s3://bucket/prefix")
+        raise LocationInvalid("it is empty; set a folder or s3://bucket/prefix")
     match = _SCHEME.match(text)
     if match is None:
         return FolderLocation(_absolute(text))
     scheme, rest = match[1].lower(), match[2]
     if scheme != "s3":
-        raise LocationInvalid(f"{scheme}:// is not known; name a folder or s3://bucket/prefix")
+        raise LocationInvalid(f"unknown scheme {scheme}://; set a folder or s3://bucket/prefix")
     bucket, _, prefix = rest.partition("/")
     if _BUCKET.fullmatch(bucket) is None or ".." in bucket:
-        raise LocationInvalid("the bucket's name has 3 to 63 small letters, digits, dots and hyphens")
+        raise LocationInvalid("a bucket name has 3 to 63 lower-case letters, digits, dots and hyphens")
     prefix = prefix.strip("/")
     if _PREFIX.fullmatch(prefix) is None or len(prefix) > _PREFIX_BYTES:
-        raise LocationInvalid("the prefix may hold letters, digits and !_.*'()/- only, and no more than 900 of them")
+        raise LocationInvalid("the prefix may have at most 900 characters: letters, digits and !_.*'()/-")
     if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
         raise LocationInvalid("the prefix has an empty part, . or ..")
     return BucketLocation(bucket, prefix)
@@ -65,4 +65,4 @@ def _absolute(text: str) -> Path:
     try:
         return Path(text).expanduser().absolute()
     except RuntimeError:
-        raise LocationInvalid("~ stands for a user who has no home folder here") from None
+        raise LocationInvalid("~ refers to a user without a home folder") from None

@@ -1,4 +1,4 @@
-"""From the text of the setting to a store."""
+"""Open the store of a setting."""
 
 from pathlib import Path
 
@@ -9,15 +9,15 @@ from dagwright.store.payloads import PayloadStore
 
 
 def open_store(location: str, *, state_dir: Path | None = None) -> PayloadStore:
-    """Returns the store at a location; it opens, makes and imports nothing before its first use.
+    """Return the store at a location; it opens, creates and imports nothing before its first use.
 
     Args:
-        state_dir: what lies in the state folder is readable for its owner only, a store in it too.
-        location: a folder, or `s3://bucket/prefix`; credentials, region and endpoint of a bucket are those that
-            boto3 finds by itself (`AWS_ACCESS_KEY_ID`, `AWS_PROFILE`, `AWS_ENDPOINT_URL_S3`, …).
+        state_dir: the state folder; a store inside it is readable for its owner only.
+        location: a folder, or `s3://bucket/prefix`; boto3 itself finds the credentials, region and endpoint of a bucket
+            (`AWS_ACCESS_KEY_ID`, `AWS_PROFILE`, `AWS_ENDPOINT_URL_S3`, …).
 
     Raises:
-        LocationInvalid: the text names no such place.
+        LocationInvalid: the text is not a location.
     """
     place = parse_location(location)
     if not isinstance(place, FolderLocation):

@@ -1,4 +1,4 @@
-"""What a payload store is, for those who use one; it imports nothing of Dagwright."""
+"""The interface of payload stores; it imports nothing of Dagwright."""
 
 import hashlib
 import re
@@ -12,23 +12,23 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 _OWNER = re.compile(r"[0-9a-z-]{1,64}")
 
 REMEMBERED = "remembered"
-"""Folder, or part of the key, of what is remembered."""
+"""Folder or key prefix of cache entries."""
 OWNERS = "owners"
-"""Folder, or part of the key, of the notes of who uses a store: each is empty and has the owner as its name."""
+"""Folder or key prefix of the users of a store: one empty file or object per user, named after the user."""
 
 
 STORE_ID = "store-id"
-"""Name of the file or object that holds the ID of a store."""
+"""Name of the file or object that contains the ID of a store."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPayload:
-    """One payload in a store, without its content.
+    """A payload in a store, without its content.
 
     Args:
-        ref: the reference it is stored under.
+        ref: its reference.
         size_bytes: length of the content.
-        renewed_at: aware time at which it was put or renewed last.
+        renewed_at: when it was last stored or renewed, timezone-aware.
     """
 
     ref: str
@@ -38,12 +38,12 @@ class StoredPayload:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """Something that a store remembers, without its content.
+    """A cache entry in a store, without its content.
 
     Args:
         key: 64 hex digits.
         size_bytes: length of the content.
-        expires_at: aware time from which nobody wants it any more.
+        expires_at: when it expires, timezone-aware.
     """
 
     key: str
@@ -52,117 +52,122 @@ class Remembered:
 
 
 class PayloadStore(Protocol):
-    """Keeps content under the reference that its hash makes; safe for many processes at once.
+    """Stores content under a reference derived from its hash; safe for concurrent use by many processes.
 
-    Each method raises `StoreUnavailable` if the store can not do it now. Every call may be repeated. Whoever gives a
-    reference to a run puts or renews it after that run began: clean-up goes by this time alone.
 
-    Beside the payloads it remembers small things under keys that others choose. Those may be forgotten at any time, a
-    power failure can damage them, and no run ever hangs on one.
+    Each method raises `StoreUnavailable` if the store cannot be used now. Every call may be repeated. Before a run
+    receives a reference, its payload must be stored or renewed after the start of the run: clean-up relies on this
+    time alone.
+
+
+    In addition to payloads, the store holds small cache entries under keys chosen by the caller. They may be lost at
+    any time or damaged by a power failure, and no run depends on them.
     """
 
     @property
     def location(self) -> str:
-        """Where it is: an absolute folder, or `s3://bucket/prefix`."""
+        """Location of the store: an absolute folder, or `s3://bucket/prefix`."""
         ...
 
     async def put(self, content: bytes) -> str:
-        """Keeps content and returns its reference; what is there already is only renewed, or healed if damaged.
+        """Store content and return its reference; existing content is only renewed, or repaired if damaged.
 
-        When it returns, a power failure does not lose the content.
+
+        After this returns, the content survives a power failure.
         """
         ...
 
     async def get(self, ref: str) -> bytes:
-        """Returns content, checked against its hash.
+        """Return content, checked against its hash.
 
         Raises:
-            PayloadMissing: nothing is stored under the reference, or it is none.
-            PayloadDamaged: what is stored is not what was put.
+            PayloadMissing: no payload is stored under the reference, or the reference is invalid.
+            PayloadDamaged: the stored content is damaged.
         """
         ...
 
     async def renew(self, ref: str) -> None:
-        """Makes the age of a payload zero without its content.
+        """Reset the age of a payload, without its content.
 
         Raises:
-            PayloadMissing: nothing is stored under the reference, or it is none.
+            PayloadMissing: no payload is stored under the reference, or the reference is invalid.
         """
         ...
 
     async def delete(self, ref: str, *, renewed_before: datetime) -> bool:
-        """Removes a payload unless it was put or renewed at `renewed_before` or later; tells whether it removed it."""
+        """Remove a payload unless it was stored or renewed at `renewed_before` or later; return whether it did."""
         ...
 
     def entries(self) -> AsyncIterator[StoredPayload]:
-        """Goes through all payloads, in no order; of those that come or go meanwhile it may tell or not."""
+        """Iterate over all payloads, unordered; payloads that are added or removed meanwhile may be included."""
         ...
 
     async def remember(self, key: str, content: bytes, *, expires_at: datetime) -> None:
-        """Keeps content under a key until about `expires_at`, instead of what was there.
+        """Store a cache entry until about `expires_at`, replacing an earlier one.
 
         Args:
             key: 64 hex digits.
-            expires_at: aware time from which clean-up may remove it.
+            expires_at: when clean-up may remove it, timezone-aware.
         """
         ...
 
     async def recall(self, key: str) -> bytes | None:
-        """Returns what was remembered last under a key, expired or not; `None` if there is nothing."""
+        """Return the latest cache entry of a key, expired or not; `None` without an entry."""
         ...
 
     async def forget(self, key: str, *, expired_before: datetime) -> bool:
-        """Removes what is remembered under a key if it expires before that time; tells whether it removed it."""
+        """Remove a cache entry that expires before the given time; return whether it did."""
         ...
 
     def remembered(self) -> AsyncIterator[Remembered]:
-        """Goes through all that is remembered, in no order, as `entries` does."""
+        """Iterate over all cache entries, unordered, as `entries` does."""
         ...
 
     async def claim(self, owner: str) -> None:
-        """Notes who uses the store, so that nobody else cleans it up; a second time changes nothing.
+        """Record a user of the store, so that other users do not clean it up; repeating it changes nothing.
 
         Args:
-            owner: id of a Temporal namespace, a UUID.
+            owner: ID of a Temporal namespace, a UUID.
         """
         ...
 
     async def owners(self) -> frozenset[str]:
-        """Returns everybody who has claimed the store."""
+        """Return all users that have claimed the store."""
         ...
 
     async def identify(self) -> str:
-        """Return the ID of the store, and create it at the first call; all processes get the same one.
+        """Return the ID of the store, creating it at the first call; all processes get the same ID.
 
-        The ID is in the store itself, so a copy or a moved store keeps it. From then on this object takes a store
-        without its ID, such as a disk that is not mounted any more, for one that is away.
+
+        The ID is in the store itself, so a copied or moved store keeps it. From then on, this object treats a store
+        without its ID, such as a disk that is no longer mounted, as unavailable.
         """
         ...
 
     async def check(self) -> None:
-        """Make sure that the store answers and still has the ID that `identify` returned.
+        """Check that the store responds and still has the ID that `identify` returned.
 
         Raises:
-            StoreUnavailable: it does not.
+            StoreUnavailable: the store does not respond, or its ID differs.
         """
         ...
 
 
 def ref_of(content: bytes) -> str:
-    """Returns the reference of content: `sha256-` and 64 hex digits."""
+    """Return the reference of content: `sha256-` and 64 hex digits."""
     return f"sha256-{hashlib.sha256(content).hexdigest()}"
 
 
 def is_ref(text: str) -> bool:
-    """Tells whether a text has the form of a reference; nothing else ever becomes a part of a path or key."""
+    """Return whether a text has the form of a reference; only such texts become part of a path or key."""
     return _REF.fullmatch(text) is not None
 
 
 def is_key(text: str) -> bool:
-    """Tells whether something can be remembered under a text."""
+    """Return whether a text is a valid key of a cache entry."""
     return _KEY.fullmatch(text) is not None
 
 
 def is_owner(text: str) -> bool:
-    """Tells whether a text can be the name of an owner."""
+    """Return whether a text is a valid name of a user."""
     return _OWNER.fullmatch(text) is not None

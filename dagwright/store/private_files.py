@@ -1,7 +1,8 @@
-"""Folders and files that only their owner may read: the state folder and everything in it.
+"""Folders and files that only their owner may read: the state folder and its content.
 
-Histories hold the arguments and results of all runs, so other users of the machine must not read them. The folder alone
-(mode 0700) keeps them out; files get mode 0600 as well, for the case that the folder is opened later.
+
+Histories contain the arguments and results of all runs, so other users of the machine must not read them. The folder
+alone (mode 0700) excludes them; files get mode 0600 too, in case the folder is opened later.
 """
 
 import os
@@ -30,7 +31,7 @@ def make_private_folder(folder: Path) -> bool:
 
 
 def make_files_private(folders: Iterable[Path]) -> None:
-    """Set mode 0600 for the files directly in some folders; folders, links and files of other users are left out."""
+    """Set mode 0600 for the files directly in some folders; skip folders, links and files of other users."""
     for path in [path for folder in folders if folder.is_dir() for path in folder.iterdir()]:
         # Lock files of other commands come and go.
         with suppress(FileNotFoundError):

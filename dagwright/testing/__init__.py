@@ -1,9 +1,10 @@
-"""A model, and a web search, that answer as a script says: what tests and demos use where real ones would cost money.
+"""Scripted model and web search servers: for tests and demos, where real ones would cost money.
 
-`ModelServer` speaks OpenAI's protocol over real sockets, so everything that talks to a model can be tried, its client
-and its retries included. It is strict: see `dagwright.testing.server`. `python -m dagwright.testing SCRIPT.yaml` serves
-a file. The fixture `model_server` of `dagwright.testing.fixtures` gives tests of pytest one that is checked at their
-end. Nothing here imports the model client, so neither can hide a mistake of the other.
+
+`ModelServer` implements OpenAI's protocol over real sockets, so tests cover the model client and its retries too. It is
+strict: see `dagwright.testing.server`. `python -m dagwright.testing SCRIPT.yaml` serves a script file. The fixture
+`model_server` of `dagwright.testing.fixtures` provides servers that pytest checks at the end of each test. Nothing
+here imports the model client, so neither can hide a mistake of the other.
 """
 
 from dagwright.testing.answers import (

@@ -1,7 +1,8 @@
-"""Serves a script until it is told to stop: `python -m dagwright.testing SCRIPT.yaml --port 8081`.
+"""Serve a script until it is stopped: `python -m dagwright.testing SCRIPT.yaml --port 8081`.
 
-The first line on stdout is the address, for `OPENAI_BASE_URL`. At its end it says what did not go as the script says;
-the exit code is 1 then, and 2 if the script cannot be read.
+
+The first line on stdout is the address, for `OPENAI_BASE_URL`. At the end it reports deviations from the script; the
+exit code is then 1, and 2 if the script is invalid.
 """
 
 import argparse
@@ -27,10 +28,10 @@ async def _serve(server: ModelServer) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serves as the arguments say and returns the exit code."""
+    """Serve according to the arguments and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m dagwright.testing", description="Serve a scripted model.")
-    parser.add_argument("script", type=Path, metavar="SCRIPT", help="YAML file with the answers")
-    parser.add_argument("--port", type=int, default=0, help="port to serve on; without it a free one")
+    parser.add_argument("script", type=Path, metavar="SCRIPT", help="YAML file with the responses")
+    parser.add_argument("--port", type=int, default=0, help="port to serve on (default: a free one)")
     parser.add_argument("--host", default="127.0.0.1", help="address to serve on (default 127.0.0.1)")
     options = parser.parse_args(arguments)
     try:

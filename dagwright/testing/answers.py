@@ -1,4 +1,4 @@
-"""What a scripted model server may answer: completions, errors, and everything that goes wrong on a wire."""
+"""Responses of a scripted model server: completions, errors, and every kind of network failure."""
 
 import asyncio
 import json
@@ -14,11 +14,11 @@ _SHOWN_CHARACTERS = 160
 
 @dataclass(frozen=True, slots=True)
 class ScriptedToolCall:
-    """One tool that the model wants called.
+    """A tool call in a response.
 
     Args:
-        arguments: an object, or the very text that the model writes, which may be broken.
-        id: made from its place in the answer if it is empty.
+        arguments: an object, or the raw text that the model writes, which may be invalid JSON.
+        id: derived from its position in the response if empty.
     """
 
     name: str
@@ -27,13 +27,13 @@ class ScriptedToolCall:
 
     @property
     def arguments_text(self) -> str:
-        """Returns the arguments as they go over the wire."""
+        """Return the arguments as sent over the wire."""
         return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What an answer says it has used."""
+    """The token usage that a response reports."""
 
     prompt: int
     completion: int
@@ -41,7 +41,7 @@ class Tokens:
     reasoning: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the `usage` of a completion."""
+        """Return the `usage` of a completion."""
         return {
             "prompt_tokens": self.prompt,
             "completion_tokens": self.completion,
@@ -52,27 +52,27 @@ class Tokens:
 
 
 class Cut(StrEnum):
-    """How a streamed answer ends too early."""
+    """How a streamed response is cut off."""
 
     RESET = "reset"
     """The connection is reset (RST)."""
     CLOSE = "close"
     """The connection is closed in the middle of the body."""
     END = "end"
-    """The body ends as if all were well, without a finish reason and without `[DONE]`."""
+    """The body ends normally, but without a finish reason and without `[DONE]`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How slowly an answer comes.
+    """Timing of a response.
 
     Args:
         first_s: seconds until its first byte.
-        each_s: seconds before each further piece of a stream.
-        characters: of a streamed text in one piece; 0 sends it in one.
-        cut_after: pieces of text or arguments after which a stream breaks off; `None` never.
-        cut: how it breaks off.
-        held_after: pieces after which a stream waits for `released`; `None` never.
+        each_s: seconds before each further chunk of a stream.
+        characters: characters of text per chunk; 0 sends the text in one chunk.
+        cut_after: number of text or argument chunks after which a stream is cut off; `None` for never.
+        cut: how it is cut off.
+        held_after: number of chunks after which a stream waits for `released`; `None` for never.
     """
 
     first_s: float = 0.0
@@ -86,17 +86,17 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A chat completion, streamed if the request asks for that.
+    """A chat completion, streamed if the request asks for a stream.
 
     Args:
-        text: what the model says; `None` if it only calls tools.
-        tool_calls: what it wants called, in order.
-        refusal: why it declines.
-        reasoning: what it thought, as several servers send it (`reasoning_content`).
-        finish_reason: empty for the one that fits.
-        tokens: what it has used; `None` counts the words of the messages and of the answer.
-        has_usage: whether the answer tells its usage at all.
-        model: name of the model that answered; empty for the one that was asked for.
+        text: text of the message; `None` if it only has tool calls.
+        tool_calls: tool calls, in order.
+        refusal: reason of a refusal.
+        reasoning: reasoning text, as several servers send it (`reasoning_content`).
+        finish_reason: derived from the message if empty.
+        tokens: token usage; `None` counts the words of the messages and the response.
+        has_usage: whether the response includes the usage.
+        model: name of the model in the response; if empty, the requested model.
     """
 
     text: str | None = None
@@ -111,20 +111,20 @@ class Completion:
 
     @property
     def ending(self) -> str:
-        """Returns the finish reason that goes over the wire."""
+        """Return the finish reason as sent over the wire."""
         return self.finish_reason or ("tool_calls" if self.tool_calls else "stop")
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An HTTP error with the body that OpenAI gives it.
+    """An HTTP error with OpenAI's error body.
 
     Args:
         status: 400 to 599.
-        retry_after: seconds, or the text of the header as it goes out (`http_date` makes one).
-        code: OpenAI's code, such as `context_length_exceeded`; `None` sends null.
-        param: the field of the request that is wrong.
-        headers: more headers.
+        retry_after: seconds, or the raw header value (see `http_date`).
+        code: OpenAI's error code, such as `context_length_exceeded`; `None` sends null.
+        param: the invalid field of the request.
+        headers: additional headers.
     """
 
     status: int
@@ -137,13 +137,13 @@ class Refused:
     first_s: float = 0.0
 
     def body(self) -> dict[str, Any]:
-        """Returns the JSON that goes out."""
+        """Return the JSON body."""
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Any bytes at all: JSON that is none, a page of HTML from a proxy, an error of another server."""
+    """Arbitrary bytes: invalid JSON, an HTML page of a proxy, an error of another server."""
 
     body: bytes
     status: int = 200
@@ -153,63 +153,63 @@ class Raw:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The connection is reset before any answer."""
+    """The connection is reset before any response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """No answer ever comes; the connection stays open until the client or the server goes."""
+    """No response is ever sent; the connection stays open until the client or the server ends."""
 
 
 Answer = Completion | Refused | Raw | Reset | Silence
 
 
 def text(words: str, **more: Any) -> Completion:
-    """Returns an answer of text; `more` are fields of `Completion`."""
+    """Return a text response; `more` are fields of `Completion`."""
     return Completion(text=words, **more)
 
 
 def json_text(value: Any, **more: Any) -> Completion:
-    """Returns an answer whose text is JSON."""
+    """Return a response whose text is JSON."""
     return Completion(text=json.dumps(value, ensure_ascii=False), **more)
 
 
 def tool_call(name: str, /, **arguments: Any) -> Completion:
-    """Returns an answer that calls one tool."""
+    """Return a response with one tool call."""
     return Completion(tool_calls=(ScriptedToolCall(name, arguments),))
 
 
 def tool_calls(*calls: tuple[str, Mapping[str, Any]]) -> Completion:
-    """Returns an answer that calls several tools at once: names and arguments."""
+    """Return a response with several tool calls: names and arguments."""
     return Completion(tool_calls=tuple(ScriptedToolCall(name, arguments) for name, arguments in calls))
 
 
 def slow(answer: Completion, **pace: Any) -> Completion:
-    """Returns an answer that comes slowly, or breaks off; `pace` are fields of `Pace`."""
+    """Return a slow or interrupted response; `pace` are fields of `Pace`."""
     return replace(answer, pace=Pace(**pace))
 
 
 def busy(*, retry_after: float | str | None = None) -> Refused:
-    """Returns the 429 of a model that is asked too often."""
+    """Return a rate-limit error (429)."""
     return Refused(429, "Rate limit reached", code="rate_limit_exceeded", type="requests", retry_after=retry_after)
 
 
 def http_date(delay: timedelta) -> str:
-    """Returns the time that is `delay` from now, as `Retry-After` may have it."""
+    """Return the time `delay` from now in the format of `Retry-After`."""
     return format_datetime(datetime.now(UTC) + delay, usegmt=True)
 
 
 def answers_of(given: Answer | str | Sequence[Any]) -> Answer:
-    """Returns what is meant by an answer: a text stands for one of that text."""
+    """Convert a text to a text response; return other responses unchanged."""
     if isinstance(given, str):
         return text(given)
     if isinstance(given, Completion | Refused | Raw | Reset | Silence):
         return given
-    raise TypeError(f"{given!r:.80} is no answer; give a text, or one of Completion, Refused, Raw, Reset, Silence")
+    raise TypeError(f"{given!r:.80} is not a response; use a text, Completion, Refused, Raw, Reset or Silence")
 
 
 def summary_of(answer: Answer) -> str:
-    """Returns one line that tells an answer from others."""
+    """Return a one-line summary of a response."""
     match answer:
         case Completion():
             calls = ", ".join(f"{call.name}({call.arguments_text})" for call in answer.tool_calls)

@@ -1,4 +1,4 @@
-"""A fixture for pytest: `from dagwright.testing.fixtures import model_server` in a `conftest.py` is all it takes.
+"""Pytest fixture: put `from dagwright.testing.fixtures import model_server` into a `conftest.py`.
 
     async def test_greets(model_server: StartModelServer) -> None:
         server = await model_server("Hello")
@@ -15,12 +15,12 @@ import pytest_asyncio
 from dagwright.testing.server import ModelServer
 
 StartModelServer = Callable[..., Awaitable[ModelServer]]
-"""Takes what `ModelServer` takes, and returns it started."""
+"""Arguments of `ModelServer` -> a started server."""
 
 
 @pytest_asyncio.fixture
 async def model_server() -> AsyncIterator[StartModelServer]:
-    """Starts scripted model servers; when the test ends each must have been used as its script says."""
+    """Start scripted model servers; at the end of the test, each must have been used according to its script."""
     async with AsyncExitStack() as stack:
 
         async def start(*steps: object, **options: object) -> ModelServer:

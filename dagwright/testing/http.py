@@ -1,7 +1,8 @@
-"""A small HTTP/1.1 server whose answers may go wrong in every way: cut, reset, or never sent.
+"""A small HTTP/1.1 server whose responses can fail in every way: cut off, reset, or never sent.
 
-The protocol is h11's; what is left here is reading from and writing to sockets, because no finished server lets its
-user break a connection in the middle of an answer.
+
+h11 implements the protocol; this module reads and writes sockets itself, because existing servers do not let their
+user break a connection in the middle of a response.
 """
 
 import asyncio
@@ -24,12 +25,12 @@ _READ_BYTES = 64 * 1024
 
 
 class ConnectionGone(Exception):
-    """The client has closed its connection, or it was closed on purpose."""
+    """The client closed its connection, or the script did."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request with all of its body; names of headers are in lower case."""
+    """A request with its complete body; header names are in lower case."""
 
     method: str
     target: str
@@ -38,48 +39,48 @@ class Request:
 
 
 class Exchange:
-    """The answer to one request."""
+    """The response to one request."""
 
     def __init__(self, machine: h11.Connection, writer: asyncio.StreamWriter) -> None:
         self._machine = machine
         self._writer = writer
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
-        """Sends the head of the answer; without a length the body is chunked."""
+        """Send the head of the response; without a length, the body is chunked."""
         await self._send(h11.Response(status_code=status, headers=list(headers.items())))
 
     async def write(self, content: bytes) -> None:
-        """Sends a part of the body."""
+        """Send a part of the body."""
         await self._send(h11.Data(data=content))
 
     async def end(self) -> None:
-        """Ends the body as it should end."""
+        """End the body normally."""
         await self._send(h11.EndOfMessage())
 
     async def whole(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-        """Sends an answer in one piece."""
+        """Send a complete response."""
         await self.start(status, {**headers, "content-length": str(len(body))})
         await self.write(body)
         await self.end()
 
     async def json(self, status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
-        """Sends JSON in one piece."""
+        """Send a complete JSON response."""
         await self.whole(status, json.dumps(body, ensure_ascii=False).encode(), {**JSON_TYPE, **(headers or {})})
 
     def reset(self) -> None:
-        """Resets the connection, so that the client gets an RST.
+        """Reset the connection, so that the client gets an RST.
 
         Raises:
             ConnectionGone: always.
         """
         sock = self._writer.get_extra_info("socket")
-        # Closing without lingering throws away what was not sent and answers with a reset.
+        # Closing without lingering discards unsent data and sends a reset.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._writer.transport.abort()
         raise ConnectionGone
 
     async def close(self) -> None:
-        """Closes the connection in the middle of the answer; what was written goes out before.
+        """Close the connection in the middle of the response, after flushing the written part.
 
         Raises:
             ConnectionGone: always.
@@ -102,7 +103,7 @@ Handler = Callable[[Request, Exchange], Awaitable[None]]
 
 
 class HttpServer:
-    """Serves on a port of its own; used as `async with`."""
+    """Serves on its own port; use it as `async with`."""
 
     def __init__(self, handler: Handler, *, host: str, port: int) -> None:
         self._handler = handler
@@ -114,7 +115,7 @@ class HttpServer:
 
     @property
     def address(self) -> str:
-        """Returns host and port, once it serves, and still when it has ended."""
+        """Return host and port; available from the start, also after the end."""
         assert self._address, "the server is not started"
         return self._address
 
@@ -141,7 +142,7 @@ class HttpServer:
         except (ConnectionGone, ConnectionError, h11.RemoteProtocolError):
             pass
         except asyncio.CancelledError:
-            # The server ends; asyncio would print the traceback of a task of its own that was cancelled.
+            # The server is stopping; asyncio would print the traceback of its own cancelled task.
             writer.transport.abort()
         finally:
             self._connections.discard(task)
@@ -154,7 +155,7 @@ class HttpServer:
             if request is None:
                 return
             answering = asyncio.ensure_future(self._handler(request, Exchange(machine, writer)))
-            # Nothing more comes before the answer is out, unless the client goes away.
+            # The client sends nothing more before the response, unless it disconnects.
             gone = asyncio.ensure_future(_wait_gone(reader, machine))
             try:
                 await asyncio.wait({answering, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -178,7 +179,7 @@ async def _wait_gone(reader: asyncio.StreamReader, machine: h11.Connection) -> N
 async def _next_request(
     machine: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> Request | None:
-    """Returns the next request of a connection; `None` if the client has closed it."""
+    """Return the next request of a connection; `None` if the client has closed it."""
     head: h11.Request | None = None
     body = bytearray()
     while True:
@@ -201,11 +202,12 @@ async def _next_request(
 
 
 class ScriptedServer(ABC):
-    """Answers as a script says, strictly; used as `async with`.
+    """Server that strictly follows a script; use it as `async with`.
+
 
     Raises:
-        ScriptNotFollowed: at the end of the block; an error that the block ends with gets it as a note instead, since
-            what failed first may well be the cause.
+        ScriptNotFollowed: at the end of the block. If the block ends with an error, the report is added to that
+            error as a note instead, because the first failure may be the cause.
     """
 
     def __init__(self, *, host: str, port: int) -> None:
@@ -213,11 +215,11 @@ class ScriptedServer(ABC):
 
     @abstractmethod
     def report(self) -> str:
-        """Returns everything that did not go as the script says, for a person to read; empty if all did."""
+        """Return a readable report of all deviations from the script; empty if there are none."""
 
     @abstractmethod
     async def _answer(self, request: Request, exchange: Exchange) -> None:
-        """Answers one request."""
+        """Answer one request."""
 
     async def __aenter__(self) -> Self:
         await self._http.__aenter__()

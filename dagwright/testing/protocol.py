@@ -1,4 +1,4 @@
-"""OpenAI's chat completions protocol, on the side of the server: what a request must be, and what an answer looks like.
+"""OpenAI's chat completions protocol on the server side: validation of requests and format of responses.
 
 Source: OpenAI's API reference, Chat Completions and Structured Outputs.
 """
@@ -18,7 +18,7 @@ _numbers = count(1)
 
 
 def refusal_of(call: ReceivedCall) -> Refused | None:
-    """Returns the error that OpenAI's own server would answer to a request it cannot take; `None` if it can."""
+    """Return the error of OpenAI's own server for an invalid request; `None` if the request is valid."""
     body = call.body
     if not isinstance(body, dict):
         return Refused(400, "We could not parse the JSON body of your request.")
@@ -71,7 +71,7 @@ def _wrong_messages(body: Mapping[str, Any]) -> tuple[str, str] | None:
         awaited = {str(call["id"]) for call in calls}
         if message.get("content") is None and not (calls or message.get("refusal")):
             return f"{here}.content", f"Invalid value for '{here}.content': expected a string, got null."
-    return ("messages", f"tool calls without an answer: {', '.join(sorted(awaited))}") if awaited else None
+    return ("messages", f"tool calls without a response: {', '.join(sorted(awaited))}") if awaited else None
 
 
 def _wrong_tools(body: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -110,7 +110,7 @@ def _wrong_format(body: Mapping[str, Any], call: ReceivedCall) -> tuple[str, str
 
 
 def not_strict(schema: Any) -> str:
-    """Returns why OpenAI's strict mode would not take a schema; empty if it would."""
+    """Return why OpenAI's strict mode rejects a schema; empty if it accepts it."""
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return "schema must be a JSON Schema of 'type: \"object\"'"
     return next(_strict_problems(schema, ()), "")
@@ -150,7 +150,7 @@ def _strict_problems(schema: Any, context: tuple[str, ...]) -> Iterator[str]:
 
 
 class Sent:
-    """One completion as it goes over the wire."""
+    """The wire format of one completion."""
 
     def __init__(self, completion: Completion, call: ReceivedCall) -> None:
         self._completion = completion
@@ -162,7 +162,7 @@ class Sent:
         self._streams_usage = isinstance(options, dict) and options.get("include_usage") is True
 
     def whole(self) -> dict[str, Any]:
-        """Returns the body of an answer that is not streamed."""
+        """Return the body of a response that is not streamed."""
         given = self._completion
         message: dict[str, Any] = {"role": "assistant", "content": given.text, "refusal": given.refusal}
         if given.reasoning is not None:
@@ -181,7 +181,7 @@ class Sent:
         return self._body("chat.completion") | {"choices": [choice]} | usage
 
     def pieces(self) -> list[dict[str, Any]]:
-        """Returns the chunks of a streamed answer that come before its end."""
+        """Return the chunks of a streamed response before its end."""
         given, deltas = self._completion, [{"role": "assistant", "content": ""}]
         found: list[dict[str, Any]] = [*deltas]
         if given.reasoning is not None:
@@ -198,7 +198,7 @@ class Sent:
         return [self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]) for delta in found]
 
     def endings(self) -> list[dict[str, Any]]:
-        """Returns the chunks that end a stream: the finish reason, and the usage if it was asked for."""
+        """Return the chunks that end a stream: the finish reason, and the usage if requested."""
         end = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": self._completion.ending}
         is_told = self._streams_usage and self._completion.has_usage
         usage = [self._chunk([]) | {"usage": self._tokens.to_json()}] if is_told else []
@@ -217,12 +217,12 @@ class Sent:
 
 
 def event(chunk: Mapping[str, Any]) -> bytes:
-    """Returns a chunk as a server-sent event."""
+    """Encode a chunk as a server-sent event."""
     return b"data: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\n\n"
 
 
 DONE = b"data: [DONE]\n\n"
-"""What ends a stream."""
+"""End of a stream."""
 
 
 def _cut(words: str, characters: int) -> Sequence[str]:

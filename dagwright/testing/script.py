@@ -1,7 +1,8 @@
-"""A script of answers: which call gets which, and what did not go as it says.
+"""A script of responses: which call gets which response, and the deviations from the script.
 
-Each call takes the first step that fits it and is not used up. Steps without a condition are so taken in order; steps
-with one can be taken in any order, which is how calls that run at the same time are scripted without a race.
+
+Each call takes the first matching step that is not used up. Steps without a condition are therefore used in order;
+steps with a condition can be used in any order, which scripts concurrent calls without a race.
 """
 
 import asyncio
@@ -14,23 +15,23 @@ from dagwright.core.boundary.text import cut_characters, one_line
 from dagwright.testing.answers import Answer, answers_of, summary_of
 
 ANY_NUMBER = None
-"""`times` of a step that may be taken as often as it fits, and never at all."""
+"""`times` of a step that may be used any number of times, including zero."""
 
 _SHOWN_CHARACTERS = 160
 
 
 class ScriptNotFollowed(AssertionError):
-    """Calls came that the script does not have, or answers were left over; the text says which."""
+    """Calls did not match the script, or responses were unused; the text lists them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedCall:
-    """A request that came, whether it was answered or not.
+    """A received request, answered or not.
 
     Args:
-        body: its JSON, `None` if it had none.
+        body: its JSON, `None` without a JSON body.
         headers: names in lower case.
-        step: place of the step that answered it, from 0; `None` if none did.
+        step: index of the step that answered it; `None` if no step matched.
     """
 
     method: str
@@ -45,50 +46,50 @@ class ReceivedCall:
 
     @property
     def model(self) -> str:
-        """Returns the model that is asked."""
+        """Return the requested model."""
         return str(self._fields.get("model", ""))
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Returns the labels of the request."""
+        """Return the metadata of the request."""
         found = self._fields.get("metadata")
         return found if isinstance(found, dict) else {}
 
     @property
     def messages(self) -> Sequence[Mapping[str, Any]]:
-        """Returns the messages as they came."""
+        """Return the messages of the request."""
         found = self._fields.get("messages")
         return [message for message in found if isinstance(message, dict)] if isinstance(found, list) else []
 
     @property
     def text(self) -> str:
-        """Returns the texts of all messages, a line each."""
+        """Return the texts of all messages, one per line."""
         return "\n".join(_text_of(message.get("content")) for message in self.messages)
 
     @property
     def is_streamed(self) -> bool:
-        """Tells whether the answer is wanted as a stream."""
+        """Return whether the request asks for a stream."""
         return self._fields.get("stream") is True
 
     @property
     def response_format(self) -> str:
-        """Returns the type of the answer that is asked for: `text`, `json_object` or `json_schema`."""
+        """Return the requested response format: `text`, `json_object` or `json_schema`."""
         found = self._fields.get("response_format")
         return str(found.get("type", "text")) if isinstance(found, dict) else "text"
 
     @property
     def tools(self) -> Sequence[str]:
-        """Returns the names of the tools that the model may call."""
+        """Return the names of the offered tools."""
         found = self._fields.get("tools")
         return [str(tool["function"]["name"]) for tool in found] if isinstance(found, list) else []
 
     @property
     def api_key(self) -> str:
-        """Returns the key that came, without `Bearer`."""
+        """Return the API key, without `Bearer`."""
         return self.headers.get("authorization", "").removeprefix("Bearer ")
 
     def summary(self) -> str:
-        """Returns one line that tells the call from others."""
+        """Return a one-line summary of the call."""
         last = _text_of(self.messages[-1].get("content")) if self.messages else ""
         labels = f" metadata={json.dumps(self.metadata, ensure_ascii=False)}" if self.metadata else ""
         return f"{self.method} {self.path} model={self.model!r}{labels} last message: {_shown(last)}"
@@ -107,22 +108,22 @@ def _shown(words: str) -> str:
 
 
 Reply = Callable[[ReceivedCall], Answer | str]
-"""Makes an answer of the call; a text stands for an answer of that text."""
+"""Builds a response from the call; a text becomes a text response."""
 
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """Which calls a step answers: those for which everything that is given here holds.
+    """Condition of a step: all given fields must match.
 
     Args:
-        model: the model that is asked.
-        metadata: labels that the request has, beside others.
-        text: part of the texts of its messages.
-        last: part of the text of its last message.
-        tool: a tool that the model may call.
+        model: the requested model.
+        metadata: metadata that the request must contain; it may have more.
+        text: substring of the texts of its messages.
+        last: substring of its last message.
+        tool: an offered tool.
         response_format: `text`, `json_object` or `json_schema`.
-        is_streamed: whether a stream is wanted.
-        holds: anything else.
+        is_streamed: whether the request asks for a stream.
+        holds: any other predicate.
     """
 
     model: str | None = None
@@ -135,7 +136,7 @@ class When:
     holds: Callable[[ReceivedCall], bool] | None = None
 
     def fits(self, call: ReceivedCall) -> bool:
-        """Tells whether a call is one of those."""
+        """Return whether a call matches."""
         last = _text_of(call.messages[-1].get("content")) if call.messages else ""
         return (
             (self.model is None or call.model == self.model)
@@ -149,7 +150,7 @@ class When:
         )
 
     def summary(self) -> str:
-        """Returns the condition in words; empty if it is none."""
+        """Return the condition in words; empty for no condition."""
         names = ("model", "metadata", "text", "last", "tool", "response_format", "is_streamed")
         told = [f"{name}={value!r}" for name in names if (value := getattr(self, name)) not in (None, {})]
         return ", ".join([*told, *(["holds=…"] if self.holds is not None else [])])
@@ -157,13 +158,13 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One answer of a script.
+    """One response of a script.
 
     Args:
-        answer: what is sent; or a function that makes it of the call, such as one that repeats what stands in it.
-        when: which calls it answers; without it, any.
-        times: how many calls it answers, all of which must come; `ANY_NUMBER` sets no number.
-        released: the answer is held back until this is set.
+        answer: the response, or a function that builds it from the call.
+        when: condition; by default, any call matches.
+        times: number of calls that it must answer; `ANY_NUMBER` for no limit.
+        released: event that the response waits for.
     """
 
     answer: Answer | Reply
@@ -173,27 +174,27 @@ class Step:
 
     def __post_init__(self) -> None:
         if self.times is not None and self.times < 1:
-            raise ValueError(f"times is {self.times}; a step answers at least one call, or ANY_NUMBER")
+            raise ValueError(f"times is {self.times}, expected at least 1, or ANY_NUMBER")
 
     def answer_to(self, call: ReceivedCall) -> Answer:
-        """Returns what is sent to a call."""
+        """Return the response to a call."""
         return answers_of(self.answer(call)) if callable(self.answer) else self.answer
 
     def summary(self) -> str:
-        """Returns one line that tells the answer from others."""
-        return "what a function makes of the call" if callable(self.answer) else summary_of(self.answer)
+        """Return a one-line summary of the response."""
+        return "built from the call by a function" if callable(self.answer) else summary_of(self.answer)
 
 
 def step(
     answer: Answer | str | Reply, /, *, times: int | None = 1, released: asyncio.Event | None = None, **when: Any
 ) -> Step:
-    """Returns one answer of a script; `when` are fields of `When`, and a text stands for an answer of that text."""
+    """Return a step of a script; `when` are fields of `When`, and a text becomes a text response."""
     given = answer if callable(answer) else answers_of(answer)
     return Step(given, When(**when), times=times, released=released)
 
 
 class Script:
-    """The answers that are left, and what has gone wrong so far."""
+    """The remaining responses, and the deviations so far."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = steps
@@ -202,7 +203,7 @@ class Script:
         self._violations: list[str] = []
 
     def take(self, call: ReceivedCall) -> int | None:
-        """Returns the place of the step that answers a call, which is used then; `None` if no step does."""
+        """Use up and return the index of the step that matches a call; `None` if no step matches."""
         for place, each in enumerate(self._steps):
             if (each.times is None or self._taken[place] < each.times) and each.when.fits(call):
                 self._taken[place] += 1
@@ -211,11 +212,11 @@ class Script:
         return None
 
     def violated(self, call: ReceivedCall, words: str) -> None:
-        """Takes note of a request that is against the protocol."""
+        """Record a request that violates the protocol."""
         self._violations.append(f"{call.summary()}: {words}")
 
     def unexpected(self, call: ReceivedCall, why: str = "") -> None:
-        """Takes note of a request that gets no answer: the server lacks its address, or `explain`."""
+        """Record a request without a response: an unknown path, or the reason `why`."""
         self._unexpected.append(f"{call.summary()}: {why}" if why else call.summary())
 
     def _left(self) -> list[str]:
@@ -228,11 +229,11 @@ class Script:
         return left
 
     def report(self) -> str:
-        """Returns everything that did not go as the script says, for a person to read; empty if all did."""
+        """Return a readable report of all deviations from the script; empty if there are none."""
         parts = (
-            ("calls that no step answers", self._unexpected),
-            ("requests that are against the protocol", self._violations),
-            ("answers that nobody asked for", self._left()),
+            ("calls without a matching step", self._unexpected),
+            ("requests that violate the protocol", self._violations),
+            ("unused steps", self._left()),
         )
         lines = [f"{title}:\n" + "\n".join(f"  - {line}" for line in told) for title, told in parts if told]
         return "\n".join(["the script of the model server was not followed", *lines]) if lines else ""

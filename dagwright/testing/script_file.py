@@ -38,7 +38,7 @@ from dagwright.testing.server import ModelServer
 
 
 class ScriptUnreadable(ValueError):
-    """A script cannot be used; the text says what is wrong, and where."""
+    """A script is invalid; the text has the problem and its location."""
 
 
 def _seconds(given: Any) -> Any:
@@ -129,7 +129,7 @@ class _Step(_Strict):
         given = [kind for kind in _KINDS if kind in self.model_fields_set]
         if not given or (len(given) > 1 and set(given) != {"text", "tool_calls"}):
             names = ", ".join("json" if kind == "value" else kind for kind in _KINDS)
-            raise ValueError(f"a step has exactly one of {names} (text and tool_calls may stand together)")
+            raise ValueError(f"a step has exactly one of {names} (text and tool_calls may be combined)")
         return self
 
     def step(self, pace: _Pace, functions: "_Functions") -> Step:
@@ -157,7 +157,7 @@ class _Step(_Strict):
 
 
 def _reply(function: _Function, more: Mapping[str, Any]) -> Reply:
-    """Returns an answer that is made of the call; what is no text goes out as JSON."""
+    """Return a response built from the call; values other than text are sent as JSON."""
 
     def reply(call: ReceivedCall) -> Answer:
         said = function(call)
@@ -167,10 +167,10 @@ def _reply(function: _Function, more: Mapping[str, Any]) -> Reply:
 
 
 class _Functions:
-    """The functions of the Python files beside a script.
+    """Functions in the Python files next to a script.
 
     Args:
-        folder: of the script.
+        folder: folder of the script.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -178,10 +178,10 @@ class _Functions:
         self._files: dict[str, Mapping[str, Any]] = {}
 
     def find(self, reference: str) -> _Function:
-        """Returns the function of a reference, `FILE.py:NAME`.
+        """Return the function of a reference `FILE.py:NAME`.
 
         Raises:
-            ScriptUnreadable: there is none, or its file cannot be run.
+            ScriptUnreadable: there is no such function, or its file cannot be run.
         """
         file, _, name = reference.rpartition(":")
         if file not in self._files:
@@ -189,13 +189,13 @@ class _Functions:
         found = self._files[file].get(name)
         if not callable(found):
             raise ScriptUnreadable(f"function: {reference!r}: there is no function {name!r} in {file!r}")
-        return found  # type: ignore[no-any-return] # whatever it takes, it is called with the call
+        return found  # type: ignore[no-any-return] # whatever its signature, it is called with the call
 
     def _run(self, file: str) -> Mapping[str, Any]:
         path = self._folder / file
         found = importlib.util.spec_from_file_location(path.stem, path)
         if not path.is_file() or found is None or found.loader is None:
-            raise ScriptUnreadable(f"function: there is no Python file {file!r} beside the script; write FILE.py:NAME")
+            raise ScriptUnreadable(f"function: there is no Python file {file!r} next to the script; write FILE.py:NAME")
         module = importlib.util.module_from_spec(found)
         try:
             found.loader.exec_module(module)
@@ -212,10 +212,10 @@ class _Script(_Strict):
 
 
 def read_script(path: Path, *, host: str = "127.0.0.1", port: int = 0) -> ModelServer:
-    """Returns a server, not started yet, that answers as a file says.
+    """Return a server, not started yet, for a script file.
 
     Raises:
-        ScriptUnreadable: the file cannot be read, or is no script.
+        ScriptUnreadable: the file cannot be read, or is not a valid script.
     """
     try:
         script = _Script.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
@@ -233,7 +233,7 @@ def read_script(path: Path, *, host: str = "127.0.0.1", port: int = 0) -> ModelS
     return ModelServer(*steps, models=script.models, api_keys=script.api_keys, host=host, port=port)
 
 
-_UNKNOWN = "unknown key; docs/testing.md has all that a script may say"
+_UNKNOWN = "unknown key; docs/testing.md lists the keys of a script"
 
 
 def _words(error: ValidationError) -> str:

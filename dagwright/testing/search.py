@@ -1,11 +1,11 @@
-"""A scripted web search that answers in the format of Serper: what tests and demos use where a real one costs money.
+"""A scripted web search in the format of Serper: for tests and demos, where a real one would cost money.
 
     async with SearchServer({"age of Caesar": [found("55", title="Julius Caesar")]}) as server:
         ...  # SERPER_BASE_URL is server.base_url, SERPER_API_KEY any text
     assert server.queries == ["age of Caesar"]
 
-It is as strict as the model server: a query that is not in the script, a request that is no search, and an answer that
-nobody asked for each raise `ScriptNotFollowed` at the end of the block.
+It is as strict as the model server: a query that is not in the script, an invalid request, and an unused response each
+raise `ScriptNotFollowed` at the end of the block.
 """
 
 import json
@@ -26,18 +26,18 @@ class Found:
     link: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the result as Serper has it."""
+        """Return the result in Serper's format."""
         return {"title": self.title, "link": self.link, "snippet": self.snippet}
 
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
-    """What a search finds.
+    """Response of a search.
 
     Args:
         organic: the results, best first.
-        answer: a direct answer above them, if there is one.
-        more: further parts of the answer, such as `knowledgeGraph`.
+        answer: a direct answer before the results, if any.
+        more: further parts of the response, such as `knowledgeGraph`.
     """
 
     organic: tuple[Found, ...] = ()
@@ -45,7 +45,7 @@ class SearchAnswer:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the answer to a query as Serper has it."""
+        """Return the response to a query in Serper's format."""
         box = {}
         if self.answer is not None:
             told = self.answer
@@ -56,16 +56,16 @@ class SearchAnswer:
 
 
 def found(*snippets: str, title: str = "", link: str = "") -> SearchAnswer:
-    """Returns an answer of results with these snippets."""
+    """Return a response of results with these snippets."""
     return SearchAnswer(tuple(Found(snippet, title, link) for snippet in snippets))
 
 
 class SearchServer(ScriptedServer):
-    """Answers searches as a script says, strictly, and keeps what it was asked.
+    """Answers searches strictly according to a script, and records the queries.
 
     Args:
-        script: query -> its answers, each of which is given once, in order.
-        api_keys: keys that it takes; a search with another gets the 403 of Serper. Without it every key is taken.
+        script: query -> its responses, each of which is used once, in order.
+        api_keys: accepted keys; other keys get Serper's 403. By default, every key is accepted.
     """
 
     def __init__(
@@ -84,24 +84,24 @@ class SearchServer(ScriptedServer):
 
     @property
     def base_url(self) -> str:
-        """Returns what `SERPER_BASE_URL` must be to reach the server."""
+        """Return the `SERPER_BASE_URL` of the server."""
         return f"http://{self._http.address}"
 
     @property
     def queries(self) -> Sequence[str]:
-        """Returns what was searched for, in the order in which it came."""
+        """Return the queries in the order of arrival."""
         return self._queries
 
     def report(self) -> str:
-        """Returns everything that did not go as the script says, for a person to read; empty if all did."""
-        unused = [f"nobody asked {len(left)} times for {query!r}" for query, left in self._left.items() if left]
+        """Return a readable report of all deviations from the script; empty if there are none."""
+        unused = [f"{len(left)} unused responses to {query!r}" for query, left in self._left.items() if left]
         told = [*self._problems, *unused]
         return "\n".join(["the script of the search server was not followed", *told]) if told else ""
 
     async def _answer(self, request: Request, exchange: Exchange) -> None:
         asked = _asked(request)
         if request.method != "POST" or request.target != "/search" or asked is None:
-            self._problems.append(f"this is no search: {request.method} {request.target} {request.body[:200]!r}")
+            self._problems.append(f"invalid search request: {request.method} {request.target} {request.body[:200]!r}")
             await exchange.json(400, {"message": "Bad request", "statusCode": 400})
             return
         key = request.headers.get("x-api-key", "")
@@ -112,8 +112,8 @@ class SearchServer(ScriptedServer):
         self._queries.append(query)
         left = self._left.get(query)
         if not left:
-            self._problems.append(f"the script has no answer to {query!r}")
-            await exchange.json(400, {"message": f"no step of the script answers {query!r}", "statusCode": 400})
+            self._problems.append(f"the script has no response to {query!r}")
+            await exchange.json(400, {"message": f"no step of the script matches {query!r}", "statusCode": 400})
             return
         answer = left.pop(0)
         if isinstance(answer, SearchAnswer):

@@ -1,11 +1,11 @@
-"""A scripted server that speaks OpenAI's protocol over real sockets: the only fake of a model.
+"""A scripted server that implements OpenAI's protocol over real sockets: the only fake of a model.
 
     async with ModelServer(step("Hello"), step(tool_call("look", at="Oslo"), metadata={"purpose": "agent"})) as server:
         ...  # the program under test talks to server.base_url
     assert server.calls[0].model == "small"
 
-At the end of the block everything must have gone as the script says: a call that no step answers, a request that
-OpenAI's own server would refuse, and an answer that nobody asked for each raise `ScriptNotFollowed`.
+At the end of the block, the script must have been followed: a call without a matching step, a request that OpenAI's own
+server would reject, and an unused response each raise `ScriptNotFollowed`.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ from dagwright.testing.script import ReceivedCall, Script, Step, step
 _COMPLETIONS = "/chat/completions"
 _MODELS = "/models"
 UNEXPECTED_CALL = "unexpected_call"
-"""Code of the error that a call gets which no step answers; no client tries it again."""
+"""Error code for a call without a matching step; clients do not retry it."""
 
 
 class ModelServer(ScriptedServer):
-    """Answers calls as a script says, strictly, and keeps what it was asked.
+    """Answers model calls strictly according to a script, and records the calls.
 
     Args:
-        steps: the answers; a text or an answer alone stands for a step that answers any call.
-        models: what the server has, as `/models` tells; a call of another model gets the 404 of OpenAI. Without it
-            every model is known.
-        api_keys: keys that it takes; a call with another gets the 401 of OpenAI. Without it every key is taken.
+        steps: the responses; a bare text or response is a step that matches any call.
+        models: models that `/models` lists; calls of other models get OpenAI's 404. By default, every model is
+            known.
+        api_keys: accepted keys; calls with other keys get OpenAI's 401. By default, every key is accepted.
     """
 
     def __init__(
@@ -53,24 +53,25 @@ class ModelServer(ScriptedServer):
 
     @property
     def base_url(self) -> str:
-        """Returns what `OPENAI_BASE_URL` must be to reach the server."""
+        """Return the `OPENAI_BASE_URL` of the server."""
         return f"http://{self._http.address}/v1"
 
     @property
     def calls(self) -> Sequence[ReceivedCall]:
-        """Returns the chat completions that were asked for, in the order in which they came."""
+        """Return the requested chat completions in the order of arrival."""
         return self._calls
 
     @property
     def sent_at(self) -> Sequence[Sequence[float]]:
-        """Returns when each piece of an answer was sent, in seconds since the epoch, for each of `calls` in its order.
+        """Return when each chunk of a response was sent, in seconds since the epoch, for each of `calls` in order.
 
-        A piece is a part of a text or of arguments. What is not streamed has none.
+
+        A chunk is a part of a text or of arguments. Responses that are not streamed have none.
         """
         return self._sent_at
 
     def report(self) -> str:
-        """Returns everything that did not go as the script says, for a person to read; empty if all did."""
+        """Return a readable report of all deviations from the script; empty if there are none."""
         return self._script.report()
 
     async def _answer(self, request: Request, exchange: Exchange) -> None:
@@ -101,7 +102,7 @@ class ModelServer(ScriptedServer):
         if refusal is not None:
             await _send_refusal(exchange, refusal)
         elif place is None:
-            words = f"no step of the script answers this call: {received.summary()}"
+            words = f"no step of the script matches this call: {received.summary()}"
             await _send_refusal(exchange, Refused(400, words, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL))
         else:
             await self._send(self._steps[place], received, exchange, sent_at)
@@ -139,8 +140,8 @@ class ModelServer(ScriptedServer):
         try:
             return taken.answer_to(received)
         except Exception as error:
-            # The function of a script may fail in any way; whoever wrote it is told which.
-            words = f"its answer cannot be made: {type(error).__name__}: {error}"
+            # The function of a script may fail in any way; the report names the error for its author.
+            words = f"its response cannot be built: {type(error).__name__}: {error}"
             self._script.unexpected(received, words)
             return Refused(400, words, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL)
 
@@ -183,7 +184,7 @@ async def _send_stream(exchange: Exchange, sent: Sent, pace: Pace, sent_at: list
 
 
 async def _break_off(exchange: Exchange, how: Cut, *, body: Mapping[str, Any] | None = None) -> None:
-    """Ends an answer too early; of one that is not streamed the first half comes."""
+    """Cut off a response; one that is not streamed sends its first half."""
     if body is not None:
         whole = json.dumps(body, ensure_ascii=False).encode()
         await exchange.start(200, JSON_TYPE if how is Cut.END else {**JSON_TYPE, "content-length": str(len(whole))})

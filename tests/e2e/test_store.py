@@ -97,7 +97,7 @@ async def test_unusable_store_starts_no_run(command_line: CommandLine, write_pla
 
     assert (ran.code, ran.document["status"]) == (1, "no_store")
     assert ran.document["message"].startswith(
-        f"the payload store {command_line.folder}/file/payloads is no folder ({command_line.folder}/file"
+        f"the payload store {command_line.folder}/file/payloads is not a folder ({command_line.folder}/file"
     )
     assert (looked.code, looked.document["status"]) == (2, "not_found")
     assert (shown.code, shown.document["status"]) == (1, "no_store")

@@ -106,4 +106,4 @@ RUN = RetainedRun("a", "a-0", "a-0", START)
 def test_order_of_the_runs_changes_nothing(runs: list[RetainedRun]) -> None:
     bound = bound_of(Retained("default", ME, timedelta(days=1), runs), owners=[ME], now=START + timedelta(days=50))
     assert bound.renewed_before == START - MARGIN
-    assert bound.reason == "the run 'a', which began then, is still kept, and a day is added"
+    assert bound.reason == "the run 'a' is still listed, and a day before its start is added"

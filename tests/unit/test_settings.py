@@ -129,8 +129,8 @@ def test_key_goes_with_its_address(variables: Any, expected: Any, monkeypatch: p
 
 IN_MEMORY = "a SQLite database in memory cannot be shared by workers; name a file"
 NO_DATABASE = "it is no URL such as sqlite:///dagwright.db"
-NO_BUCKET = "the bucket's name has 3 to 63 small letters, digits, dots and hyphens"
-NO_PREFIX = "the prefix may hold letters, digits and !_.*'()/- only, and no more than 900 of them"
+NO_BUCKET = "a bucket name has 3 to 63 lower-case letters, digits, dots and hyphens"
+NO_PREFIX = "the prefix may have at most 900 characters: letters, digits and !_.*'()/-"
 NO_PROXY = "each proxy is an IP address or a network, such as 10.0.0.5 or 10.0.0.0/24, with commas between"
 PROXIES = ("*", "10.0.0.1/8", "proxy.example.com", "10.0.0.5,", "10.0.0.5;10.0.0.6", "unix:")
 NO_ADDRESS = "an address is written HOST:PORT, such as 127.0.0.1:8485"
@@ -154,14 +154,14 @@ REFUSED = {
         "postgresql://ann:hidden@host:port/parties": "its port is no number",
     },
     "PAYLOAD_STORE": {
-        " ": "it is empty; name a folder or s3://bucket/prefix",
-        "https://host/payloads": "https:// is not known; name a folder or s3://bucket/prefix",
-        "file:///var/payloads": "file:// is not known; name a folder or s3://bucket/prefix",
+        " ": "it is empty; set a folder or s3://bucket/prefix",
+        "https://host/payloads": "unknown scheme https://; set a folder or s3://bucket/prefix",
+        "file:///var/payloads": "unknown scheme file://; set a folder or s3://bucket/prefix",
         **dict.fromkeys(("s3://", "s3://My_Bucket/x", "s3://a..b/x", "s3://b-" + "a" * 70), NO_BUCKET),
         **dict.fromkeys(("s3://bucket/a b", "s3://bucket/a?x=1"), NO_PREFIX),
         "s3://bucket/a//b": "the prefix has an empty part, . or ..",
         "s3://bucket/../b": "the prefix has an empty part, . or ..",
-        "~no-such-user/payloads": "~ stands for a user who has no home folder here",
+        "~no-such-user/payloads": "~ refers to a user without a home folder",
     },
 }
 

@@ -119,8 +119,8 @@ async def test_oldest_beginning_bounds_what_a_real_namespace_needs(own_client: C
 @pytest.mark.parametrize(
     ("order", "message"),
     [
-        ({"began": ""}, "the run 'a' goes on with one that is not shown any more"),
-        ({"child": "a/b"}, "the run 'a/b' is a sub-plan of 'a', which is not shown any more"),
+        ({"began": ""}, "the run 'a' continues one that is no longer listed"),
+        ({"child": "a/b"}, "the run 'a/b' is a sub-plan of 'a', which is no longer listed"),
     ],
 )
 async def test_run_that_outlives_its_first_stops_the_clean_up(

@@ -242,7 +242,7 @@ async def test_values_that_are_gone_from_the_store_are_told(client: Client, benc
         ref = ref_of(json_of({"n": 500, "rows": _ROWS}).encode())
         gone = (
             f"the payload {ref} is not in the store {tmp_path / 'payloads'}; it was removed, or "
-            "DAGWRIGHT_PAYLOAD_STORE names another store than where it was put"
+            "DAGWRIGHT_PAYLOAD_STORE differs from the store that it was written to"
         )
         assert document["nodes"]["use"]["error"] == {
             "code": "value_lost",

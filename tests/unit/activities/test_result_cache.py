@@ -242,7 +242,7 @@ async def test_call_waits_for_its_own_result_to_be_written_and_for_no_other(
     assert list(bench.store.memories) == [KEY, slow]
 
 
-CALL: dict[str, Any] = {"arguments": {"a": 1, "b": [True, None]}, "holes": []}
+CALL: dict[str, Any] = {"arguments": {"a": 1, "b": [True, None]}, "bindings": []}
 SMALL = CachedResult(b'{"n":1.50}', 1_700_000_000.25, 0.5, "run-1", "sum[x]")
 LARGE = CachedResult(b'"' + b"x" * INLINE_VALUE_BYTES + b'"', 1_700_000_000.0, 9.5, "run-1", "big")
 
@@ -270,7 +270,7 @@ def test_calls_whose_objects_have_another_order_have_keys_of_their_own() -> None
         {"arguments": {"a": 1, "b": [1, None]}},
         {"arguments": {"a": "1", "b": [True, None]}},
         {"arguments": {"a": 1, "b": [None, True]}},
-        {"holes": bindings_of({"a": stored("sha256-1")})},
+        {"bindings": bindings_of({"a": stored("sha256-1")})},
     ],
 )
 def test_calls_that_differ_have_other_keys(call: dict[str, Any]) -> None:

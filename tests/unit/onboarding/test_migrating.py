@@ -218,8 +218,8 @@ def test_store_of_a_newer_version_is_refused_in_one_sentence_and_left_as_it_is(d
     with pytest.raises(StoreUnusable) as refused:
         opened(database_url)
     assert str(refused.value) == (
-        "the database is of a newer version of Dagwright: its tables are of revision 9999, and this version knows"
-        f" those up to {REVISIONS[-1]}; use the newer version, or another database"
+        "the database belongs to a newer version of Dagwright: its tables have revision 9999, and this version "
+        f"supports revisions up to {REVISIONS[-1]}; use the newer version, or another database"
     )
     assert revision_of(engine, PARTIES) == "9999"
     engine.dispose()
@@ -254,7 +254,7 @@ def test_names_are_brought_in_by_parts_and_a_killed_process_loses_one_of_them(
         patched.setattr(search_index, "bring_in_part", killed)
         with pytest.raises(KeyboardInterrupt):
             opened(database_url)
-    told = "the database is brought to this version: {} of 22 names can be searched"
+    told = "migrating the database to this version: {} of 22 names can be searched"
     assert caplog.messages == [told.format(done) for done in (5, 10)]
     # Others that wait for the lock of SQLite find it free between two parts.
     assert slept == ([migrating.GAP_S] * 2 if database_url.startswith("sqlite") else [])

@@ -51,22 +51,22 @@ async def test_lookup_where_waiting_does_not_help_fails_at_once(good: Path, tmp_
     (tmp_path / "file").touch()
     junk, below = f"sqlite:///{tmp_path / 'junk.db'}", f"sqlite:///{tmp_path / 'file' / 'parties.db'}"
     for url, words in (
-        (f"sqlite:///{good}", "the database is of a newer version of Dagwright: *"),
-        (junk, "the database refuses: file is not a database"),
-        ("mysql://localhost/parties", "a database is SQLite or PostgreSQL, not 'mysql'"),
-        (below, f"the folder of the database cannot be made: {tmp_path / 'file'}: *"),
+        (f"sqlite:///{good}", "the database belongs to a newer version of Dagwright: *"),
+        (junk, "the database reports an error: file is not a database"),
+        ("mysql://localhost/parties", "unsupported database 'mysql'; expected SQLite or PostgreSQL"),
+        (below, f"the folder of the database cannot be created: {tmp_path / 'file'}: *"),
     ):
         failure = await _failure(lookup_tools(LazyDatabase(url)), FIND_PARTY, FINDING)
         assert (fnmatchcase(failure.message, words), failure.non_retryable) == (True, True), failure.message
     failure = await _failure(lookup_tools(LazyDatabase(junk)), BIND_PARTIES, {"found": []})
-    assert (failure.message, failure.non_retryable) == ("the database refuses: file is not a database", True)
+    assert (failure.message, failure.non_retryable) == ("the database reports an error: file is not a database", True)
 
 
 async def test_lookup_where_no_server_answers_is_tried_again() -> None:
     failure = await _failure(
         lookup_tools(LazyDatabase("postgresql://ann:hidden@127.0.0.1:9/parties")), FIND_PARTY, FINDING
     )
-    assert failure.message.startswith("the database refuses: connection failed: ")
+    assert failure.message.startswith("the database reports an error: connection failed: ")
     assert not failure.non_retryable
     assert "hidden" not in failure.message
     assert "\n" not in failure.message
@@ -76,7 +76,7 @@ async def test_verb_on_a_database_that_is_only_read_fails_at_once_without_the_st
     url = f"sqlite:///file:{good}?mode=ro&uri=true"
     tools = ToolRegistry.of(*onboarding_tools(url))
     failure = await _failure(tools, "cbu.ensure", ENSURING)
-    assert failure.message == "the database refuses: attempt to write a readonly database"
+    assert failure.message == "the database reports an error: attempt to write a readonly database"
     assert failure.non_retryable
     assert failure.__cause__ is None
 
@@ -94,7 +94,7 @@ class _Primary(Exception):
 def test_details_of_postgresql_which_quote_values_are_left_out() -> None:
     with pytest.raises(StoreRefuses) as refused, in_words():
         raise DBAPIError("INSERT INTO party", {"name": "Sarah Chen"}, _Primary())
-    assert str(refused.value) == f"the database refuses: {_Primary.diag.message_primary}"
+    assert str(refused.value) == f"the database reports an error: {_Primary.diag.message_primary}"
     assert refused.value.__cause__ is None
 
 
@@ -108,7 +108,7 @@ def test_no_error_of_the_engine_has_the_values_of_a_statement(good: Path) -> Non
         raw.append(str(failed.value))
         raise failed.value
 
-    with pytest.raises(StoreRefuses, match="the database refuses: no such table: nowhere"):
+    with pytest.raises(StoreRefuses, match="the database reports an error: no such table: nowhere"):
         database.write(work)
     database.dispose()
     assert "INSERT INTO nowhere" in raw[0]

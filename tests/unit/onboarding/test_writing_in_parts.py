@@ -86,7 +86,7 @@ def test_locked_load_can_be_run_again(path: Path, monkeypatch: pytest.MonkeyPatc
     parties.write_text("name,kind\nAnn Lee,person\nBen Ray,person\nCy Poe,person\n", encoding="utf-8")
     with pytest.raises(StoreRefuses) as refused:
         load_parties(database, parties)
-    told = "the database refuses: database is locked: something else has been writing to it for 30 s"
+    told = "the database reports an error: database is locked: another process has held the write lock for 30 s"
     assert str(refused.value) == f"{told}; {how_far}"
     holder.execute("ROLLBACK")
     gaps = iter((-1, -1))

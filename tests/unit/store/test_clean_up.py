@@ -37,7 +37,7 @@ def _bound(*runs: RetainedRun, retention: timedelta = RETENTION, owners: tuple[s
 
 
 OLD = RetainedRun("a", "1", "1", LONG_AGO)
-OF_OLD = Bound(LONG_AGO - MARGIN, "the run 'a', which began then, is still kept, and a day is added")
+OF_OLD = Bound(LONG_AGO - MARGIN, "the run 'a' is still listed, and a day before its start is added")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,8 @@ def test_bound_is_the_retention_or_the_start_of_the_oldest_run(runs: list[Retain
 
 ENDED = "it has to end and leave the list first"
 CHILD_OF_UNKNOWN = (
-    f"the run 'a/b' is a sub-plan of 'a', which is not shown any more, so it is not known when that began; {ENDED}"
+    f"the run 'a/b' is a sub-plan of 'a', which is no longer listed, so its start is unknown; the sub-plan has to end "
+    "and leave the list first"
 )
 
 
@@ -69,7 +70,7 @@ CHILD_OF_UNKNOWN = (
         (
             [RetainedRun("a", "2", "1", NOW)],
             {},
-            f"the run 'a' goes on with one that is not shown any more, and does not say when that began; {ENDED}",
+            f"the run 'a' continues one that is no longer listed, and does not report when that started; {ENDED}",
         ),
         ([RetainedRun("a/b", "2", "2", NOW, root_id="a")], {}, CHILD_OF_UNKNOWN),
         # Another run has taken the id of the root meanwhile.
@@ -77,14 +78,14 @@ CHILD_OF_UNKNOWN = (
         (
             [],
             {"owners": ("me", "other")},
-            "workers of other namespaces use the store too (other; this one is me); give each a store of its own, or, "
-            "if the others are gone for good, remove their notes in owners/ of the store",
+            "workers of other namespaces use the store too (other; this one is me); give each namespace its "
+            "own store, or, if the others are gone for good, remove their files in owners/ of the store",
         ),
         (
             [],
             {"owners": ()},
             "no worker of the namespace default (me) has used the store; start one with this store, or check which "
-            "server and which store the command was given",
+            "server and store the command uses",
         ),
     ],
 )

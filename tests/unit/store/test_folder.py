@@ -20,7 +20,7 @@ from dagwright.store import PayloadMissing, StoreUnavailable, open_store, ref_of
 from dagwright.store.folder import FolderStore
 from tests.support.eventually import eventually
 
-FULL = "can take no more: the disk is full or the quota used up; free space (`dagwright store prune` helps)"
+FULL = "is full: no disk space or quota is left; free space (`dagwright store prune` helps)"
 
 
 def _files(folder: Path) -> list[str]:
@@ -59,7 +59,7 @@ async def test_content_is_on_the_disk_before_it_has_its_name(tmp_path: Path, mon
 
 @pytest.mark.parametrize(
     ("number", "advice"),
-    [(errno.ENOSPC, FULL), (errno.EDQUOT, FULL), (errno.EIO, "does not work now: Input/output error")],
+    [(errno.ENOSPC, FULL), (errno.EDQUOT, FULL), (errno.EIO, "is unavailable: Input/output error")],
 )
 async def test_disk_that_fails_leaves_nothing_behind_and_the_next_put_works(
     number: int, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -95,7 +95,7 @@ except StoreUnavailable as error:
 
 def test_write_that_the_system_cuts_short_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", _FULL_DISK, tmp_path], capture_output=True, text=True, check=True)
-    assert ended.stdout.startswith(f"the payload store {tmp_path} can take no more: the disk is full")
+    assert ended.stdout.startswith(f"the payload store {tmp_path} is full: no disk space or quota is left")
     assert _files(tmp_path) == []
 
 
@@ -106,7 +106,7 @@ async def test_missing_store_is_not_a_missing_payload(tmp_path: Path) -> None:
         with pytest.raises(StoreUnavailable, match=re.escape(str(tmp_path / "file"))):
             await call
     store = FolderStore(tmp_path / "store")
-    with pytest.raises(StoreUnavailable, match="is not there; check that its disk is mounted"):
+    with pytest.raises(StoreUnavailable, match="does not exist; check that its disk is mounted"):
         await store.get(ref_of(b"x"))
     await store.put(b"other")
     with pytest.raises(PayloadMissing):

@@ -64,7 +64,7 @@ async def test_answers_come_in_the_order_of_the_script() -> None:
 
 
 async def test_an_answer_may_be_made_of_the_call() -> None:
-    with pytest.raises(ScriptNotFollowed, match="what a function makes of the call"):
+    with pytest.raises(ScriptNotFollowed, match="built from the call by a function"):
         async with ModelServer(step(lambda call: f"you said {call.text}", times=3)) as server:
             said = [message_of(await ask(server, words))["content"] for words in ("a", "b")]
     assert said == ["you said a", "you said b"]
@@ -217,9 +217,9 @@ async def test_unexpected_call_is_refused_and_reported() -> None:
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unexpected_call")
     assert str(caught.value).splitlines() == [
         "the script of the model server was not followed",
-        "calls that no step answers:",
+        "calls without a matching step:",
         "  - POST /v1/chat/completions model='small' metadata={\"node\": \"n1\"} last message: 'What now?'",
-        "answers that nobody asked for:",
+        "unused steps:",
         "  - step 1 when model='large': text 'x'",
     ]
     with pytest.raises(ScriptNotFollowed, match="POST /v1/embeddings"):
@@ -228,14 +228,14 @@ async def test_unexpected_call_is_refused_and_reported() -> None:
 
 
 async def test_unused_answer_is_reported_after_the_first_error() -> None:
-    words = r"answers that nobody asked for:\n  - step 2 \(1 of 2 used\): text 'two'"
+    words = r"unused steps:\n  - step 2 \(1 of 2 used\): text 'two'"
     with pytest.raises(ScriptNotFollowed, match=words):
         async with ModelServer("one", step("two", times=2)) as server:
             assert [(await ask(server)).status_code for _ in range(2)] == [200, 200]
     with pytest.raises(KeyError) as caught:
         async with ModelServer("unused"):
             raise KeyError("first")
-    assert "answers that nobody asked for" in caught.value.__notes__[0]
+    assert "unused steps" in caught.value.__notes__[0]
 
 
 async def test_models_and_keys_are_those_of_the_script() -> None:
@@ -287,7 +287,7 @@ USER = {"role": "user", "content": "?"}
     ],
 )
 async def test_a_request_that_openai_would_refuse_is_refused_and_told(fields: Any, words: str) -> None:
-    with pytest.raises(ScriptNotFollowed, match="requests that are against the protocol"):
+    with pytest.raises(ScriptNotFollowed, match="requests that violate the protocol"):
         async with ModelServer() as server:
             response = await ask(server, **fields)
     assert response.status_code == 400

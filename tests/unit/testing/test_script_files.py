@@ -90,8 +90,8 @@ async def test_function_beside_the_script_makes_the_answer(answers: Path) -> Non
             answer = await ask(server.base_url)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unexpected_call")
     _, title, call = str(caught.value).splitlines()
-    assert title == "calls that no step answers:"
-    assert call.endswith("last message: '?': its answer cannot be made: KeyError: 'purpose'")
+    assert title == "calls without a matching step:"
+    assert call.endswith("last message: '?': its response cannot be built: KeyError: 'purpose'")
 
 
 async def test_pace_of_a_script_is_that_of_steps_without_one(answers: Path) -> None:
@@ -103,7 +103,7 @@ async def test_pace_of_a_script_is_that_of_steps_without_one(answers: Path) -> N
             assert time.monotonic() - asked_at >= pace_s
 
 
-NO_FILE = "beside the script; write FILE.py:NAME"
+NO_FILE = "next to the script; write FILE.py:NAME"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ async def test_program_serves_a_file_and_reports_unused_steps(asked: bool, code:
         assert (await ask(base_url)).json()["choices"][0]["message"]["content"] == "Hello"
     process.send_signal(signal.SIGTERM)
     _, told = await process.communicate()
-    assert (process.returncode, "answers that nobody asked for" in told.decode()) == (code, not asked)
+    assert (process.returncode, "unused steps" in told.decode()) == (code, not asked)
 
 
 @pytest.mark.waits

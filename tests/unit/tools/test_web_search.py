@@ -101,10 +101,10 @@ async def test_the_scripted_server_tells_all_that_went_another_way() -> None:
     assert statuses == [400, 400, 400]
     assert str(caught.value).splitlines() == [
         "the script of the search server was not followed",
-        "the script has no answer to 'asked'",
-        "the script has no answer to 'other'",
-        "this is no search: GET /search b''",
-        "nobody asked 2 times for 'never'",
+        "the script has no response to 'asked'",
+        "the script has no response to 'other'",
+        "invalid search request: GET /search b''",
+        "2 unused responses to 'never'",
     ]
 
 

@@ -119,7 +119,7 @@ def test_command_without_standard_streams_ends_as_ever(tmp_path: Path) -> None:
     assert subprocess.run(["sh", "-c", command], timeout=60, check=False).returncode == ExitCode.REFUSED
 
 
-@pytest.mark.parametrize("words", ["needs the extension pg_trgm", "is of a newer version of Dagwright"])
+@pytest.mark.parametrize("words", ["needs the extension pg_trgm", "belongs to a newer version of Dagwright"])
 def test_command_on_an_unusable_database_is_refused(words: str) -> None:
     with pytest.raises(CommandRefused, match=words) as refused, opened_database(partial(Database, schema=AGENTS)):
         raise StoreUnusable(f"the database {words}")
