@@ -111,9 +111,9 @@ def to_stored_form(result: CachedResult) -> bytes:
     return pydantic_core.to_json({**head, "is_inline": bool(content)}) + b"\n" + content
 
 
-def from_stored_form(remembered: bytes) -> StoredForm | None:
+def from_stored_form(encoded: bytes) -> StoredForm | None:
     """Decode a cache entry; return `None` if it is damaged or has another format."""
-    first, _, content = remembered.partition(b"\n")
+    first, _, content = encoded.partition(b"\n")
     try:
         head = pydantic_core.from_json(first)
         if head["format"] != _FORMAT or (head["is_inline"] and ref_of(content) != head["ref"]):

@@ -173,8 +173,8 @@ class ResultCache:
 
     async def find_in_store(self, lookup: CacheLookup) -> CachedResult | None:
         """Return a fresh result from the store, and cache it in memory."""
-        remembered = await self._query_store(lambda: self._store.recall(lookup.key), patience_s=_LOOKUP_TIMEOUT_S)
-        form = from_stored_form(remembered) if remembered is not None else None
+        encoded = await self._query_store(lambda: self._store.get_cache_entry(lookup.key), patience_s=_LOOKUP_TIMEOUT_S)
+        form = from_stored_form(encoded) if encoded is not None else None
         if form is None or not self._is_fresh(form.result, lookup):
             return None
         result = form.result
@@ -199,7 +199,7 @@ class ResultCache:
         lasts_s = RETENTION_S if lookup.max_age_s is None else min(lookup.max_age_s, LONGEST.total_seconds())
         expires_at = datetime.fromtimestamp(result.made_at, UTC) + timedelta(seconds=lasts_s)
         await self._query_store(
-            lambda: self._store.remember(lookup.key, content, expires_at=expires_at), patience_s=_LARGE_TIMEOUT_S
+            lambda: self._store.put_cache_entry(lookup.key, content, expires_at=expires_at), patience_s=_LARGE_TIMEOUT_S
         )
 
     async def _query_store(self, query: Callable[[], Awaitable[T]], *, patience_s: float) -> T | None:

@@ -20,6 +20,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 _STRICT: tuple[str, ...] = (
     "activities/",
+    "dagwright/database/",
+    "dagwright/store/",
+    "dagwright/testing/",
     "dagwright/tools/",
     "dagwright/core/boundary/",
     "dagwright/core/expressions/",

@@ -36,8 +36,8 @@ def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
 
     from dagwright.agents.stored import AGENTS, StoredAgents  # noqa: PLC0415 - see above
     from dagwright.database.database import Database  # noqa: PLC0415 - see above
-    from dagwright.database.migrating import StoreUnusable  # noqa: PLC0415 - see above
-    from dagwright.database.refusing import StoreRefuses  # noqa: PLC0415 - see above
+    from dagwright.database.error_messages import DatabaseUnavailable  # noqa: PLC0415 - see above
+    from dagwright.database.migrations import DatabaseUnusable  # noqa: PLC0415 - see above
 
     try:
         database = Database(database_url, AGENTS)
@@ -45,7 +45,7 @@ def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
             return tuple(each.card for each in StoredAgents(database).current())
         finally:
             database.dispose()
-    except (SQLAlchemyError, StoreUnusable, StoreRefuses, ValueError) as error:
+    except (SQLAlchemyError, DatabaseUnusable, DatabaseUnavailable, ValueError) as error:
         _LOG.warning("the agents in the database are not known: %s", error)
         return ()
 
@@ -85,13 +85,13 @@ class StoredAgentTools:
 
         from dagwright.agents.stored import AGENTS, StoredAgents  # noqa: PLC0415 - see above
         from dagwright.database.database import Database  # noqa: PLC0415 - see above
-        from dagwright.database.migrating import StoreUnusable  # noqa: PLC0415 - see above
-        from dagwright.database.refusing import StoreRefuses  # noqa: PLC0415 - see above
+        from dagwright.database.error_messages import DatabaseUnavailable  # noqa: PLC0415 - see above
+        from dagwright.database.migrations import DatabaseUnusable  # noqa: PLC0415 - see above
 
         database = Database(self._database_url, AGENTS)
         try:
             return StoredAgents(database).card(name, version)
-        except (SQLAlchemyError, StoreUnusable, StoreRefuses) as error:
+        except (SQLAlchemyError, DatabaseUnusable, DatabaseUnavailable) as error:
             raise AgentsUnreadable(f"the database with the agents cannot be read: {error}") from None
         finally:
             database.dispose()

@@ -14,7 +14,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from dagwright.core.model.agent_cards import NAME_BYTES, AgentCard, card_from_json
 from dagwright.database.database import Database
-from dagwright.database.migrating import Schema
+from dagwright.database.migrations import Schema
 
 TABLE = "agent_card"
 AGENTS = Schema(

@@ -18,8 +18,8 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
-from dagwright.database.migrating import GAP_S, READ_ONLY, Schema, StoreUnusable, migrate
-from dagwright.database.refusing import SQLITE_BUSY_TIMEOUT_S, in_words
+from dagwright.database.error_messages import SQLITE_BUSY_TIMEOUT_S, readable_errors
+from dagwright.database.migrations import LOCK_PAUSE_S, READ_ONLY, DatabaseUnusable, Schema, migrate
 from dagwright.store.private_files import FOLDER_MODE, UMASK, private_opener
 
 Item = TypeVar("Item")
@@ -48,12 +48,12 @@ class Database:
 
     Raises:
         ValueError: the URL is invalid, or is for another kind of database or an in-memory one.
-        StoreUnusable: a newer version has used the store, the database lacks a required feature, or cannot be used.
-        StoreRefuses: the database rejects something for now, or does not respond; an immediate retry does not help.
+        DatabaseUnusable: a newer version has used the store, the database lacks a required feature, or cannot be used.
+        DatabaseUnavailable: the database rejects something for now or does not respond; retrying at once does not help.
     """
 
     def __init__(self, url: str, schema: Schema) -> None:
-        self._url = _checked_url(url)
+        self._url = _parse_url(url)
         self._schema = schema
         self._lock = threading.Lock()
         self._engine: Engine | None = None
@@ -63,7 +63,7 @@ class Database:
 
     def read(self, work: Callable[[Session], Value]) -> Value:
         """Run `work` on one consistent view and return its result; its changes are discarded."""
-        with in_words():
+        with readable_errors():
             engine = self._ready_engine().execution_options(**self._read_options())
             with Session(engine, expire_on_commit=False) as session:
                 return work(session)
@@ -74,13 +74,13 @@ class Database:
         Args:
             work: makes all its changes through the session; may run several times, each on a fresh view.
         """
-        with in_words():
+        with readable_errors():
             engine = self._ready_engine()
             for attempt in range(1, WRITE_ATTEMPTS + 1):
                 try:
                     return self._write_once(engine, work)
                 except DBAPIError as error:
-                    if attempt == WRITE_ATTEMPTS or not _lost_a_race(error):
+                    if attempt == WRITE_ATTEMPTS or not _is_retryable(error):
                         raise
         raise AssertionError("unreachable")
 
@@ -98,12 +98,12 @@ class Database:
         done = 0
         while done < len(items):
             if done:
-                self.let_others_write()
+                self.release_write_lock()
             part = self.write(partial(_part, items=items, work=work, start=done))
             done += len(part)
             yield part
 
-    def missing_file(self) -> Path | None:
+    def missing_sqlite_file(self) -> Path | None:
         """Return the SQLite file that the first use will create; `None` if it exists."""
         file = Path(self._url.database or "")
         is_path = self._is_sqlite and not str(file).startswith("file:")
@@ -116,10 +116,10 @@ class Database:
         if engine is not None:
             engine.dispose()
 
-    def let_others_write(self) -> None:
+    def release_write_lock(self) -> None:
         """Leave the lock free long enough for waiting processes to take it."""
         if self._is_sqlite:
-            time.sleep(GAP_S)
+            time.sleep(LOCK_PAUSE_S)
 
     def _read_options(self) -> dict[str, Any]:
         if self._is_sqlite:
@@ -159,7 +159,7 @@ def _part(
     return found
 
 
-def _checked_url(text_url: str) -> URL:
+def _parse_url(text_url: str) -> URL:
     try:
         url = make_url(text_url)
     except (ArgumentError, ValueError) as error:
@@ -185,7 +185,7 @@ def _sqlite_engine(url: URL) -> Engine:
             _make_private(file)
         except (FileExistsError, NotADirectoryError, PermissionError) as error:
             said = f"the folder of the database cannot be created: {error.filename}: {error.strerror}"
-            raise StoreUnusable(said) from None
+            raise DatabaseUnusable(said) from None
     engine = create_engine(url, connect_args={"timeout": SQLITE_BUSY_TIMEOUT_S}, hide_parameters=True)
     event.listen(engine, "connect", _configure_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
@@ -234,7 +234,7 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN" if is_read else "BEGIN IMMEDIATE")
 
 
-def _lost_a_race(error: DBAPIError) -> bool:
+def _is_retryable(error: DBAPIError) -> bool:
     if isinstance(error, IntegrityError):
         return True
     return getattr(error.orig, "sqlstate", None) in _RETRYABLE_SQLSTATES

@@ -10,7 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
 from dagwright.store import PayloadStore
-from dagwright.store.clean_up import NeedUnknown, Retained, RetainedRun
+from dagwright.store.clean_up import ListedRun, NamespaceRetention, RetentionUnknown
 
 _RPC_TIMEOUT = timedelta(seconds=10)
 _PAGE = 1_000
@@ -32,18 +32,18 @@ async def claim_store(store: PayloadStore, client: Client) -> None:
     await store.claim(described.namespace_info.id)
 
 
-async def retained_of(client: Client) -> Retained:
+async def retained_of(client: Client) -> NamespaceRetention:
     """Returns everything that the namespace of a client still shows.
 
     Raises:
-        NeedUnknown: the server does not tell.
+        RetentionUnknown: the server does not tell.
     """
     try:
         described = await _describe(client)
         runs = [run async for run in _runs(client)]
     except RPCError as error:
-        raise NeedUnknown(f"the server does not tell which runs it keeps: {error}") from error
-    return Retained(
+        raise RetentionUnknown(f"the server does not tell which runs it keeps: {error}") from error
+    return NamespaceRetention(
         namespace=client.namespace,
         namespace_id=described.namespace_info.id,
         retention=described.config.workflow_execution_retention_ttl.ToTimedelta(),
@@ -56,7 +56,7 @@ async def _describe(client: Client) -> DescribeNamespaceResponse:
     return await client.workflow_service.describe_namespace(request, timeout=_RPC_TIMEOUT)
 
 
-async def _runs(client: Client) -> AsyncIterator[RetainedRun]:
+async def _runs(client: Client) -> AsyncIterator[ListedRun]:
     page: list[WorkflowExecution] = []
     async for execution in client.list_workflows(page_size=_PAGE):
         page.append(execution)
@@ -68,10 +68,10 @@ async def _runs(client: Client) -> AsyncIterator[RetainedRun]:
         yield run
 
 
-async def _retained_runs(client: Client, page: Sequence[WorkflowExecution]) -> list[RetainedRun]:
+async def _retained_runs(client: Client, page: Sequence[WorkflowExecution]) -> list[ListedRun]:
     turns = asyncio.Semaphore(_DESCRIBED_AT_ONCE)
 
-    async def retained(execution: WorkflowExecution) -> RetainedRun | None:
+    async def retained(execution: WorkflowExecution) -> ListedRun | None:
         async with turns:
             return await _retained_run(client, execution)
 
@@ -79,7 +79,7 @@ async def _retained_runs(client: Client, page: Sequence[WorkflowExecution]) -> l
     return [run for run in found if run is not None]
 
 
-async def _retained_run(client: Client, execution: WorkflowExecution) -> RetainedRun | None:
+async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedRun | None:
     """Returns what the rule asks about a run; None if it has left the list meanwhile."""
     if execution.workflow_type == wire.WORKFLOW_SESSION:
         # A session may be open for years, and holds nothing of the store: its runs do.
@@ -87,22 +87,22 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> Retaine
     if execution.workflow_type in wire.NOTES:
         return None
     first_run_id: str | None = execution.run_id
-    began_at = None
+    chain_started_at = None
     root_id = None
     if execution.workflow_type in wire.WORKFLOWS:
-        began_at = await _began_at(client, execution)
-        if began_at is None:
+        chain_started_at = await _began_at(client, execution)
+        if chain_started_at is None:
             first_run_id = await _first_run_id(client, execution)
         root_id = _root_of(execution)
     # A workflow of somebody else gets a reference at most by a person's hand, after it has started.
     if first_run_id is None:
         return None
-    return RetainedRun(
+    return ListedRun(
         workflow_id=execution.id,
         run_id=execution.run_id,
         first_run_id=first_run_id,
         started_at=execution.start_time,
-        began_at=began_at,
+        chain_started_at=chain_started_at,
         root_id=None if root_id == execution.id else root_id,
     )
 
@@ -130,7 +130,7 @@ async def _first_run_id(client: Client, execution: WorkflowExecution) -> str | N
             return None
         raise
     if not described.raw_info.first_run_id:
-        raise NeedUnknown("the server is too old to tell whether a run goes on with another; 1.27 or newer does")
+        raise RetentionUnknown("the server is too old to tell whether a run goes on with another; 1.27 or newer does")
     return described.raw_info.first_run_id
 
 
@@ -138,15 +138,15 @@ async def _began_at(client: Client, execution: WorkflowExecution) -> datetime | 
     """Returns the beginning that the memo tells.
 
     Raises:
-        NeedUnknown: it tells something that is no time.
+        RetentionUnknown: it tells something that is no time.
     """
     payload = execution.raw_info.memo.fields.get(wire.MEMO_STARTED_AT)
     if payload is None:
         return None
     try:
         (text,) = await client.data_converter.decode([payload], [str])
-        began_at = datetime.fromisoformat(text)
+        chain_started_at = datetime.fromisoformat(text)
     # The process edge of what others may have written: whatever cannot be decoded is not known.
     except Exception as error:
-        raise NeedUnknown(f"the run {execution.id!r} says when it began in a way that can not be read") from error
-    return began_at if began_at.tzinfo is not None else began_at.replace(tzinfo=UTC)
+        raise RetentionUnknown(f"the run {execution.id!r} says when it began in a way that can not be read") from error
+    return chain_started_at if chain_started_at.tzinfo is not None else chain_started_at.replace(tzinfo=UTC)

@@ -15,15 +15,15 @@ from dagwright.store.errors import (
     StoreUnavailable,
 )
 from dagwright.store.opening import open_store
-from dagwright.store.payloads import PayloadStore, Remembered, StoredPayload, is_ref, ref_of
+from dagwright.store.payloads import CacheEntry, PayloadStore, StoredPayload, is_ref, ref_of
 
 __all__ = [
+    "CacheEntry",
     "LocationInvalid",
     "OtherStore",
     "PayloadDamaged",
     "PayloadMissing",
     "PayloadStore",
-    "Remembered",
     "StoreError",
     "StoreUnavailable",
     "StoredPayload",

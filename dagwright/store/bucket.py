@@ -3,7 +3,7 @@
 
 boto3 itself finds credentials, region, endpoint and all other settings; it is imported on first use. The age of a
 payload is the last-modified time of its object, so `put` always writes: one request, which also repairs the object.
-Cache entries are objects `remembered/…` whose metadata contains the expiry time.
+Cache entries are objects `cache/…` whose metadata contains the expiry time.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from dagwright.core.extras import require_extra
 from dagwright.store.errors import PayloadDamaged, PayloadMissing, StoreUnavailable
 from dagwright.store.location import BucketLocation
 from dagwright.store.payloads import (
+    CACHE_PREFIX,
     OWNERS,
-    REMEMBERED,
     STORE_ID,
-    Remembered,
+    CacheEntry,
     StoredPayload,
     is_key,
     is_owner,
@@ -89,7 +89,7 @@ class BucketStore:
         """Return content, checked against its hash; see `PayloadStore`."""
 
         def get() -> bytes:
-            with self._missing_told(ref):
+            with self._missing_payload(ref):
                 content = self._client().get_object(**self._object(ref))["Body"].read()
             if ref_of(content) != ref:
                 raise PayloadDamaged(ref, store=str(self._location))
@@ -102,7 +102,7 @@ class BucketStore:
 
         def renew() -> None:
             named = self._object(ref)
-            with self._missing_told(ref):
+            with self._missing_payload(ref):
                 self._client().copy_object(**named, CopySource=named, MetadataDirective="REPLACE")
 
         await self._in_thread(renew)
@@ -118,7 +118,7 @@ class BucketStore:
         def delete() -> bool:
             named = self._object(ref)
             try:
-                with self._missing_told(ref):
+                with self._missing_payload(ref):
                     written_at = self._client().head_object(**named)["LastModified"]
             except PayloadMissing:
                 return False
@@ -129,64 +129,64 @@ class BucketStore:
 
         return await self._in_thread(delete)
 
-    async def entries(self) -> AsyncIterator[StoredPayload]:
+    async def list_payloads(self) -> AsyncIterator[StoredPayload]:
         """Iterate over all payloads, in pages of a thousand."""
-        async for name, found in self._listed(""):
+        async for name, found in self._list(""):
             if is_ref(name):
                 yield StoredPayload(name, found["Size"], found["LastModified"].astimezone(UTC))
 
-    async def remember(self, key: str, content: bytes, *, expires_at: datetime) -> None:
+    async def put_cache_entry(self, key: str, content: bytes, *, expires_at: datetime) -> None:
         """Store a cache entry; see `PayloadStore`."""
-        named = self._place(key)
+        named = self._cache_location(key)
         metadata = {_EXPIRES_AT: f"{expires_at.timestamp():.3f}"}
         await self._in_thread(lambda: self._client().put_object(**named, Body=content, Metadata=metadata))
 
-    async def recall(self, key: str) -> bytes | None:
+    async def get_cache_entry(self, key: str) -> bytes | None:
         """Return the latest cache entry of a key; see `PayloadStore`."""
 
-        def recall() -> bytes | None:
-            with self._missing_told(key):
-                content: bytes = self._client().get_object(**self._place(key))["Body"].read()
+        def get_cache_entry() -> bytes | None:
+            with self._missing_payload(key):
+                content: bytes = self._client().get_object(**self._cache_location(key))["Body"].read()
                 return content
 
-        return await self._unless_missing(recall)
+        return await self._none_if_missing(get_cache_entry)
 
-    async def forget(self, key: str, *, expired_before: datetime) -> bool:
+    async def delete_cache_entry(self, key: str, *, expired_before: datetime) -> bool:
         """Remove an expired cache entry; see `PayloadStore`."""
-        found = await self._look_at(key)
+        found = await self._cache_entry(key)
         if found is None or found.expires_at >= expired_before:
             return False
-        await self._in_thread(lambda: self._client().delete_object(**self._place(key)))
+        await self._in_thread(lambda: self._client().delete_object(**self._cache_location(key)))
         return True
 
-    async def remembered(self) -> AsyncIterator[Remembered]:
+    async def cache_entries(self) -> AsyncIterator[CacheEntry]:
         """Iterate over all cache entries; each needs a request for its expiry time, several run concurrently."""
         keys: list[str] = []
-        async for name, _ in self._listed(f"{REMEMBERED}/"):
+        async for name, _ in self._list(f"{CACHE_PREFIX}/"):
             keys += [name] if is_key(name) else []
             if len(keys) == _THREADS:
-                for found in await asyncio.gather(*map(self._look_at, keys)):
+                for found in await asyncio.gather(*map(self._cache_entry, keys)):
                     if found is not None:
                         yield found
                 keys = []
-        for found in await asyncio.gather(*map(self._look_at, keys)):
+        for found in await asyncio.gather(*map(self._cache_entry, keys)):
             if found is not None:
                 yield found
 
-    async def _look_at(self, key: str) -> Remembered | None:
-        def look() -> Remembered:
-            with self._missing_told(key):
-                facts = self._client().head_object(**self._place(key))
+    async def _cache_entry(self, key: str) -> CacheEntry | None:
+        def look() -> CacheEntry:
+            with self._missing_payload(key):
+                facts = self._client().head_object(**self._cache_location(key))
             try:
                 expires_at = datetime.fromtimestamp(float(facts["Metadata"][_EXPIRES_AT]), UTC)
             except (KeyError, ValueError, OverflowError):
                 # The object was copied without its metadata: it counts as expired since it was written.
                 expires_at = facts["LastModified"].astimezone(UTC)
-            return Remembered(key, facts["ContentLength"], expires_at)
+            return CacheEntry(key, facts["ContentLength"], expires_at)
 
-        return await self._unless_missing(look)
+        return await self._none_if_missing(look)
 
-    async def _unless_missing(self, work: Callable[[], T]) -> T | None:
+    async def _none_if_missing(self, work: Callable[[], T]) -> T | None:
         try:
             return await self._in_thread(work)
         except PayloadMissing:
@@ -200,7 +200,7 @@ class BucketStore:
 
     async def owners(self) -> frozenset[str]:
         """Return all users that have claimed the store."""
-        return frozenset([name async for name, _ in self._listed(f"{OWNERS}/")])
+        return frozenset([name async for name, _ in self._list(f"{OWNERS}/")])
 
     async def identify(self) -> str:
         """Return the ID of the store, and create it at the first call; see `PayloadStore`."""
@@ -218,11 +218,11 @@ class BucketStore:
 
     async def _stored_id(self) -> str | None:
         def read() -> str:
-            with self._missing_told(STORE_ID):
+            with self._missing_payload(STORE_ID):
                 answer = self._client().get_object(Bucket=self._location.bucket, Key=self._key(STORE_ID))
                 return answer["Body"].read().decode("ascii", errors="replace").strip()
 
-        return await self._unless_missing(read)
+        return await self._none_if_missing(read)
 
     def _create_id(self) -> None:
         from botocore.exceptions import ClientError  # noqa: PLC0415 -- as boto3 above
@@ -243,29 +243,29 @@ class BucketStore:
                 f"the payload store {self._location} has lost its ID (object {STORE_ID!r}): restore it from a back-up"
             )
 
-    async def _listed(self, within: str) -> AsyncIterator[tuple[str, Any]]:
+    async def _list(self, within: str) -> AsyncIterator[tuple[str, Any]]:
         """Iterate over the objects with a key prefix: the rest of the key, and the entry of the S3 listing."""
         prefix = self._key(within)
-        asked: Any = {"Bucket": self._location.bucket, "Prefix": prefix, "MaxKeys": _PAGE_KEYS}
+        request: Any = {"Bucket": self._location.bucket, "Prefix": prefix, "MaxKeys": _PAGE_KEYS}
         while True:
-            page: Any = await self._in_thread(partial(self._page, asked))
+            page: Any = await self._in_thread(partial(self._page, request))
             for found in page.get("Contents", ()):
                 yield found["Key"].removeprefix(prefix), found
             if not page["IsTruncated"]:
                 return
-            asked |= {"ContinuationToken": page["NextContinuationToken"]}
+            request |= {"ContinuationToken": page["NextContinuationToken"]}
 
-    def _page(self, asked: Any) -> Any:
-        return self._client().list_objects_v2(**asked)
+    def _page(self, request: Any) -> Any:
+        return self._client().list_objects_v2(**request)
 
     def _object(self, ref: str) -> Any:
         if not is_ref(ref):
             raise PayloadMissing(ref, store=str(self._location))
         return {"Bucket": self._location.bucket, "Key": self._key(ref)}
 
-    def _place(self, key: str) -> Any:
+    def _cache_location(self, key: str) -> Any:
         assert is_key(key), key
-        return {"Bucket": self._location.bucket, "Key": self._key(f"{REMEMBERED}/{key}")}
+        return {"Bucket": self._location.bucket, "Key": self._key(f"{CACHE_PREFIX}/{key}")}
 
     def _key(self, name: str) -> str:
         return f"{self._location.prefix}/{name}" if self._location.prefix else name
@@ -287,7 +287,7 @@ class BucketStore:
             return self._opened
 
     @contextmanager
-    def _missing_told(self, ref: str) -> Iterator[None]:
+    def _missing_payload(self, ref: str) -> Iterator[None]:
         from botocore.exceptions import ClientError  # noqa: PLC0415 -- as boto3 above
 
         try:
@@ -298,7 +298,7 @@ class BucketStore:
             raise
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        def told() -> T:
+        def run() -> T:
             require_extra("s3")
             from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 -- as boto3 above
 
@@ -309,7 +309,7 @@ class BucketStore:
             except BotoCoreError as error:
                 raise StoreUnavailable(f"the payload store {self._location} {_failure(error)}") from error
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, told)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, run)
 
 
 def _refusal(response: Any) -> str:

@@ -3,7 +3,7 @@
 
 Content is written to a file in `tmp`, synced to disk, and then renamed; the folder that received the name is synced
 too. Temporal's history refers to these files and is synced itself: if a power failure lost a value, a completed node
-would have no result. Cache entries are in `remembered/ab`, are not synced, and have their expiry time as modification
+would have no result. Cache entries are in `cache/ab`, are not synced, and have their expiry time as modification
 time.
 
 
@@ -28,10 +28,10 @@ from uuid import uuid4
 
 from dagwright.store.errors import PayloadDamaged, PayloadMissing, StoreUnavailable
 from dagwright.store.payloads import (
+    CACHE_PREFIX,
     OWNERS,
-    REMEMBERED,
     STORE_ID,
-    Remembered,
+    CacheEntry,
     StoredPayload,
     is_key,
     is_owner,
@@ -91,32 +91,32 @@ class FolderStore:
         """Remove a payload that is old enough; see `PayloadStore`."""
         return await self._in_thread(lambda: self._delete(ref, renewed_before=renewed_before))
 
-    async def entries(self) -> AsyncIterator[StoredPayload]:
+    async def list_payloads(self) -> AsyncIterator[StoredPayload]:
         """Iterate over all payloads, one first-level folder at a time."""
         for folder in await self._in_thread(lambda: _folders(self._root)):
             for payload in await self._in_thread(partial(_payloads, folder)):
                 yield payload
 
-    async def remember(self, key: str, content: bytes, *, expires_at: datetime) -> None:
+    async def put_cache_entry(self, key: str, content: bytes, *, expires_at: datetime) -> None:
         """Store a cache entry; see `PayloadStore`."""
-        await self._in_thread(lambda: self._remember(key, content, expires_at=expires_at))
+        await self._in_thread(lambda: self._put_cache_entry(key, content, expires_at=expires_at))
 
-    async def recall(self, key: str) -> bytes | None:
+    async def get_cache_entry(self, key: str) -> bytes | None:
         """Return the latest cache entry of a key; see `PayloadStore`."""
 
-        def recall() -> bytes | None:
+        def get_cache_entry() -> bytes | None:
             try:
-                return self._place(key).read_bytes()
+                return self._cache_location(key).read_bytes()
             except FileNotFoundError:
                 return None
 
-        return await self._in_thread(recall)
+        return await self._in_thread(get_cache_entry)
 
-    async def forget(self, key: str, *, expired_before: datetime) -> bool:
+    async def delete_cache_entry(self, key: str, *, expired_before: datetime) -> bool:
         """Remove an expired cache entry; see `PayloadStore`."""
 
-        def forget() -> bool:
-            place = self._place(key)
+        def delete_cache_entry() -> bool:
+            place = self._cache_location(key)
             try:
                 if _modified_at(place.stat()) >= expired_before:
                     return False
@@ -126,12 +126,12 @@ class FolderStore:
                 return False
             return True
 
-        return await self._in_thread(forget)
+        return await self._in_thread(delete_cache_entry)
 
-    async def remembered(self) -> AsyncIterator[Remembered]:
+    async def cache_entries(self) -> AsyncIterator[CacheEntry]:
         """Iterate over all cache entries, one folder at a time."""
-        for folder in await self._in_thread(lambda: _folders(self._root / REMEMBERED)):
-            for found in await self._in_thread(partial(_remembered, folder)):
+        for folder in await self._in_thread(lambda: _folders(self._root / CACHE_PREFIX)):
+            for found in await self._in_thread(partial(_cache_entries, folder)):
                 yield found
 
     async def claim(self, owner: str) -> None:
@@ -168,7 +168,7 @@ class FolderStore:
 
     def _check(self) -> None:
         if not self._root.is_dir():
-            raise self._away()
+            raise self._unavailable()
         self._refuse_without_id()
 
     def _stored_id(self) -> str | None:
@@ -184,7 +184,7 @@ class FolderStore:
             StoreUnavailable: the ID is missing or different.
         """
         if self._id is not None and self._stored_id() != self._id:
-            raise self._away()
+            raise self._unavailable()
 
     def _claim(self, owner: str) -> None:
         note = self._root / OWNERS / owner
@@ -193,8 +193,8 @@ class FolderStore:
             note.touch(mode=self._file_mode)
             _sync_folder(note.parent)
 
-    def _remember(self, key: str, content: bytes, *, expires_at: datetime) -> None:
-        place = self._place(key)
+    def _put_cache_entry(self, key: str, content: bytes, *, expires_at: datetime) -> None:
+        place = self._cache_location(key)
         self._sweep()
         self._make_folder(place.parent.parent)
         place.parent.mkdir(mode=self._folder_mode, exist_ok=True)
@@ -202,9 +202,9 @@ class FolderStore:
             os.utime(draft, (expires_at.timestamp(), expires_at.timestamp()))
             draft.replace(place)
 
-    def _place(self, key: str) -> Path:
+    def _cache_location(self, key: str) -> Path:
         assert is_key(key), key
-        return self._root / REMEMBERED / key[:2] / key
+        return self._root / CACHE_PREFIX / key[:2] / key
 
     def _put(self, content: bytes) -> str:
         ref = ref_of(content)
@@ -278,9 +278,9 @@ class FolderStore:
 
     def _missing(self, ref: str) -> PayloadMissing | StoreUnavailable:
         is_there = self._root.is_dir() and (self._id is None or self._stored_id() == self._id)
-        return PayloadMissing(ref, store=str(self._root)) if is_there else self._away()
+        return PayloadMissing(ref, store=str(self._root)) if is_there else self._unavailable()
 
-    def _away(self) -> StoreUnavailable:
+    def _unavailable(self) -> StoreUnavailable:
         # Payloads were written to the store, so this is another folder, or its disk is not mounted now.
         return StoreUnavailable(
             f"the payload store {self._root} does not exist; check that its disk is mounted and that "
@@ -298,13 +298,13 @@ class FolderStore:
                     Path(file.path).unlink(missing_ok=True)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        def told() -> T:
+        def run() -> T:
             try:
                 return work()
             except OSError as error:
                 raise StoreUnavailable(f"the payload store {self._root} {_advice(error)}") from error
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, told)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, run)
 
 
 @contextmanager
@@ -348,14 +348,14 @@ def _folders(root: Path) -> list[Path]:
         return []
 
 
-def _remembered(folder: Path) -> list[Remembered]:
+def _cache_entries(folder: Path) -> list[CacheEntry]:
     found = []
     with suppress(FileNotFoundError), os.scandir(folder) as files:
         for file in files:
             with suppress(FileNotFoundError):
                 if is_key(file.name):
                     facts = file.stat()
-                    found.append(Remembered(file.name, facts.st_size, _modified_at(facts)))
+                    found.append(CacheEntry(file.name, facts.st_size, _modified_at(facts)))
     return found
 
 

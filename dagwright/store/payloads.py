@@ -11,7 +11,7 @@ _REF = re.compile(r"sha256-[0-9a-f]{64}")
 _KEY = re.compile(r"[0-9a-f]{64}")
 _OWNER = re.compile(r"[0-9a-z-]{1,64}")
 
-REMEMBERED = "remembered"
+CACHE_PREFIX = "cache"
 """Folder or key prefix of cache entries."""
 OWNERS = "owners"
 """Folder or key prefix of the users of a store: one empty file or object per user, named after the user."""
@@ -37,7 +37,7 @@ class StoredPayload:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class CacheEntry:
     """A cache entry in a store, without its content.
 
     Args:
@@ -98,11 +98,11 @@ class PayloadStore(Protocol):
         """Remove a payload unless it was stored or renewed at `renewed_before` or later; return whether it did."""
         ...
 
-    def entries(self) -> AsyncIterator[StoredPayload]:
+    def list_payloads(self) -> AsyncIterator[StoredPayload]:
         """Iterate over all payloads, unordered; payloads that are added or removed meanwhile may be included."""
         ...
 
-    async def remember(self, key: str, content: bytes, *, expires_at: datetime) -> None:
+    async def put_cache_entry(self, key: str, content: bytes, *, expires_at: datetime) -> None:
         """Store a cache entry until about `expires_at`, replacing an earlier one.
 
         Args:
@@ -111,16 +111,16 @@ class PayloadStore(Protocol):
         """
         ...
 
-    async def recall(self, key: str) -> bytes | None:
+    async def get_cache_entry(self, key: str) -> bytes | None:
         """Return the latest cache entry of a key, expired or not; `None` without an entry."""
         ...
 
-    async def forget(self, key: str, *, expired_before: datetime) -> bool:
+    async def delete_cache_entry(self, key: str, *, expired_before: datetime) -> bool:
         """Remove a cache entry that expires before the given time; return whether it did."""
         ...
 
-    def remembered(self) -> AsyncIterator[Remembered]:
-        """Iterate over all cache entries, unordered, as `entries` does."""
+    def cache_entries(self) -> AsyncIterator[CacheEntry]:
+        """Iterate over all cache entries, unordered, as `list_payloads` does."""
         ...
 
     async def claim(self, owner: str) -> None:

@@ -27,7 +27,7 @@ from dagwright.testing.answers import (
     tool_calls,
 )
 from dagwright.testing.script import ANY_NUMBER, ReceivedCall, ScriptNotFollowed, Step, When, step
-from dagwright.testing.script_file import ScriptUnreadable, read_script
+from dagwright.testing.script_file import ScriptInvalid, read_script
 from dagwright.testing.search import Found, SearchAnswer, SearchServer, found
 from dagwright.testing.server import ModelServer
 
@@ -43,8 +43,8 @@ __all__ = [
     "ReceivedCall",
     "Refused",
     "Reset",
+    "ScriptInvalid",
     "ScriptNotFollowed",
-    "ScriptUnreadable",
     "ScriptedToolCall",
     "SearchAnswer",
     "SearchServer",

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dagwright.testing.script import ScriptNotFollowed
-from dagwright.testing.script_file import ScriptUnreadable, read_script
+from dagwright.testing.script_file import ScriptInvalid, read_script
 from dagwright.testing.server import ModelServer
 
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         asyncio.run(_serve(read_script(options.script, host=options.host, port=options.port)))
-    except ScriptUnreadable as error:
+    except ScriptInvalid as error:
         sys.stderr.write(f"{error}\n")
         return 2
     except (ScriptNotFollowed, OSError) as error:

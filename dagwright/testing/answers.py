@@ -199,7 +199,7 @@ def http_date(delay: timedelta) -> str:
     return format_datetime(datetime.now(UTC) + delay, usegmt=True)
 
 
-def answers_of(given: Answer | str | Sequence[Any]) -> Answer:
+def to_answer(given: Answer | str | Sequence[Any]) -> Answer:
     """Convert a text to a text response; return other responses unchanged."""
     if isinstance(given, str):
         return text(given)
@@ -213,8 +213,8 @@ def summary_of(answer: Answer) -> str:
     match answer:
         case Completion():
             calls = ", ".join(f"{call.name}({call.arguments_text})" for call in answer.tool_calls)
-            told = [("text", answer.text), ("refusal", answer.refusal), ("calls", calls or None)]
-            return ", ".join(f"{name} {words[:_SHOWN_CHARACTERS]!r}" for name, words in told if words is not None)
+            lines = [("text", answer.text), ("refusal", answer.refusal), ("calls", calls or None)]
+            return ", ".join(f"{name} {words[:_SHOWN_CHARACTERS]!r}" for name, words in lines if words is not None)
         case Refused(status, message):
             return f"error {status} {message[:_SHOWN_CHARACTERS]!r}"
         case Raw(body, status):

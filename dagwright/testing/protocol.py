@@ -17,7 +17,7 @@ _METADATA_KEYS, _METADATA_KEY_CHARACTERS, _METADATA_VALUE_CHARACTERS = 16, 64, 5
 _numbers = count(1)
 
 
-def refusal_of(call: ReceivedCall) -> Refused | None:
+def validation_error(call: ReceivedCall) -> Refused | None:
     """Return the error of OpenAI's own server for an invalid request; `None` if the request is valid."""
     body = call.body
     if not isinstance(body, dict):
@@ -86,7 +86,7 @@ def _wrong_tools(body: Mapping[str, Any]) -> tuple[str, str] | None:
         if not isinstance(name, str) or not 1 <= len(name) <= 64 or not name.replace("-", "_").isidentifier():
             return f"tools[{place}].function.name", "Invalid tool name: expected ^[a-zA-Z0-9_-]{1,64}$"
         if function is not None and function.get("strict") is True:
-            wrong = not_strict(function.get("parameters"))
+            wrong = strict_schema_problem(function.get("parameters"))
             if wrong:
                 return f"tools[{place}].function.parameters", f"Invalid schema for function {name!r}: {wrong}"
     return None
@@ -105,11 +105,11 @@ def _wrong_format(body: Mapping[str, Any], call: ReceivedCall) -> tuple[str, str
     described = wanted.get("json_schema")
     if not isinstance(described, dict) or not isinstance(described.get("name"), str):
         return "response_format.json_schema", "Missing required parameter: 'response_format.json_schema.name'."
-    wrong = not_strict(described.get("schema")) if described.get("strict") is True else ""
+    wrong = strict_schema_problem(described.get("schema")) if described.get("strict") is True else ""
     return ("response_format", f"Invalid schema for response_format {described['name']!r}: {wrong}") if wrong else None
 
 
-def not_strict(schema: Any) -> str:
+def strict_schema_problem(schema: Any) -> str:
     """Return why OpenAI's strict mode rejects a schema; empty if it accepts it."""
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return "schema must be a JSON Schema of 'type: \"object\"'"
@@ -149,7 +149,7 @@ def _strict_problems(schema: Any, context: tuple[str, ...]) -> Iterator[str]:
         yield from _strict_problems(below, (*context, "anyOf", str(place)))
 
 
-class Sent:
+class WireCompletion:
     """The wire format of one completion."""
 
     def __init__(self, completion: Completion, call: ReceivedCall) -> None:
@@ -157,7 +157,7 @@ class Sent:
         self._id = f"chatcmpl-{next(_numbers)}"
         self._created = int(time.time())
         self._model = completion.model or call.model
-        self._tokens = completion.tokens or _counted(completion, call)
+        self._tokens = completion.tokens or _count_tokens(completion, call)
         options = call.body.get("stream_options") if isinstance(call.body, dict) else None
         self._streams_usage = isinstance(options, dict) and options.get("include_usage") is True
 
@@ -180,7 +180,7 @@ class Sent:
         usage = {"usage": self._tokens.to_json()} if given.has_usage else {}
         return self._body("chat.completion") | {"choices": [choice]} | usage
 
-    def pieces(self) -> list[dict[str, Any]]:
+    def chunks(self) -> list[dict[str, Any]]:
         """Return the chunks of a streamed response before its end."""
         given, deltas = self._completion, [{"role": "assistant", "content": ""}]
         found: list[dict[str, Any]] = [*deltas]
@@ -197,7 +197,7 @@ class Sent:
             ]
         return [self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]) for delta in found]
 
-    def endings(self) -> list[dict[str, Any]]:
+    def final_chunks(self) -> list[dict[str, Any]]:
         """Return the chunks that end a stream: the finish reason, and the usage if requested."""
         end = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": self._completion.ending}
         is_told = self._streams_usage and self._completion.has_usage
@@ -231,6 +231,6 @@ def _cut(words: str, characters: int) -> Sequence[str]:
     return [words[start : start + characters] for start in range(0, len(words), characters)] if characters else [words]
 
 
-def _counted(completion: Completion, call: ReceivedCall) -> Tokens:
+def _count_tokens(completion: Completion, call: ReceivedCall) -> Tokens:
     said = " ".join([completion.text or "", *(each.arguments_text for each in completion.tool_calls)])
     return Tokens(prompt=len(call.text.split()), completion=len(said.split()))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dagwright.core.boundary.text import cut_characters, one_line
-from dagwright.testing.answers import Answer, answers_of, summary_of
+from dagwright.testing.answers import Answer, summary_of, to_answer
 
 ANY_NUMBER = None
 """`times` of a step that may be used any number of times, including zero."""
@@ -135,7 +135,7 @@ class When:
     is_streamed: bool | None = None
     holds: Callable[[ReceivedCall], bool] | None = None
 
-    def fits(self, call: ReceivedCall) -> bool:
+    def matches(self, call: ReceivedCall) -> bool:
         """Return whether a call matches."""
         last = _text_of(call.messages[-1].get("content")) if call.messages else ""
         return (
@@ -152,8 +152,8 @@ class When:
     def summary(self) -> str:
         """Return the condition in words; empty for no condition."""
         names = ("model", "metadata", "text", "last", "tool", "response_format", "is_streamed")
-        told = [f"{name}={value!r}" for name in names if (value := getattr(self, name)) not in (None, {})]
-        return ", ".join([*told, *(["holds=…"] if self.holds is not None else [])])
+        lines = [f"{name}={value!r}" for name in names if (value := getattr(self, name)) not in (None, {})]
+        return ", ".join([*lines, *(["holds=…"] if self.holds is not None else [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class Step:
 
     def answer_to(self, call: ReceivedCall) -> Answer:
         """Return the response to a call."""
-        return answers_of(self.answer(call)) if callable(self.answer) else self.answer
+        return to_answer(self.answer(call)) if callable(self.answer) else self.answer
 
     def summary(self) -> str:
         """Return a one-line summary of the response."""
@@ -189,7 +189,7 @@ def step(
     answer: Answer | str | Reply, /, *, times: int | None = 1, released: asyncio.Event | None = None, **when: Any
 ) -> Step:
     """Return a step of a script; `when` are fields of `When`, and a text becomes a text response."""
-    given = answer if callable(answer) else answers_of(answer)
+    given = answer if callable(answer) else to_answer(answer)
     return Step(given, When(**when), times=times, released=released)
 
 
@@ -205,17 +205,17 @@ class Script:
     def take(self, call: ReceivedCall) -> int | None:
         """Use up and return the index of the step that matches a call; `None` if no step matches."""
         for place, each in enumerate(self._steps):
-            if (each.times is None or self._taken[place] < each.times) and each.when.fits(call):
+            if (each.times is None or self._taken[place] < each.times) and each.when.matches(call):
                 self._taken[place] += 1
                 return place
         self._unexpected.append(call.summary())
         return None
 
-    def violated(self, call: ReceivedCall, words: str) -> None:
+    def record_violation(self, call: ReceivedCall, words: str) -> None:
         """Record a request that violates the protocol."""
         self._violations.append(f"{call.summary()}: {words}")
 
-    def unexpected(self, call: ReceivedCall, why: str = "") -> None:
+    def record_unexpected(self, call: ReceivedCall, why: str = "") -> None:
         """Record a request without a response: an unknown path, or the reason `why`."""
         self._unexpected.append(f"{call.summary()}: {why}" if why else call.summary())
 
@@ -235,5 +235,5 @@ class Script:
             ("requests that violate the protocol", self._violations),
             ("unused steps", self._left()),
         )
-        lines = [f"{title}:\n" + "\n".join(f"  - {line}" for line in told) for title, told in parts if told]
+        lines = [f"{title}:\n" + "\n".join(f"  - {line}" for line in lines) for title, lines in parts if lines]
         return "\n".join(["the script of the model server was not followed", *lines]) if lines else ""

@@ -37,7 +37,7 @@ from dagwright.testing.script import ANY_NUMBER, ReceivedCall, Reply, Step, When
 from dagwright.testing.server import ModelServer
 
 
-class ScriptUnreadable(ValueError):
+class ScriptInvalid(ValueError):
     """A script is invalid; the text has the problem and its location."""
 
 
@@ -181,26 +181,26 @@ class _Functions:
         """Return the function of a reference `FILE.py:NAME`.
 
         Raises:
-            ScriptUnreadable: there is no such function, or its file cannot be run.
+            ScriptInvalid: there is no such function, or its file cannot be run.
         """
         file, _, name = reference.rpartition(":")
         if file not in self._files:
             self._files[file] = self._run(file)
         found = self._files[file].get(name)
         if not callable(found):
-            raise ScriptUnreadable(f"function: {reference!r}: there is no function {name!r} in {file!r}")
+            raise ScriptInvalid(f"function: {reference!r}: there is no function {name!r} in {file!r}")
         return found  # type: ignore[no-any-return] # whatever its signature, it is called with the call
 
     def _run(self, file: str) -> Mapping[str, Any]:
         path = self._folder / file
         found = importlib.util.spec_from_file_location(path.stem, path)
         if not path.is_file() or found is None or found.loader is None:
-            raise ScriptUnreadable(f"function: there is no Python file {file!r} next to the script; write FILE.py:NAME")
+            raise ScriptInvalid(f"function: there is no Python file {file!r} next to the script; write FILE.py:NAME")
         module = importlib.util.module_from_spec(found)
         try:
             found.loader.exec_module(module)
         except Exception as error:
-            raise ScriptUnreadable(f"function: {file}: {type(error).__name__}: {error}") from error
+            raise ScriptInvalid(f"function: {file}: {type(error).__name__}: {error}") from error
         return vars(module)
 
 
@@ -215,21 +215,21 @@ def read_script(path: Path, *, host: str = "127.0.0.1", port: int = 0) -> ModelS
     """Return a server, not started yet, for a script file.
 
     Raises:
-        ScriptUnreadable: the file cannot be read, or is not a valid script.
+        ScriptInvalid: the file cannot be read, or is not a valid script.
     """
     try:
         script = _Script.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except OSError as error:
-        raise ScriptUnreadable(f"{path}: {error.strerror or error}") from error
+        raise ScriptInvalid(f"{path}: {error.strerror or error}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ScriptUnreadable(f"{path}: {error}") from error
+        raise ScriptInvalid(f"{path}: {error}") from error
     except ValidationError as error:
-        raise ScriptUnreadable(f"{path}: {_words(error)}") from error
+        raise ScriptInvalid(f"{path}: {_words(error)}") from error
     functions = _Functions(path.parent)
     try:
         steps = [each.step(script.pace, functions) for each in script.steps]
-    except ScriptUnreadable as error:
-        raise ScriptUnreadable(f"{path}: {error}") from error.__cause__
+    except ScriptInvalid as error:
+        raise ScriptInvalid(f"{path}: {error}") from error.__cause__
     return ModelServer(*steps, models=script.models, api_keys=script.api_keys, host=host, port=port)
 
 

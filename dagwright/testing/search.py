@@ -44,14 +44,14 @@ class SearchAnswer:
     answer: Found | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_json(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def to_json(self, request_body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the response to a query in Serper's format."""
         box = {}
         if self.answer is not None:
-            told = self.answer
-            box = {"answerBox": {"title": told.title, "link": told.link, "answer": told.snippet}}
+            lines = self.answer
+            box = {"answerBox": {"title": lines.title, "link": lines.link, "answer": lines.snippet}}
         organic = [{**each.to_json(), "position": place} for place, each in enumerate(self.organic, 1)]
-        parameters = {"type": "search", "engine": "google", **asked}
+        parameters = {"type": "search", "engine": "google", **request_body}
         return {"searchParameters": parameters, **box, **self.more, "organic": organic, "credits": 1}
 
 
@@ -95,12 +95,12 @@ class SearchServer(ScriptedServer):
     def report(self) -> str:
         """Return a readable report of all deviations from the script; empty if there are none."""
         unused = [f"{len(left)} unused responses to {query!r}" for query, left in self._left.items() if left]
-        told = [*self._problems, *unused]
-        return "\n".join(["the script of the search server was not followed", *told]) if told else ""
+        lines = [*self._problems, *unused]
+        return "\n".join(["the script of the search server was not followed", *lines]) if lines else ""
 
     async def _answer(self, request: Request, exchange: Exchange) -> None:
-        asked = _asked(request)
-        if request.method != "POST" or request.target != "/search" or asked is None:
+        request_body = _parse_query(request)
+        if request.method != "POST" or request.target != "/search" or request_body is None:
             self._problems.append(f"invalid search request: {request.method} {request.target} {request.body[:200]!r}")
             await exchange.json(400, {"message": "Bad request", "statusCode": 400})
             return
@@ -108,7 +108,7 @@ class SearchServer(ScriptedServer):
         if not key or (self._api_keys is not None and key not in self._api_keys):
             await exchange.json(403, {"message": "Unauthorized.", "statusCode": 403})
             return
-        query = asked["q"]
+        query = request_body["q"]
         self._queries.append(query)
         left = self._left.get(query)
         if not left:
@@ -117,14 +117,14 @@ class SearchServer(ScriptedServer):
             return
         answer = left.pop(0)
         if isinstance(answer, SearchAnswer):
-            await exchange.json(200, answer.to_json(asked))
+            await exchange.json(200, answer.to_json(request_body))
             return
         delay = {} if answer.retry_after is None else {"retry-after": f"{answer.retry_after}"}
-        told = {"message": answer.message, "statusCode": answer.status}
-        await exchange.json(answer.status, told, {**delay, **answer.headers})
+        lines = {"message": answer.message, "statusCode": answer.status}
+        await exchange.json(answer.status, lines, {**delay, **answer.headers})
 
 
-def _asked(request: Request) -> dict[str, Any] | None:
+def _parse_query(request: Request) -> dict[str, Any] | None:
     try:
         body = json.loads(request.body)
     except ValueError:

@@ -16,7 +16,7 @@ from typing import Any
 
 from dagwright.testing.answers import Answer, Completion, Cut, Pace, Raw, Refused, Reset, Silence
 from dagwright.testing.http import JSON_TYPE, Exchange, Request, ScriptedServer
-from dagwright.testing.protocol import DONE, Sent, event, refusal_of
+from dagwright.testing.protocol import DONE, WireCompletion, event, validation_error
 from dagwright.testing.script import ReceivedCall, Script, Step, step
 
 _COMPLETIONS = "/chat/completions"
@@ -83,18 +83,18 @@ class ModelServer(ScriptedServer):
         elif request.method == "POST" and path.endswith(_COMPLETIONS):
             await self._complete(received, exchange)
         else:
-            self._script.unexpected(received)
+            self._script.record_unexpected(received)
             await exchange.json(404, Refused(404, f"Invalid URL ({request.method} {path})").body())
 
     def _known(self) -> Sequence[str]:
         return self._models if self._models is not None else ["scripted-model"]
 
     async def _complete(self, received: ReceivedCall, exchange: Exchange) -> None:
-        refusal = self._turned_away(received)
+        refusal = self._reject(received)
         if refusal is None:
-            refusal = refusal_of(received)
+            refusal = validation_error(received)
             if refusal is not None:
-                self._script.violated(received, refusal.message)
+                self._script.record_violation(received, refusal.message)
         place = self._script.take(received) if refusal is None else None
         self._calls.append(ReceivedCall(received.method, received.path, received.headers, received.body, step=place))
         sent_at: list[float] = []
@@ -107,7 +107,7 @@ class ModelServer(ScriptedServer):
         else:
             await self._send(self._steps[place], received, exchange, sent_at)
 
-    def _turned_away(self, received: ReceivedCall) -> Refused | None:
+    def _reject(self, received: ReceivedCall) -> Refused | None:
         if self._api_keys is not None and received.api_key not in self._api_keys:
             words = f"Incorrect API key provided: {received.api_key[:3]}***. You can find your API key in your account."
             return Refused(401, words, code="invalid_api_key")
@@ -121,12 +121,12 @@ class ModelServer(ScriptedServer):
             await taken.released.wait()
         match self._answer_to(taken, received):
             case Completion() as completion if received.is_streamed:
-                await _send_stream(exchange, Sent(completion, received), completion.pace, sent_at)
+                await _send_stream(exchange, WireCompletion(completion, received), completion.pace, sent_at)
             case Completion() as completion:
                 await _pause(completion.pace.first_s)
                 if completion.pace.cut_after is not None:
-                    await _break_off(exchange, completion.pace.cut, body=Sent(completion, received).whole())
-                await exchange.json(200, Sent(completion, received).whole())
+                    await _cut_off(exchange, completion.pace.cut, body=WireCompletion(completion, received).whole())
+                await exchange.json(200, WireCompletion(completion, received).whole())
             case Refused() as refusal:
                 await _send_refusal(exchange, refusal)
             case Raw(body, status, content_type, headers):
@@ -142,7 +142,7 @@ class ModelServer(ScriptedServer):
         except Exception as error:
             # The function of a script may fail in any way; the report names the error for its author.
             words = f"its response cannot be built: {type(error).__name__}: {error}"
-            self._script.unexpected(received, words)
+            self._script.record_unexpected(received, words)
             return Refused(400, words, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL)
 
 
@@ -160,14 +160,14 @@ async def _send_refusal(exchange: Exchange, refusal: Refused) -> None:
     await exchange.json(refusal.status, refusal.body(), {**delay, **refusal.headers})
 
 
-async def _send_stream(exchange: Exchange, sent: Sent, pace: Pace, sent_at: list[float]) -> None:
+async def _send_stream(exchange: Exchange, sent: WireCompletion, pace: Pace, sent_at: list[float]) -> None:
     await _pause(pace.first_s)
     await exchange.start(200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})
-    first, *pieces = sent.pieces()
+    first, *chunks = sent.chunks()
     await exchange.write(event(first))
-    for place, piece in enumerate(pieces):
+    for place, piece in enumerate(chunks):
         if place == pace.cut_after:
-            await _break_off(exchange, pace.cut)
+            await _cut_off(exchange, pace.cut)
             return
         if place == pace.held_after and pace.released is not None:
             await pace.released.wait()
@@ -175,15 +175,15 @@ async def _send_stream(exchange: Exchange, sent: Sent, pace: Pace, sent_at: list
         await exchange.write(event(piece))
         sent_at.append(time.time())
     if pace.cut_after is not None:
-        await _break_off(exchange, pace.cut)
+        await _cut_off(exchange, pace.cut)
         return
-    for ending in sent.endings():
+    for ending in sent.final_chunks():
         await exchange.write(event(ending))
     await exchange.write(DONE)
     await exchange.end()
 
 
-async def _break_off(exchange: Exchange, how: Cut, *, body: Mapping[str, Any] | None = None) -> None:
+async def _cut_off(exchange: Exchange, how: Cut, *, body: Mapping[str, Any] | None = None) -> None:
     """Cut off a response; one that is not streamed sends its first half."""
     if body is not None:
         whole = json.dumps(body, ensure_ascii=False).encode()

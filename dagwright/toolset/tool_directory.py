@@ -35,7 +35,7 @@ async def tell_tools(store: PayloadStore, tools: Iterable[ToolDeclaration], *, t
         async with asyncio.TaskGroup() as group:
             for tool in tools:
                 content = _DECLARATION.dump_json(tool)
-                group.create_task(store.remember(_key(tool.name, task_queue), content, expires_at=expires_at))
+                group.create_task(store.put_cache_entry(_key(tool.name, task_queue), content, expires_at=expires_at))
     except* StoreUnavailable as failed:
         _logger.warning("other workers are not told of the tools", error=str(failed.exceptions[0]))
 
@@ -45,7 +45,7 @@ async def told_tools(store: PayloadStore, names: Iterable[str], *, task_queue: s
     found: dict[str, ToolDeclaration] = {}
     for name in names:
         try:
-            content = await store.recall(_key(name, task_queue))
+            content = await store.get_cache_entry(_key(name, task_queue))
             if content is not None:
                 found[name] = _DECLARATION.validate_json(content)
         except (StoreUnavailable, ValidationError) as error:
@@ -90,7 +90,9 @@ async def tell_cards(store: PayloadStore, cards: Iterable[AgentCard]) -> None:
         async with asyncio.TaskGroup() as group:
             for card in cards:
                 content = json.dumps(card.to_json()).encode()
-                group.create_task(store.remember(_card_key(card.name, card.version), content, expires_at=expires_at))
+                group.create_task(
+                    store.put_cache_entry(_card_key(card.name, card.version), content, expires_at=expires_at)
+                )
     except* StoreUnavailable as failed:
         _logger.warning("other workers are not told of the agents", error=str(failed.exceptions[0]))
 
@@ -101,7 +103,7 @@ async def told_card(store: PayloadStore, name: str, version: str) -> AgentCard |
     Raises:
         StoreUnavailable: the store does not answer.
     """
-    content = await store.recall(_card_key(name, version))
+    content = await store.get_cache_entry(_card_key(name, version))
     return None if content is None else card_from_json(json.loads(content))
 
 

@@ -29,7 +29,7 @@ class Dialect:
     """
 
     name: str
-    entries: tuple[str, ...]
+    list_payloads: tuple[str, ...]
     write: Callable[[Graph], Any]
     id_of: Callable[[int], str]
     tool_key: str
@@ -45,7 +45,7 @@ class Dialect:
 
     def entries_of(self, document: Any) -> list[Any]:
         """Return the list of entries of a document."""
-        found: list[Any] = document[self.entries[0]] if self.entries else document
+        found: list[Any] = document[self.list_payloads[0]] if self.list_payloads else document
         return found
 
 

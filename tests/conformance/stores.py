@@ -100,9 +100,9 @@ def bucket_at_hand(prefix: str) -> StoreAtHand:
 
 
 async def listed(store: PayloadStore) -> list[tuple[str, int]]:
-    return sorted([(entry.ref, entry.size_bytes) async for entry in store.entries()])
+    return sorted([(entry.ref, entry.size_bytes) async for entry in store.list_payloads()])
 
 
 async def entry_of(store: PayloadStore, ref: str) -> StoredPayload:
-    (entry,) = [entry async for entry in store.entries() if entry.ref == ref]
+    (entry,) = [entry async for entry in store.list_payloads() if entry.ref == ref]
     return entry

@@ -16,7 +16,7 @@ DIAMOND = {1: [], 2: [1], 3: [1], 4: [2, 3]}
 
 
 def entry_at(dialect: Dialect, index: int, *keys: str | int) -> str:
-    return "" if dialect.is_text else pointer(*dialect.entries, index, *keys)
+    return "" if dialect.is_text else pointer(*dialect.list_payloads, index, *keys)
 
 
 def test_diamond_is_detected_and_has_its_levels_edges_and_critical_path(dialect: Dialect) -> None:
@@ -58,6 +58,6 @@ def test_unknown_tool_is_reported_where_it_is_named(dialect: Dialect) -> None:
 
 
 def test_document_of_another_shape_is_refused_in_one_sentence(dialect: Dialect) -> None:
-    for raw in (None, True, 7, "plan", 0.5, "" if dialect.entries else {"dag": [7]}):
+    for raw in (None, True, 7, "plan", 0.5, "" if dialect.list_payloads else {"dag": [7]}):
         (problem,) = (found for found in problems_of(raw, dialect=dialect.name) if found.pointer == "")
         assert problem.code == "invalid_field"

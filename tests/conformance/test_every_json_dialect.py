@@ -14,13 +14,13 @@ WRONG_VALUES: tuple[Any, ...] = (None, True, 7, -0.5, "", "{{", [], [None], {}, 
 
 
 def entry_at(dialect: Dialect, index: int, *keys: str | int) -> str:
-    return pointer(*dialect.entries, index, *keys)
+    return pointer(*dialect.list_payloads, index, *keys)
 
 
 def test_empty_list_is_an_empty_plan(dialect: Dialect) -> None:
-    raw = [] if not dialect.entries else {dialect.entries[0]: []}
+    raw = [] if not dialect.list_payloads else {dialect.list_payloads[0]: []}
     (problem,) = problems_of(raw, dialect=dialect.name)
-    assert (problem.code, problem.pointer) == ("empty_plan", pointer(*dialect.entries))
+    assert (problem.code, problem.pointer) == ("empty_plan", pointer(*dialect.list_payloads))
 
 
 def test_unknown_key_is_reported_with_the_nearest_known_one(dialect: Dialect) -> None:

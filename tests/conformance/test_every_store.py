@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from dagwright.store import PayloadDamaged, PayloadMissing, Remembered, StoreUnavailable, ref_of
+from dagwright.store import CacheEntry, PayloadDamaged, PayloadMissing, StoreUnavailable, ref_of
 from dagwright.store.payloads import STORE_ID
 from tests.conformance.stores import StoreAtHand, bucket_at_hand, entry_of, folder_at_hand, listed, s3_service
 from tests.support.eventually import eventually
@@ -140,34 +140,34 @@ LATER = datetime(2126, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 async def test_what_is_remembered_is_recalled_in_every_process_until_it_is_replaced(at_hand: StoreAtHand) -> None:
     first, second = KEYS[:2]
-    await at_hand.open().remember(first, b"old", expires_at=LATER)
-    await at_hand.open().remember(first, b"new", expires_at=LATER)
-    await at_hand.open().remember(second, b"", expires_at=LATER)
-    assert [await at_hand.open().recall(key) for key in KEYS] == [b"new", b"", None]
+    await at_hand.open().put_cache_entry(first, b"old", expires_at=LATER)
+    await at_hand.open().put_cache_entry(first, b"new", expires_at=LATER)
+    await at_hand.open().put_cache_entry(second, b"", expires_at=LATER)
+    assert [await at_hand.open().get_cache_entry(key) for key in KEYS] == [b"new", b"", None]
     assert await listed(at_hand.open()) == []
     assert await at_hand.open().owners() == frozenset()
 
 
 async def test_what_is_remembered_is_reported_with_the_time_at_which_it_expires(at_hand: StoreAtHand) -> None:
     store = at_hand.open()
-    assert [one async for one in store.remembered()] == []
+    assert [one async for one in store.cache_entries()] == []
     keys = [f"{number:064x}" for number in range(40)]
     for number, key in enumerate(keys):
-        await store.remember(key, b"x" * number, expires_at=LATER + timedelta(seconds=number))
+        await store.put_cache_entry(key, b"x" * number, expires_at=LATER + timedelta(seconds=number))
     await store.put(b"a payload")
-    found = sorted([one async for one in store.remembered()], key=lambda one: one.key)
-    assert found == [Remembered(key, number, LATER + timedelta(seconds=number)) for number, key in enumerate(keys)]
+    found = sorted([one async for one in store.cache_entries()], key=lambda one: one.key)
+    assert found == [CacheEntry(key, number, LATER + timedelta(seconds=number)) for number, key in enumerate(keys)]
 
 
 async def test_only_what_has_expired_is_forgotten(at_hand: StoreAtHand) -> None:
     store, key = at_hand.open(), KEYS[0]
-    assert await store.forget(key, expired_before=LATER) is False
-    await store.remember(key, b"content", expires_at=LATER)
-    assert await store.forget(key, expired_before=LATER) is False
-    assert await store.recall(key) == b"content"
-    assert await store.forget(key, expired_before=LATER + timedelta(seconds=1)) is True
-    assert await store.recall(key) is None
-    assert await store.forget(key, expired_before=LATER + timedelta(seconds=1)) is False
+    assert await store.delete_cache_entry(key, expired_before=LATER) is False
+    await store.put_cache_entry(key, b"content", expires_at=LATER)
+    assert await store.delete_cache_entry(key, expired_before=LATER) is False
+    assert await store.get_cache_entry(key) == b"content"
+    assert await store.delete_cache_entry(key, expired_before=LATER + timedelta(seconds=1)) is True
+    assert await store.get_cache_entry(key) is None
+    assert await store.delete_cache_entry(key, expired_before=LATER + timedelta(seconds=1)) is False
 
 
 async def test_who_claims_a_store_is_noted_once_and_is_no_payload(at_hand: StoreAtHand) -> None:

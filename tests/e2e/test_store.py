@@ -26,7 +26,7 @@ async def _put(folder: Path, content: bytes, *, renewed_at: datetime) -> None:
 
 
 async def _kept(folder: Path) -> set[str]:
-    return {entry.ref async for entry in FolderStore(folder).entries()}
+    return {entry.ref async for entry in FolderStore(folder).list_payloads()}
 
 
 async def test_clean_up_removes_only_unneeded_payloads(own_command_line: CommandLine, write_plan: Plans) -> None:
@@ -35,8 +35,8 @@ async def test_clean_up_removes_only_unneeded_payloads(own_command_line: Command
     for days in (300, 150, 90, 60):
         await _put(folder, b"x" * days, renewed_at=oldest + timedelta(days=300 - days))
 
-    await FolderStore(folder).remember("a" * 64, b"old", expires_at=_days_ago(1))
-    await FolderStore(folder).remember("b" * 64, b"new!", expires_at=_days_ago(-1))
+    await FolderStore(folder).put_cache_entry("a" * 64, b"old", expires_at=_days_ago(1))
+    await FolderStore(folder).put_cache_entry("b" * 64, b"new!", expires_at=_days_ago(-1))
 
     unused = await own_command_line("store", "prune", "--yes", "--json")
     assert (unused.code, unused.document["status"]) == (1, "need_unknown")

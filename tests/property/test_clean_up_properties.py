@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagwright.store.clean_up import MARGIN, NeedUnknown, Retained, RetainedRun, bound_of
+from dagwright.store.clean_up import MARGIN, ListedRun, NamespaceRetention, RetentionUnknown, removal_bound
 from tests.support.example_counts import examples
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -19,7 +19,7 @@ SKEW = st.integers(-11, 11).map(lambda hours: timedelta(hours=hours))
 class Execution:
     """One run as the server has it, and when it ended (None: it is open)."""
 
-    run: RetainedRun
+    run: ListedRun
     closed_at: datetime | None
 
 
@@ -39,7 +39,9 @@ def chains(draw: st.DrawFn, name: str, *, began: datetime, root_id: str | None) 
     for number in range(draw(st.integers(1, 3))):
         ended = at + draw(HOURS)
         knows = number > 0 and draw(st.booleans())
-        run = RetainedRun(name, f"{name}-{number}", f"{name}-0", at, began_at=began if knows else None, root_id=root_id)
+        run = ListedRun(
+            name, f"{name}-{number}", f"{name}-0", at, chain_started_at=began if knows else None, root_id=root_id
+        )
         executions.append(Execution(run, ended))
         at = ended
     if draw(st.booleans()):
@@ -88,22 +90,24 @@ def test_nothing_is_removed_that_a_run_in_sight_could_need(data: st.DataObject) 
         if put <= now + timedelta(hours=11)
     ]
     try:
-        bound = bound_of(Retained("default", ME, retention, shown), owners=[ME], now=now)
-    except NeedUnknown:
+        bound = removal_bound(NamespaceRetention("default", ME, retention, shown), owners=[ME], now=now)
+    except RetentionUnknown:
         # Only ever because a run in sight hangs on one that has left it.
         assert any(run.root_id or run.first_run_id != run.run_id for run in shown)
         return
     assert [put for put in needed if put < bound.renewed_before] == []
-    oldest = min((run.known_beginning for run in shown), default=now)
+    oldest = min((run.earliest_start for run in shown), default=now)
     assert bound.renewed_before == min(now - retention, oldest) - MARGIN
 
 
-RUN = RetainedRun("a", "a-0", "a-0", START)
+RUN = ListedRun("a", "a-0", "a-0", START)
 
 
 @settings(deadline=None)
-@given(st.permutations([RUN, RetainedRun("b", "b-0", "b-0", START + MARGIN), RetainedRun("c", "c-0", "c-0", START)]))
-def test_order_of_the_runs_changes_nothing(runs: list[RetainedRun]) -> None:
-    bound = bound_of(Retained("default", ME, timedelta(days=1), runs), owners=[ME], now=START + timedelta(days=50))
+@given(st.permutations([RUN, ListedRun("b", "b-0", "b-0", START + MARGIN), ListedRun("c", "c-0", "c-0", START)]))
+def test_order_of_the_runs_changes_nothing(runs: list[ListedRun]) -> None:
+    bound = removal_bound(
+        NamespaceRetention("default", ME, timedelta(days=1), runs), owners=[ME], now=START + timedelta(days=50)
+    )
     assert bound.renewed_before == START - MARGIN
     assert bound.reason == "the run 'a' is still listed, and a day before its start is added"

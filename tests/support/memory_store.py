@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from datetime import datetime
 
-from dagwright.store import PayloadMissing, PayloadStore, Remembered, StoredPayload, StoreUnavailable, ref_of
+from dagwright.store import CacheEntry, PayloadMissing, PayloadStore, StoredPayload, StoreUnavailable, ref_of
 
 
 class MemoryStore(PayloadStore):
@@ -18,7 +18,7 @@ class MemoryStore(PayloadStore):
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
-        self.memories: dict[str, tuple[bytes, datetime]] = {}
+        self.cached: dict[str, tuple[bytes, datetime]] = {}
         self.asked: list[str] = []
         self.is_down = False
 
@@ -44,22 +44,22 @@ class MemoryStore(PayloadStore):
         self._check()
         return self.contents.pop(ref, None) is not None
 
-    def entries(self) -> AsyncIterator[StoredPayload]:
+    def list_payloads(self) -> AsyncIterator[StoredPayload]:
         raise NotImplementedError
 
-    async def remember(self, key: str, content: bytes, *, expires_at: datetime) -> None:
+    async def put_cache_entry(self, key: str, content: bytes, *, expires_at: datetime) -> None:
         self._check()
-        self.memories[key] = (content, expires_at)
+        self.cached[key] = (content, expires_at)
 
-    async def recall(self, key: str) -> bytes | None:
+    async def get_cache_entry(self, key: str) -> bytes | None:
         self.asked.append(key)
         self._check()
-        return self.memories[key][0] if key in self.memories else None
+        return self.cached[key][0] if key in self.cached else None
 
-    async def forget(self, key: str, *, expired_before: datetime) -> bool:
+    async def delete_cache_entry(self, key: str, *, expired_before: datetime) -> bool:
         raise NotImplementedError
 
-    def remembered(self) -> AsyncIterator[Remembered]:
+    def cache_entries(self) -> AsyncIterator[CacheEntry]:
         raise NotImplementedError
 
     async def claim(self, owner: str) -> None:

@@ -14,7 +14,7 @@ from dagwright.history.hydration import restored_document
 from dagwright.history.run_reader import RunFeed
 from dagwright.server.retained import claim_store, retained_of
 from dagwright.settings import Settings
-from dagwright.store.clean_up import bound_of, remove
+from dagwright.store.clean_up import removal_bound, remove
 from dagwright.tools import GiveUp, ToolRegistry, tool
 from tests.support.runs import Document, Handle, Runs, document_of, events_of, serving_runs
 from tests.support.tools import Bench
@@ -88,7 +88,7 @@ async def test_whole_text_outlives_a_clean_up_and_a_lost_one_is_told(
         await claim_store(runs.store, client)
         retained = await retained_of(client)
         later = datetime.now(UTC) + timedelta(days=300)
-        bound = bound_of(retained, owners=await runs.store.owners(), now=later)
+        bound = removal_bound(retained, owners=await runs.store.owners(), now=later)
         assert (await remove(runs.store, bound)).count == 0
         assert (await _node(runs, handle, "bad"))["error"]["message"].endswith("end")
         for path in (tmp_path / "payloads").rglob("sha256-*"):

@@ -20,7 +20,7 @@ from dagwright.server.retained import claim_store, retained_of
 from dagwright.server.store_notes import PublishedStore, adopt_store, check_store, publish_store, published_store
 from dagwright.settings import Settings
 from dagwright.store import OtherStore, StoreUnavailable
-from dagwright.store.clean_up import MARGIN, NeedUnknown, RetainedRun, bound_of
+from dagwright.store.clean_up import MARGIN, ListedRun, RetentionUnknown, removal_bound
 from dagwright.store.folder import FolderStore
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker.serving import serving
@@ -70,7 +70,7 @@ async def own_client(tmp_path: Path) -> AsyncIterator[Client]:
             yield client
 
 
-async def _shown(client: Client, count: int) -> list[RetainedRun]:
+async def _shown(client: Client, count: int) -> list[ListedRun]:
     """Returns the runs, by workflow id and start, as soon as the server shows so many."""
 
     async def are_shown() -> bool:
@@ -87,11 +87,11 @@ async def test_continuations_and_sub_plans_tell_where_they_began(own_client: Cli
 
     first, second, *foreign, root, child = await _shown(own_client, 6)
 
-    assert first == RetainedRun("continued", first.run_id, first.run_id, first.started_at)
-    assert second == RetainedRun("continued", second.run_id, second.run_id, second.started_at, began_at=BEGAN)
-    assert root == RetainedRun("root", root.run_id, root.run_id, root.started_at)
-    assert child == RetainedRun("root/child", child.run_id, child.run_id, child.started_at, root_id="root")
-    assert second.known_beginning == BEGAN
+    assert first == ListedRun("continued", first.run_id, first.run_id, first.started_at)
+    assert second == ListedRun("continued", second.run_id, second.run_id, second.started_at, chain_started_at=BEGAN)
+    assert root == ListedRun("root", root.run_id, root.run_id, root.started_at)
+    assert child == ListedRun("root/child", child.run_id, child.run_id, child.started_at, root_id="root")
+    assert second.earliest_start == BEGAN
     assert [run.first_run_id == run.run_id and run.workflow_id == "foreign" for run in foreign] == [True, True]
     assert max(datetime.now(UTC) - run.started_at for run in (first, second, root, child)) < timedelta(minutes=1)
 
@@ -107,13 +107,13 @@ async def test_oldest_beginning_bounds_what_a_real_namespace_needs(own_client: C
     now = BEGAN + timedelta(days=300)
 
     empty = await retained_of(own_client)
-    assert bound_of(empty, owners=owners, now=now).renewed_before == now - RETENTION - MARGIN
+    assert removal_bound(empty, owners=owners, now=now).renewed_before == now - RETENTION - MARGIN
 
     await own_client.execute_workflow(
         wire.WORKFLOW_RUN_PLAN, {"began": BEGAN.isoformat()}, id="continued", task_queue=QUEUE
     )
     await _shown(own_client, 2)
-    assert bound_of(await retained_of(own_client), owners=owners, now=now).renewed_before == BEGAN - MARGIN
+    assert removal_bound(await retained_of(own_client), owners=owners, now=now).renewed_before == BEGAN - MARGIN
 
 
 @pytest.mark.parametrize(
@@ -130,11 +130,11 @@ async def test_run_that_outlives_its_first_stops_the_clean_up(
     await handle.result()
     runs = await _shown(own_client, 2)
     retained, now = await retained_of(own_client), datetime.now(UTC)
-    assert bound_of(retained, owners=[retained.namespace_id], now=now).renewed_before <= now - RETENTION - MARGIN
+    assert removal_bound(retained, owners=[retained.namespace_id], now=now).renewed_before <= now - RETENTION - MARGIN
 
     # When its retention is over, the first run leaves the list and the second one stays.
-    with pytest.raises(NeedUnknown, match=message):
-        bound_of(replace(retained, runs=runs[1:]), owners=[retained.namespace_id], now=now)
+    with pytest.raises(RetentionUnknown, match=message):
+        removal_bound(replace(retained, runs=runs[1:]), owners=[retained.namespace_id], now=now)
 
 
 @pytest.mark.parametrize("began", ["yesterday", None])
@@ -146,7 +146,7 @@ async def test_beginning_that_is_no_time_stops_the_clean_up(began: object, own_c
     async def is_told() -> bool:
         try:
             return len((await retained_of(own_client)).runs) < 0
-        except NeedUnknown as error:
+        except RetentionUnknown as error:
             return str(error) == "the run 'a' says when it began in a way that can not be read"
 
     await eventually(is_told)

@@ -23,7 +23,7 @@ class EntityDatabase(Database):
         before = self.read(names_in_index)
         so_far: BroughtIn | None = None
         while (so_far := self._index_part(so_far)) is not None:
-            self.let_others_write()
+            self.release_write_lock()
         return self.read(names_in_index) - before
 
     def _index_part(self, so_far: BroughtIn | None) -> BroughtIn | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from dagwright.plugins.databases import StoreRefuses, StoreUnusable
+from dagwright.plugins.databases import DatabaseUnavailable, DatabaseUnusable
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.fresh_rows import LEI_SCHEME, lei_of, names_to_add, take_together
 from dagwright_onboarding.models import NameUse, Party, PartyIdentifier, PartyName, PartyStatus
@@ -137,7 +137,7 @@ def load_read_parties(database: EntityDatabase, file: PartyFile, *, watch: Watch
     """Loads the parties of a file that was read, and reports what came of each row.
 
     Raises:
-        StoreUnusable, StoreRefuses: the database refuses to go on; the message says how many rows are in.
+        DatabaseUnusable, DatabaseUnavailable: the database refuses to go on; the message says how many rows are in.
     """
     counts: Counter[RowOutcome] = Counter()
     refused = list(file.refused)
@@ -159,7 +159,7 @@ def load_read_parties(database: EntityDatabase, file: PartyFile, *, watch: Watch
                 left_inactive += loaded.is_left_inactive
             if watch is not None:
                 watch(done, len(file.rows))
-    except (StoreUnusable, StoreRefuses) as error:
+    except (DatabaseUnusable, DatabaseUnavailable) as error:
         raise type(error)(f"{error}; {how_far(done, len(file.rows))}") from None
     refused.sort(key=lambda row: row.line)
     twins.sort(key=lambda row: row.line)

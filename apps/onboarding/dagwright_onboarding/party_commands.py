@@ -47,7 +47,7 @@ def find(asked: tuple[str, str, str | None], output: Output) -> int:
     """
     search_text, entity_type, jurisdiction = asked
     with opened_database(EntityDatabase) as database:
-        if (missing := database.missing_file()) is not None:
+        if (missing := database.missing_sqlite_file()) is not None:
             told = f"there is no database {missing} (DAGWRIGHT_DATABASE_URL); `dagwright entities load FILE` makes it"
             raise CommandRefused(one_line(told, limit=500), status="no_database", code=ExitCode.FAILED)
         try:

@@ -1,4 +1,4 @@
-"""What Alembic runs around the revisions: they happen in the transaction of the connection that `migrating` gives."""
+"""What Alembic runs around the revisions: they happen in the transaction of the connection that `migrations` gives."""
 
 from alembic import context
 

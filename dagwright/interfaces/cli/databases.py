@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from dagwright.database.database import Database
-from dagwright.database.migrating import StoreUnusable
-from dagwright.database.refusing import StoreRefuses
+from dagwright.database.error_messages import DatabaseUnavailable
+from dagwright.database.migrations import DatabaseUnusable
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import one_line
 from dagwright.settings import load_settings
@@ -30,7 +30,7 @@ def opened_database(open_url: Callable[[str], Opened]) -> Iterator[Opened]:
         raise CommandRefused(f"DAGWRIGHT_DATABASE_URL: {error}") from None
     try:
         yield database
-    except (StoreUnusable, StoreRefuses) as error:
+    except (DatabaseUnusable, DatabaseUnavailable) as error:
         raise CommandRefused(one_line(str(error)), status="no_database", code=ExitCode.FAILED) from error
     finally:
         database.dispose()

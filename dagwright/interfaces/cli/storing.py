@@ -20,15 +20,15 @@ from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
 from dagwright.store.clean_up import (
     Amount,
-    Bound,
-    Holdings,
-    Memories,
-    NeedUnknown,
-    bound_of,
-    forget_expired,
+    CacheUsage,
+    RemovalBound,
+    RetentionUnknown,
+    StoreUsage,
+    measure,
+    measure_cache,
+    removal_bound,
     remove,
-    survey,
-    survey_memories,
+    remove_expired_entries,
 )
 
 
@@ -37,21 +37,21 @@ class _Look:
     """What was found: `reason` says why not more can be removed, or why nothing is known of it."""
 
     location: str
-    holdings: Holdings
-    memories: Memories
-    bound: Bound | None
+    usage: StoreUsage
+    cache_usage: CacheUsage
+    bound: RemovalBound | None
     reason: str
 
     def to_json(self) -> dict[str, Any]:
-        bound, removable = self.bound, self.holdings.removable
+        bound, removable = self.bound, self.usage.removable
         return {
             "store": self.location,
-            **_amount(self.holdings.all),
-            "oldest": _time(self.holdings.oldest),
+            **_amount(self.usage.all),
+            "oldest": _time(self.usage.oldest),
             "removable": None if removable is None else _amount(removable),
             "renewed_before": None if bound is None else _time(bound.renewed_before),
             "reason": self.reason,
-            "cached": {**_results(self.memories.all), "expired": _results(self.memories.expired)},
+            "cached": {**_results(self.cache_usage.all), "expired": _results(self.cache_usage.expired)},
         }
 
 
@@ -84,7 +84,7 @@ def prune(is_sure: bool, output: Output) -> int:
             raise CommandRefused(f"nothing is removed: {look.reason}", status="need_unknown", code=ExitCode.FAILED)
         store = open_store(settings.payload_store, state_dir=settings.state_dir)
         removed = await remove(store, look.bound) if is_sure else Amount()
-        forgotten = await forget_expired(store, now=datetime.now(UTC)) if is_sure else Amount()
+        forgotten = await remove_expired_entries(store, now=datetime.now(UTC)) if is_sure else Amount()
         if output.is_json:
             status = "cleaned" if is_sure else "dry_run"
             output.document(
@@ -97,7 +97,7 @@ def prune(is_sure: bool, output: Output) -> int:
             output.say(_kept(look.bound))
         else:
             _tell(look, output)
-            if look.holdings.removable != Amount() or look.memories.expired.count:
+            if look.usage.removable != Amount() or look.cache_usage.expired.count:
                 output.say("nothing was removed yet; `dagwright store prune --yes` removes it")
         return ExitCode.COMPLETED
 
@@ -141,28 +141,31 @@ async def _look(settings: Settings, output: Output) -> _Look:
     try:
         async with connected_to_read(settings, output) as connection:
             retained = await retained_of(connection.client)
-        bound = bound_of(retained, owners=await store.owners(), now=datetime.now(UTC))
+        bound = removal_bound(retained, owners=await store.owners(), now=datetime.now(UTC))
         reason = bound.reason
-    except (NeedUnknown, ServerUnreachable) as error:
+    except (RetentionUnknown, ServerUnreachable) as error:
         reason = str(error)
-    memories = await survey_memories(store, now=datetime.now(UTC))
-    return _Look(settings.payload_store, await survey(store, bound), memories, bound, reason)
+    cache_usage = await measure_cache(store, now=datetime.now(UTC))
+    return _Look(settings.payload_store, await measure(store, bound), cache_usage, bound, reason)
 
 
 def _tell(look: _Look, output: Output) -> None:
-    holdings = look.holdings
-    since = f", the oldest put or renewed last on {_day(holdings.oldest)}" if holdings.oldest else ""
-    output.say(f"{look.location}: {_text(holdings.all)}{since}")
-    if look.memories.all.count:
-        output.say(f"for later calls: {_results_text(look.memories.all)}; {look.memories.expired.count:,} expired")
-    if look.bound is None or holdings.removable is None:
+    usage = look.usage
+    since = f", the oldest put or renewed last on {_day(usage.oldest)}" if usage.oldest else ""
+    output.say(f"{look.location}: {_text(usage.all)}{since}")
+    if look.cache_usage.all.count:
+        cached = look.cache_usage
+        output.say(f"for later calls: {_results_text(cached.all)}; {cached.expired.count:,} expired")
+            f"for later calls: {_results_text(look.cache_usage.all)}; {look.cache_usage.expired.count:,} expired"
+        )
+    if look.bound is None or usage.removable is None:
         output.say(f"what of it can be removed is not known: {look.reason}")
         return
-    output.say(f"can be removed: {_text(holdings.removable)}")
+    output.say(f"can be removed: {_text(usage.removable)}")
     output.say(_kept(look.bound))
 
 
-def _kept(bound: Bound) -> str:
+def _kept(bound: RemovalBound) -> str:
     return f"kept: everything that was put or renewed since {_day(bound.renewed_before)}, because {bound.reason}"
 
 

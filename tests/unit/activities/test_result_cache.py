@@ -83,7 +83,7 @@ async def test_result_is_used_again_in_every_process_until_it_is_too_old(bench: 
 
 async def test_who_asks_says_how_old_a_result_may_be(bench: Bench) -> None:
     assert await bench.ask(bench.process(), "a", max_age_s=10.0) == ("a", None)
-    assert bench.store.memories[KEY][1] == datetime.fromtimestamp(BEGAN + 10, UTC)
+    assert bench.store.cached[KEY][1] == datetime.fromtimestamp(BEGAN + 10, UTC)
     bench.now += 30.0
     assert await bench.ask(bench.process(), "b", max_age_s=60.0) == ("a", "a")
     assert await bench.ask(bench.process(), "c", max_age_s=30.0) == ("c", None)
@@ -155,7 +155,7 @@ async def test_large_result_is_found_as_long_as_its_payload_is_there(bench: Benc
     content = b'"' + b"x" * INLINE_VALUE_BYTES + b'"'
     ref = await bench.store.put(content)
     made = CachedResult(content, BEGAN, 1.0, "run-1", "a")
-    await bench.store.remember(KEY, to_stored_form(made), expires_at=datetime.now(UTC))
+    await bench.store.put_cache_entry(KEY, to_stored_form(made), expires_at=datetime.now(UTC))
     assert await bench.process().find(asked()) == made
     del bench.store.contents[ref]
     assert await bench.process().find(asked()) is None
@@ -163,7 +163,7 @@ async def test_large_result_is_found_as_long_as_its_payload_is_there(bench: Benc
 
 
 async def test_what_is_damaged_is_made_anew(bench: Bench) -> None:
-    await bench.store.remember(KEY, b"damaged", expires_at=datetime.now(UTC))
+    await bench.store.put_cache_entry(KEY, b"damaged", expires_at=datetime.now(UTC))
     assert await bench.ask(bench.process(), "a") == ("a", None)
     assert await bench.ask(bench.process(), "b") == ("a", "a")
 
@@ -184,11 +184,11 @@ async def test_store_that_is_down_is_told_once_and_left_alone_while_the_process_
 async def test_store_that_never_answers_does_not_hold_a_call_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_cache, "_LOOKUP_TIMEOUT_S", 0.01)
 
-    async def recall(key: str) -> bytes | None:
+    async def get_cache_entry(key: str) -> bytes | None:
         await asyncio.Event().wait()
         return None
 
-    monkeypatch.setattr(bench.store, "recall", recall)
+    monkeypatch.setattr(bench.store, "recall", get_cache_entry)
     with structlog.testing.capture_logs() as logs:
         assert await bench.ask(bench.process(), "a") == ("a", None)
     assert [log["reason"] for log in logs] == ["the payload store did not answer within 0.01 s"]
@@ -198,7 +198,7 @@ async def test_pure_call_is_kept_only_if_it_took_long(bench: Bench) -> None:
     cache, pure = bench.process(), {"is_pure": True, "max_age_s": None}
     assert await bench.ask(cache, "a", **pure) == ("a", None)
     assert await bench.ask(cache, "b", **pure) == ("b", None)
-    assert bench.store.memories == {}
+    assert bench.store.cached == {}
 
     slow = CachedResult(b'"c"', BEGAN, 0.02, "run-1", "c")
     assert cache.put(asked("c", **pure), slow)
@@ -207,7 +207,7 @@ async def test_pure_call_is_kept_only_if_it_took_long(bench: Bench) -> None:
     bench.now += 10 * RETENTION_S
     assert await bench.ask(cache, "d", **pure) == ("c", "c")
     assert await bench.ask(bench.process(), "e", **pure) == ("c", "c")
-    assert bench.store.memories[KEY][1] == datetime.fromtimestamp(BEGAN, UTC) + timedelta(seconds=RETENTION_S)
+    assert bench.store.cached[KEY][1] == datetime.fromtimestamp(BEGAN, UTC) + timedelta(seconds=RETENTION_S)
 
 
 async def test_memory_is_bounded_and_the_longest_unused_go_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,20 +226,20 @@ async def test_call_waits_for_its_own_result_to_be_written_and_for_no_other(
     monkeypatch.setattr(result_cache, "_FLUSH_TIMEOUT_S", 600.0)
     cache, slow, may_end = bench.process(), "1" * 64, asyncio.Event()
 
-    async def remember(key: str, content: bytes, *, expires_at: datetime) -> None:
+    async def put_cache_entry(key: str, content: bytes, *, expires_at: datetime) -> None:
         if key == slow:
             await may_end.wait()
-        bench.store.memories[key] = (content, expires_at)
+        bench.store.cached[key] = (content, expires_at)
 
-    monkeypatch.setattr(bench.store, "remember", remember)
+    monkeypatch.setattr(bench.store, "remember", put_cache_entry)
     for key in (slow, KEY):
         cache.start_write(asked(key=key), CachedResult(b"1", BEGAN, 1.0, "run-1", "n"))
     async with asyncio.timeout(60):
         await cache.flush({KEY})
-        assert list(bench.store.memories) == [KEY]
+        assert list(bench.store.cached) == [KEY]
         may_end.set()
         await cache.flush({slow})
-    assert list(bench.store.memories) == [KEY, slow]
+    assert list(bench.store.cached) == [KEY, slow]
 
 
 CALL: dict[str, Any] = {"arguments": {"a": 1, "b": [True, None]}, "bindings": []}
@@ -332,14 +332,14 @@ TASK = Task("n", CompiledNode(id="n", kind="tool", tool="t"), TaskRef(0), {}, [[
 
 
 class HangingStore(MemoryStore):
-    """Answers `recall` when a test lets it."""
+    """Answers `get_cache_entry` when a test lets it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.is_asked = asyncio.Event()
         self.was_left = asyncio.Event()
 
-    async def recall(self, key: str) -> bytes | None:
+    async def get_cache_entry(self, key: str) -> bytes | None:
         self.is_asked.set()
         try:
             await asyncio.Event().wait()
@@ -444,7 +444,7 @@ async def test_call_with_a_secret_is_always_made() -> None:
     store = MemoryStore()
     bench = FunctionBench(counted, store=store)
     calls = [(await bench.result({"text": "?"}, **TTL, **bindings))["call"] for _ in range(2)]
-    assert (calls, store.memories, store.asked) == ([1, 2], {}, [])
+    assert (calls, store.cached, store.asked) == ([1, 2], {}, [])
 
 
 @pytest.mark.usefixtures("counting")

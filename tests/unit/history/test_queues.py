@@ -183,9 +183,9 @@ class _CrowdStore(MemoryStore):
         super().__init__()
         self._all_are_here = asyncio.Barrier(len(_TOOLS))
 
-    async def remember(self, key: str, content: bytes, *, expires_at: datetime) -> None:
+    async def put_cache_entry(self, key: str, content: bytes, *, expires_at: datetime) -> None:
         await self._all_are_here.wait()
-        await super().remember(key, content, expires_at=expires_at)
+        await super().put_cache_entry(key, content, expires_at=expires_at)
 
 
 async def test_tools_are_published_at_once() -> None:
@@ -201,7 +201,7 @@ async def test_tools_are_published_at_once() -> None:
         await tell_tools(down, _TOOLS, task_queue="q")
     (line,) = logs
     assert (line["event"], line["log_level"]) == ("other workers are not told of the tools", "warning")
-    assert down.memories == {}
+    assert down.cached == {}
 
 
 async def test_agent_card_is_found_by_name_and_version() -> None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.llm.strict_schema import StrictSchema
-from dagwright.testing.protocol import not_strict
+from dagwright.testing.protocol import strict_schema_problem
 
 
 class Leaf(BaseModel):
@@ -35,7 +35,7 @@ WRITTEN_LEAF = {"kind": "leaf", "value": None, "tags": None}
 def test_pydantic_model_becomes_strict_and_is_restored() -> None:
     schema = Tree.model_json_schema()
     strict = StrictSchema(schema)
-    assert not_strict(strict.strict) == ""
+    assert strict_schema_problem(strict.strict) == ""
     assert strict.strict["$defs"]["Leaf"]["properties"] == {
         "kind": {"type": "string", "enum": ["leaf"], "title": "Kind"},
         "value": {"anyOf": [{"type": "integer"}, {"type": "string"}, NULL]},
@@ -87,7 +87,7 @@ def test_pydantic_model_becomes_strict_and_is_restored() -> None:
 def test_each_word_of_a_schema_has_its_strict_form(schema: Any, strict: Any, written: Any, value: Any) -> None:
     made = StrictSchema({"type": "object", "properties": {"x": schema}, "required": ["x"]})
     assert made.strict["properties"]["x"] == strict
-    assert not_strict(made.strict) == ""
+    assert strict_schema_problem(made.strict) == ""
     assert made.restore({"x": written}) == {"x": value}
 
 
@@ -101,7 +101,7 @@ def test_all_of_and_references_are_resolved() -> None:
     assert made.restore({"x": {"name": None, "age": 3}}) == {"x": {"age": 3}}
     node = {"$ref": "#/$defs/Node"}
     made = StrictSchema({**node, "$defs": {"Node": {"type": "object", "properties": {"next": node}}}})
-    assert (not_strict(made.strict), made.restore({"next": {"next": None}})) == ("", {"next": {}})
+    assert (strict_schema_problem(made.strict), made.restore({"next": {"next": None}})) == ("", {"next": {}})
     for ref in ("#/$defs/Gone", "other.json", "#/$defs/Me", 7):
         schema = {"type": "object", "properties": {"x": {"$ref": ref}}, "$defs": {"Me": {"$ref": "#/$defs/Me"}}}
         assert StrictSchema(schema).restore({"x": "1"}) == {"x": 1}
@@ -113,7 +113,7 @@ INTEGERS = {"type": "array", "items": {"type": "integer"}}
 @pytest.mark.parametrize("schema", [INTEGERS, {"anyOf": [{"type": "integer"}, INTEGERS]}, {"type": "object"}])
 def test_root_that_is_not_a_closed_object_is_wrapped(schema: Any) -> None:
     made = StrictSchema(schema)
-    assert (made.strict["required"], not_strict(made.strict)) == (["value"], "")
+    assert (made.strict["required"], strict_schema_problem(made.strict)) == (["value"], "")
     assert made.restore({"value": [1]}) == made.restore([1]) == [1]
 
 
@@ -162,6 +162,6 @@ def test_every_value_of_a_schema_comes_back_from_its_strict_form(found: tuple[An
     schema, value = found
     made = StrictSchema(schema)
     written = _as_written(value, schema)
-    assert not_strict(made.strict) == ""
+    assert strict_schema_problem(made.strict) == ""
     assert validator_of(made.strict).is_valid(written)
     assert made.restore(written) == value

@@ -16,8 +16,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, inspect, make_url, text
 from sqlalchemy.orm import Session
 
-from dagwright.database import migrating
-from dagwright.database.migrating import StoreUnusable, revision_of
+from dagwright.database import migrations
+from dagwright.database.migrations import DatabaseUnusable, revision_of
 from dagwright_onboarding import database as store
 from dagwright_onboarding import search_index
 from dagwright_onboarding.database import PARTIES, EntityDatabase
@@ -215,7 +215,7 @@ def test_store_of_a_newer_version_is_refused_in_one_sentence_and_left_as_it_is(d
     engine = create_engine(make_url(database_url))
     with engine.begin() as connection:
         connection.execute(text(f"UPDATE {PARTIES.version_table} SET version_num = '9999'"))
-    with pytest.raises(StoreUnusable) as refused:
+    with pytest.raises(DatabaseUnusable) as refused:
         opened(database_url)
     assert str(refused.value) == (
         "the database belongs to a newer version of Dagwright: its tables have revision 9999, and this version "
@@ -237,9 +237,9 @@ def test_names_are_brought_in_by_parts_and_a_killed_process_loses_one_of_them(
                 " 'active', '2026-01-01 00:00:00')"
             )
     monkeypatch.setattr(search_index, "NAMES_AT_ONCE", 5)
-    monkeypatch.setattr(migrating, "_TOLD_EVERY_S", 0)
+    monkeypatch.setattr(migrations, "_TOLD_EVERY_S", 0)
     # Whatever level a command of another test of this process has set.
-    caplog.set_level("WARNING", logger=migrating.__name__)
+    caplog.set_level("WARNING", logger=migrations.__name__)
     parts: list[BroughtIn | None] = []
 
     def killed(connection: Connection, so_far: BroughtIn | None) -> BroughtIn | None:
@@ -250,14 +250,14 @@ def test_names_are_brought_in_by_parts_and_a_killed_process_loses_one_of_them(
 
     slept: list[float] = []
     with monkeypatch.context() as patched:
-        patched.setattr(migrating, "time", SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
+        patched.setattr(migrations, "time", SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
         patched.setattr(search_index, "bring_in_part", killed)
         with pytest.raises(KeyboardInterrupt):
             opened(database_url)
     told = "migrating the database to this version: {} of 22 names can be searched"
     assert caplog.messages == [told.format(done) for done in (5, 10)]
     # Others that wait for the lock of SQLite find it free between two parts.
-    assert slept == ([migrating.GAP_S] * 2 if database_url.startswith("sqlite") else [])
+    assert slept == ([migrations.LOCK_PAUSE_S] * 2 if database_url.startswith("sqlite") else [])
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT count(*) FROM party_search")) == 10
         assert connection.scalar(text(f"SELECT version_num FROM {PARTIES.version_table}")) == "0004"
@@ -275,7 +275,7 @@ def test_migration_that_fails_leaves_the_store_as_it_was(database_url: str, monk
         raise OSError("no space left")
 
     with monkeypatch.context() as patched:
-        patched.setattr(migrating, "_run", breaks)
+        patched.setattr(migrations, "_run", breaks)
         with pytest.raises(OSError, match="no space left"):
             opened(database_url)
     opened(database_url)

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from temporalio.exceptions import ApplicationError
 
 from dagwright.core.model.lookups import BIND_PARTIES, FIND_PARTY
-from dagwright.database.refusing import StoreRefuses, in_words
+from dagwright.database.error_messages import DatabaseUnavailable, readable_errors
 from dagwright.tools import ToolRegistry
 from dagwright.tools.environment import ToolEnvironment
 from dagwright_onboarding.database import PARTIES, EntityDatabase
@@ -92,7 +92,7 @@ class _Primary(Exception):
 
 
 def test_details_of_postgresql_which_quote_values_are_left_out() -> None:
-    with pytest.raises(StoreRefuses) as refused, in_words():
+    with pytest.raises(DatabaseUnavailable) as refused, readable_errors():
         raise DBAPIError("INSERT INTO party", {"name": "Sarah Chen"}, _Primary())
     assert str(refused.value) == f"the database reports an error: {_Primary.diag.message_primary}"
     assert refused.value.__cause__ is None
@@ -108,7 +108,7 @@ def test_no_error_of_the_engine_has_the_values_of_a_statement(good: Path) -> Non
         raw.append(str(failed.value))
         raise failed.value
 
-    with pytest.raises(StoreRefuses, match="the database reports an error: no such table: nowhere"):
+    with pytest.raises(DatabaseUnavailable, match="the database reports an error: no such table: nowhere"):
         database.write(work)
     database.dispose()
     assert "INSERT INTO nowhere" in raw[0]

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import create_engine, event, insert, make_url, text, update
 from sqlalchemy.orm import Session
 
-from dagwright.database.migrating import StoreUnusable
+from dagwright.database.migrations import DatabaseUnusable
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.loading import load_parties
@@ -237,7 +237,7 @@ def test_postgres_without_the_right_to_have_trigrams_says_what_to_do(request: py
         connection.execute(text("CREATE ROLE guest LOGIN PASSWORD 'guest'"))
         connection.execute(text("GRANT ALL ON SCHEMA public TO guest"))
     guest = EntityDatabase(url.set(username="guest", password="guest").render_as_string(hide_password=False))
-    with pytest.raises(StoreUnusable, match="have an administrator run CREATE EXTENSION pg_trgm"):
+    with pytest.raises(DatabaseUnusable, match="have an administrator run CREATE EXTENSION pg_trgm"):
         search(guest, "Harbour")
     with owner.begin() as connection:
         connection.execute(text("CREATE EXTENSION pg_trgm"))

@@ -11,8 +11,8 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from dagwright.database import database as entity_database
-from dagwright.database.migrating import GAP_S
-from dagwright.database.refusing import StoreRefuses
+from dagwright.database.error_messages import DatabaseUnavailable
+from dagwright.database.migrations import LOCK_PAUSE_S
 from dagwright_onboarding import loading
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase
@@ -33,7 +33,7 @@ def test_transactions_end_by_time_with_gaps(database: EntityDatabase, monkeypatc
     assert parts == [[0, 2, 4], [6, 8, 10], [12]]
     # PostgreSQL has no lock that all writers wait for.
     is_sqlite = "sqlite" in str(database._url)
-    assert slept == ([GAP_S, GAP_S] if is_sqlite else [])
+    assert slept == ([LOCK_PAUSE_S, LOCK_PAUSE_S] if is_sqlite else [])
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_locked_load_can_be_run_again(path: Path, monkeypatch: pytest.MonkeyPatc
     hold(0)
     parties = path.with_suffix(".csv")
     parties.write_text("name,kind\nAnn Lee,person\nBen Ray,person\nCy Poe,person\n", encoding="utf-8")
-    with pytest.raises(StoreRefuses) as refused:
+    with pytest.raises(DatabaseUnavailable) as refused:
         load_parties(database, parties)
     told = "the database reports an error: database is locked: another process has held the write lock for 30 s"
     assert str(refused.value) == f"{told}; {how_far}"

@@ -12,54 +12,54 @@ from dagwright.store import ref_of
 from dagwright.store.clean_up import (
     MARGIN,
     Amount,
-    Bound,
-    Holdings,
-    Memories,
-    NeedUnknown,
-    Retained,
-    RetainedRun,
-    bound_of,
-    forget_expired,
+    CacheUsage,
+    ListedRun,
+    NamespaceRetention,
+    RemovalBound,
+    RetentionUnknown,
+    StoreUsage,
+    measure,
+    measure_cache,
+    removal_bound,
     remove,
-    survey,
-    survey_memories,
+    remove_expired_entries,
 )
 from dagwright.store.folder import FolderStore
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(days=300)
 RETENTION = timedelta(days=90)
-BY_AGE = Bound(NOW - RETENTION - MARGIN, "the namespace default keeps runs for 90 days, and a day is added")
+BY_AGE = RemovalBound(NOW - RETENTION - MARGIN, "the namespace default keeps runs for 90 days, and a day is added")
 
 
-def _bound(*runs: RetainedRun, retention: timedelta = RETENTION, owners: tuple[str, ...] = ("me",)) -> Bound:
-    return bound_of(Retained("default", "me", retention, runs), owners=owners, now=NOW)
+def _bound(*runs: ListedRun, retention: timedelta = RETENTION, owners: tuple[str, ...] = ("me",)) -> RemovalBound:
+    return removal_bound(NamespaceRetention("default", "me", retention, runs), owners=owners, now=NOW)
 
 
-OLD = RetainedRun("a", "1", "1", LONG_AGO)
-OF_OLD = Bound(LONG_AGO - MARGIN, "the run 'a' is still listed, and a day before its start is added")
+OLD = ListedRun("a", "1", "1", LONG_AGO)
+OF_OLD = RemovalBound(LONG_AGO - MARGIN, "the run 'a' is still listed, and a day before its start is added")
 
 
 @pytest.mark.parametrize(
     ("runs", "bound"),
     [
         ([], BY_AGE),
-        ([RetainedRun("a", "1", "1", NOW - timedelta(days=5))], BY_AGE),
-        ([RetainedRun("a", "1", "1", NOW - RETENTION)], BY_AGE),
-        ([RetainedRun("b", "2", "2", NOW), OLD], OF_OLD),
+        ([ListedRun("a", "1", "1", NOW - timedelta(days=5))], BY_AGE),
+        ([ListedRun("a", "1", "1", NOW - RETENTION)], BY_AGE),
+        ([ListedRun("b", "2", "2", NOW), OLD], OF_OLD),
         # A run that continued as new started with its first execution, and a sub-plan with its root.
-        ([RetainedRun("a", "2", "1", NOW, began_at=LONG_AGO)], OF_OLD),
-        ([OLD, RetainedRun("a", "2", "1", NOW)], OF_OLD),
-        ([RetainedRun("a/b", "2", "2", NOW, root_id="a"), OLD], OF_OLD),
+        ([ListedRun("a", "2", "1", NOW, chain_started_at=LONG_AGO)], OF_OLD),
+        ([OLD, ListedRun("a", "2", "1", NOW)], OF_OLD),
+        ([ListedRun("a/b", "2", "2", NOW, root_id="a"), OLD], OF_OLD),
     ],
 )
-def test_bound_is_the_retention_or_the_start_of_the_oldest_run(runs: list[RetainedRun], bound: Bound) -> None:
+def test_bound_is_the_retention_or_the_start_of_the_oldest_run(runs: list[ListedRun], bound: RemovalBound) -> None:
     assert _bound(*runs) == bound
 
 
 ENDED = "it has to end and leave the list first"
 CHILD_OF_UNKNOWN = (
-    f"the run 'a/b' is a sub-plan of 'a', which is no longer listed, so its start is unknown; the sub-plan has to end "
+    "the run 'a/b' is a sub-plan of 'a', which is no longer listed, so its start is unknown; the sub-plan has to end "
     "and leave the list first"
 )
 
@@ -68,13 +68,13 @@ CHILD_OF_UNKNOWN = (
     ("runs", "more", "reason"),
     [
         (
-            [RetainedRun("a", "2", "1", NOW)],
+            [ListedRun("a", "2", "1", NOW)],
             {},
             f"the run 'a' continues one that is no longer listed, and does not report when that started; {ENDED}",
         ),
-        ([RetainedRun("a/b", "2", "2", NOW, root_id="a")], {}, CHILD_OF_UNKNOWN),
+        ([ListedRun("a/b", "2", "2", NOW, root_id="a")], {}, CHILD_OF_UNKNOWN),
         # Another run has taken the id of the root meanwhile.
-        ([RetainedRun("a/b", "2", "2", LONG_AGO, root_id="a"), RetainedRun("a", "3", "3", NOW)], {}, CHILD_OF_UNKNOWN),
+        ([ListedRun("a/b", "2", "2", LONG_AGO, root_id="a"), ListedRun("a", "3", "3", NOW)], {}, CHILD_OF_UNKNOWN),
         (
             [],
             {"owners": ("me", "other")},
@@ -90,15 +90,15 @@ CHILD_OF_UNKNOWN = (
     ],
 )
 def test_unknown_start_of_a_run_or_other_owners_stop_the_clean_up(
-    runs: list[RetainedRun], more: Any, reason: str
+    runs: list[ListedRun], more: Any, reason: str
 ) -> None:
-    with pytest.raises(NeedUnknown) as unknown:
+    with pytest.raises(RetentionUnknown) as unknown:
         _bound(*runs, **more)
     assert str(unknown.value) == reason
 
 
 def test_unknown_retention_stops_the_clean_up() -> None:
-    with pytest.raises(NeedUnknown, match="the namespace default does not say how long it keeps closed runs"):
+    with pytest.raises(RetentionUnknown, match="the namespace default does not say how long it keeps closed runs"):
         _bound(retention=timedelta(0))
 
 
@@ -115,13 +115,13 @@ async def test_exactly_what_lies_before_the_bound_is_removed(tmp_path: Path) -> 
         ref = await store.put(content)
         (path,) = tmp_path.rglob(ref)
         os.utime(path, (0, LONG_AGO.timestamp() + number))
-    bound = Bound(LONG_AGO + timedelta(seconds=80), "a test says so")
-    assert await survey(store, bound) == Holdings(Amount(100, 4950), LONG_AGO, Amount(80, 3160))
-    assert await survey(store, None) == Holdings(Amount(100, 4950), LONG_AGO, None)
+    bound = RemovalBound(LONG_AGO + timedelta(seconds=80), "a test says so")
+    assert await measure(store, bound) == StoreUsage(Amount(100, 4950), LONG_AGO, Amount(80, 3160))
+    assert await measure(store, None) == StoreUsage(Amount(100, 4950), LONG_AGO, None)
     assert await remove(store, bound) == Amount(80, 3160)
-    assert sorted([entry.ref async for entry in store.entries()]) == sorted(map(ref_of, contents[80:]))
+    assert sorted([entry.ref async for entry in store.list_payloads()]) == sorted(map(ref_of, contents[80:]))
     assert await remove(store, bound) == Amount()
-    assert await survey(FolderStore(tmp_path / "none"), bound) == Holdings(Amount(), None, Amount())
+    assert await measure(FolderStore(tmp_path / "none"), bound) == StoreUsage(Amount(), None, Amount())
 
 
 async def test_exactly_what_has_expired_is_forgotten(tmp_path: Path) -> None:
@@ -129,10 +129,10 @@ async def test_exactly_what_has_expired_is_forgotten(tmp_path: Path) -> None:
     kept = await store.put(b"a payload")
     keys = [f"{number:064x}" for number in range(20)]
     for number, key in enumerate(keys):
-        await store.remember(key, b"x" * number, expires_at=NOW + timedelta(seconds=number - 5))
-    assert await survey_memories(store, now=NOW) == Memories(Amount(20, 190), Amount(5, 10))
-    assert await forget_expired(store, now=NOW) == Amount(5, 10)
-    assert sorted([one.key async for one in store.remembered()]) == keys[5:]
-    assert await forget_expired(store, now=NOW) == Amount()
+        await store.put_cache_entry(key, b"x" * number, expires_at=NOW + timedelta(seconds=number - 5))
+    assert await measure_cache(store, now=NOW) == CacheUsage(Amount(20, 190), Amount(5, 10))
+    assert await remove_expired_entries(store, now=NOW) == Amount(5, 10)
+    assert sorted([one.key async for one in store.cache_entries()]) == keys[5:]
+    assert await remove_expired_entries(store, now=NOW) == Amount()
     assert await store.get(kept) == b"a payload"
-    assert await survey_memories(FolderStore(tmp_path / "none"), now=NOW) == Memories(Amount(), Amount())
+    assert await measure_cache(FolderStore(tmp_path / "none"), now=NOW) == CacheUsage(Amount(), Amount())

@@ -29,7 +29,7 @@ def _files(folder: Path) -> list[str]:
 
 async def test_payload_lies_two_folders_deep_and_opening_creates_nothing(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store")
-    assert ([entry async for entry in store.entries()], await store.owners()) == ([], frozenset())
+    assert ([entry async for entry in store.list_payloads()], await store.owners()) == ([], frozenset())
     assert list(tmp_path.iterdir()) == []
     ref = await store.put(b"content")
     digits = ref.removeprefix("sha256-")
@@ -119,7 +119,7 @@ async def test_what_a_crash_left_unfinished_is_no_payload_and_goes_after_a_day(t
         (tmp_path / "tmp" / name).write_bytes(b"half of it")
         os.utime(tmp_path / "tmp" / name, (0, time.time() - age_s))
     store = FolderStore(tmp_path)
-    assert [entry async for entry in store.entries()] == []
+    assert [entry async for entry in store.list_payloads()] == []
     ref = await store.put(b"content")
     assert [Path(name).name for name in _files(tmp_path)] == [ref, "young"]
 
@@ -224,7 +224,7 @@ async def test_modes_of_private_and_shared_stores(tmp_path: Path, is_private: bo
     before = os.umask(0o022)
     try:
         await store.put(b"content")
-        await store.remember("a" * 64, b"answer", expires_at=datetime.now(UTC) + timedelta(days=1))
+        await store.put_cache_entry("a" * 64, b"answer", expires_at=datetime.now(UTC) + timedelta(days=1))
         await store.identify()
         await store.claim("one-server")
     finally:

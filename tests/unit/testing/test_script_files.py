@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dagwright.testing import ScriptNotFollowed, ScriptUnreadable, read_script
+from dagwright.testing import ScriptInvalid, ScriptNotFollowed, read_script
 
 SCRIPT = """
 models: [small]
@@ -117,7 +117,7 @@ NO_FILE = "next to the script; write FILE.py:NAME"
 )
 def test_missing_function_is_refused(function: str, words: str, answers: Path) -> None:
     (answers / "broken.py").write_text("unknown", encoding="utf-8")
-    with pytest.raises(ScriptUnreadable) as caught:
+    with pytest.raises(ScriptInvalid) as caught:
         read_script(saved(answers, f"steps: [{{function: {function}}}]"))
     assert str(caught.value) == f"{answers / 'script.yaml'}: function: {words}"
 
@@ -135,7 +135,7 @@ def test_missing_function_is_refused(function: str, words: str, answers: Path) -
     ],
 )
 def test_a_file_that_is_no_script_is_refused_with_the_place(content: str, words: str, tmp_path: Path) -> None:
-    with pytest.raises(ScriptUnreadable) as caught:
+    with pytest.raises(ScriptInvalid) as caught:
         read_script(saved(tmp_path, content))
     assert f"script.yaml: {words}" in str(caught.value).replace("\n", " ")
 

@@ -1,1 +1,1 @@
-"""The migrations of the entity store, for Alembic; `migrating` runs them at the first opening of a store."""
+"""The migrations of the entity store, for Alembic; `migrations` runs them at the first opening of a store."""

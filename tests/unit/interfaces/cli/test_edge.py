@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.agents.stored import AGENTS
 from dagwright.client.runs import RunIdInUse
 from dagwright.database.database import Database
-from dagwright.database.migrating import StoreUnusable
+from dagwright.database.migrations import DatabaseUnusable
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.cli.databases import opened_database
 from dagwright.interfaces.cli.edge import guarded
@@ -122,5 +122,5 @@ def test_command_without_standard_streams_ends_as_ever(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", ["needs the extension pg_trgm", "belongs to a newer version of Dagwright"])
 def test_command_on_an_unusable_database_is_refused(words: str) -> None:
     with pytest.raises(CommandRefused, match=words) as refused, opened_database(partial(Database, schema=AGENTS)):
-        raise StoreUnusable(f"the database {words}")
+        raise DatabaseUnusable(f"the database {words}")
     assert (refused.value.status, refused.value.code) == ("no_database", ExitCode.FAILED)

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.exc import DBAPIError
 
-from dagwright.plugins.databases import StoreUnusable
+from dagwright.plugins.databases import DatabaseUnusable
 
 revision = "0002"
 down_revision = "0001"
@@ -69,4 +69,4 @@ def upgrade() -> None:
             connection.exec_driver_sql(statement)
     except DBAPIError as error:
         needs = _NEEDS[connection.dialect.name]
-        raise StoreUnusable(f"the search for parties needs {needs} ({error.orig})") from None
+        raise DatabaseUnusable(f"the search for parties needs {needs} ({error.orig})") from None

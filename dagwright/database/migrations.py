@@ -30,9 +30,9 @@ READ_ONLY = "dagwright_read_only"
 
 _LOCK = 0x6461677772
 """Key of the PostgreSQL advisory lock around each step: `dagwr` in ASCII."""
-GAP_S = 0.12
+LOCK_PAUSE_S = 0.12
 """Seconds that long work leaves the SQLite lock free between two parts: a waiting process retries every 0.1 s."""
-_TOLD_EVERY_S = 5.0
+_LOG_INTERVAL_S = 5.0
 _NOTHING_TO_DO: Final = object()
 
 # Not structlog, which writes to stdout in a command that has configured no log.
@@ -58,7 +58,7 @@ class Schema:
         return self.revisions[-1]
 
 
-class StoreUnusable(GiveUp):
+class DatabaseUnusable(GiveUp):
     """This version cannot use the store; the message is one sentence with the reason and the fix."""
 
 
@@ -72,18 +72,18 @@ def migrate(engine: Engine, schema: Schema) -> None:
     """Migrate a store to the last revision; cheap if it has that revision already.
 
     Raises:
-        StoreUnusable: a newer version of Dagwright has used the store.
+        DatabaseUnusable: a newer version of Dagwright has used the store.
     """
     if revision_of(engine, schema) == schema.newest:
         return
-    told_at = time.monotonic()
+    logged_at = time.monotonic()
     so_far: Any = None
     while (step := _step(engine, schema, so_far)) is not _NOTHING_TO_DO:
-        if step is not None and time.monotonic() - told_at > _TOLD_EVERY_S:
+        if step is not None and time.monotonic() - logged_at > _LOG_INTERVAL_S:
             _LOG.warning("migrating the database to this version: %s", step)
-            told_at = time.monotonic()
+            logged_at = time.monotonic()
         if step is not None and engine.dialect.name == "sqlite":
-            time.sleep(GAP_S)
+            time.sleep(LOCK_PAUSE_S)
         so_far = step
 
 
@@ -96,12 +96,12 @@ def _step(engine: Engine, schema: Schema, so_far: Any) -> Any:
     Returns:
         Printable progress of the revision; `None` when it is done; `_NOTHING_TO_DO` without a pending revision.
     """
-    with _alone(engine) as connection:
+    with _locked(engine) as connection:
         revision = _revision(connection, schema)
         if revision == schema.newest:
             return _NOTHING_TO_DO
         if revision is not None and revision not in schema.revisions:
-            raise StoreUnusable(
+            raise DatabaseUnusable(
                 f"the database belongs to a newer version of Dagwright: its tables have revision {revision}, and this"
                 f" version supports revisions up to {schema.newest}; use the newer version, or another database"
             )
@@ -114,7 +114,7 @@ def _step(engine: Engine, schema: Schema, so_far: Any) -> Any:
 
 
 @contextmanager
-def _alone(engine: Engine) -> Iterator[Connection]:
+def _locked(engine: Engine) -> Iterator[Connection]:
     """Open a transaction under the migration lock."""
     with engine.begin() as connection:
         if connection.dialect.name == "postgresql":
