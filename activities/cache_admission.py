@@ -69,7 +69,6 @@ def undisturbed_seconds(took_s: float, *, cpu_s: float) -> float:
 class CpuClock:
     """Measure the CPU time of calls in a thread, without the time that it waits on a busy machine.
 
-
     Reading the CPU time takes as long as a short call, so it is read every 2 ms and after a call that looks slow.
     The clock belongs to the thread that created it.
     """

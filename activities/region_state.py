@@ -1,6 +1,5 @@
 """Regions whose nodes are offloaded to the store, cached between batches and read again after a cache miss.
 
-
 Every batch report is in the store too and refers to the previous one, so any worker can continue a region.
 This module must not import workflows.
 """

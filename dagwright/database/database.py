@@ -1,6 +1,5 @@
 """Database connection: engine, schema, and transactions that tolerate concurrent writers.
 
-
 SQLite by default, PostgreSQL by URL. On both, a write transaction is atomic, and is repeated when another transaction
 took its unique key or its lock first.
 """
@@ -37,7 +36,6 @@ _RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "23505", "23503"})
 
 class Database:
     """A database; threads may share it.
-
 
     The engine is created on first use, and the tables are migrated to those of this version. `dispose` closes the
     connections; the next use opens new ones.
@@ -88,7 +86,6 @@ class Database:
         self, items: Sequence[Item], work: Callable[[Session, Item], Value]
     ) -> Iterator[Sequence[Value]]:
         """Run `work` for each item and yield its results, transaction by transaction.
-
 
         A transaction includes the items of a fraction of a second; between two transactions, others can write.
 
@@ -212,7 +209,6 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
 
 def _use_wal(connection: sqlite3.Connection) -> None:
     """Switch the file to the write-ahead log; processes that start together all try.
-
 
     The change needs exclusive access, and SQLite returns `locked` at once instead of waiting, because two waiting
     connections would deadlock.

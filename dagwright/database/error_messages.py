@@ -1,6 +1,5 @@
 """Convert database errors to messages for people: SQLAlchemy's own text contains the statement and its values.
 
-
 DatabaseUnusable   final: another attempt cannot help (`migrations`)
 DatabaseUnavailable    retried: a later attempt may succeed
 """

@@ -1,11 +1,9 @@
 """Migrate a database to the tables of this version.
 
-
 The revisions are Alembic's, in the folder of a `Schema`. They run when a database is first opened, one process at a
 time, each in its own transaction. A revision module with a function `part` has work that may take minutes: the function
 processes a few thousand rows in a transaction, and is called again with its return value until that is `None`. So no
 process waits long for a lock, and a killed process loses little work. Alembic is imported only when there is work.
-
 
 This module must not import Temporal.
 """

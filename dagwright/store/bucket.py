@@ -1,6 +1,5 @@
 """A payload store in an S3 bucket, Amazon's or any compatible one: one object per payload.
 
-
 boto3 itself finds credentials, region, endpoint and all other settings; it is imported on first use. The age of a
 payload is the last-modified time of its object, so `put` always writes: one request, which also repairs the object.
 Cache entries are objects `cache/…` whose metadata contains the expiry time.
@@ -109,7 +108,6 @@ class BucketStore:
 
     async def delete(self, ref: str, *, renewed_before: datetime) -> bool:
         """Remove a payload that is old enough; see `PayloadStore`.
-
 
         S3 has no deletion conditional on age, so the age is read just before. A payload that is stored again in
         these few milliseconds, after months without use, would be lost.

@@ -1,6 +1,5 @@
 """Clean-up of a payload store: a rule that depends only on the list of runs, and the removal by this rule.
 
-
 A payload may be removed when no run that the namespace still lists can refer to it. Whenever a run receives a
 reference, its payload is stored or renewed after the run started; so payloads last renewed before the start of the
 oldest listed run belong to runs that no longer exist. The retention period must have passed too: a deleted run may be

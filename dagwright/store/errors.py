@@ -1,6 +1,5 @@
 """Errors of a payload store, by what to do next.
 
-
 StoreError
 ├── PayloadMissing        final: no payload is stored under the reference
 ├── PayloadDamaged        final: the stored content is damaged; storing it again repairs it

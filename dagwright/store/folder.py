@@ -1,11 +1,9 @@
 """A payload store in a folder: `ab/cd/sha256-abcd…`, each file complete from the moment it has its name.
 
-
 Content is written to a file in `tmp`, synced to disk, and then renamed; the folder that received the name is synced
 too. Temporal's history refers to these files and is synced itself: if a power failure lost a value, a completed node
 would have no result. Cache entries are in `cache/ab`, are not synced, and have their expiry time as modification
 time.
-
 
 The age of a payload is the modification time of its file. A file lock (`flock`) on the file orders writers and
 removers: a writer holds a shared lock from finding the file until its age is renewed; a remover holds an exclusive lock
@@ -310,7 +308,6 @@ class FolderStore:
 @contextmanager
 def _locked(path: Path, kind: int) -> Iterator[int | None]:
     """Yield a file descriptor that holds the lock on a file, or `None` if there is no file.
-
 
     A file that cannot be opened because of its owner counts as missing: a new file may replace it.
     """

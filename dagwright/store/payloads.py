@@ -54,11 +54,9 @@ class CacheEntry:
 class PayloadStore(Protocol):
     """Stores content under a reference derived from its hash; safe for concurrent use by many processes.
 
-
     Each method raises `StoreUnavailable` if the store cannot be used now. Every call may be repeated. Before a run
     receives a reference, its payload must be stored or renewed after the start of the run: clean-up relies on this
     time alone.
-
 
     In addition to payloads, the store holds small cache entries under keys chosen by the caller. They may be lost at
     any time or damaged by a power failure, and no run depends on them.
@@ -71,7 +69,6 @@ class PayloadStore(Protocol):
 
     async def put(self, content: bytes) -> str:
         """Store content and return its reference; existing content is only renewed, or repaired if damaged.
-
 
         After this returns, the content survives a power failure.
         """
@@ -137,7 +134,6 @@ class PayloadStore(Protocol):
 
     async def identify(self) -> str:
         """Return the ID of the store, creating it at the first call; all processes get the same ID.
-
 
         The ID is in the store itself, so a copied or moved store keeps it. From then on, this object treats a store
         without its ID, such as a disk that is no longer mounted, as unavailable.

@@ -1,6 +1,5 @@
 """Scripted model and web search servers: for tests and demos, where real ones would cost money.
 
-
 `ModelServer` implements OpenAI's protocol over real sockets, so tests cover the model client and its retries too. It is
 strict: see `dagwright.testing.server`. `python -m dagwright.testing SCRIPT.yaml` serves a script file. The fixture
 `model_server` of `dagwright.testing.fixtures` provides servers that pytest checks at the end of each test. Nothing

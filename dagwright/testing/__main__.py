@@ -1,6 +1,5 @@
 """Serve a script until it is stopped: `python -m dagwright.testing SCRIPT.yaml --port 8081`.
 
-
 The first line on stdout is the address, for `OPENAI_BASE_URL`. At the end it reports deviations from the script; the
 exit code is then 1, and 2 if the script is invalid.
 """

@@ -1,6 +1,5 @@
 """A small HTTP/1.1 server whose responses can fail in every way: cut off, reset, or never sent.
 
-
 h11 implements the protocol; this module reads and writes sockets itself, because existing servers do not let their
 user break a connection in the middle of a response.
 """
@@ -203,7 +202,6 @@ async def _next_request(
 
 class ScriptedServer(ABC):
     """Server that strictly follows a script; use it as `async with`.
-
 
     Raises:
         ScriptNotFollowed: at the end of the block. If the block ends with an error, the report is added to that

@@ -1,6 +1,5 @@
 """A script of responses: which call gets which response, and the deviations from the script.
 
-
 Each call takes the first matching step that is not used up. Steps without a condition are therefore used in order;
 steps with a condition can be used in any order, which scripts concurrent calls without a race.
 """

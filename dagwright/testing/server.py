@@ -65,7 +65,6 @@ class ModelServer(ScriptedServer):
     def sent_at(self) -> Sequence[Sequence[float]]:
         """Return when each chunk of a response was sent, in seconds since the epoch, for each of `calls` in order.
 
-
         A chunk is a part of a text or of arguments. Responses that are not streamed have none.
         """
         return self._sent_at

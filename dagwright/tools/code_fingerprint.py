@@ -1,6 +1,5 @@
 """Fingerprint the code of a tool, so that cached results are not reused after the code changes.
 
-
 The fingerprint covers more than the source of the function. The function may call others of its module, and these may
 call other modules, so it includes every file of the user's own code that the module refers to or imports. Installed
 code (the standard library, packages) counts by its version. Values from the environment or from files are not covered:
@@ -30,7 +29,6 @@ _STANDARD = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib
 
 class CodeFingerprinter:
     """Fingerprint the code of tools, reading each file once; use it while the files are as they were imported.
-
 
     It raises nothing: a tool whose code cannot be identified has no fingerprint.
     """

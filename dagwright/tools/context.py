@@ -1,6 +1,5 @@
 """The context of a running tool call: `context()`.
 
-
 The wrapper in `activities` (or `dagwright.tools.testing`) creates the context and activates it around the call.
 This module imports nothing of Temporal, so a tool can be tested without it.
 """
@@ -24,7 +23,6 @@ from dagwright.tools.results import plain_json
 @dataclass(frozen=True, slots=True)
 class CallIdentity:
     """Identity and input of the call that a tool serves.
-
 
     Args:
         idempotency_key: the same for every attempt of one effect, different for every other effect.
@@ -224,7 +222,6 @@ class ToolContext:
     ) -> PendingModelCall:
         """Return a model call: `await` it, or call its `wait()` in a plain `def`.
 
-
         The usage of the model calls is recorded with the result or failure of the tool call.
 
         Args:
@@ -249,7 +246,6 @@ class ToolContext:
 
     def read(self, place: str) -> None:
         """Record a file path or URL that the call has read, for the lineage of the node.
-
 
         Secrets in a URL are redacted. Only the first locations of a call are recorded.
         """

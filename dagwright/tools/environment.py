@@ -22,7 +22,6 @@ class Closeable(Protocol):
 class SharedResources:
     """Resources that are created on first use, shared by all calls, and closed when the process ends.
 
-
     They belong to one event loop: a plain `def` tool runs in a thread and must not use them.
     """
 

@@ -1,6 +1,5 @@
 """Model calls of a running tool: `await context().ask_model(…)`, or `context().ask_model(…).wait()` in a plain `def`.
 
-
 The creator of the context provides the model client; this module knows no client and does not import Temporal.
 """
 

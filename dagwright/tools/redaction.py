@@ -1,6 +1,5 @@
 """Redact secrets in the messages and results of a call.
 
-
 A secret may return in the form in which it was sent, or as the service quotes it. The quoted characters differ between
 parts of a URL, encoders and services, so each character is found in each of its forms: percent-encoded (also twice),
 with the escapes of JSON, Python and HTML, and with whitespace collapsed. Base64 is found at any offset of the secret in
@@ -44,7 +43,6 @@ class Redaction:
     def value(self, value: Any) -> Any:
         """Redact the secrets in a JSON value: long ones anywhere, short ones where they are words or numbers.
 
-
         This is not a security boundary: a tool that transforms a secret, such as its case, returns an unknown form.
         """
         return self._redact(value) if self._secrets else value
@@ -62,7 +60,6 @@ class Redaction:
 
     def place(self, place: str) -> str:
         """Return a file path or URL as one line, without secrets.
-
 
         In a URL, the user and fragment are removed, and the values of parameters with secret-like names are redacted.
         """

@@ -1,6 +1,5 @@
 """Convert a tool's return value to strict JSON, or report the path that is not JSON.
 
-
 JSON here means JSON that every reader gets back unchanged: no NaN, no lone surrogates, no non-string keys.
 """
 

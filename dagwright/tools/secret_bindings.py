@@ -1,6 +1,5 @@
 """Which tools and hosts may receive a secret.
 
-
 A secret goes to a tool that declares it in code (`@tool(secrets=[...])`) or that a setting names. Tools that are
 `pure` or declare an empty list never get one, because the plan can send their results anywhere.
 """

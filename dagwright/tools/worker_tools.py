@@ -65,7 +65,6 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
 ) -> Callable[[Function], Function]:
     """Declare a typed function as a worker tool; the function itself is unchanged and can still be called.
 
-
     The first paragraphs of its docstring describe the tool to planners, and `Args` describes its parameters.
 
     Args:

@@ -156,8 +156,6 @@ def _tell(look: _Look, output: Output) -> None:
     if look.cache_usage.all.count:
         cached = look.cache_usage
         output.say(f"for later calls: {_results_text(cached.all)}; {cached.expired.count:,} expired")
-            f"for later calls: {_results_text(look.cache_usage.all)}; {look.cache_usage.expired.count:,} expired"
-        )
     if look.bound is None or usage.removable is None:
         output.say(f"what of it can be removed is not known: {look.reason}")
         return

@@ -1,6 +1,5 @@
 """Exact arithmetic with decimals and fractions; a `query` in words is converted by a model.
 
-
 Python's parser reads the expression. The evaluator supports numbers, operators and a few names only, and limits the
 size of every value.
 """
@@ -37,7 +36,6 @@ def _given(name: str) -> dict[str, Any]:
 @tool(effects="pure", schema={"oneOf": [_given("expression"), _given("query")]})
 def calculator(expression: str | float | None = None, query: str | float | None = None) -> int | float:
     """Calculate exactly and return a number.
-
 
     Supports + - * / // % ** (or ^), parentheses, abs, ceil, floor, max, min, round, sqrt, pi and e. Give either
     `expression` or `query`.

@@ -1,11 +1,9 @@
 """Access to files in the files folder: every path of a file tool goes through `FileAccess`.
 
-
 A path is opened one component at a time, each relative to the open parent folder and without following links, so that
 concurrent changes cannot redirect it. Hidden names, links, paths protected by `dagwright.tools.protected_paths` and,
 for writing, files that Python would import are refused. In a run that was started with an API key, the root is a folder
 of the owner of the key.
-
 
 A file with several names (hard links) may belong to another owner or to the state folder, and its other names cannot
 be found. So it is refused in every run: a rule for runs with an owner alone would leave the state folder open.

@@ -84,7 +84,6 @@ def http_tools(environment: ToolEnvironment, resolve: Resolve = resolve_host) ->
     ) -> dict[str, Any]:
         """Send an HTTP request and return status, url, headers and body; JSON bodies are parsed.
 
-
         A status outside 200 to 299 is a failure: retried if it may be transient, after the delay that the service
         requests. GET, HEAD and OPTIONS are repeated; others only if the service did not process them. Redirects are
         followed. GET, HEAD and OPTIONS take no body and no header that overrides the method.
@@ -123,7 +122,6 @@ def http_tools(environment: ToolEnvironment, resolve: Resolve = resolve_host) ->
 
 def _refuse_host(url: httpx.URL) -> None:
     """Refuse to send the secrets of a call to a host that they are not bound to.
-
 
     A redirect to another origin carries no part of the request, see `_redirected`.
     """
@@ -250,7 +248,6 @@ def _body(body: Any, *, method: str) -> bytes | None:
 
 def _mark_as_sent(call: Call) -> None:
     """Record in the heartbeat that a request that must not be repeated is being sent.
-
 
     An attempt that finds the mark follows one that died without a response, so the outcome is unknown.
     """

@@ -1,6 +1,5 @@
 """The sandbox of `render_template`: Jinja without long loops, growing values or access to Python.
 
-
 Only this module imports Jinja, which the extra `jinja` installs.
 """
 

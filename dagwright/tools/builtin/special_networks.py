@@ -1,6 +1,5 @@
 """Public addresses: the special-purpose registries of IANA as a table.
 
-
 The table does not depend on the Python release, whose `ipaddress` has lacked entries. The longest matching prefix
 decides, as the registries define for more specific allocations.
 

@@ -33,7 +33,6 @@ def json_query(value: Any, path: QueryText) -> list[Any]:
 def render_template(template: str, values: dict[str, Any] | None = None) -> str:
     """Fill values into a text template and return the text; a missing value is an error.
 
-
     The language is Jinja: `${name}` or double braces for a value, `{% for %}` and `{% if %}`, filters. In a
     plan, write a backslash before the double braces of a template, because otherwise they are a reference.
 

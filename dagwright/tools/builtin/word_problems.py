@@ -1,6 +1,5 @@
 """Calculations in words: a model writes the expression, and the calculator evaluates it.
 
-
 The model never computes the result. It returns an expression under a strict schema, and gets the error of an invalid
 one; only its judgment that the text asks for this calculation is trusted.
 """
