@@ -136,6 +136,8 @@ def _compiled_with(message: Mapping[str, Any], tools: Mapping[str, ToolDeclarati
     if is_goal(message["plan"]):
         return goal_of_document(message["plan"], tools, policy=policy, context=message.get("context"))
     checked = check_plan(message["plan"], tools, dialect=message.get("dialect"), context=message.get("context") or {})
-    if refused := policy_problems(checked, policy or default_policy("model" if message.get("by_model") else "person")):
+    if refused := policy_problems(
+        checked, policy or default_policy("model" if message.get("written_by_model") else "person")
+    ):
         raise PlanInvalid(refused)
     return prepare_to_ask(checked, message.get("inputs") or {})

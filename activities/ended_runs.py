@@ -37,9 +37,9 @@ async def end_cancelled(message: Mapping[str, Any]) -> Any:
 
 _RESULT_BYTES = 4 * RESULT_LIMIT_BYTES
 """Size limit of one result; the remaining outcomes follow with the next call."""
-_FIELDS = ("status", "output", "stored_output", "error", "chunk", "usage", DETAIL_LINEAGE, "context", "lookups")
+_FIELDS = ("status", "output", "stored_output", "error", "map_batch", "usage", DETAIL_LINEAGE, "context", "lookups")
 """Fields of a run's document that its parent run or session reads."""
-_COMPENSATION = "below"
+_COMPENSATION = "compensation"
 """Field for the compensation of the run; it is always included, whatever the size of the rest."""
 
 RunOutcome = dict[str, Any]

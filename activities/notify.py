@@ -40,12 +40,12 @@ def notify_activity(hook: Hook | None) -> Callable[..., Any]:
 
     @activity.defn(name=ACTIVITY_NOTIFY)
     async def notify(message: dict[str, Any]) -> None:
-        """Deliver the notifications of `{"title", "notices"}`.
+        """Deliver the notifications of `{"title", "notifications"}`.
 
         Raises:
             ApplicationError: the webhook did not accept all of them.
         """
-        notices: Sequence[Notice] = message["notices"]
+        notices: Sequence[Notice] = message["notifications"]
         if hook is None:
             raise ApplicationError(
                 f"{told(notices)}: the worker has no webhook; set DAGWRIGHT_NOTIFY_URL and DAGWRIGHT_NOTIFY_SECRET",

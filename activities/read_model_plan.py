@@ -65,7 +65,7 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: Values) -> 
 def _read(given: Mapping[str, Any], known: Mapping[str, ToolDeclaration]) -> bytes:
     try:
         tools = tools_read(given["tools"]) if given.get("tools") is not None else known
-        so_far = REPLAN_CONTEXTS.decode(given.get("so_far"))
+        so_far = REPLAN_CONTEXTS.decode(given.get("replan_context"))
         context = context_from_json(given.get("context", {}))
     except ValueError as error:
         raise InvalidArguments(f"Invalid arguments: {error}") from None

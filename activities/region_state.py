@@ -71,7 +71,7 @@ class OffloadedRegionState:
         self.count(ended)
         reported = [number for number in ended if number in inside.wanted]
         result = {
-            "slice": ref,
+            "batch": ref,
             "counts": {status.value: count for status, count in self.counts.items()},
             "open": len(inside.places) - self.counts.total(),
             "ends": self.ends,

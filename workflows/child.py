@@ -220,7 +220,6 @@ _RUN_OPTIONS = {
     "budget": "budget",
     "model": "model",
     "approve_plan": "approve_plan",
-    "compensate": "all_or_nothing",
 }
 """Option -> its name in docs/internals/messages.md."""
 

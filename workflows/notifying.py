@@ -104,7 +104,7 @@ class Notifier:
     def _start(self, batch: Sequence[Notification], encoded: list[Any]) -> None:
         number = next(self._numbers)
         self._in_flight |= {notice.key: number for notice in batch}
-        message = {"title": self._scheduler.plan.title, "notices": encoded}
+        message = {"title": self._scheduler.plan.title, "notifications": encoded}
         handle = workflow.start_activity(
             wire.ACTIVITY_NOTIFY,
             RawValue(json_payload(pydantic_core.to_json(message))),

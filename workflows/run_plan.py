@@ -296,7 +296,7 @@ class PlanWorkflow(Steerable):
         if run_input.policy is not None:
             message["policy"] = run_input.policy.to_json()
         elif is_by_model(run_input):
-            message["by_model"] = True
+            message["written_by_model"] = True
         encoded = pydantic_core.to_json(message)
         if len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
             # Numbers may be longer here than they were written, and the server ends a run that sends 2 MB.
@@ -335,8 +335,8 @@ class PlanWorkflow(Steerable):
         if run_input is not None and run_input.parent is not None:
             end = end_of(document)
             if self._engine is not None and self._engine.scheduler.state.options.compensate:
-                end["below"] = await undisturbed(told_below(self._engine.scheduler, numbers=self._state_pieces))
-            if run_input.chunk is not None and self._engine is not None and not run_input.takes_back:
+                end["compensation"] = await undisturbed(told_below(self._engine.scheduler, numbers=self._state_pieces))
+            if run_input.chunk is not None and self._engine is not None and not run_input.only_compensates:
                 chunk_end = await undisturbed(end_of_chunk(self._engine.scheduler))
                 end = {**end, "output": None, "stored_output": None, **chunk_end}
                 compact = chunk_document(compact)
@@ -344,7 +344,7 @@ class PlanWorkflow(Steerable):
                 # The run above takes the result instead, if it is still there, and needs the output in full.
                 compact |= end
                 # What the parent needs to compensate, or to join the items of a map, is in the result alone.
-                must_return = cancelled is None and not end.keys().isdisjoint({"below", "chunk"})
+                must_return = cancelled is None and not end.keys().isdisjoint({"compensation", "map_batch"})
         if run_input is not None and run_input.session is not None:
             scheduler = self._engine.scheduler if self._engine is not None else None
             await undisturbed(report_turn(run_input.session, end_of_turn(document, scheduler)))

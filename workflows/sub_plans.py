@@ -267,7 +267,7 @@ class SubPlans:
             given = self._given_to(task.undoes)
             chunk = handed_on(given.chunk) if given.chunk is not None else None
             carry = replace(carry_from_json(task.below), began_at=now_s())
-            child_input = replace(given, deadline_s=None, chunk=chunk, carry=carry, takes_back=True)
+            child_input = replace(given, deadline_s=None, chunk=chunk, carry=carry, only_compensates=True)
         scope = (task.undoes or task).scope or self._run.scope
         parent = Parent(workflow.info().workflow_id, task.call_id)
         run = self._run

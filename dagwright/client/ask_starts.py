@@ -53,8 +53,8 @@ def prepare_ask(start: AskStart, toolset: Toolset, session: Session | None = Non
         synthesis=given.get("synthesis"),
         context=context,
         confidence=given.get("confidence"),
-        asks_first=given.get("approve_plan", False),
-        ends_with_plan=given.get("plan_only", False),
+        approve_plan=given.get("approve_plan", False),
+        plan_only=given.get("plan_only", False),
         title=given.get("title"),
         output_schema=given.get("output_schema", {}),
     )

@@ -295,7 +295,7 @@ def _beside(view: RunView, run_input: RunInput, *, is_same: bool) -> RunInput:
         approved_by=approved_by if is_by_model else None,
         # What the other run has used is not used up here.
         budget=options_to_json(budget) if budget is not None and budget.limits else None,
-        all_or_nothing=run_input.all_or_nothing,
+        compensate=run_input.compensate,
         model=run_input.model,
         asks=run_input.asks,
         bound=run_input.bound,

@@ -134,7 +134,7 @@ def run_options(given: RunSettings) -> RunOptions:
     beside = replace(
         NO_EXTRAS,
         budget=_budget(given["budget"], asks=asks) if "budget" in given else None,
-        all_or_nothing=given.get("compensate", False),
+        compensate=given.get("compensate", False),
         asks=asks,
     )
     return RunOptions(

@@ -29,7 +29,7 @@ class TextRequest:
         max_repairs: how often the model may repair an invalid plan; `None` for the default.
         max_replans: how often the model may plan again after a plan has run; `None` for the default.
         max_rounds, worker_timeout_s, synthesis: of the profile `rounds`; `None` for the values of the settings.
-        context, confidence, asks_first, ends_with_plan, output_schema: as in `planner.Asked`.
+        context, confidence, approve_plan, plan_only, output_schema: as in `planner.Asked`.
         earlier_turns: the conversation before the request, oldest first; the turns of a session take precedence.
         title: of the run; `None` for the text of the request.
     """
@@ -45,8 +45,8 @@ class TextRequest:
     synthesis: Synthesis | None = None
     context: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     confidence: float | None = None
-    asks_first: bool = False
-    ends_with_plan: bool = False
+    approve_plan: bool = False
+    plan_only: bool = False
     earlier_turns: Sequence[TurnSummary] = ()
     title: str | None = None
     output_schema: Mapping[str, Any] = field(default_factory=dict)
@@ -91,8 +91,8 @@ def prepare_request(request: TextRequest, toolset: Toolset, session: Session | N
         return _prepare_rounds(request, toolset, session, options=options)
     goal = Asked(
         request.config,
-        asks_first=request.asks_first,
-        ends_with_plan=request.ends_with_plan,
+        approve_plan=request.approve_plan,
+        plan_only=request.plan_only,
         policy=policy,
         profile=request.profile,
         context=request.context,
@@ -114,8 +114,8 @@ def prepare_request(request: TextRequest, toolset: Toolset, session: Session | N
     source = {
         "goal": request.text.strip(),
         "config": goal.config.to_json(),
-        "asks_first": goal.asks_first,
-        "ends_with_plan": goal.ends_with_plan,
+        "approve_plan": goal.approve_plan,
+        "plan_only": goal.plan_only,
         "max_repairs": goal.plans - 1,
         "max_replans": goal.replans,
     }

@@ -50,7 +50,7 @@ def failures_of(node_id: str, record: Record, *, workflow_id: str) -> list[dict[
     """Returns where the items of a large map failed, in item order, for some chunks.
 
     Returns:
-        `{"chunk", "run_id", "failed", "first", "error"}` for each of them: how many of its items failed, the
+        `{"batch", "run_id", "failed", "first", "error"}` for each of them: how many of its items failed, the
         first of them, and why that one did. Of a chunk that failed as a whole `first` is null.
     """
     failed = [item for item in record.items if is_chunk(item) and item.record.status is NodeStatus.FAILED]
@@ -61,7 +61,7 @@ def _failure_of(node_id: str, item: ItemRecord, workflow_id: str) -> dict[str, A
     assert item.chunk is not None
     chunk, error = item.chunk, item.record.error
     return {
-        "chunk": f"{node_id}[{item.key}]",
+        "batch": f"{node_id}[{item.key}]",
         "run_id": child_workflow_id(workflow_id, f"{node_id}[{item.key}]"),
         "failed": chunk.counts.get(NodeStatus.FAILED.value, 0) if chunk.counts else chunk.count,
         "first": f"{node_id}[{chunk.failed_key}]" if chunk.failed_key is not None else None,

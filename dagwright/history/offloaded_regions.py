@@ -243,7 +243,7 @@ class _Inside:
     @property
     def _last_slice(self) -> str | None:
         state: InnerState | None = self._record.result
-        return state["slice"] if state else None
+        return state["batch"] if state else None
 
     async def _told(self, ref: str) -> Mapping[str, Any]:
         told: Mapping[str, Any] = pydantic_core.from_json(await self._store.get(ref))

@@ -50,8 +50,8 @@ class Asked:
         config: how models are asked.
         plans: how many plans the model may write each time, the repaired ones among them.
         replans: how often it may plan again once a plan has run.
-        asks_first: whether somebody has to approve the plan before it runs.
-        ends_with_plan: whether the run ends with the plan and does not run it.
+        approve_plan: whether somebody has to approve the plan before it runs.
+        plan_only: whether the run ends with the plan and does not run it.
         streams: whether nodes that change nothing start while the model still writes the plan; none does in the two
             cases before.
         policy: of the run; `None` is what the plan of a model has.
@@ -66,8 +66,8 @@ class Asked:
     config: ModelConfig = field(default_factory=ModelConfig)
     plans: int = MOST_PLANS
     replans: int = MOST_REPLANS
-    asks_first: bool = False
-    ends_with_plan: bool = False
+    approve_plan: bool = False
+    plan_only: bool = False
     streams: bool = True
     policy: Policy | None = None
     profile: Profile = "plan"
@@ -81,7 +81,7 @@ class Asked:
     def may_ask_first(self) -> bool:
         """Tells whether somebody may have to approve the plan before it runs."""
         by_policy = self.policy is not None and self.policy.approves_changes
-        return self.asks_first or self.confidence is not None or by_policy
+        return self.approve_plan or self.confidence is not None or by_policy
 
 
 def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked) -> tuple[CompiledPlan, str | None]:
@@ -102,7 +102,7 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
     request = checked_goal(words, catalogue)
     policy = asked.policy or default_policy("model")
     inline_agents = policy.verdict_on_inline(()) != "refuse"
-    replans = 0 if asked.ends_with_plan else asked.replans
+    replans = 0 if asked.plan_only else asked.replans
     goal = Goal(
         request,
         tools_told(_with_undoing(catalogue.tools, tools), inline_agents=inline_agents),
@@ -113,9 +113,9 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
         config=asked.config,
         plans=asked.plans,
         replans=replans,
-        asks_first=asked.asks_first,
-        ends_with_plan=asked.ends_with_plan,
-        streams=asked.streams and not (asked.may_ask_first or asked.ends_with_plan),
+        approve_plan=asked.approve_plan,
+        plan_only=asked.plan_only,
+        streams=asked.streams and not (asked.may_ask_first or asked.plan_only),
         inline_agents=inline_agents,
         output_schema=asked.output_schema,
     )
@@ -150,8 +150,8 @@ def _prepare_intents(words: Any, tools: Mapping[str, ToolDeclaration], asked: As
         # beginning looks like.
         replans=0,
         streams=False,
-        asks_first=asked.asks_first,
-        ends_with_plan=asked.ends_with_plan,
+        approve_plan=asked.approve_plan,
+        plan_only=asked.plan_only,
         profile="intents",
         context=asked.context,
         confidence=asked.confidence,
@@ -263,8 +263,8 @@ def goal_of_document(
         config,
         1 + counts["max_repairs"],
         counts["max_replans"],
-        asks_first=flags["approve_plan"],
-        ends_with_plan=flags["plan_only"],
+        approve_plan=flags["approve_plan"],
+        plan_only=flags["plan_only"],
         policy=policy,
         profile=profile,
         context=names,

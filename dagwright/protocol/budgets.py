@@ -74,8 +74,8 @@ def shared_budget(scheduler: RunScheduler) -> Mapping[str, Any] | None:
 def told_to_json(up: BudgetReport, *, task: str, grown: int) -> dict[str, Any]:
     """Returns what a sub-plan tells, as it travels."""
     settled = {name: None if usage is None else usage.to_json() for name, usage in up.settled.items()}
-    rests = {} if up.rests is None else {"rests": up.rests}
-    return {"task": task, "claims": up.claims, "settled": settled, "grown": grown, **rests}
+    rests = {} if up.rests is None else {"is_idle": up.rests}
+    return {"task": task, "reservations": up.claims, "settled": settled, "added_nodes": grown, **rests}
 
 
 def given_to_json(given: BudgetGiven) -> dict[str, Any]:
@@ -105,15 +105,15 @@ def _read(name: str, message: Any) -> BudgetNews:
     if name == wire.SIGNAL_BUDGET_GRANT:
         finishing = message.get("finishing")
         return BudgetGiven([str(call) for call in message.get("calls", ())], finishing and str(finishing)[:_REASON])
-    claims, settled = message["claims"], message["settled"]
+    claims, settled = message["reservations"], message["settled"]
     if len(claims) + len(settled) > _MOST_CALLS or any(len(str(key)) > _CALL_BYTES for key in (*claims, *settled)):
         raise ValueError(f"it tells of over {_MOST_CALLS:,} calls, or of one whose name has over {_CALL_BYTES:,} bytes")
     up = BudgetReport(
         {str(key): min(max(int(tokens), 1), MAX_USAGE_VALUE) for key, tokens in claims.items()},
         {str(key): None if usage is None else usage_from_json(usage) for key, usage in settled.items()},
-        rests if isinstance(rests := message.get("rests"), bool) else None,
+        rests if isinstance(rests := message.get("is_idle"), bool) else None,
     )
-    return BudgetTold(str(message["task"]), up, min(max(int(message.get("grown", 0)), 0), MAX_USAGE_VALUE))
+    return BudgetTold(str(message["task"]), up, min(max(int(message.get("added_nodes", 0)), 0), MAX_USAGE_VALUE))
 
 
 def take_news(scheduler: RunScheduler, news: BudgetNews, *, at: float) -> None:

@@ -168,7 +168,7 @@ def node_documents(scheduler: RunScheduler) -> Sequence[tuple[str, dict[str, Any
             documents.append((task_id, node_document(scheduler, task_id, node=node, record=item.record)))
     for task_id, document in documents if undone else ():
         if task_id in undone:
-            document["undone_by"] = undone[task_id]
+            document["compensated_by"] = undone[task_id]
     return documents
 
 
@@ -179,7 +179,7 @@ def node_document(scheduler: RunScheduler, task_id: str, *, node: CompiledNode, 
     document = written_node(record, title=node.title, tool=node.tool, needs=needs, declared=declared)
     document["supersedes"] = node.supersedes if task_id == node.id else None
     if node.undoes is not None:
-        document["undoes"] = node.undoes
+        document["compensates"] = node.undoes
     if (usage := scheduler.state.totals.usage.tasks.get(task_id)) is not None:
         document["usage"] = usage.to_document()
     if (agent := agent_of(node)) is not None:
@@ -293,7 +293,7 @@ def nodes_ended(document: Mapping[str, Any], *, total: Any) -> int | None:
         # The items of a node stand behind it.
         if not (name.startswith(f"{node_id}[") and name.endswith("]")):
             node_id = name
-            states[node["status"]] += "undoes" not in node
+            states[node["status"]] += "compensates" not in node
     return sum(states[status] for status in NodeStatus if status.has_ended) if states.total() == total else None
 
 

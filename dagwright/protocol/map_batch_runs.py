@@ -198,13 +198,13 @@ def chunk_end_to_json(scheduler: RunScheduler, pieces: Sequence[tuple[str, int]]
         end["error"] = replaced.to_json()
     if record.status is NodeStatus.COMPLETED:
         end |= {"pieces": [list(piece) for piece in pieces]} if pieces else {"results": value_to_json(record.result)}
-    return {"chunk": end}
+    return {"map_batch": end}
 
 
 def chunk_failure_to_json(scheduler: RunScheduler, error: NodeError) -> dict[str, Any]:
     """Returns the end of a chunk whose results cannot be handed up: all of its items count as failed."""
     count = len(own_record(scheduler).items)
-    return {"chunk": {"status": NodeStatus.FAILED.value, "counts": {"failed": count}, "error": error.to_json()}}
+    return {"map_batch": {"status": NodeStatus.FAILED.value, "counts": {"failed": count}, "error": error.to_json()}}
 
 
 def chunk_end_from_json(encoded: Any, chunk: Chunk) -> ChunkEnd:

@@ -112,9 +112,9 @@ class RunInput:
         notes: what is worth saying of the plan before it runs, such as how it was mended; told beside those of the run.
         budget: how much it may use of models, as `plan.budget` reads it; `None` if that is not limited.
         shared_budget: of a sub-plan, what it has to know of the budget of the run above, which it shares.
-        all_or_nothing: whether what it did is taken back when it ends otherwise than completed. The run above all does
+        compensate: whether what it did is taken back when it ends otherwise than completed. The run above all does
             that; one below tells it with its end what it did.
-        takes_back: of a sub-plan, whether it takes back what the run did whose state is the carry.
+        only_compensates: of a sub-plan, whether it takes back what the run did whose state is the carry.
         model: JSON of the `ModelConfig` that says which model is asked in the run, and how; `None` leaves it to the
             settings of the workers.
         session: where a run that is a turn of a session reports its end.
@@ -145,8 +145,8 @@ class RunInput:
     notes: Sequence[Mapping[str, Any]] = ()
     budget: Mapping[str, Any] | None = None
     shared_budget: Mapping[str, Any] | None = None
-    all_or_nothing: bool = False
-    takes_back: bool = False
+    compensate: bool = False
+    only_compensates: bool = False
     model: Mapping[str, Any] | None = None
     session: TurnPlace | None = None
     asks: bool = True
@@ -182,12 +182,12 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
     if run_input.bound:
         encoded["bound"] = bound_to_json(run_input.bound)
     if run_input.carry is not None:
-        encoded["carry"] = carry_to_json(run_input.carry)
+        encoded["snapshot"] = carry_to_json(run_input.carry)
     if run_input.chunk is not None:
-        encoded["chunk"] = chunk_input_to_json(run_input.chunk)
+        encoded["map_batch"] = chunk_input_to_json(run_input.chunk)
     if run_input.shared_budget is not None:
         encoded["shared_budget"] = dict(run_input.shared_budget)
-    flags = {"takes_back": run_input.takes_back, "reads_starts": run_input.reads_starts}
+    flags = {"only_compensates": run_input.only_compensates, "reads_starts": run_input.reads_starts}
     encoded |= {name: True for name, is_set in flags.items() if is_set}
     if run_input.notes:
         encoded["notes"] = [dict(note) for note in run_input.notes]
@@ -209,8 +209,8 @@ def _options_to_json(run_input: RunInput) -> dict[str, Any]:
         options["approve_plan"] = True
     if run_input.budget is not None:
         options["budget"] = dict(run_input.budget)
-    if run_input.all_or_nothing:
-        options["all_or_nothing"] = True
+    if run_input.compensate:
+        options["compensate"] = True
     if run_input.model:
         options["model"] = dict(run_input.model)
     if not run_input.asks:
@@ -244,8 +244,8 @@ def run_input_from_json(message: Any) -> RunInput:
         message = {**message, "plan": {"goal": message["goal"]}}
     if ("plan" in message) == ("compiled" in message):
         raise MessageInvalid("the input must hold exactly one of 'plan' and 'compiled'")
-    if "carry" in message and "compiled" not in message:
-        raise MessageInvalid("the input holds a 'carry', which belongs to a compiled plan")
+    if "snapshot" in message and "compiled" not in message:
+        raise MessageInvalid("the input holds a 'snapshot', which belongs to a compiled plan")
     options = _options(_object(message, "options"))
     compiled = message.get("compiled")
     try:
@@ -263,8 +263,8 @@ def run_input_from_json(message: Any) -> RunInput:
             scope=message.get("scope"),
             path=tuple((str(kind), str(name)) for kind, name in message.get("path", ())),
             parent=_parent(message.get("parent")),
-            carry=carry_from_json(message["carry"]) if "carry" in message else None,
-            chunk=chunk_input_from_json(message["chunk"]) if message.get("chunk") is not None else None,
+            carry=carry_from_json(message["snapshot"]) if "snapshot" in message else None,
+            chunk=chunk_input_from_json(message["map_batch"]) if message.get("map_batch") is not None else None,
             policy=options.get("policy"),
             needs_approval=options.get("approve_plan", False),
             approved_by=_approved_by(message.get("approved_by")),
@@ -272,8 +272,8 @@ def run_input_from_json(message: Any) -> RunInput:
             notes=notes_from_json(message.get("notes", ())),
             budget=options.get("budget"),
             shared_budget=_object(message, "shared_budget") if message.get("shared_budget") is not None else None,
-            all_or_nothing=options.get("all_or_nothing", False),
-            takes_back=message.get("takes_back") is True,
+            compensate=options.get("compensate", False),
+            only_compensates=message.get("only_compensates") is True,
             model=options.get("model"),
             session=_turn_place(message.get("session")),
             asks=options.get("asks", True),
@@ -304,7 +304,7 @@ def pages_of(encoded: Any) -> tuple[str, ...]:
 
 def _told(message: Mapping[str, Any]) -> list[str]:
     """Returns the ids of the nodes whose ends the run of a chunk is given beside its plan."""
-    given = _object(message, "chunk").get("given", ())
+    given = _object(message, "map_batch").get("given", ())
     return [str(end[0]) for end in given]
 
 
@@ -478,7 +478,7 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     "approve_plan": _is_true,
     "asks": _is_true,
     "budget": _budget,
-    "all_or_nothing": _is_true,
+    "compensate": _is_true,
     "model": _model,
 }
 """Options of a run (docs/internals/messages.md) -> what reads the value, or says in a ValueError how it goes on."""
@@ -526,9 +526,9 @@ def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
         status=str(message.get("status")),
         output=output,
         error=error if isinstance(error, Mapping) else None,
-        chunk=message.get("chunk"),
+        chunk=message.get("map_batch"),
         usage=reported_usage(message),
         agents=reported_agents(message),
         seen=told_seen(message),
-        below=message.get("below"),
+        below=message.get("compensation"),
     )

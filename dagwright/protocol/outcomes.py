@@ -509,7 +509,7 @@ def sub_plan_failure(call: str, error: BaseException, node: CompiledNode) -> Sub
     failure, _ = read_failure(error, node, Effects.READ)
     told = _details_of(error)
     used, agents, seen = reported_usage(told), reported_agents(told), told_seen(told)
-    below = told.get("below") if isinstance(told, Mapping) else None
+    below = told.get("compensation") if isinstance(told, Mapping) else None
     return SubPlanEnd(
         call, RunStatus.FAILED, None, failure.to_json(), usage=used, agents=agents, seen=seen, below=below
     )

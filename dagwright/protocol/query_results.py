@@ -43,7 +43,7 @@ def node_answer(scheduler: RunScheduler, task_id: str) -> dict[str, Any] | None:
         return None
     document = node_document(scheduler, task_id, node=scheduler.state.node_of(task_id), record=record)
     if (undo := compensated_by(scheduler.state).get(task_id)) is not None:
-        document["undone_by"] = undo
+        document["compensated_by"] = undo
     document["result"] = with_shown(document["result"], lambda part: reference_to(part, ref=task_id))
     if encoded_size(document) <= DOCUMENT_LIMIT_BYTES:
         return document

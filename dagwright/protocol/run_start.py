@@ -95,9 +95,9 @@ def scheduler_for_run(
 def _options_of(run_input: RunInput, plan: CompiledPlan) -> RunOptions:
     return RunOptions(
         interactive=run_input.asks,
-        compensate=run_input.all_or_nothing,
+        compensate=run_input.compensate,
         is_child=run_input.parent is not None,
-        only_compensates=run_input.takes_back,
+        only_compensates=run_input.only_compensates,
         reads_starts=run_input.reads_starts,
         with_agents=with_agents,
         resolver=EntityResolver(resolver_of(plan.tools), run_input.bound),
@@ -124,7 +124,7 @@ def inherited_input(run_input: RunInput, scheduler: RunScheduler, *, number: int
         approved_by=feedback.state.approved_by if number < feedback.state.approved_nodes else None,
         approved_tools=dict(feedback.requests.remembered),
         shared_budget=shared_budget(scheduler),
-        all_or_nothing=scheduler.state.options.compensate,
+        compensate=scheduler.state.options.compensate,
     )
 
 
@@ -147,7 +147,7 @@ def _is_for_approval(scheduler: RunScheduler, run_input: RunInput) -> bool:
 
 def begin_fork(scheduler: RunScheduler, run_input: RunInput | None, *, at: float) -> None:
     """Begins a run that was restored to take back what was done, or from what it takes over as a fork; others go on."""
-    if run_input is not None and run_input.takes_back:
+    if run_input is not None and run_input.only_compensates:
         scheduler.features.compensation.start(at)
     elif run_input is not None and run_input.carry is not None and run_input.carry.origin is not None:
         begin_run(scheduler, run_input, at=at)

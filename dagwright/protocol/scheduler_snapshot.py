@@ -33,26 +33,26 @@ def carry_of(scheduler: RunScheduler) -> dict[str, Any]:
     """Returns the state of a scheduler between two events, as JSON.
 
     Returns:
-        `{"format", "records", "error", "cancelled", "stopped", "cancelling", "extensions", "paused", "limits", "usage",
-        "seen", "budget", "kept", "people"}`, all behind `stopped` only where there is something to tell; `records` are
-        in plan order, null for a node of which nothing is known yet, and without what has its default value.
+        `{"format", "records", "error", "cancelled", "is_stopped", "cancelling", "extensions", "paused", "limits",
+        "usage", "lineage", "budget", "reuse", "feedback"}`, all after `is_stopped` only if not empty. `records`
+        are in plan order, null for a node without a state, and without fields that have their default value.
     """
     people = _people_to_json(scheduler)
     state, budget, book = scheduler.state, scheduler.features.budget.budget, scheduler.features.reuse.book
-    return ({"people": people} if people else {}) | {
+    return ({"feedback": people} if people else {}) | {
         "format": _FORMAT,
         "records": [_record_to_json(record) for record in state.records],
         "error": state.error.to_json() if state.error else None,
         "cancelled": state.cancelled,
-        "stopped": state.is_stopped,
+        "is_stopped": state.is_stopped,
         **({"cancelling": state.cancelling} if state.cancelling else {}),
         **({"extensions": [each.to_json() for each in state.extensions]} if state.extensions else {}),
         **({"paused": asdict(state.paused)} if state.paused is not None else {}),
         **({"limits": _limits_to_json(scheduler)} if state.limits_changed else {}),
         **({"usage": usage} if (usage := state.totals.usage.to_json()) else {}),
-        **({"seen": lineage} if (lineage := state.totals.lineage.to_json()) else {}),
+        **({"lineage": lineage} if (lineage := state.totals.lineage.to_json()) else {}),
         **({"budget": budget.to_json()} if budget is not None else {}),
-        **({"kept": _reuse_to_json(scheduler, book)} if book is not None else {}),
+        **({"reuse": _reuse_to_json(scheduler, book)} if book is not None else {}),
     }
 
 
@@ -82,19 +82,19 @@ def restore(scheduler: RunScheduler, carry: Any) -> None:
         )
         scheduler.state.cancelling.update(carry.get("cancelling", {}))
         scheduler.state.paused = Paused(**carry["paused"]) if "paused" in carry else None
-        _restore_people(scheduler, carry.get("people", {}))
+        _restore_people(scheduler, carry.get("feedback", {}))
         if "budget" in carry:
             scheduler.features.budget.use(budget_from_json(carry["budget"]))
         scheduler.state.totals.usage = usage_book_from_json(carry.get("usage"))
-        scheduler.state.totals.lineage = run_lineage_from_json(carry.get("seen"))
-        scheduler.features.reuse.use(reuse_book_from_json(carry["kept"]) if "kept" in carry else None)
+        scheduler.state.totals.lineage = run_lineage_from_json(carry.get("lineage"))
+        scheduler.features.reuse.use(reuse_book_from_json(carry["reuse"]) if "reuse" in carry else None)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"the state that was handed on cannot be read: {error!r}") from None
 
 
 def _phase_from_json(carry: Mapping[str, Any], scheduler: RunScheduler) -> Phase:
     """Returns the phase of a run, which follows from what ended it and from what its plan has grown by."""
-    if not carry["stopped"]:
+    if not carry["is_stopped"]:
         return Phase.COMPENSATING if carry["error"] is not None or carry["cancelled"] else Phase.ACTIVE
     undoes = any(node.undoes is not None for each in scheduler.state.extensions for node in each.nodes)
     return Phase.CLOSED if undoes else Phase.STOPPED
@@ -185,7 +185,7 @@ def _record_to_json(record: Record) -> dict[str, Any] | None:
 
 def _item_to_json(item: ItemRecord) -> list[Any] | dict[str, Any]:
     if item.chunk is not None:
-        return {"key": item.key, "record": _record_to_json(item.record), "chunk": _chunk_to_json(item.chunk)}
+        return {"key": item.key, "record": _record_to_json(item.record), "map_batch": _chunk_to_json(item.chunk)}
     encoded = value_to_json(item.item)
     stored = [encoded["stored"]] if "stored" in encoded else []
     return [item.key, encoded["value"], _record_to_json(item.record), *stored]
@@ -209,7 +209,7 @@ def _chunk_to_json(chunk: Chunk) -> dict[str, Any]:
 def _item_from_json(encoded: Any) -> ItemRecord:
     if isinstance(encoded, Mapping):
         return ItemRecord(
-            encoded["key"], None, _record_from_json(encoded["record"]), _chunk_from_json(encoded["chunk"])
+            encoded["key"], None, _record_from_json(encoded["record"]), _chunk_from_json(encoded["map_batch"])
         )
     key, item, inner, *stored = encoded
     return ItemRecord(key, value_from_json(item, *stored), _record_from_json(inner))

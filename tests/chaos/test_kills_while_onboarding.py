@@ -165,19 +165,19 @@ async def test_worker_killed_in_or_after_each_step_that_takes_the_onboarding_bac
     there = [row for rows in FULL.values() for row in rows]
     async with worker_process(own_server.address, folder, program=WORKER) as worker:
         handle = await start(
-            client, tried_often(plan, store.settings), workflow_id="onboarding-undone", all_or_nothing=True
+            client, tried_often(plan, store.settings), workflow_id="onboarding-undone", compensate=True
         )
         await eventually(lambda: rows_since(store.before, store.database) == sorted(there))
         points.release("@result_7-before")
         undos: list[str] = []
 
-        async def takes_back() -> bool:
+        async def is_compensating() -> bool:
             nodes = (await RunFeed(client, handle.id).read()).document()["nodes"]
             undos[:] = [node for node in nodes if node in rows_of]
             return bool(undos)
 
         # In the order in which they come: what was done last is taken back first.
-        await eventually(takes_back)
+        await eventually(is_compensating)
         assert sorted(undos) == sorted(rows_of)
         for number, node in enumerate(undos, start=1):
             for where in (INSIDE, AFTER):

@@ -138,7 +138,7 @@ async def test_items_of_a_large_map_are_shown_by_batch(command_line: CommandLine
     assert "1 of 501 items failed; the first: each[0]" in told.stdout
     error = counted.document["failed_items"][0]["error"]
     assert counted.document["failed_items"] == [
-        {"chunk": "each[0-125]", "run_id": "chunks/each[0-125]", "failed": 1, "first": "each[0]", "error": error}
+        {"batch": "each[0-125]", "run_id": "chunks/each[0-125]", "failed": 1, "first": "each[0]", "error": error}
     ]
     assert f"1 failed in the run chunks/each[0-125], the first each[0]: {error['message']}\n" in told.stdout
     assert failed.stdout.startswith("each[0]: failed\nrun: chunks/each[0-125]\ntool: calculator\n")

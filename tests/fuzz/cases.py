@@ -132,7 +132,7 @@ _own_fields = st.fixed_dictionaries(
         "bound": seldom(
             json_values, st.sampled_from(([], [{"search_text": "x", "entity_type": "person", "party": {"id": "p1"}}]))
         ),
-        "carry": json_values | st.sampled_from(("AAAA", "eJwDAAAAAAE=")),
+        "snapshot": json_values | st.sampled_from(("AAAA", "eJwDAAAAAAE=")),
         "pages": json_values,
         "unknown": json_values,
     },

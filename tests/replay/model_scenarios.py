@@ -45,7 +45,7 @@ async def _reviewed(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _goal(runs: Runs, bench: Bench) -> Handle:
-    handle = await runs.start_compiled(goal(runs, "Add up.", "plus", "give_up", asks_first=True))
+    handle = await runs.start_compiled(goal(runs, "Add up.", "plus", "give_up", approve_plan=True))
     await asks(runs, handle, "approve")
     await answer(handle, "approve", {"approved": True})
     await document_of(handle)

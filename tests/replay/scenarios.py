@@ -310,7 +310,7 @@ async def _undone(runs: Runs, bench: Bench) -> Handle:
         {**_make("m", "{{item}}"), "for_each": ["x", "y"], "key": "{{item}}", "depends_on": ["a"]},
         {"id": "refuse", "tool": "refuse", "depends_on": ["sub", "m"]},
     ]
-    handle = await runs.start({"nodes": nodes}, all_or_nothing=True)
+    handle = await runs.start({"nodes": nodes}, compensate=True)
     await document_of(handle)
     return handle
 
@@ -326,7 +326,7 @@ async def _looked_up(runs: Runs, bench: Bench) -> Handle:
         {"verb": "make", "params": {"name": "replay"}, "refs": {}, "lookups": {"after": nobody}},
         {"verb": "refuse", "params": {}, "refs": {"message": "@result_1"}, "lookups": {"after": sarah}},
     ]
-    handle = await runs.start({"intents": intents}, all_or_nothing=True)
+    handle = await runs.start({"intents": intents}, compensate=True)
     await asks(runs, handle, "lookup:person:Vera Replay")
     await answer(handle, "lookup:person:Vera Replay", {"text": "create new"})
     await document_of(handle)

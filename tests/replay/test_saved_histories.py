@@ -65,7 +65,7 @@ def _compared(scheduler: RunScheduler, history: WorkflowHistory) -> tuple[Any, A
         return states, {"done": "completed", "held": "cancelled", "after": "cancelled"}
     (told,) = recorded or result_of(history)
     if end_of(history) == "continued":
-        return _timeless(carry_of(scheduler)), _timeless(state_from_text(told["carry"]["state"]))
+        return _timeless(carry_of(scheduler)), _timeless(state_from_text(told["snapshot"]["state"]))
     if told.get("nodes_ref", {}).get("ref") == "history":
         # The items of a map count as nodes, so the states of the records are not enough.
         known = counted_document(result_document(scheduler, RunFacts("run", "1")))

@@ -80,7 +80,7 @@ def states(document: Document) -> dict[str, str]:
 async def test_failed_run_takes_back_what_it_did_last_first(runs: Runs, ledger: Ledger, unique: str) -> None:
     b = make("b", unique)
     b["arguments"]["after"] = "{{a.result.id}}"
-    handle = await runs.start(plan_of(make("a", unique), b, refuse("b")), all_or_nothing=True)
+    handle = await runs.start(plan_of(make("a", unique), b, refuse("b")), compensate=True)
     document = await document_of(handle)
     assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
     assert ledger.told[f"{unique}:b"] == {
@@ -98,8 +98,8 @@ async def test_failed_run_takes_back_what_it_did_last_first(runs: Runs, ledger: 
     told = "what it did was taken back (2 in all)"
     assert document["error"]["message"] == f"'refuse' failed: no; {told}"
     assert document["notes"] == [{"code": "undone", "node_id": None, "message": told}]
-    assert document["nodes"]["undo a"]["undoes"] == "a"
-    undone = {name: node["undone_by"] for name, node in document["nodes"].items() if "undone_by" in node}
+    assert document["nodes"]["undo a"]["compensates"] == "a"
+    undone = {name: node["compensated_by"] for name, node in document["nodes"].items() if "compensated_by" in node}
     assert undone == {"a": "undo a", "b": "undo b"}
     assert end_of(await handle.fetch_history()) == "failed"
     view = await RunFeed(runs.client, handle.id).read()
@@ -110,7 +110,7 @@ async def test_failed_run_takes_back_what_it_did_last_first(runs: Runs, ledger: 
 
 async def test_cancel_through_temporal_closes_at_once(runs: Runs, ledger: Ledger, unique: str) -> None:
     plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_held", heartbeat="1s"))
-    handle = await runs.start(plan, all_or_nothing=True)
+    handle = await runs.start(plan, compensate=True)
     await eventually(lambda: f"{unique}:b" in ledger.entered)
     await handle.cancel()
     document = await document_of(handle)
@@ -133,7 +133,7 @@ async def test_what_sub_plans_did_is_taken_back_in_its_turn(runs: Runs, ledger: 
     reading = sub_plan("reading", {"id": "r", "tool": "echo", "arguments": {"value": 1}})
     handle = await runs.start(
         plan_of(make("a", unique), below, make("d", unique, "below"), reading, refuse("d", "reading")),
-        all_or_nothing=True,
+        compensate=True,
     )
     document = await document_of(handle)
     assert ledger.of(unique) == ["+a", "+b", "+c", "+d", "-d", "-c", "-b", "-a"]
@@ -150,11 +150,11 @@ async def test_what_a_failed_and_a_cancelled_sub_plan_did_is_taken_back(
     runs: Runs, ledger: Ledger, unique: str
 ) -> None:
     failing = sub_plan("below", make("b", unique), refuse("b"), needs=("a",))
-    document = await document_of(await runs.start(plan_of(make("a", unique), failing), all_or_nothing=True))
+    document = await document_of(await runs.start(plan_of(make("a", unique), failing), compensate=True))
     assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
     assert states(document)["undo below"] == "completed"
     held = sub_plan("held", make("x", unique), make("y", unique, "x", tool="make_held", heartbeat="1s"))
-    handle = await runs.start(plan_of(held), all_or_nothing=True)
+    handle = await runs.start(plan_of(held), compensate=True)
     await eventually(lambda: f"{unique}:y" in ledger.entered)
     await handle.signal("cancel", {})
     assert (await document_of(handle))["status"] == "cancelled"
@@ -165,7 +165,7 @@ async def test_what_a_failed_and_a_cancelled_sub_plan_did_is_taken_back(
 async def test_what_of_a_sub_plan_stands_is_told(runs: Runs, ledger: Ledger, unique: str) -> None:
     ledger.stuck.add(f"-{unique}:b")
     below = sub_plan("below", make("b", unique), make("c", unique, tool="send"), make("d", unique, "c"))
-    document = await document_of(await runs.start(plan_of(below, refuse("below")), all_or_nothing=True))
+    document = await document_of(await runs.start(plan_of(below, refuse("below")), compensate=True))
     (told,) = [note["message"] for note in document["notes"] if note["code"] == "stands"]
     ended = "the sub-plan failed: taken back: 1; not taken back: 2 ('b', 'c')"
     assert told == f"'below' was not taken back: 'undo below' failed: {ended}"
@@ -181,7 +181,7 @@ async def test_items_of_a_large_map_are_taken_back(runs: Runs, ledger: Ledger, u
         "arguments": {"name": f"{unique}:{{{{item}}}}", "after": "{{first.result.id}}"},
     }
     plan = plan_of(make("first", unique), item, refuse("m"))
-    document = await document_of(await runs.start(plan, all_or_nothing=True))
+    document = await document_of(await runs.start(plan, compensate=True))
     first, *steps, last = ledger.of(unique)
     assert (first, last) == ("+first", "-first")
     assert sorted(steps[:count]) == sorted(f"+{number}" for number in range(count))
@@ -210,7 +210,7 @@ async def test_request_in_words_takes_back_what_its_plan_did(
         async with serving_runs(client, ledger.registry(), settings=settings) as runs:
             asked = goal(runs, "Make a and b.", "make", "unmake", "refuse", replans=0)
             assert "unmake" not in json.dumps(asked.nodes[0].arguments["messages"])
-            document = await document_of(await runs.start_compiled(asked, all_or_nothing=True, policy=_MAKING))
+            document = await document_of(await runs.start_compiled(asked, compensate=True, policy=_MAKING))
             await runs.check_ended()
     assert (document["status"], document["error"]["code"]) == ("failed", "not_completed")
     assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
@@ -229,7 +229,7 @@ async def test_what_an_agent_did_is_taken_back(client: Client, ledger: Ledger, t
             tools = {**runs.tools, "agent.maker": agent_declaration(card)}
             plan = plan_of({"id": "w", "agent": "maker", "objective": "Make a."}, refuse("w"))
             compiled = prepare_plan(check_plan(plan, tools), {})
-            document = await document_of(await runs.start_compiled(compiled, all_or_nothing=True, policy=_MAKING))
+            document = await document_of(await runs.start_compiled(compiled, compensate=True, policy=_MAKING))
             await runs.check_ended()
     assert states(document) == {"w": "completed", "refuse": "failed", "undo w": "completed"}
     assert ledger.of(unique) == ["+a", "-a"]
@@ -245,7 +245,7 @@ async def test_undoing_goes_on_in_new_executions(
     plan = {"nodes": [*nodes, {"id": "refuse", "tool": "refuse", "depends_on": names}], "deadline": "1h"}
     settings = Settings(state_dir=tmp_path_factory.mktemp("undoing"))
     async with serving_runs(eager_client, ledger.registry(), settings=settings) as runs:
-        handle = await runs.start(plan, all_or_nothing=True, max_in_flight=1)
+        handle = await runs.start(plan, compensate=True, max_in_flight=1)
         document = await document_of(handle)
         chain = await chain_of(runs.client, handle)
         view = await RunFeed(runs.client, handle.id).read()
@@ -273,7 +273,7 @@ async def test_run_that_cannot_be_handed_on_takes_back_what_it_did_as_far_as_its
     settings = Settings(state_dir=tmp_path_factory.mktemp("refused"))
     async with serving_runs(eager_client, ledger.registry(), settings=settings) as runs:
         with small, refused:
-            handle = await runs.start({"nodes": list(steps)}, all_or_nothing=True, max_in_flight=1)
+            handle = await runs.start({"nodes": list(steps)}, compensate=True, max_in_flight=1)
             document = await document_of(handle)
             view = await RunFeed(runs.client, handle.id).read()
             await runs.check_ended()

@@ -52,7 +52,7 @@ def test_answer_is_told_what_failed_and_why() -> None:
 
 
 def test_request_for_a_plan_ends_with_it() -> None:
-    found = asked("No.", SUM, ends_with_plan=True).ended()
+    found = asked("No.", SUM, plan_only=True).ended()
     assert (found["status"], [node["id"] for node in found["output"]["nodes"]]) == ("completed", ["a", "b"])
     assert [*found["nodes"]] == ["plan", "read", "plan#2", "read#2"]
 
@@ -63,7 +63,7 @@ def test_model_that_cannot_be_asked_ends_the_run() -> None:
 
 
 def test_plan_that_is_given_instead_is_of_what_the_request_may_use() -> None:
-    run = asked(SUM, "It is 10.", asks_first=True)
+    run = asked(SUM, "It is 10.", approve_plan=True)
     wrong = {
         "approve": (call("c", "plus", left=5), "invalid_arguments at "),
         "approve#2": (call("c", "table", rows=1), "unknown_tool at /nodes/0/tool"),
@@ -80,7 +80,7 @@ def test_plan_that_is_given_instead_is_of_what_the_request_may_use() -> None:
 
 
 def test_what_nobody_was_shown_of_an_approved_plan_is_asked_about() -> None:
-    run = asked(written(*[call(f"n{n}", "change", name=f"n{n}") for n in range(41)]), "Done.", asks_first=True)
+    run = asked(written(*[call(f"n{n}", "change", name=f"n{n}") for n in range(41)]), "Done.", approve_plan=True)
     assert run.asked("approve").prompt.endswith(
         "\n… and 1 more, 1 of them can change something\n\n"
         "Of 1 of its nodes not all is shown; the policy decides on each of them."
@@ -259,7 +259,7 @@ def test_guidance_of_a_person_leads_to_another_plan() -> None:
 @pytest.mark.parametrize("is_approved", [True, False])
 def test_plan_that_is_made_again_is_approved_as_the_first_one(*, is_approved: bool) -> None:
     plan, again = written(fragile("a"), call("b", "echo")), written(call("a", "change", name="world"))
-    run = asked(plan, again, "Done.", asks_first=True)
+    run = asked(plan, again, "Done.", approve_plan=True)
     run.answer("approve", {"approved": True})
     first = "May this plan run?\n\nThe plan has 1 node; 1 of them can change something."
     assert run.asked("approve#2").prompt.startswith(first)
@@ -271,7 +271,7 @@ def test_plan_that_is_made_again_is_approved_as_the_first_one(*, is_approved: bo
 
 def test_plan_that_is_given_instead_of_one_made_again_takes_places_and_refers_as_that_may() -> None:
     plan = written(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3))
-    run = asked(plan, written(call("d", "echo")), "Done.", asks_first=True)
+    run = asked(plan, written(call("d", "echo")), "Done.", approve_plan=True)
     run.answer("approve", {"approved": True})
     other = {"nodes": [call("a", "echo", n="{{c.result.n}}")]}
     run.answer("approve#2", {"approved": True, "arguments": {"plan": other}})

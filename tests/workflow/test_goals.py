@@ -101,7 +101,7 @@ async def test_plan_is_approved_as_a_whole_and_its_writes_are_not_asked_about(sc
     bench = Bench()
     plan = written(call("a", "change", name="all of it"))
     async with scripted(plan, "Done.", bench=bench) as (_, runs):
-        handle = await runs.start_compiled(goal(runs, "Change it.", "change", asks_first=True))
+        handle = await runs.start_compiled(goal(runs, "Change it.", "change", approve_plan=True))
         await asks(runs, handle, "approve")
         [request] = (await view_of(runs, handle)).document()["waiting_for"]
         assert request["prompt"].startswith(

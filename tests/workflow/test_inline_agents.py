@@ -148,7 +148,7 @@ async def test_a_model_that_may_make_agents_gives_them_no_tools_and_no_leave_tha
 async def test_a_plan_that_is_given_instead_may_make_agents_where_that_of_the_model_may(scripted: Scripted) -> None:
     steps = (step(written(_inline("look", "Look.")), last="Look."), step("Tea.", last="Seek."), "There is tea.")
     async with scripted(*steps) as (_, runs):
-        plan = goal(runs, "Look.", "echo", policy=ALLOWING, asks_first=True)
+        plan = goal(runs, "Look.", "echo", policy=ALLOWING, approve_plan=True)
         handle = await runs.start_compiled(plan, policy=ALLOWING)
         await asks(runs, handle, "approve")
         [request] = (await view_of(runs, handle)).document()["waiting_for"]

@@ -73,7 +73,7 @@ async def test_intents_that_cannot_run_go_back_in_their_own_words(scripted: Scri
 async def test_nothing_to_do_completes_with_the_explanation(scripted: Scripted) -> None:
     script = said(explanation="It has custody already.", confidence=0)
     async with scripted(script) as (_, runs):
-        plan = intents_goal(runs, confidence=0.9, asks_first=True, policy=APPROVING)
+        plan = intents_goal(runs, confidence=0.9, approve_plan=True, policy=APPROVING)
         found = await ended(runs, await runs.start_compiled(plan, policy=APPROVING))
     assert (found["status"], found["output"], [*found["nodes"]]) == ("completed", {}, ["plan", "read"])
     assert found["nodes"]["read"]["result"]["explanation"] == "It has custody already."
@@ -112,7 +112,7 @@ async def test_run_that_asks_nobody_fails_where_the_model_is_not_sure_enough(scr
 
 async def test_whoever_approves_may_give_other_intents(scripted: Scripted) -> None:
     async with scripted(said(fund("Apex"))) as (_, runs):
-        handle = await runs.start_compiled(intents_goal(runs, asks_first=True))
+        handle = await runs.start_compiled(intents_goal(runs, approve_plan=True))
         await asks(runs, handle, "approve")
         wrong = {"approved": True, "arguments": {"plan": answer(product("GOLD", "@result_2"))}}
         await give(handle, "approve", wrong)

@@ -155,7 +155,7 @@ async def test_long_state_goes_through_the_store(runs: Runs) -> None:
         chain = await chain_of(runs.client, handle)
         await runs.check_ended()
     started = [history.events[0].workflow_execution_started_event_attributes for history in chain[1:]]
-    carried = [read_message(attributes.input.payloads[0])["carry"] for attributes in started]
+    carried = [read_message(attributes.input.payloads[0])["snapshot"] for attributes in started]
     assert all(len(carry["refs"]) > 1 and "state" not in carry for carry in carried)
     assert len(chain) > 1
 

@@ -229,7 +229,7 @@ async def test_plan_of_a_client_that_changes_something_is_approved_first(mcp: Mc
     async with mcp.client(mode, person) as call:
         checked = await call("check_plan", plan=plan)
         told = await call.result("run_plan", plan=plan)
-    assert checked["asks_first"] is True
+    assert checked["approve_plan"] is True
     assert told.is_error
     assert told.structured_content["status"] in ("failed", "cancelled")
     assert "send" in person.seen[0][0]

@@ -231,7 +231,7 @@ async def test_message_that_brings_what_must_not_start_is_refused(scripted: Scri
 
 async def test_nothing_starts_before_a_plan_that_somebody_approves(scripted: Scripted) -> None:
     async with scripted(written(call("a", "echo")), "Done.") as (server, runs):
-        handle = await runs.start_compiled(goal(runs, "Look.", "echo", asks_first=True))
+        handle = await runs.start_compiled(goal(runs, "Look.", "echo", approve_plan=True))
         await asks(runs, handle, "approve")
         assert (await told(handle), server.calls[0].is_streamed) == ([], False)
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[call("a", "echo")]))

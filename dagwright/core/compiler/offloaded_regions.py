@@ -48,7 +48,7 @@ def offloaded_region_from_json(head: Mapping[str, Any], nodes: Sequence[Compiled
     """
     try:
         plan = CompiledPlan(nodes=tuple(nodes), on_failure=head["on_failure"])
-        return OffloadedRegion(plan, head["places"], frozenset(head["wanted"]), frozenset(head["ends"]))
+        return OffloadedRegion(plan, head["members"], frozenset(head["projections"]), frozenset(head["ends"]))
     except (KeyError, TypeError) as error:
         raise ValueError(f"not an offloaded region: {error!r}") from None
 
@@ -186,8 +186,8 @@ def _inside_of(plan: CompiledPlan, region: CompiledNode, *, wanted: set[int], en
     head = {
         "format": 1,
         "on_failure": plan.on_failure,
-        "places": list(region.members),
-        "wanted": [at[old] for old in region.members if old in wanted],
+        "members": list(region.members),
+        "projections": [at[old] for old in region.members if old in wanted],
         "ends": [at[old] for old in region.members if old in ends],
     }
     return RegionDocument(nodes, replaced, head)

@@ -389,10 +389,10 @@ class RequestBook:
             "open": [_request_to_json(request) for request in self.open.values()],
             "closed": {name: _values_of(closing) for name, closing in self.closed.items()},
             "early": {name: _values_of(feedback) for name, feedback in self.early.items()},
-            "early_of": [[_OF_RUN if number is None else number, names] for number, names in self.early_of.items()],
+            "early_nodes": [[_OF_RUN if number is None else number, names] for number, names in self.early_of.items()],
             "counts": self.counts,
-            "notices": [[each.kind, _request_to_json(each.request), each.at] for each in self.notices],
-            "kept_bytes": self.kept_bytes,
+            "notifications": [[each.kind, _request_to_json(each.request), each.at] for each in self.notices],
+            "stored_bytes": self.kept_bytes,
             "refusals": self.refusals,
             "remembered": self.remembered,
         }
@@ -410,14 +410,16 @@ def book_from_json(encoded: Mapping[str, Any]) -> RequestBook:
         book.add(_request_from_json(request))
     book.closed = {name: Closing(*values) for name, values in encoded.get("closed", {}).items()}
     book.early = {name: Feedback(*values) for name, values in encoded.get("early", {}).items()}
-    book.early_of = {None if number == _OF_RUN else number: [*names] for number, names in encoded.get("early_of", ())}
+    book.early_of = {
+        None if number == _OF_RUN else number: [*names] for number, names in encoded.get("early_nodes", ())
+    }
     book.counts = dict(encoded.get("counts", {}))
     opened = book.open
     book.notices = [
         Notification(kind, opened.get(request["id"]) or _request_from_json(request), at)
-        for kind, request, at in encoded.get("notices", ())
+        for kind, request, at in encoded.get("notifications", ())
     ]
-    book.kept_bytes = int(encoded.get("kept_bytes", 0))
+    book.kept_bytes = int(encoded.get("stored_bytes", 0))
     book.refusals = list(encoded.get("refusals", ()))
     book.remembered = dict(encoded.get("remembered", {}))
     return book

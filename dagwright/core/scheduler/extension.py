@@ -61,7 +61,7 @@ class Extension:
             value, bindings = self.output
             encoded["output"] = [value, field_to_json(BINDINGS_KEY, bindings)]
         if self.given_up:
-            encoded["given_up"] = list(self.given_up)
+            encoded["abandoned"] = list(self.given_up)
         return encoded
 
 
@@ -78,7 +78,7 @@ def extension_from_json(encoded: Any) -> Extension:
             {name: tool_from_json(name, tool) for name, tool in encoded["tools"].items()},
             {str(name): projections_from_json(wanted) for name, wanted in encoded.get("wanted", {}).items()},
             _output_from_json(encoded.get("output")),
-            tuple(str(name) for name in encoded.get("given_up", ())),
+            tuple(str(name) for name in encoded.get("abandoned", ())),
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"not an extension of a plan: {error!r}") from None

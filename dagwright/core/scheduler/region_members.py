@@ -11,13 +11,13 @@ class InnerState(TypedDict):
     """State of an offloaded region, stored as the result in the record of the region node.
 
     Args:
-        slice: store reference of the result of the last region batch, which links to those of all earlier batches.
+        batch: store reference of the result of the last region batch, which links to those of all earlier batches.
         counts: status -> number of inner nodes that have ended.
         open: number of inner nodes that have not ended.
         ends: number of completed inner nodes on which no node depends.
     """
 
-    slice: str
+    batch: str
     counts: dict[str, int]
     open: int
     ends: int

@@ -56,8 +56,8 @@ class BusyTime:
             "before_s": self.before_s or None,
             "since": self.since,
             "resting": [*self.resting] or None,
-            "rests": self.rests or None,
-            "told": self.reported or None,
+            "is_idle": self.rests or None,
+            "reported": self.reported or None,
         }
         return {name: part for name, part in parts.items() if part is not None}
 
@@ -73,6 +73,6 @@ def busy_time_from_json(encoded: Mapping[str, Any]) -> BusyTime:
         float(encoded.get("before_s", 0.0)),
         None if since is None else float(since),
         dict.fromkeys(encoded.get("resting", ())),
-        bool(encoded.get("rests", False)),
-        bool(encoded.get("told", False)),
+        bool(encoded.get("is_idle", False)),
+        bool(encoded.get("reported", False)),
     )

@@ -57,7 +57,7 @@ _PLAIN = {
     "message": "message",
     "tool_version": "tool_version",
     "made": "made",
-    "below": "below",
+    "compensation": "compensation",
 }
 """JSON key -> field."""
 _EMPTY: tuple[Any, ...] = ("", None, False, {})

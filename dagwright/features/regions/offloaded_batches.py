@@ -44,7 +44,7 @@ def encode_offloaded_batch(scheduler: RunScheduler, task: Task) -> bytes:
         BatchTooLarge: the values that the region reads from outside exceed the payload limit.
     """
     state: InnerState | None = scheduler.records[task.ref.node].result
-    given: dict[str, Any] = {"inner": task.node.inner, "before": state["slice"] if state else None}
+    given: dict[str, Any] = {"inner": task.node.inner, "before": state["batch"] if state else None}
     if state is None:
         given["outside"] = _outside(scheduler, task)
     encoded = pydantic_core.to_json(given)
@@ -91,7 +91,7 @@ def apply_offloaded_batch(scheduler: RunScheduler, task_id: str, answer: Any, *,
     """Apply the output of a batch.
 
     Args:
-        answer: `{"slice", "counts", "open", "ends", "ended", "versions", "error"}`; the first four are the state of the
+        answer: `{"batch", "counts", "open", "ends", "ended", "versions", "error"}`; the first four are the state of the
             whole region, `ended` contains the ends of members on which nodes outside depend.
     """
     before: InnerState | None = None
@@ -116,7 +116,7 @@ def apply_offloaded_batch(scheduler: RunScheduler, task_id: str, answer: Any, *,
 
 def _state(answer: Mapping[str, Any]) -> InnerState:
     counts = {NodeStatus(name).value: int(count) for name, count in answer["counts"].items()}
-    return InnerState(slice=str(answer["slice"]), counts=counts, open=int(answer["open"]), ends=int(answer["ends"]))
+    return InnerState(batch=str(answer["batch"]), counts=counts, open=int(answer["open"]), ends=int(answer["ends"]))
 
 
 def told_to_json(scheduler: RunScheduler, numbers: Sequence[int], versions: Mapping[str, str]) -> dict[str, Any]:

@@ -190,7 +190,7 @@ def check_document(
         "expected_events": expected_events(checked, held),
         **({"events_per_item": per_item} if (per_item := events_per_item(checked)) else {}),
         "notes": [note.to_json() for note in checked.notes],
-        **({} if mends is None else {"mends": [mend.to_json() for mend in mends]}),
+        **({} if mends is None else {"repairs": [mend.to_json() for mend in mends]}),
     }
 
 

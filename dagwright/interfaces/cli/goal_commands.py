@@ -165,7 +165,7 @@ def ask(
         session=session,
         tags=tag or [],
         is_plan_only=plan_only,
-        asks_first=approve_plan,
+        approve_plan=approve_plan,
         is_all_or_nothing=compensate,
         is_asking=not non_interactive,
         is_detached=detach,

@@ -79,14 +79,14 @@ def _refuse_options(request: AskRequest) -> None:
     of_intents = {"--context": bool(request.context), "--confidence": request.confidence is not None}
     of_plans = {
         "--plan-only": request.is_plan_only,
-        "--approve-plan": request.asks_first,
+        "--approve-plan": request.approve_plan,
         "--max-repairs": request.max_repairs is not None,
         "--max-replans": request.max_replans is not None,
     }
     if request.profile == "rounds":
         _refuse_given({**of_plans, **of_intents}, "--profile rounds has no such option; leave it out")
         return
-    if request.is_plan_only and request.asks_first:
+    if request.is_plan_only and request.approve_plan:
         raise CommandRefused(
             "with --plan-only nothing is run, so there is nothing to approve: leave one of the two out"
         )
@@ -121,7 +121,7 @@ def _prepared(request: AskRequest, toolset: Toolset, output: Output, session: Se
     options = RunOptions(
         deadline_s_of(request.timeout),
         read_policy(request.policy_file),
-        beside=replace(NO_EXTRAS, budget=budget, all_or_nothing=is_whole, asks=asks),
+        beside=replace(NO_EXTRAS, budget=budget, compensate=is_whole, asks=asks),
         tags=read_tags(request.tags),
     )
     asked = TextRequest(
@@ -136,8 +136,8 @@ def _prepared(request: AskRequest, toolset: Toolset, output: Output, session: Se
         synthesis=request.synthesis,
         context=_context(request),
         confidence=request.confidence,
-        asks_first=request.asks_first,
-        ends_with_plan=request.is_plan_only,
+        approve_plan=request.approve_plan,
+        plan_only=request.is_plan_only,
     )
     try:
         prepared = prepare_request(asked, toolset, session)

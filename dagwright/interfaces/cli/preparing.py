@@ -71,7 +71,7 @@ def prepare_run(
     budget = read_budget(request.budget, is_asking=request.is_asking)
     model = None if request.model is None else {"model": request.model}
     is_whole, asks = request.is_all_or_nothing, request.is_asking
-    beside = replace(NO_EXTRAS, budget=budget, model=model, all_or_nothing=is_whole, asks=asks)
+    beside = replace(NO_EXTRAS, budget=budget, model=model, compensate=is_whole, asks=asks)
     chosen = read_policy(request.policy_file) or (session.policy if session is not None else None)
     options = RunOptions(deadline_s_of(request.timeout), chosen, beside=beside, tags=read_tags(request.tags))
     context = read_context(request.context)

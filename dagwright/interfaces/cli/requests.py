@@ -88,7 +88,7 @@ class AskRequest:
     session: str | None = None
     tags: Sequence[str] = ()
     is_plan_only: bool = False
-    asks_first: bool = False
+    approve_plan: bool = False
     is_all_or_nothing: bool = False
     is_asking: bool = True
     is_detached: bool = False

@@ -210,7 +210,7 @@ class Calls:
             "edges": checked.edges,
             "critical_path": checked.critical_path,
             "inputs": [{"name": name, **schema} for name, schema in checked.inputs.items()],
-            "asks_first": changes_of(held) > 0,
+            "approve_plan": changes_of(held) > 0,
             "notes": [note.to_json() for note in checked.notes],
         }
         return result_of(document)

@@ -158,7 +158,7 @@ class AgentSpec:
             "kind": AGENT_KIND,
             "name": self.name,
             "tools": [_tool_to_json(tool) for tool in self.tools.values()],
-            **({"undoing": [_tool_to_json(tool) for tool in self.undoing.values()]} if self.undoing else {}),
+            **({"compensations": [_tool_to_json(tool) for tool in self.undoing.values()]} if self.undoing else {}),
             "max_turns": self.max_turns,
             "feedback_policy": self.feedback_policy,
             "request_types": list(self.request_types),
@@ -181,7 +181,7 @@ def spec_from_json(encoded: Mapping[str, Any]) -> AgentSpec:
         spec = AgentSpec(
             name=str(encoded["name"]),
             tools={tool.name: tool for tool in map(_tool_from_json, encoded["tools"])},
-            undoing={tool.name: tool for tool in map(_tool_from_json, encoded.get("undoing", ()))},
+            undoing={tool.name: tool for tool in map(_tool_from_json, encoded.get("compensations", ()))},
             output=None if output is None else OutputSchema(output["name"], output["schema"]),
             max_turns=int(encoded["max_turns"]),
             max_tokens=encoded.get("max_tokens"),

@@ -357,7 +357,7 @@ def request_to_json(request: ModelRequest) -> Json:
             "accepted": [dict(node) for node in request.planning.accepted],
         }
         if request.planning.so_far is not None:
-            encoded["planning"]["so_far"] = REPLAN_CONTEXTS.encode(request.planning.so_far)
+            encoded["planning"]["replan_context"] = REPLAN_CONTEXTS.encode(request.planning.so_far)
     if request.round is not None:
         encoded["round"] = ROUND_CONTEXTS.encode(request.round)
     if request.tells is not None:
@@ -416,7 +416,7 @@ def _planning_from_json(encoded: Any) -> Planning | None:
     accepted = encoded["accepted"]
     if not isinstance(accepted, list) or not all(isinstance(node, Mapping) for node in accepted):
         raise ValueError("the nodes that stand already must be a list of nodes")
-    return Planning(tuple(encoded["tools"]), tuple(accepted), REPLAN_CONTEXTS.decode(encoded.get("so_far")))
+    return Planning(tuple(encoded["tools"]), tuple(accepted), REPLAN_CONTEXTS.decode(encoded.get("replan_context")))
 
 
 def answer_to_json(answer: ModelAnswer) -> Json:

@@ -53,7 +53,7 @@ READ_MODEL_PLAN = ToolDeclaration(
             "text": {"type": ["string", "null"]},
             "tools": {"type": "array"},
             "accepted": {"type": "array"},
-            "so_far": {"type": "object"},
+            "replan_context": {"type": "object"},
             "inline_agents": {"type": "boolean"},
             "profile": {"type": "string"},
             "context": {"type": "object"},
@@ -103,7 +103,7 @@ def is_own(node_id: str) -> bool:
     return own_id(node_id) is not None
 
 
-_FLAGS = ("asks_first", "ends_with_plan", "streams", "inline_agents")
+_FLAGS = ("approve_plan", "plan_only", "streams", "inline_agents")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +122,8 @@ class Goal:
         config: how models are asked.
         plans: how many plans the model may write each time, the repaired ones among them.
         replans: how often it may plan again once a plan has run.
-        asks_first: whether somebody has to approve the plan before it runs.
-        ends_with_plan: whether the run ends with the plan and does not run it.
+        approve_plan: whether somebody has to approve the plan before it runs.
+        plan_only: whether the run ends with the plan and does not run it.
         streams: whether nodes that change nothing start while the model still writes the plan.
         inline_agents: whether a plan may make agents itself.
         profile: what the model writes, and whether there is an answer behind it.
@@ -141,8 +141,8 @@ class Goal:
     config: ModelConfig = field(default_factory=ModelConfig)
     plans: int = MOST_PLANS
     replans: int = MOST_REPLANS
-    asks_first: bool = False
-    ends_with_plan: bool = False
+    approve_plan: bool = False
+    plan_only: bool = False
     streams: bool = False
     inline_agents: bool = False
     profile: Profile = "plan"

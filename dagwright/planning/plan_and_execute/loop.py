@@ -62,7 +62,7 @@ class GoalPursuit:
             return Stage.OPEN
         if (found := run.read_by(read)) is None:
             return run.without_plan(read)
-        if found["valid"] and self._goal.ends_with_plan:
+        if found["valid"] and self._goal.plan_only:
             return Stage.OPEN
         if (stage := run.stage_of_reasons()) is not None:
             return stage
@@ -72,7 +72,7 @@ class GoalPursuit:
             return self._approved(run, read, asked, found)
         if run.has_nodes(found):
             return run.left_behind(found) or Stage.OVER
-        if run.asks_first(found):
+        if run.approve_plan(found):
             return run.approval(read, found)
         clash = run.clash_with(found)
         return run.next_plan(read, clash) if clash else run.planned(read, found)

@@ -106,7 +106,7 @@ def read_node(
     ]
     arguments: dict[str, Any] = {"plan": None, "text": None, "tools": list(goal.tools), **read_as(goal)}
     if so_far is not None:
-        arguments["so_far"] = REPLAN_CONTEXTS.encode(so_far)
+        arguments["replan_context"] = REPLAN_CONTEXTS.encode(so_far)
     if goal.streams:
         arguments["accepted"] = None
         bindings.append((("accepted",), (ResultOf(plan_id, "result", ("accepted",)),)))
@@ -131,7 +131,7 @@ def read_as(goal: Goal) -> Mapping[str, Any]:
 
 def output_of_plan(goal: Goal, read_id: str) -> tuple[Any, Sequence[Binding]] | None:
     """Returns the output of a run that ends with the plan; `None` for any other one."""
-    if not goal.ends_with_plan:
+    if not goal.plan_only:
         return None
     return None, (((), (ResultOf(read_id, "result", ("plan",)),)),)
 

@@ -142,7 +142,7 @@ class Progress:
     def _so_far_at(self, number: int) -> ReplanContext | None:
         nodes = self._state.plan.nodes
         reader = next((nodes[read] for read in self._own(READ) if number in nodes[read].dependencies), None)
-        return REPLAN_CONTEXTS.decode(reader.arguments.get("so_far")) if reader is not None else None
+        return REPLAN_CONTEXTS.decode(reader.arguments.get("replan_context")) if reader is not None else None
 
     def without_plan(self, read: int) -> Stage:
         """Returns how far a plan has come that was not read; one that was made again comes to nothing.
@@ -381,7 +381,7 @@ class Progress:
             output=output_of_plan(self._goal, read_id),
         )
 
-    def asks_first(self, found: Mapping[str, Any]) -> bool:
+    def approve_plan(self, found: Mapping[str, Any]) -> bool:
         """Tells whether somebody has to approve a plan that was read before any of it runs.
 
         Raises:
@@ -389,7 +389,7 @@ class Progress:
         """
         if self.is_empty(found):
             return False
-        if self._goal.asks_first or (self._state.policy.approves_changes and found.get("changes", 0) > 0):
+        if self._goal.approve_plan or (self._state.policy.approves_changes and found.get("changes", 0) > 0):
             return True
         # What says nothing of how sure it is counts as not sure at all.
         least, sure = self._goal.confidence, found.get("confidence", 0)
@@ -544,7 +544,7 @@ def _is_stand_in(node: CompiledNode) -> bool:
 
 
 def _told_so_far(so_far: ReplanContext | None) -> dict[str, Any]:
-    return {} if so_far is None else {"so_far": REPLAN_CONTEXTS.encode(so_far)}
+    return {} if so_far is None else {"replan_context": REPLAN_CONTEXTS.encode(so_far)}
 
 
 def _planned_nodes(found: Mapping[str, Any]) -> PlannedNodes:

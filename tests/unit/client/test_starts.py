@@ -90,7 +90,7 @@ def test_options_are_those_of_the_command_line(tmp_path: Path) -> None:
         )
     )
     assert (found.deadline_s, found.policy, found.tags) == (7200.0, Policy(otherwise="ask"), {"team": "a"})
-    assert (found.beside.all_or_nothing, found.beside.asks) == (True, False)
+    assert (found.beside.compensate, found.beside.asks) == (True, False)
     assert found.beside.budget == {"tokens": 1000, "money": str(Decimal("1.5")), "on_limit": "finish"}
 
 

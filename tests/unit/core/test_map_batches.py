@@ -128,7 +128,7 @@ def test_chunk_reports_the_error_of_an_item_that_completed_with_the_value_of_on_
     (first, second) = started(scheduler)
     scheduler.complete(first.id, 1, at=2.0)
     scheduler.fail(second.id, NodeError("odd", "no luck"), at=2.0)
-    encoded = chunk_end_to_json(scheduler, [])["chunk"]
+    encoded = chunk_end_to_json(scheduler, [])["map_batch"]
     assert chunk_end_from_json(encoded, Chunk(0, 2)) == ChunkEnd(
         NodeStatus.COMPLETED, {"completed": 2}, [1, 0], [], error=NodeError("odd", "no luck")
     )

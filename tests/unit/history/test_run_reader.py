@@ -159,7 +159,7 @@ NO_CHUNK = "the input cannot be read: this is no chunk of a map: KeyError('given
     [
         ([b'{"plan": {}, "inputs": {"x": 1e999}}'], "the payload is no JSON: a number is too large"),
         ([b'{"plan": {}, "inputs": {"x": NaN}}'], "the payload is no JSON: expected value at line 1 column 30"),
-        ([b'{"compiled": {"format": 1, "nodes": []}, "chunk": {}}'], NO_CHUNK),
+        ([b'{"compiled": {"format": 1, "nodes": []}, "map_batch": {}}'], NO_CHUNK),
         ([b"{}", b"{}"], 'the input must be an object such as {"plan": {…}, "inputs": {}}'),
         ([], 'the input must be an object such as {"plan": {…}, "inputs": {}}'),
     ],

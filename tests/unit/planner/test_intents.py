@@ -380,7 +380,7 @@ def test_plan_is_not_streamed_where_somebody_may_be_asked_first() -> None:
 
     assert streams()
     assert not streams(policy=Policy(approves_changes=True))
-    assert not streams(asks_first=True)
+    assert not streams(approve_plan=True)
 
 
 def test_run_of_intents_asks_about_changes_that_onboarding_cannot_undo() -> None:

@@ -355,7 +355,7 @@ _STATES = {"a": "completed", "a[x]": "completed", "a[y]": "failed", "b": "skippe
         ({"nodes": {name: {"status": status} for name, status in _STATES.items()}}, 3, 2),
         ({"nodes": {"a": {"status": "completed"}, "b[1]": {"status": "completed"}}}, 2, 2),
         ({"nodes": {}, "nodes_ref": {"ref": "history", "counts": {"completed": 7, "blocked": 2}}}, 9, 7),
-        ({"nodes": {"a": {"status": "completed"}, "undo a": {"status": "completed", "undoes": "a"}}}, 1, 1),
+        ({"nodes": {"a": {"status": "completed"}, "undo a": {"status": "completed", "compensates": "a"}}}, 1, 1),
         # With the items of a node among the counts, or with nodes that came later, the document does not tell.
         ({"nodes": {}, "nodes_ref": {"ref": "history", "counts": {"completed": 7, "blocked": 2}}}, 4, None),
         ({"nodes": {}}, 3, None),

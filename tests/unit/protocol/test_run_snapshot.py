@@ -86,28 +86,28 @@ def test_text_that_is_no_state_is_refused_in_one_sentence(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "carry",
+    "snapshot",
     [
         *(None, 7, [], {}, {**_CARRY, "began_at": "soon", "state": ""}, {**_CARRY, "state": "", "notes": [1]}, _CARRY),
         *({**_CARRY, "refs": wrong} for wrong in (["x"] * 65, [1], 1)),
     ],
 )
 def test_object_that_is_no_carry_is_refused_in_one_sentence(carry: Any) -> None:
-    message = {**run_input_to_json(RunInput(compiled=_PLAN)), "carry": carry}
+    message = {**run_input_to_json(RunInput(compiled=_PLAN)), "snapshot": carry}
     with pytest.raises(MessageInvalid, match="what the execution before handed on cannot be read"):
         run_input_from_json(message)
 
 
 def test_carry_without_its_compiled_plan_is_refused() -> None:
     with pytest.raises(MessageInvalid, match="belongs to a compiled plan"):
-        run_input_from_json({"plan": {"nodes": []}, "carry": {"began_at": 1}})
+        run_input_from_json({"plan": {"nodes": []}, "snapshot": {"began_at": 1}})
 
 
 _GOOD = carry_of(_interrupted())
 
 
 @pytest.mark.parametrize(
-    "carry",
+    "snapshot",
     [
         [],
         {**_GOOD, "format": 2},
