@@ -39,7 +39,7 @@ _RESULT_BYTES = 4 * RESULT_LIMIT_BYTES
 """Size limit of one result; the remaining outcomes follow with the next call."""
 _FIELDS = ("status", "output", "stored_output", "error", "map_batch", "usage", DETAIL_LINEAGE, "context", "lookups")
 """Fields of a run's document that its parent run or session reads."""
-_COMPENSATION = "compensation"
+_CHILD_SNAPSHOT = "child_snapshot"
 """Field for the compensation of the run; it is always included, whatever the size of the rest."""
 
 RunOutcome = dict[str, Any]
@@ -113,7 +113,7 @@ def outcome_of_document(document: Any) -> RunOutcome:
     outcome = {key: document[key] for key in _FIELDS if key in document}
     if encoded_size(outcome) > RESULT_LIMIT_BYTES:
         outcome = _failed("too_large", "the output of the sub-plan is too large for its parent")
-    return {**outcome, _COMPENSATION: document[_COMPENSATION]} if _COMPENSATION in document else outcome
+    return {**outcome, _CHILD_SNAPSHOT: document[_CHILD_SNAPSHOT]} if _CHILD_SNAPSHOT in document else outcome
 
 
 def _failed(code: str, message: str) -> RunOutcome:

@@ -128,7 +128,7 @@ def add_call(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDic
 
 
 def _tell_call(event: EventDict, workflow_id: Any, *, kind: Any, activity_id: Any, attempt: Any) -> None:
-    event.setdefault("workflow_id", workflow_id)
+    event.setdefault("run_id", workflow_id)
     if kind in INTERNAL_ACTIVITIES:
         # Its id is a number or a mark: no node has that.
         event.setdefault("activity", kind)
@@ -144,7 +144,7 @@ def _add_temporal_ids(_logger: WrappedLogger, _method: str, event: EventDict) ->
     for key in [key for key in event if key.startswith(("temporal_", "__temporal_"))]:
         del event[key]
     if isinstance(in_workflow, MutableMapping):
-        event.setdefault("workflow_id", in_workflow.get("workflow_id"))
+        event.setdefault("run_id", in_workflow.get("workflow_id"))
         event.setdefault("attempt", in_workflow.get("attempt"))
     if isinstance(in_activity, MutableMapping):
         kind, activity_id = in_activity.get("activity_type"), in_activity.get("activity_id")

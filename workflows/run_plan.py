@@ -335,7 +335,9 @@ class PlanWorkflow(Steerable):
         if run_input is not None and run_input.parent is not None:
             end = end_of(document)
             if self._engine is not None and self._engine.scheduler.state.options.compensate:
-                end["compensation"] = await undisturbed(told_below(self._engine.scheduler, numbers=self._state_pieces))
+                end["child_snapshot"] = await undisturbed(
+                    told_below(self._engine.scheduler, numbers=self._state_pieces)
+                )
             if run_input.chunk is not None and self._engine is not None and not run_input.only_compensates:
                 chunk_end = await undisturbed(end_of_chunk(self._engine.scheduler))
                 end = {**end, "output": None, "stored_output": None, **chunk_end}
@@ -344,7 +346,7 @@ class PlanWorkflow(Steerable):
                 # The run above takes the result instead, if it is still there, and needs the output in full.
                 compact |= end
                 # What the parent needs to compensate, or to join the items of a map, is in the result alone.
-                must_return = cancelled is None and not end.keys().isdisjoint({"compensation", "map_batch"})
+                must_return = cancelled is None and not end.keys().isdisjoint({"child_snapshot", "map_batch"})
         if run_input is not None and run_input.session is not None:
             scheduler = self._engine.scheduler if self._engine is not None else None
             await undisturbed(report_turn(run_input.session, end_of_turn(document, scheduler)))

@@ -266,7 +266,7 @@ class SubPlans:
         else:
             given = self._given_to(task.undoes)
             chunk = handed_on(given.chunk) if given.chunk is not None else None
-            carry = replace(carry_from_json(task.below), began_at=now_s())
+            carry = replace(carry_from_json(task.child_snapshot), began_at=now_s())
             child_input = replace(given, deadline_s=None, chunk=chunk, carry=carry, only_compensates=True)
         scope = (task.undoes or task).scope or self._run.scope
         parent = Parent(workflow.info().workflow_id, task.call_id)
@@ -284,7 +284,7 @@ class SubPlans:
             inputs=task.arguments,
             path=(*self._run.path, *((kind, name) for kind, name in task.path)),
             deadline_s=task.node.timeout_s or None,
-            carry=carry_from_json(task.below) if task.below is not None else None,
+            carry=carry_from_json(task.child_snapshot) if task.child_snapshot is not None else None,
         )
 
     async def _start_child(self, task: Task, encoded: Payload) -> workflow.ChildWorkflowHandle[Any, Any]:

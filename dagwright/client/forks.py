@@ -183,7 +183,7 @@ class Forks:
                 continue
             with suppress(RunNotFound):
                 kept = taken.book.tasks.setdefault(task_id, ReusableResult(fingerprint="begun"))
-                kept.below = await self._below(view, task_id, node.sub_plan, taken, change=change)
+                kept.child_snapshot = await self._below(view, task_id, node.sub_plan, taken, change=change)
         if len(taken.book.tasks) > MAX_REUSABLE_RESULTS:
             raise ForkRefused(
                 f"a fork reuses the results of at most {MAX_REUSABLE_RESULTS:,} nodes and items, and "

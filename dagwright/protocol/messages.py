@@ -493,7 +493,7 @@ class SubPlanEnd:
         chunk: of the run of a chunk of a large map, what became of its items, as `map_batch_runs` reads it.
         usage: what it has used of models, and `agents` what of it each agent has.
         seen: what it has looked at, and called if it is the run of an agent.
-        below: of a run that is to do all or nothing, the carry from which another one takes back what it did, as JSON;
+        child_snapshot: of a run that is to do all or nothing, the carry from which another one takes back what it did, as JSON;
             `{}` if it changed nothing, `None` if nobody knows.
     """
 
@@ -505,7 +505,7 @@ class SubPlanEnd:
     usage: Usage = NONE
     agents: Mapping[str, Usage] = field(default_factory=dict)
     seen: Lineage = NOTHING_SEEN
-    below: Any = None
+    child_snapshot: Any = None
 
 
 def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
@@ -530,5 +530,5 @@ def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
         usage=reported_usage(message),
         agents=reported_agents(message),
         seen=told_seen(message),
-        below=message.get("compensation"),
+        child_snapshot=message.get("child_snapshot"),
     )

@@ -509,9 +509,9 @@ def sub_plan_failure(call: str, error: BaseException, node: CompiledNode) -> Sub
     failure, _ = read_failure(error, node, Effects.READ)
     told = _details_of(error)
     used, agents, seen = reported_usage(told), reported_agents(told), told_seen(told)
-    below = told.get("compensation") if isinstance(told, Mapping) else None
+    below = told.get("child_snapshot") if isinstance(told, Mapping) else None
     return SubPlanEnd(
-        call, RunStatus.FAILED, None, failure.to_json(), usage=used, agents=agents, seen=seen, below=below
+        call, RunStatus.FAILED, None, failure.to_json(), usage=used, agents=agents, seen=seen, child_snapshot=below
     )
 
 
@@ -557,7 +557,7 @@ def take_sub_plan_end(scheduler: RunScheduler, end: SubPlanEnd, *, at: float) ->
     if task_id is None:
         return
     if (record := scheduler.record_of(task_id)) is not None and not record.status.is_final:
-        record.below = end.below
+        record.child_snapshot = end.child_snapshot
     attempt = Attempt(usage=end.usage, agents=end.agents, seen=end.seen)
     chunk = scheduler.state.chunk_of(task_id)
     if chunk is not None and end.chunk is not None:

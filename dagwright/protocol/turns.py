@@ -123,7 +123,7 @@ def turn_start_from_json(message: Any) -> TurnStart:
 def _run_id(value: Any) -> str:
     size = len(value.encode(errors="replace")) if isinstance(value, str) else 0
     if not 0 < size <= WORKFLOW_ID_BYTES or any("\ud800" <= sign <= "\udfff" or sign < " " for sign in value):
-        raise MessageInvalid(f"'run' must be the id of a run, a text of 1 to {WORKFLOW_ID_BYTES} bytes")
+        raise MessageInvalid(f"'run_id' must be the id of a run, a text of 1 to {WORKFLOW_ID_BYTES} bytes")
     return str(value)
 
 

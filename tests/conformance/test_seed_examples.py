@@ -54,7 +54,7 @@ def test_wrong_example_is_refused_with_the_error_that_its_format_asks_for(name: 
     assert [problem.code for problem in problems] == [error["code"] for error in expected]
     for problem, error in zip(problems, expected, strict=True):
         told = problem.to_json()
-        exact = {key: value for key, value in error.items() if key != "hint"}
+        exact = {{"node": "node_id"}.get(key, key): value for key, value in error.items() if key != "hint"}
         assert {key: told[key] for key in exact} == exact
         assert error.get("hint", "") in (problem.hint or "")
 
@@ -63,7 +63,7 @@ def test_wrong_example_is_refused_with_the_error_that_its_format_asks_for(name: 
 def test_arguments_get_the_values_that_the_format_says(name: str) -> None:
     example, expected = RESOLVED[name], RESOLVED[name]["resolves"]
     plan = compile_plan(check(example["document"]))
-    (node,) = (node for node in plan.nodes if node.id == expected["node_id"])
+    (node,) = (node for node in plan.nodes if node.id == expected["node"])
     scope = Scope(
         node_value=lambda node_id, part: expected["results"][node_id] if part == "result" else "completed",
         inputs=expected["inputs"],

@@ -192,4 +192,6 @@ async def told_gateway(run: ToldRun, folder: Path, *, plans: Path | None = None)
 
 def requests_named(names: Collection[str]) -> list[dict[str, Any]]:
     opened = "2026-01-01T00:00:00Z"
-    return [{"id": each, "type": "APPROVAL", "prompt": f"{each.title()}?", "opened_at": opened} for each in names]
+    return [
+        {"request_id": each, "type": "APPROVAL", "prompt": f"{each.title()}?", "opened_at": opened} for each in names
+    ]

@@ -132,7 +132,7 @@ class Record:
         message: message of a worker tool beside its outputs or its failure.
         reused: for a result that a fork reuses: the run and the node that made it.
         scope: scope of the idempotency key of its call, if a fork reuses that of another run.
-        below: if a child run has effects that can be compensated for, the snapshot of that run as JSON.
+        child_snapshot: if a child run has effects that can be compensated for, the snapshot of that run as JSON.
     """
 
     status: NodeStatus = NodeStatus.PENDING
@@ -149,7 +149,7 @@ class Record:
     message: str | None = None
     reused: Mapping[str, Any] | None = None
     scope: str | None = None
-    below: Any = None
+    child_snapshot: Any = None
     items: "list[ItemRecord]" = field(default_factory=list)
 
 

@@ -37,7 +37,7 @@ class Task:
         answers: answers to the questions that it asked while it ran: `{"request_id", "answer"}`, in order, with its
             `checkpoint` if it saved one.
         scope: scope of its idempotency key, if a fork reuses that of another run.
-        below: for a sub-plan in a fork, the snapshot of its run as JSON.
+        child_snapshot: for a sub-plan in a fork, the snapshot of its run as JSON.
         undoes: for a run that compensates for another run, the task of that run.
     """
 
@@ -50,7 +50,7 @@ class Task:
     chunk: Chunk | None = None
     answers: Sequence[Mapping[str, Any]] = ()
     scope: str | None = None
-    below: Any = None
+    child_snapshot: Any = None
     undoes: "Task | None" = None
 
     @property

@@ -106,7 +106,7 @@ def _calls(state: RunState) -> Iterator[tuple[TaskRef, Record]]:
 
 def _was_called(state: RunState, ref: TaskRef, record: Record) -> bool:
     """Return whether this run, not the run that it forked, made a call that may have changed something."""
-    if record.reused is not None or record.cached is not None or record.below == NOTHING_BELOW:
+    if record.reused is not None or record.cached is not None or record.child_snapshot == NOTHING_BELOW:
         return False
     if state.plan.nodes[ref.node].kind == "lookup" and is_result_of_call(record, None):
         return state.options.resolver.has_changed(record.result)
@@ -188,7 +188,7 @@ def _free_id(state: RunState, name: str) -> str:
 def _why_not(state: RunState, ref: TaskRef, record: Record) -> str | None:
     """Return why a call cannot be compensated, or `None`."""
     if _is_run(state, ref):
-        return None if record.below is not None else "its run did not report its calls"
+        return None if record.child_snapshot is not None else "its run did not report its calls"
     node = state.plan.nodes[ref.node]
     tool = state.plan.tools.get(node.tool)
     if tool is None or tool.undo is None:

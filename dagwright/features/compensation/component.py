@@ -85,7 +85,7 @@ class Compensation(SchedulerComponent):
         task.undoes = undone if task.node.kind == "plan" else None
         if task.node.kind == "plan":
             undone.scope = record.scope
-            task.arguments, task.below = undone.arguments, record.below
+            task.arguments, task.child_snapshot = undone.arguments, record.child_snapshot
             return False
         is_known = is_result_of_call(record, state.overrides.get(undone_id))
         task.arguments = {

@@ -66,7 +66,7 @@ class ForkReuse(SchedulerComponent):
         reusable = self.book.key_of(task.id, task.node.id) if self.book is not None else None
         if reusable is None:
             return False
-        task.below = reusable.below
+        task.child_snapshot = reusable.child_snapshot
         is_run = task.is_run or task.chunk is not None
         if reusable.scope is None or (is_run and reusable.fingerprint):
             return False

@@ -28,7 +28,7 @@ class ReusableResult:
         scope: scope of the idempotency key that it keeps; `None` if it has ended, or gets a new key.
         has_result: its result, in the following fields, may be reused.
         made: `{"run_id", "node_id"}` of the run that produced the result.
-        below: snapshot of the child run of a sub-plan that has to run, as JSON: its reusable data.
+        child_snapshot: snapshot of the child run of a sub-plan that has to run, as JSON: its reusable data.
     """
 
     fingerprint: str = _NOT_STARTED
@@ -39,7 +39,7 @@ class ReusableResult:
     message: str | None = None
     tool_version: str = ""
     made: Mapping[str, Any] = field(default_factory=dict)
-    below: Any = None
+    child_snapshot: Any = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the data as JSON, without fields at their default."""
@@ -57,7 +57,7 @@ _PLAIN = {
     "message": "message",
     "tool_version": "tool_version",
     "made": "made",
-    "compensation": "compensation",
+    "child_snapshot": "child_snapshot",
 }
 """JSON key -> field."""
 _EMPTY: tuple[Any, ...] = ("", None, False, {})

@@ -53,7 +53,7 @@ async def test_class_gets_objective_and_context_and_reports_its_usage() -> None:
     assert result == {"said": "42", "checked": {"ok": True}, "context": context, "calls": 1}
     used = usage_from_json(json.loads(payload.metadata["dagwright-usage"]))
     assert used == Usage(calls=2, prompt_tokens=13, completion_tokens=24, unpriced_calls=2)
-    assert [call.metadata for call in server.calls] == [{"run": "test", "node_id": "n1", "purpose": "agent"}] * 2
+    assert [call.metadata for call in server.calls] == [{"run_id": "test", "node_id": "n1", "purpose": "agent"}] * 2
     registry = class_registry(Twice)
     for _ in range(2):
         async with ModelServer(text("a"), json_text({"ok": 1})) as server:

@@ -40,7 +40,7 @@ from dagwright.history.run_reader import RunClosed, RunNotFound
 from dagwright.server import Connection, Server
 from tests.unit.interfaces.cli.questions import OPENED_AT
 
-_MESSAGE = {"request": "check", "answer": {"approved": True}, "by": "ann", "note": None}
+_MESSAGE = {"request_id": "check", "answer": {"approved": True}, "by": "ann", "note": None}
 _ANSWER = Answer({"approved": True}, by="ann")
 _GONE = RPCError("gone", RPCStatusCode.NOT_FOUND, b"")
 
@@ -257,11 +257,11 @@ async def test_path_through_a_sub_plan_that_has_not_started_is_refused(monkeypat
 
 
 def asked(id: str, *, run: str = "run-1", node: str | None = None, path: str = "") -> OpenRequest:
-    return OpenRequest({"id": f"{path}{id}"}, Place(run, id), node or id, path)
+    return OpenRequest({"request_id": f"{path}{id}"}, Place(run, id), node or id, path)
 
 
 def test_node_means_the_requests_of_its_items_in_all_its_runs() -> None:
-    first, second = ({"path": "archive/", "run": f"run/archive[{number}]", "node_id": "sum"} for number in (1, 2))
+    first, second = ({"path": "archive/", "run": f"run/archive[{number}]", "node": "sum"} for number in (1, 2))
     requests = [
         asked("sum[a]", node="sum", run="run"),
         asked("sum[b]#2", node="sum", run="run"),
@@ -307,7 +307,7 @@ async def test_what_a_lookup_asks_next_is_waited_for_some_time(monkeypatch: pyte
     monkeypatch.setattr("dagwright.client.feedback.came_of", came_of)
     monkeypatch.setattr("dagwright.client.feedback._PAUSE_S", 0.0)
     found = await people.asked_after(Place("run-1", "lookup:a"))
-    assert (found and found["id"]) == ("lookup:a#2" if came == "again" else None)
+    assert (found and found["request_id"]) == ("lookup:a#2" if came == "again" else None)
     assert (len(looks) == 2) == (came is not None)
 
 
@@ -339,7 +339,7 @@ class Answered:
         return f"{place.request!r} is answered"
 
     async def asked_after(self, place: Place) -> dict[str, Any] | None:
-        return {"id": f"{place.request}#2", "run_id": place.workflow_id} if "lookup" in place.request else None
+        return {"request_id": f"{place.request}#2", "run_id": place.workflow_id} if "lookup" in place.request else None
 
 
 async def given(people: Answered, target: AnswerTarget, **more: Any) -> AnswerOutcome:
@@ -387,7 +387,7 @@ async def test_unread_request_is_found_by_its_name() -> None:
 async def test_next_request_has_the_path_from_the_run() -> None:
     people, below = Answered(), AnswerTarget("run-1", "sub/lookup:person:J")
     assert await next_request(cast(People, people), await given(people, below)) == {
-        "id": "sub/lookup:person:J#2",
+        "request_id": "sub/lookup:person:J#2",
         "run_id": "run-1",
     }
     check = AnswerTarget("run-1", "check")

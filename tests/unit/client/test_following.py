@@ -40,7 +40,7 @@ async def _moments(monkeypatch: Any, **options: Any) -> Sequence[RunMoment]:
 
 async def test_each_moment_has_the_open_requests_and_the_last_one_none(monkeypatch: Any) -> None:
     found = await _moments(monkeypatch)
-    assert [[each["id"] for each in moment.requests] for moment in found] == [["check", "other"], []]
+    assert [[each["request_id"] for each in moment.requests] for moment in found] == [["check", "other"], []]
     assert [moment.changed for moment in found] == [("running", "None"), ("completed", "None")]
     assert [moment.is_last for moment in found] == [True, True]
 
@@ -48,7 +48,7 @@ async def test_each_moment_has_the_open_requests_and_the_last_one_none(monkeypat
 async def test_requests_that_were_answered_are_left_out(monkeypatch: Any) -> None:
     answered = [request_key(each) for each in requests_named(["check", "other"])]
     first, _ = await _moments(monkeypatch, answered=answered[:1])
-    assert [each["id"] for each in first.requests] == ["other"]
+    assert [each["request_id"] for each in first.requests] == ["other"]
     first, _ = await _moments(monkeypatch, answered=answered)
     assert (first.requests, first.is_last) == ([], False)
 

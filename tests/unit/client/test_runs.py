@@ -284,8 +284,8 @@ async def test_line_of_a_cancelled_run_needs_no_whole_history() -> None:
 
 
 async def test_parent_of_a_cancelled_run_finds_its_usage_and_lineage() -> None:
-    found = await _outcome_of(_client(FakeHistory([_marker({**DOCUMENT, "compensation": {"state": "x"}})])), "run-1")
-    told = {"usage": _USAGE, "lineage": _LINEAGE, "compensation": {"state": "x"}}
+    found = await _outcome_of(_client(FakeHistory([_marker({**DOCUMENT, "child_snapshot": {"state": "x"}})])), "run-1")
+    told = {"usage": _USAGE, "lineage": _LINEAGE, "child_snapshot": {"state": "x"}}
     assert found == {"status": "cancelled", "output": None, "error": None, **told}
     found = await _outcome_of(_client(FakeHistory([HistoryEvent()])), "run-1")
     assert found == {"status": "cancelled", "output": None, "error": None}

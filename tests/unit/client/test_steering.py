@@ -140,7 +140,7 @@ async def test_plan_of_a_fork_is_checked_outside_of_the_event_loop(
     toolset = load_toolset(Settings(state_dir=tmp_path), ())
     scheduler = create_scheduler(prepare_plan(check_plan(PLAN, toolset.declarations()), {}), {})
     run_input = SimpleNamespace(parent=None, scope="", context={})
-    ids = {"run_id": "run-1", "first_run_id": "first"}
+    ids = {"workflow_id": "run-1", "first_run_id": "first"}
     view = SimpleNamespace(**ids, scheduler=scheduler, run_input=run_input, is_closed=True)
 
     async def read() -> Any:

@@ -90,9 +90,9 @@ def test_one_request_asks_for_more_and_all_that_waited_continues() -> None:
     prompt = (
         "The budget of the run is used up (calls: 1 of 1 used). How much more may it use, or is it to finish as it is?"
     )
-    nothing = dict.fromkeys(("node", "schema", "options", "assignee", "opened_at", "deadline"))
+    nothing = dict.fromkeys(("node_id", "schema", "options", "assignee", "opened_at", "deadline"))
     assert request.to_json("w1") | {"schema": None, "opened_at": None} == nothing | {
-        "id": "budget",
+        "request_id": "budget",
         "type": "INFORMATION",
         "prompt": prompt,
         "run_id": "w1",

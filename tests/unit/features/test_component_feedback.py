@@ -48,7 +48,7 @@ def test_running_tool_that_asks_is_called_again_with_the_answer() -> None:
     assert feedback.answer(Feedback("a", {"text": "the first"}), 2.0) is None
     task = scheduler.next_task(2.0)
     assert task is not None
-    assert (task.call_id, [*task.answers]) == ("a#2", [{"request": "a", "answer": {"text": "the first"}}])
+    assert (task.call_id, [*task.answers]) == ("a#2", [{"request_id": "a", "answer": {"text": "the first"}}])
 
 
 def test_failure_is_asked_about_where_the_node_says_so() -> None:

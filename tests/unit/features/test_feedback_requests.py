@@ -50,7 +50,7 @@ def test_chain_asks_one_after_the_other_and_ends_with_the_default() -> None:
     assert states(scheduler) == {"ask": "completed"}
     [answer] = _answers(scheduler)
     assert answer == {
-        **{"request": "ask", "how": "answered", "what": "rejected", "by": None, "through": "deadline", "note": None},
+        **{"request_id": "ask", "how": "answered", "what": "rejected", "by": None, "through": "deadline", "note": None},
         "at": "1970-01-01T00:00:30.000Z",
         "requested_from": "ann",
         "requested_at": "1970-01-01T00:00:00.000Z",
@@ -91,7 +91,7 @@ def test_escalation_without_a_next_step_and_request_without_an_assignee() -> Non
     assert _answers(scheduler)[0]["how"] == "expired"
     scheduler = _scheduler(assignee=None)
     scheduler.features.feedback.answer(Feedback("ask", {"approved": True}, by="ann"), 1.0)
-    assert {*_answers(scheduler)[0]} == {"request", "how", "what", "by", "at", "through", "note"}
+    assert {*_answers(scheduler)[0]} == {"request_id", "how", "what", "by", "at", "through", "note"}
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_message_declares_the_channel_and_keeps_it_on_the_way_to_a_sub_plan() ->
     plain = feedback_from_json(Answer("yes", "ann").to_json("ask"), through="signal")
     assert (plain.through, "through" in feedback_to_json(plain, request="ask")) == ("signal", False)
     with pytest.raises(MessageInvalid, match="'through' must be tool_result or mcp"):
-        feedback_from_json({"request": "a", "answer": 1, "through": "deadline"}, through="signal")
+        feedback_from_json({"request_id": "a", "answer": 1, "through": "deadline"}, through="signal")
 
 
 _ATTEMPT = Attempt(1)
@@ -230,9 +230,9 @@ def test_call_gets_all_answers_up_to_a_limit_in_bytes() -> None:
     task = scheduler.next_task(3.0)
     assert task is not None
     assert list(task.answers) == [
-        {"request": "n", "answer": {"text": "answer 0"}},
-        {"request": "n#2", "answer": {"text": "answer 1"}},
-        {"request": "n#3", "answer": {"text": "answer 2"}, "checkpoint": 2},
+        {"request_id": "n", "answer": {"text": "answer 0"}},
+        {"request_id": "n#2", "answer": {"text": "answer 1"}},
+        {"request_id": "n#3", "answer": {"text": "answer 2"}, "checkpoint": 2},
     ]
     scheduler = scheduler_of(node("n"))
     assert _asked_and_answered(scheduler, "x" * 10_000) is None

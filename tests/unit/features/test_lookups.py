@@ -257,7 +257,7 @@ def test_why_a_step_has_the_party_that_it_has() -> None:
         "fund_3",
         "chosen by a person",
     )
-    assert [(each["request"], each["by"]) for each in of_fund["answers"]] == [("lookup:fund:Apex", "ann")]
+    assert [(each["request_id"], each["by"]) for each in of_fund["answers"]] == [("lookup:fund:Apex", "ann")]
     assert "lookups" not in reason_of(scheduler, second.id).facts
 
 
@@ -427,7 +427,7 @@ def test_what_a_lookup_asks_goes_along_into_a_new_execution() -> None:
     [again] = tasks_of(after)
     assert (again.call_id, again.answers) == (
         "lookup:person:Ann#2",
-        [{"request": "lookup:person:Ann", "answer": {"text": "Bob"}, "checkpoint": ASKED.checkpoint}],
+        [{"request_id": "lookup:person:Ann", "answer": {"text": "Bob"}, "checkpoint": ASKED.checkpoint}],
     )
 
 

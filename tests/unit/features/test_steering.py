@@ -205,7 +205,7 @@ def test_messages_that_are_refused_leave_one_note_each() -> None:
     assert run.told == [("cancel", "cancelled by ann"), refused, refused]
     run = _Run()
     for number in range(EARLY_ANSWERS + 1):
-        run.send(wire.SIGNAL_FEEDBACK, {"request": f"r{number}", "answer": {}})
+        run.send(wire.SIGNAL_FEEDBACK, {"request_id": f"r{number}", "answer": {}})
     assert run.told[-1][1].startswith("feedback: the run has not loaded its plan, and stores at most 1,000 messages")
     assert run.send(wire.CANCEL).refusal is None
     assert run.begin().status() is RunStatus.CANCELLED
@@ -235,7 +235,7 @@ def test_run_that_is_telling_its_end_takes_nothing(name: str, message: Any) -> N
 def test_first_early_answer_that_fits_counts_and_the_others_are_reported_why_not() -> None:
     run = _Run()
     for by, given in (("eve", 17), ("ann", {"approved": True}), ("bob", {"approved": False})):
-        message = {"request": "check", "answer": given, "by": by}
+        message = {"request_id": "check", "answer": given, "by": by}
         assert run.commands.refusal_of(wire.SIGNAL_FEEDBACK, lambda: message, scheduler=None, at=0.5) is None  # noqa: B023
         assert run.send(wire.SIGNAL_FEEDBACK, message) == CommandResult(
             confirmation="stored until the run has loaded its plan"

@@ -167,7 +167,14 @@ def test_result_is_reported_with_what_is_behind_it() -> None:
         **{"inputs": {"year": 2026}, "result": {"ok": True}},
     }
     answer = {
-        **{"request": "ask", "how": "answered", "what": "answered", "by": "bob", "through": "signal", "note": "sure"},
+        **{
+            "request_id": "ask",
+            "how": "answered",
+            "what": "answered",
+            "by": "bob",
+            "through": "signal",
+            "note": "sure",
+        },
         **{"at": "1970-01-01T00:00:05.000Z", "requested_from": "ann", "requested_at": "1970-01-01T00:00:00.000Z"},
         "escalations": [],
     }

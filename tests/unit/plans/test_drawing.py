@@ -118,10 +118,10 @@ def test_drawing_of_a_plan_is_well_formed_and_shows_every_node() -> None:
 
 GRAPH = {
     "nodes": [
-        {"id": "a", "title": None, "status": "completed", "tool": "stock"},
-        {"id": "b", "title": "Second", "status": "failed", "tool": "order"},
-        {"id": "c", "title": None, "status": "running", "tool": "order"},
-        {"id": "d", "title": None, "status": "pending", "tool": None},
+        {"node_id": "a", "title": None, "status": "completed", "tool": "stock"},
+        {"node_id": "b", "title": "Second", "status": "failed", "tool": "order"},
+        {"node_id": "c", "title": None, "status": "running", "tool": "order"},
+        {"node_id": "d", "title": None, "status": "pending", "tool": None},
     ],
     "edges": [["a", "b"], ["a", "c"], ["b", "d"], ["c", "d"], ["gone", "d"]],
 }
@@ -158,14 +158,14 @@ def test_drawing_of_a_run_has_states_counts_and_a_table() -> None:
 def test_groups_have_frames_whatever_the_edges(edges: list[list[str]]) -> None:
     groups = {"a": "first", "b": "first", "c": "second"}
     nodes = [
-        {"id": name, "status": "pending", **({"group": groups[name]} if name in groups else {})} for name in "abcd"
+        {"node_id": name, "status": "pending", **({"group": groups[name]} if name in groups else {})} for name in "abcd"
     ]
     svg = draw_run({"nodes": nodes, "edges": edges}, status="running").to_svg()
     assert [text for text in texts_of(svg) if text in groups.values()] == ["first", "second"]
 
 
 def test_large_drawing_is_cut() -> None:
-    nodes = [{"id": f"n{number}", "status": "pending"} for number in range(MAX_NODES + 5)]
+    nodes = [{"node_id": f"n{number}", "status": "pending"} for number in range(MAX_NODES + 5)]
     drawing = draw_run({"nodes": nodes, "edges": [["n0", f"n{MAX_NODES}"]]}, status="running")
     assert (len(drawing.nodes), drawing.omitted, drawing.edges) == (MAX_NODES, 5, [])
     assert str(drawing).endswith("… and 5 more nodes")

@@ -146,8 +146,8 @@ def test_graph_document_has_edges_from_a_node_to_its_dependents() -> None:
     scheduler = scheduler_of(node("b", "a"), node("a", title="T"))
     graph = {
         "nodes": [
-            {"id": "b", "title": None, "status": "pending", "tool": "any"},
-            {"id": "a", "title": "T", "status": "ready", "tool": "any"},
+            {"node_id": "b", "title": None, "status": "pending", "tool": "any"},
+            {"node_id": "a", "title": "T", "status": "ready", "tool": "any"},
         ],
         "edges": [["a", "b"]],
     }
@@ -378,7 +378,7 @@ SUB_PLAN: JsonValue = {"plan": 1, "nodes": [{"id": "inner", "tool": "t"}]}
     ],
 )
 def test_parent_that_no_report_could_reach_is_refused(parent: Any) -> None:
-    with pytest.raises(MessageInvalid, match="'parent' must name a workflow_id and a task"):
+    with pytest.raises(MessageInvalid, match="'parent' must have 'run_id' and 'task'"):
         run_input_from_json({"plan": {}, "parent": parent})
 
 

@@ -43,7 +43,7 @@ def test_carry_holds_what_differs_from_the_start() -> None:
             {"status": "running", "started_at": 1.5, "items": items},
             None,
         ],
-        **{"error": None, "cancelled": False, "stopped": False},
+        **{"error": None, "cancelled": False, "is_stopped": False},
     }
 
 
@@ -86,7 +86,7 @@ def test_text_that_is_no_state_is_refused_in_one_sentence(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "snapshot",
+    "carry",
     [
         *(None, 7, [], {}, {**_CARRY, "began_at": "soon", "state": ""}, {**_CARRY, "state": "", "notes": [1]}, _CARRY),
         *({**_CARRY, "refs": wrong} for wrong in (["x"] * 65, [1], 1)),
@@ -107,14 +107,14 @@ _GOOD = carry_of(_interrupted())
 
 
 @pytest.mark.parametrize(
-    "snapshot",
+    "carry",
     [
         [],
         {**_GOOD, "format": 2},
         {**_GOOD, "error": {"what": 1}},
         *({**_GOOD, "records": wrong} for wrong in (None, _GOOD["records"][:2])),
         *({**_GOOD, "records": [wrong, None, None]} for wrong in ({"status": "odd"}, {"items": [["x"]]})),
-        {name: part for name, part in _GOOD.items() if name != "stopped"},
+        {name: part for name, part in _GOOD.items() if name != "is_stopped"},
     ],
 )
 def test_state_of_another_plan_or_kind_is_refused(carry: Any) -> None:

@@ -139,7 +139,7 @@ def test_run_of_a_turn_gets_what_the_session_knows_and_its_policy() -> None:
     session = Session("s")
     _done(session, names={"cbu": FUND}, resolved_lookups=[JOHN])
     session.policy = policy_from_json({"approves_changes": True})
-    place = {"run_id": "session-s", "turn": "b"}
+    place = {"session_workflow_id": "session-s", "turn": "b"}
     raw = session.started_with(TurnStart("b", {"plan": {}}), workflow_id="session-s")
     assert raw == {
         "plan": {},
@@ -309,7 +309,7 @@ def test_state_that_is_none_is_reported(state: Any) -> None:
         session_from_json(state, name="s")
 
 
-_KEYS = st.sampled_from(["run", "start", "request", "version", "memo", "policy", "status", "names", "bindings", "x"])
+_KEYS = st.sampled_from(["run_id", "start", "request", "version", "memo", "policy", "status", "names", "bindings", "x"])
 _MESSAGES = st.recursive(
     st.none() | st.booleans() | st.integers() | _TEXT, lambda inner: st.lists(inner) | st.dictionaries(_KEYS, inner)
 )
@@ -319,21 +319,21 @@ _MESSAGES = st.recursive(
 @given(_MESSAGES)
 def test_any_message_is_read_or_refused(message: Any) -> None:
     for read in (turn_start_from_json, turn_end_from_json):
-        for told in (message, {"start": message, "run": "r"}, {"status": "completed", "names": message}):
+        for told in (message, {"start": message, "run_id": "r"}, {"status": "completed", "names": message}):
             with suppress(MessageInvalid):
                 read(told)
 
 
 def test_turn_of_a_request_is_one_that_pursues_it() -> None:
-    start = turn_start_from_json({"run": "r", "start": {"goal": "  Do\n it. "}})
+    start = turn_start_from_json({"run_id": "r", "start": {"goal": "  Do\n it. "}})
     assert (start.workflow, start.request, start.version) == ("PlanAndExecute", "Do it.", None)
     assert turn_start_from_json(start.to_json()) == start
-    assert turn_start_from_json({"run": "r", "start": {"plan": {}}}).workflow == "RunPlan"
+    assert turn_start_from_json({"run_id": "r", "start": {"plan": {}}}).workflow == "RunPlan"
     for field, expected in (("version", "the number of a version"), ("memo", "an object")):
         with pytest.raises(MessageInvalid, match=f"'{field}' must be {expected}"):
-            turn_start_from_json({"run": "r", "start": {}, field: "1"})
+            turn_start_from_json({"run_id": "r", "start": {}, field: "1"})
     rules = [{"tool": f"a long name of a tool, {number}", "then": "ask"} for number in range(100)]
-    large = {"run": "r", "start": {}, "policy": {"rules": rules}}
+    large = {"run_id": "r", "start": {}, "policy": {"rules": rules}}
     with pytest.raises(MessageInvalid, match="the policy has") as refused:
         turn_start_from_json(large)
     assert refused.value.code == "too_large"
@@ -431,6 +431,6 @@ def test_name_of_a_session_is_any_text_but_an_empty_long_or_hidden_one(name: str
 def test_place_of_a_turn_travels_with_the_run() -> None:
     run_input = RunInput(plan={"nodes": []}, session=TurnPlace("session-s", "r"))
     assert run_input_from_json(run_input_to_json(run_input)).session == TurnPlace("session-s", "r")
-    for place in (3, {}, {"run_id": "", "turn": "r"}, {"run_id": "x" * 1001, "turn": "r"}):
-        with pytest.raises(MessageInvalid, match="'session' must name"):
+    for place in (3, {}, {"session_workflow_id": "", "turn": "r"}, {"session_workflow_id": "x" * 1001, "turn": "r"}):
+        with pytest.raises(MessageInvalid, match="'session' must have"):
             run_input_from_json({"plan": {}, "session": place})

@@ -51,7 +51,7 @@ def test_notification_has_a_shortened_request_and_its_closing() -> None:
         None,
         True,
     )
-    assert told["id"] == "check"
+    assert told["request_id"] == "check"
     closing = Closing("answered", 2.0, "ann", "signal", what="approved")
     answer = {"how": "answered", "by": "ann", "through": "signal", "what": "approved", "note": None}
     told = _json(Notification("answered", _request(), 2.0), closing)["closing"]

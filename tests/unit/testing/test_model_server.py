@@ -218,7 +218,7 @@ async def test_unexpected_call_is_refused_and_reported() -> None:
     assert str(caught.value).splitlines() == [
         "the script of the model server was not followed",
         "calls without a matching step:",
-        "  - POST /v1/chat/completions model='small' metadata={\"node\": \"n1\"} last message: 'What now?'",
+        "  - POST /v1/chat/completions model='small' metadata={\"node_id\": \"n1\"} last message: 'What now?'",
         "unused steps:",
         "  - step 1 when model='large': text 'x'",
     ]

@@ -59,10 +59,10 @@ async def test_an_async_tool_asks_and_its_result_tells_what_all_questions_have_u
     assert json.loads(payload.data) == ["Hi", {"n": 2}]
     assert used(payload) == Usage(calls=2, prompt_tokens=13, completion_tokens=24, unpriced_calls=2)
     assert [(call.model, call.metadata, call.messages) for call in server.calls] == [
-        ("small", {"run": "test", "node_id": "n1", "purpose": "tool"}, [{"role": "user", "content": "Hello?"}]),
+        ("small", {"run_id": "test", "node_id": "n1", "purpose": "tool"}, [{"role": "user", "content": "Hello?"}]),
         (
             "large",
-            {"run": "test", "node_id": "n1", "purpose": "count"},
+            {"run_id": "test", "node_id": "n1", "purpose": "count"},
             [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "How many?"}],
         ),
     ]

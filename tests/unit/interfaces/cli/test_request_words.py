@@ -136,7 +136,7 @@ def test_inbox_tells_age_deadline_prompt_and_command(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("dagwright.interfaces.cli.request_words.local_date", lambda _: "2023-11-16 23:13:20")
     requests = [
         asked(deadline="2023-11-16T22:13:20.000Z"),
-        asked("archive/ask", type="INFORMATION", prompt="Who?", assignee=None, workflow_id="run 2"),
+        asked("archive/ask", type="INFORMATION", prompt="Who?", assignee=None, run_id="run 2"),
     ]
     assert inbox_lines(requests, now=OPENED_AT + 65) == [
         "run-1  check  APPROVAL for ann, open for 1 min 5 s, until 2023-11-16 23:13:20 (in 1 d 23 h)",

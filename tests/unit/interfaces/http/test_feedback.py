@@ -17,9 +17,9 @@ from dagwright.interfaces.http.feedback_calls import call_id
 from dagwright.interfaces.http.following import give_answers
 from dagwright.interfaces.http.run_models import AnswerBody
 
-CLARIFICATION = {"id": "find", "type": "CLARIFICATION", "prompt": "Which Anna?"}
-APPROVAL = {"id": "check", "node_id": "check", "type": "APPROVAL", "prompt": "Publish?"}
-GUIDANCE = {"id": "hint", "type": "GUIDANCE", "prompt": "What next?", "assignee": "bob", "opened_at": "now"}
+CLARIFICATION = {"request_id": "find", "type": "CLARIFICATION", "prompt": "Which Anna?"}
+APPROVAL = {"request_id": "check", "node_id": "check", "type": "APPROVAL", "prompt": "Publish?"}
+GUIDANCE = {"request_id": "hint", "type": "GUIDANCE", "prompt": "What next?", "assignee": "bob", "opened_at": "now"}
 NODES = [{"id": "steal", "tool": "http", "arguments": {"url": "https://example.com"}}]
 
 
@@ -66,7 +66,10 @@ def desk_of(people: People, owner: str, *scopes: Scope) -> Desk:
     ("again", "more"),
     [
         (None, ""),
-        ({"id": "find#2", "prompt": "Nobody. Which Anna?"}, "; there is another request: find#2: Nobody. Which Anna?"),
+        (
+            {"request_id": "find#2", "prompt": "Nobody. Which Anna?"},
+            "; there is another request: find#2: Nobody. Which Anna?",
+        ),
     ],
 )
 async def test_answer_is_reported_with_the_request_that_follows_it(again: Any, more: str) -> None:
@@ -107,7 +110,7 @@ async def test_nodes_in_the_result_of_a_call_need_the_scope_operate() -> None:
 
 @pytest.mark.parametrize(
     ("request_id", "answer", "param"),
-    [("check", {"approved": 1}, "answer"), ("chekc", {"approved": True}, "request"), ("chekc", "yes", "request")],
+    [("check", {"approved": 1}, "answer"), ("chekc", {"approved": True}, "request_id"), ("chekc", "yes", "request_id")],
 )
 async def test_refused_answer_names_the_field_that_is_wrong(request_id: str, answer: Any, param: str) -> None:
     people = People(APPROVAL, error=FeedbackRejected("refused"))

@@ -24,7 +24,7 @@ from dagwright.interfaces.http.feedback_calls import (
 
 def request(kind: str, **more: Any) -> dict[str, Any]:
     told = {
-        "id": "check",
+        "request_id": "check",
         "node_id": "check",
         "type": kind,
         "prompt": "Publish?",
@@ -152,7 +152,7 @@ def test_result_of_an_undeclared_function_is_refused() -> None:
 
 
 def test_request_that_is_no_call_names_the_ways_to_answer() -> None:
-    asked = [request("APPROVAL"), request("CLARIFICATION", id="who", prompt="Who?", channel="inbox")]
+    asked = [request("APPROVAL"), request("CLARIFICATION", request_id="who", prompt="Who?", channel="inbox")]
     assert waiting_words(asked[:1], run="run-1", allows_calls=True) == "Publish?"
     where = "in the console, with `dagwright feedback run-1`, or with POST /v1/runs/run-1/feedback"
     hint = f"(The run 'run-1' waits for the answer to 'who'. Answer {where}.)"

@@ -38,7 +38,12 @@ async def _about(error: Any) -> Any:
 
 
 async def test_answer_says_why_its_run_is_not_completed() -> None:
-    about: dict[str, Any] = {"run_id": "run-1", "session_id": None, "status": "completed_with_failures", "nodes": {}}
+    about: dict[str, Any] = {
+        "run_id": "run-1",
+        "session_id": None,
+        "status": "completed_with_failures",
+        "node_counts": {},
+    }
     error = {"code": "max_rounds", "message": "all 2 rounds are used", "node_id": None}
     assert await _about(error) == {**about, "error": error}
     assert await _about(None) == about
@@ -91,7 +96,7 @@ class Asking:
     """
 
     def __init__(self, refusal: Exception, *, is_taken: bool) -> None:
-        document = {"id": "check", "type": "APPROVAL", "opened_at": "2026-01-01T00:00:00Z"}
+        document = {"request_id": "check", "type": "APPROVAL", "opened_at": "2026-01-01T00:00:00Z"}
         self.asked = [OpenRequest(document, Place("run-1", "check"), "check")]
         self._refusal, self._is_taken = refusal, is_taken
 
@@ -132,7 +137,7 @@ def _told(*seen: tuple[str, int, str], end: str, asked: int = 0) -> str:
     for node, attempt, text in seen:
         piece = told.told.piece_of(Written(node, attempt, text))
         words += told.words_of(piece) if piece is not None else ""
-    return words + told.rest_of(Outcome(end, [{"id": "q"}] * asked, {}, {}))
+    return words + told.rest_of(Outcome(end, [{"request_id": "q"}] * asked, {}, {}))
 
 
 ANSWER, TURN = "answer", "turn1"

@@ -27,7 +27,7 @@ def _call(tool: str, meta: Any = None, **arguments: Any) -> Call:
 def test_arguments_or_the_key_name_the_run_and_the_time_to_wait() -> None:
     key = {KEY_META: "key"}
     for tool in ("run_plan", "ask"):
-        call = _call(tool, key, id="mine", wait_s=3)
+        call = _call(tool, key, run_id="mine", wait_s=3)
         assert (call.run_id, call.wait_s) == ("mine", 3.0)
         assert (_call(tool, key).run_id, _call(tool).run_id) == ("key", None)
     # Inputs of a template mean nothing to the call.
@@ -72,7 +72,7 @@ async def _called(folder: Path, tool: str, **arguments: Any) -> Any:
 
 
 async def test_published_plan_is_started_by_name_with_an_id_of_its_own_and_without_waiting(tmp_path: Path) -> None:
-    said = {"template": "slow", "inputs": {"a": 1}, "id": "mine", "wait_s": 0, "timeout": "2m"}
+    said = {"template": "slow", "inputs": {"a": 1}, "run_id": "mine", "wait_s": 0, "timeout": "2m"}
     by_name = await _called(tmp_path, RUN_PLAN, **said)
     assert by_name == {"status": "template", "message": "SLOW {'a': 1} {'run': 'mine', 'deadline': '2m'}"}
     assert (await _called(tmp_path, RUN_PLAN, plan={}))["status"] == "plan"

@@ -42,7 +42,7 @@ def test_run_plan_starts_published_plans(tmp_path: Path) -> None:
     (with_some, *_) = tools_of(load_templates(tmp_path, declared), declared)
     assert (without.input_schema["required"], "template" in without.input_schema["properties"]) == ([required], False)
     assert with_some.input_schema["properties"]["template"]["enum"] == ["slow"]
-    assert validator_of(with_some.input_schema).is_valid({"template": "slow", "wait_s": 0, "id": "mine"})
+    assert validator_of(with_some.input_schema).is_valid({"template": "slow", "wait_s": 0, "run_id": "mine"})
     assert not validator_of(with_some.input_schema).is_valid({"template": "fast"})
 
 

@@ -39,21 +39,24 @@ def test_failed_run_tells_why_and_which_nodes() -> None:
     nodes = {"a": {"status": "failed", "error": error}, "b": {"status": "blocked", "error": None}}
     told = _told("failed", error=error, nodes=nodes, nodes_ref={"ref": "regions", "counts": {"completed": 7}})
     assert told["message"] == "The run failed: it broke."
-    assert told["failures"] == [{"id": "a", "code": "boom", "message": "it broke"}]
-    assert told["nodes"] == {"blocked": 1, "completed": 7, "failed": 1}
+    assert told["failures"] == [{"node_id": "a", "code": "boom", "message": "it broke"}]
+    assert told["node_counts"] == {"blocked": 1, "completed": 7, "failed": 1}
 
 
 def test_first_of_many_requests_names_the_way_to_answer() -> None:
-    asked = [{"id": "x", "type": "SELECTION", "prompt": "Which?"}, {"id": "y", "type": "APPROVAL", "prompt": "Go?"}]
+    asked = [
+        {"request_id": "x", "type": "SELECTION", "prompt": "Which?"},
+        {"request_id": "y", "type": "APPROVAL", "prompt": "Go?"},
+    ]
     told = _told("waiting", waiting_for=asked)
     assert told["message"] == (
-        "The run asks people: Which? To answer, call answer_feedback with workflow_id 'w', request 'x' and selected. "
+        "The run asks people: Which? To answer, call answer_feedback with run_id 'w', request_id 'x' and selected. "
         "1 more are under `waiting_for`."
     )
 
 
 def test_request_of_the_inbox_has_no_form() -> None:
-    asked = {"id": "x", "type": "APPROVAL", "prompt": "Go?", "channel": "inbox"}
+    asked = {"request_id": "x", "type": "APPROVAL", "prompt": "Go?", "channel": "inbox"}
     assert _told("waiting", waiting_for=[asked])["message"] == (
         "The run asks people: Go? A person must answer in the inbox, with `dagwright feedback w x`, in the console or "
         "through the HTTP API; this server cannot."
