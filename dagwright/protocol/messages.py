@@ -493,8 +493,8 @@ class SubPlanEnd:
         chunk: of the run of a chunk of a large map, what became of its items, as `map_batch_runs` reads it.
         usage: what it has used of models, and `agents` what of it each agent has.
         seen: what it has looked at, and called if it is the run of an agent.
-        child_snapshot: of a run that is to do all or nothing, the carry from which another one takes back what it did, as JSON;
-            `{}` if it changed nothing, `None` if nobody knows.
+        child_snapshot: for a run with compensation, the snapshot from which another run compensates its effects, as
+            JSON; `{}` if it has no effects, `None` if they are unknown.
     """
 
     task: str

@@ -58,8 +58,8 @@ async def test_ids_of_an_attempt_are_on_each_of_its_lines(capsys: pytest.Capture
     await _attempt("fetch_emails", activity_id="fetch").run(call)
     structlog.stdlib.get_logger("dagwright.tools").info("after")
     _attempt("compile_plan", activity_id="1").run(structlog.stdlib.get_logger("dagwright.activities").info, "read")
-    of_node = {"workflow_id": "run-1", "node_id": "fetch", "attempt": 2}
-    of_own = {"workflow_id": "run-1", "activity": "compile_plan", "attempt": 2}
+    of_node = {"run_id": "run-1", "node_id": "fetch", "attempt": 2}
+    of_own = {"run_id": "run-1", "activity": "compile_plan", "attempt": 2}
     assert _lines(capsys) == [
         {"event": "called", "level": "info", "logger": "dagwright.tools", "status": 200, **of_node},
         {"event": "in a thread", "level": "warning", "logger": "dagwright.activities", "size": 3, **of_node},
@@ -74,7 +74,7 @@ def test_ids_are_taken_from_the_records_of_temporal(capsys: pytest.CaptureFixtur
     workflow_extra = {"temporal_workflow": in_workflow, "node_id": "fetch"}
     logging.getLogger("temporalio.workflow").info("dispatched", extra=workflow_extra)
     logging.getLogger("temporalio.activity").info("started", extra={"temporal_activity": in_activity})
-    ids = {"workflow_id": "run-1", "node_id": "fetch"}
+    ids = {"run_id": "run-1", "node_id": "fetch"}
     assert _lines(capsys) == [
         {"event": "dispatched", "level": "info", "logger": "temporalio.workflow", "attempt": 1, **ids},
         {"event": "started", "level": "info", "logger": "temporalio.activity", "attempt": 3, **ids},
@@ -100,7 +100,7 @@ def test_ordinary_failure_is_one_line_and_a_defect_has_its_traceback(capsys: pyt
     _failed(KeyError("oops"), activity_type="compile_plan", activity_id="1")
     # The failure of the tool is logged by its wrapper.
     told, defect = _lines(capsys)
-    ids = {"workflow_id": "run-1", "attempt": 2, "activity": "compile_plan"}
+    ids = {"run_id": "run-1", "attempt": 2, "activity": "compile_plan"}
     rest = {"level": "warning", "logger": "temporalio.activity", **ids}
     reason = {"code": "invalid", "is_final": True, "reason": "there is no tool 'x'"}
     assert told == {"event": "compile_plan failed", **reason, **rest}
