@@ -53,7 +53,7 @@ def _show_store(database: EntityDatabase, output: Output) -> None:
     table = Table(title="in the store now", title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
     for row in read_overview(database).rows:
         if row.subject.startswith("Iberia "):
-            table.add_row(row.sort.value, Text(row.subject), Text(row.detail))
+            table.add_row(row.kind.value, Text(row.subject), Text(row.detail))
     output.show(table)
 
 

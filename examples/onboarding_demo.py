@@ -101,7 +101,7 @@ def _show_end(result: RunResult, output: Output) -> None:
 
 
 def _counts(overview: Overview) -> str:
-    return ", ".join(f"{sort.value} {count}" for sort, count in overview.counts.items())
+    return ", ".join(f"{kind.value} {count}" for kind, count in overview.counts.items())
 
 
 def _show_changes(before: Overview, after: Overview, output: Output) -> None:
@@ -113,7 +113,7 @@ def _show_changes(before: Overview, after: Overview, output: Output) -> None:
     table = Table(title="rows that are new", title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
     for changed in changes:
         row = changed.row
-        table.add_row(changed.change.value, row.sort.value, Text(row.subject), Text(row.detail))
+        table.add_row(changed.change.value, row.kind.value, Text(row.subject), Text(row.detail))
     output.show(table)
 
 

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 _STRICT: tuple[str, ...] = (
     "activities/",
+    "apps/",
     "dagwright/database/",
     "dagwright/store/",
     "dagwright/testing/",
@@ -122,7 +123,7 @@ def _findings(path: Path) -> Iterator[tuple[int, str, str]]:
     text = path.read_text(encoding="utf-8")
     pieces = _prose_of_python(text) if path.suffix == ".py" else _prose_of_markdown(text)
     for line, prose, is_first in pieces:
-        visible = re.sub(r"`[^`]*`|\{[^}]*\}", "``", prose)
+        visible = re.sub(r"`[^`]*`|\{[^}]*\}|\]\([^)]*\)", "``", prose)
         for pattern, advice in _PATTERNS:
             for match in pattern.finditer(visible):
                 # Words in capitals are not prose, such as SQL.

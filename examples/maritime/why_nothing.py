@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dagwright.tools import worker_tool
-from dagwright_maritime import SERVER_ATTEMPTS, EsQuery, EsResults, answer_of, checked, reach_search
+from dagwright_maritime import SERVER_ATTEMPTS, EsQuery, EsResults, check_query, connect_search, run_query
 
 
 @worker_tool(
@@ -29,12 +29,12 @@ async def explain_nothing_found(es_results: EsResults) -> dict[str, str]:
         raise ValueError(f"The query found {es_results.total:,}, so there is nothing to explain")
     conditions = list(_conditions(es_results.query.get("query", {})))
     lines = []
-    async with reach_search() as search:
+    async with connect_search() as search:
         for place, omitted in enumerate(conditions):
             rest = [*conditions[:place], *conditions[place + 1 :]]
             body = {"query": {"bool": {"filter": rest}}, "size": 0}
-            # Only what `checked` has let through is asked.
-            found = await answer_of(search, await checked(search, EsQuery(index=es_results.index, body=body)))
+            # Only what `check_query` has let through is asked.
+            found = await run_query(search, await check_query(search, EsQuery(index=es_results.index, body=body)))
             lines.append(f"- without `{json.dumps(omitted)}`: {found.total:,}")
     return {"why_nothing": "\n".join(lines) or "The query has no condition: the index is empty."}
 

@@ -133,7 +133,7 @@ async def test_worker_killed_while_a_director_is_asked_about_and_in_and_after_th
         await worker.start()
         await points.reached(f"{binding}-{AFTER}")
         await worker.kill()
-        person = f"{NEW}: jurisdiction not known, active"
+        person = f"{NEW}: jurisdiction unknown, active"
         store.assert_has(person, effects=1)
         points.release(f"{binding}-{AFTER}")
         await worker.start()

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from opensearchpy import AsyncOpenSearch
 
 from dagwright_maritime.figures import MOST_TABLES, Table, tables_of
-from dagwright_maritime.search.answers import bucket_list
-from dagwright_maritime.search.asking import QueryInvalid, ask, why_invalid
 from dagwright_maritime.search.client import client_of
+from dagwright_maritime.search.requests import QueryInvalid, execute_query, validation_error
+from dagwright_maritime.search.results import bucket_list
 from dagwright_maritime.search.tables import document_table, group_tables
 from dagwright_maritime.slots import EsResults
 from tests.property.test_read_only_properties import FIELDS, LIMITS, PREFIX, RIGHT, passed
@@ -44,12 +44,12 @@ async def test_query_that_nothing_is_said_against_runs_and_is_shown(opensearch: 
     query = passed(INDEX, body)
     if query is None:
         return
-    why = await why_invalid(opensearch, query, LIMITS)
+    why = await validation_error(opensearch, query, LIMITS)
     if why is not None:
         with pytest.raises(QueryInvalid):
-            await ask(opensearch, query, LIMITS)
+            await execute_query(opensearch, query, LIMITS)
         return
-    answer = await ask(opensearch, query, LIMITS)
+    answer = await execute_query(opensearch, query, LIMITS)
     assert len(answer.hits) <= query.rows
     assert answer.problems == []
     assert answer.total <= len(DOCUMENTS)

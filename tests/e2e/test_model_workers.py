@@ -12,12 +12,12 @@ from dagwright.llm import Endpoint, ModelClient
 from dagwright.testing import ModelServer, json_text, step
 from dagwright.tools.testing import call_worker
 from dagwright_maritime.analyzing import analyze_results
-from dagwright_maritime.asking import ASKED_AT_MOST
 from dagwright_maritime.clarifying import clarify_question
 from dagwright_maritime.explaining import explain_metadata
 from dagwright_maritime.helpdesk import common_helpdesk
 from dagwright_maritime.indices import Indices
 from dagwright_maritime.metadata import metadata_lookup
+from dagwright_maritime.model_answers import MAX_ANSWERS
 from dagwright_maritime.querying import es_query_exec
 from dagwright_maritime.search.client import client_of
 from tests.support.search import TODAY, Maritime
@@ -112,14 +112,14 @@ async def test_a_name_that_nobody_has_fails_or_is_partial_with_what_is_near(mari
     async with ModelServer(reading(names=[name("Pacific Ocean Trading", "shipper")])) as server:
         result = await called(maritime, server, metadata_lookup, question="shipments of Pacific Ocean Trading")
     assert (result.status, result.outputs["analysis_result"]) == ("partial", None)
-    assert "near are: " in (result.message or "")
+    assert "similar names: " in (result.message or "")
     assert "Pacific Rim Trading Co" in (result.message or "")
 
 
 async def test_a_misspelt_name_is_taken_and_said_to_be(maritime: Maritime) -> None:
     async with ModelServer(reading(names=[name("Maersc", "carrier", "carrier_name")])) as server:
         result = await called(maritime, server, metadata_lookup, question="shipments of Maersc")
-    assert (result.status, result.message) == ("success", "'Maersc' is taken for MAERSK")
+    assert (result.status, result.message) == ("success", "'Maersc' is resolved to MAERSK")
     assert result.outputs["analysis_result"]["entities"][0]["value"] == "MAERSK"
 
 
@@ -189,7 +189,7 @@ async def test_an_answer_without_one_of_the_articles_is_repaired(maritime: Marit
     good = answered("Twenty feet.", "what-is-teu")
     for wrong, problem in (
         (answered("Made up.", "no-such"), "there is no article 'no-such' among"),
-        (answered("Made up."), "article_ids names no article"),
+        (answered("Made up."), "article_ids is empty"),
     ):
         async with ModelServer(wrong, step(good, last=problem)) as server:
             result = await called(maritime, server, common_helpdesk, question="What is a TEU?")
@@ -197,7 +197,7 @@ async def test_an_answer_without_one_of_the_articles_is_repaired(maritime: Marit
 
 
 async def test_a_question_that_no_article_answers_is_said_to_have_no_answer(maritime: Maritime) -> None:
-    said = "The help articles say nothing about “Who won the shipment of 1986?”."
+    said = "The help articles do not cover “Who won the shipment of 1986?”."
     async with ModelServer(answered("")) as server:
         result = await called(maritime, server, common_helpdesk, question="Who won the shipment of 1986?")
     assert (result.status, result.outputs["answer"]) == ("partial", said)
@@ -223,7 +223,9 @@ async def test_options_are_all_there_whatever_the_model_writes(maritime: Maritim
 async def test_what_a_query_left_open_is_asked(maritime: Maritime) -> None:
     ambiguity = {"question": "Which date is meant?", "options": ["arrival_date", "eta_date"]}
     good = json_text({"message": "Do you mean the day of arrival or the expected one?"})
-    async with ModelServer(json_text({"message": "I took one."}), step(good, last="asks nothing")) as server:
+    async with ModelServer(
+        json_text({"message": "I took one."}), step(good, last="must end with a question")
+    ) as server:
         result = await called(maritime, server, clarify_question, ambiguity=ambiguity)
     assert result.outputs["clarification_message"].endswith("\n\n1. arrival_date\n2. eta_date")
     assert '"not_clear": "Which date is meant?"' in data_of(server)
@@ -240,7 +242,7 @@ async def test_fields_are_explained_with_how_many_documents_have_them(maritime: 
     }
     words = "`arrival_date` is when it did arrive, `eta_date` when it was expected."
     wrong = [json_text({"explanation": text}) for text in ("See `arrived_on`.", "About 12,345 have none.")]
-    good = step(json_text({"explanation": words}), last="these figures are in no line: 12,345")
+    good = step(json_text({"explanation": words}), last="no line has these figures: 12,345")
     async with ModelServer(wrong[0], step(wrong[1], last="there is no field 'arrived_on'"), good) as server:
         result = await called(maritime, server, explain_metadata, metadata_results=metadata, question="arrival or ETA?")
     explanation = result.outputs["explanation"]
@@ -305,18 +307,20 @@ async def test_results_are_compared_in_figures_of_the_data(maritime: Maritime) -
     results = [await results_of(maritime, carrier) for carrier in ("MAERSK", "EVERGREEN")]
     words = f"MAERSK carried {first:,} TEU, {first - second:,} more than EVERGREEN ({100 * first / second:.1f} %)."
     wrong = json_text({"text": f"MAERSK carried {first + 1:,} TEU."})
-    good = step(json_text({"text": words}), last=f"in no line: {first + 1:,}")
+    good = step(json_text({"text": words}), last=f"no line has these figures of your text: {first + 1:,}")
     async with ModelServer(wrong, good) as server:
         result = await called(maritime, server, analyze_results, es_results=results, question="Who carried more to LA?")
     analysis = result.outputs["analysis"]
-    assert analysis.startswith(f"{words}\n\n**All that matches**\n\n| figure | MAERSK | EVERGREEN | MAERSK minus ")
+    assert analysis.startswith(
+        f"{words}\n\n**All matching documents**\n\n| figure | MAERSK | EVERGREEN | MAERSK minus "
+    )
     row = next(line for line in analysis.splitlines() if line.startswith("| volume | "))
     assert row.startswith(f"| volume | {first:,} | {second:,} | {first - second:,} | ")
 
 
 async def test_figures_without_words_are_given_where_the_model_makes_figures_up(maritime: Maritime) -> None:
     results = await results_of(maritime, "ZIM")
-    async with ModelServer(step(json_text({"text": "Some 77,777 TEU."}), times=ASKED_AT_MOST)) as server:
+    async with ModelServer(step(json_text({"text": "Some 77,777 TEU."}), times=MAX_ANSWERS)) as server:
         result = await called(maritime, server, analyze_results, es_results=results, question="How much?")
     assert (result.status, "77,777" in result.outputs["analysis"]) == ("partial", False)
     assert result.message is not None

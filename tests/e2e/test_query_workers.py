@@ -13,8 +13,8 @@ from dagwright.tools.errors import GiveUp
 from dagwright.tools.worker_tools import SubGoal
 from dagwright_maritime.generating import es_query_gen
 from dagwright_maritime.querying import es_query_exec, page_query
-from dagwright_maritime.search.asking import AccessRefused, AskFailed
 from dagwright_maritime.search.limits import QueryRefused
+from dagwright_maritime.search.requests import AccessRefused, RequestFailed
 from dagwright_maritime.showing import show_results
 from dagwright_maritime.slots import AnalysisResult, EsQuery, EsResults, FieldDescription, MetadataResults, ValueResult
 from tests.support.search import Maritime
@@ -65,13 +65,13 @@ async def test_index_that_is_missing_says_what_to_do(maritime: Maritime) -> None
     with pytest.raises(GiveUp) as failed:
         await ran(maritime, EsQuery(index=f"{maritime.indices.prefix}-gone", body={}))
     assert str(failed.value) == (
-        f"There is no index '{maritime.indices.prefix}-gone' on the search server: load the data by `python -m "
-        "dagwright_maritime load`, or set DAGWRIGHT_OPENSEARCH_PREFIX to what the names of the indices begin with"
+        f"There is no index '{maritime.indices.prefix}-gone' on the search server: load the data with `python -m "
+        "dagwright_maritime load`, or set DAGWRIGHT_OPENSEARCH_PREFIX to the prefix of the index names"
     )
 
 
 async def test_query_that_the_server_does_not_take_fails_with_its_reason(maritime: Maritime) -> None:
-    with pytest.raises(AskFailed, match=r"failed to parse date field \[soon\]") as failed:
+    with pytest.raises(RequestFailed, match=r"failed to parse date field \[soon\]") as failed:
         await ran(maritime, query_of(maritime, query={"range": {"eta_date": {"gte": "soon"}}}))
     assert not isinstance(failed.value, AccessRefused)
 
@@ -185,12 +185,12 @@ BAD_DATE = {"query": {"range": {"eta_date": {"gte": "last week"}}}, "aggs": VOLU
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        (written(SCRIPT), "/aggs/a/scripted_metric: there is no such aggregation here"),
+        (written(SCRIPT), "/aggs/a/scripted_metric: unknown aggregation"),
         (written(UNKNOWN), "/aggs/a/sum/field: there is no field 'volume_teu'"),
         (written(TEXT_FIELD), "Text fields are not optimised"),
         (written(BAD_DATE), "failed to parse date field [last week]"),
-        (written({"query": {"match_all": {}}}), "/aggs: the query has aggs, for the intent is an aggregation"),
-        (written(VOLUME, {"question": "?", "options": ["one"]}), "/ambiguity/options: name each field that may be"),
+        (written({"query": {"match_all": {}}}), "/aggs: the query must have aggs: the intent is an aggregation"),
+        (written(VOLUME, {"question": "?", "options": ["one"]}), "/ambiguity/options: name at least two fields"),
         (json_text({"query": {}}), "what was asked for"),
     ],
 )
@@ -209,7 +209,7 @@ async def test_search_has_no_aggregations(maritime: Maritime) -> None:
 
 async def test_nobody_is_asked_when_there_is_nothing_to_query(maritime: Maritime) -> None:
     async with ModelServer() as server:
-        with pytest.raises(GiveUp, match="load the data by"):
+        with pytest.raises(GiveUp, match="load the data with"):
             await generated(maritime, server, metadata_results=MetadataResults(index=f"{maritime.indices.prefix}-gone"))
         with pytest.raises(QueryRefused, match="/index: "):
             await generated(maritime, server, metadata_results=MetadataResults(index="secret"))

@@ -11,7 +11,7 @@ import pytest
 
 from dagwright.settings import Settings
 from dagwright_maritime.indices import Indices
-from dagwright_maritime.loading import NotOurs, articles, is_loaded, load
+from dagwright_maritime.loading import ForeignIndex, articles, is_loaded, load
 from dagwright_maritime.names import name_documents
 from dagwright_maritime.search.client import client_of
 from dagwright_maritime.search.server import LocalSearch, find_address
@@ -65,7 +65,7 @@ async def test_server_is_started_once_by_two_and_found_again_after_a_kill_on_its
             assert (await client.count(index="maritime-shipments"))["count"] == 500
     finally:
         down = await ended(await commands.start("down", program=_SERVER))
-    assert (down.code, down.stdout) == (0, "the search server has ended\n")
+    assert (down.code, down.stdout) == (0, "the search server was stopped\n")
     down = await ended(await commands.start("down", program=_SERVER))
     assert down.stdout == f"no search server runs in {settings.state_dir}\n"
 
@@ -118,7 +118,7 @@ async def test_load_makes_the_indices_anew_and_leaves_others_alone(search: LiveS
 
         foreign = Indices("foreign")
         await client.indices.create(index=foreign.names)
-        with pytest.raises(NotOurs, match="'foreign-names' that was not made by a load of shipments"):
+        with pytest.raises(ForeignIndex, match="'foreign-names' exists and was not created by a load of shipments"):
             await load(client, foreign, DataSet(day, 200))
         assert not await client.indices.exists(index=foreign.shipments)
 
@@ -134,7 +134,7 @@ async def test_load_that_was_broken_off_shows(search: LiveSearch) -> None:
 
     async with client_of(search.address) as client:
         with pytest.raises(BrokenOff):
-            await load(client, indices, wanted, tell=break_off)
+            await load(client, indices, wanted, on_progress=break_off)
         assert not await is_loaded(client, indices, wanted)
         await load(client, indices, wanted)
         assert await is_loaded(client, indices, wanted)
@@ -142,9 +142,9 @@ async def test_load_that_was_broken_off_shows(search: LiveSearch) -> None:
 
 async def test_load_refuses_what_it_can_not_use(commands: CommandLine) -> None:
     for arguments, words in [
-        (("--prefix", "*"), "'*' can begin no name of an index"),
+        (("--prefix", "*"), "'*' invalid index prefix"),
         (("--documents", "0"), "must be 1 to 10,000,000"),
-        (("--today", "yesterday"), "'yesterday' is no day; write it like 2026-03-31"),
+        (("--today", "yesterday"), "'yesterday' is not a date; write it like 2026-03-31"),
     ]:
         end = await ended(await commands.start("load", *arguments, program=_DATA))
         assert (end.code, words in end.stderr) == (2, True), end.stderr
@@ -160,5 +160,5 @@ async def test_unreachable_server_is_told_without_its_password(commands: Command
     )
     _, words = await process.communicate()
     assert process.returncode == 4
-    assert "the search server at http://127.0.0.1:9 does not take the data" in words.decode()
+    assert "the search server at http://127.0.0.1:9 refused the data" in words.decode()
     assert "hidden" not in words.decode()

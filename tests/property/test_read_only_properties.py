@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagwright_maritime.search.limits import Check, QueryLimits, QueryRefused
-from dagwright_maritime.search.read_only import read_query
+from dagwright_maritime.search.read_only import parse_query
 from tests.support.example_counts import examples
 
 PREFIX = "goods"
@@ -268,7 +268,7 @@ INDICES = st.sampled_from(
 
 def passed(index: Any, body: Any) -> Any:
     try:
-        return read_query(index, body, prefix=PREFIX, check=Check(LIMITS, FIELDS))
+        return parse_query(index, body, prefix=PREFIX, check=Check(LIMITS, FIELDS))
     except QueryRefused as refused:
         told = refused
     assert told.problems

@@ -171,7 +171,7 @@ async def test_another_text_is_searched_and_asked_about_again(runs: Runs, databa
     await answer(handle, MARIA, {"text": "Smith"})
     await asks(runs, handle, f"{MARIA}#2")
     [asked] = (await view_of(runs, handle)).document()["waiting_for"]
-    assert asked["prompt"].startswith("Which person is meant by 'Smith' (it was looked up as person 'Maria Garcia')?")
+    assert asked["prompt"].startswith("Which person is meant by 'Smith' (lookup: person 'Maria Garcia')?")
     await answer(handle, f"{MARIA}#2", {"selected": ["none of these"]})
     await asks(runs, handle, f"{MARIA}#3")
     await answer(handle, f"{MARIA}#3", {"text": "Nobody At All"})
@@ -196,7 +196,7 @@ async def test_person_is_created_once_all_is_settled_and_not_before(
     [ada] = party_ids(database, name)
     assert document["nodes"]["@result_1"]["result"]["who"] == ada
     assert [(each["created"], each["reason"]) for each in document["lookups"]] == [
-        (True, "created because a person said so"),
+        (True, "created at the request of a person"),
         (False, "chosen by a person"),
     ]
 
@@ -234,7 +234,7 @@ async def test_without_asking_the_run_fails_with_all_that_is_unclear(runs: Runs,
     document = await document_of(await runs.start(plan, asks=False))
     error = document["error"]
     assert (document["status"], error["code"]) == ("failed", "lookup_ambiguous")
-    assert error["message"].startswith("Several parties can be meant by person 'Maria Garcia'")
+    assert error["message"].startswith("Several parties match person 'Maria Garcia'")
     assert "No party found for company 'Polaris Partners'" in error["message"]
     assert [(each["code"], each["pointer"], each["node_id"]) for each in error["errors"]] == [
         ("lookup_ambiguous", "/intents/1/lookups/who", "@result_2"),
@@ -259,7 +259,7 @@ async def test_party_that_is_gone_by_the_time_all_is_bound_is_refused(runs: Runs
     document = await document_of(await runs.start({"intents": [intent(who=looking("Ann"))]}, bound=known))
     assert (document["status"], document["error"]["code"]) == ("failed", "lookup_not_found")
     assert document["error"]["errors"][0]["pointer"] == "/intents/0/lookups/who"
-    assert "person 'Ann' (person_gone) is not there any more" in document["error"]["message"]
+    assert "person 'Ann' (person_gone) no longer exists" in document["error"]["message"]
 
 
 @pytest.mark.parametrize("text", ["{{secret.HOME}} }} \\{{", "x" * 10_000])
@@ -319,7 +319,7 @@ async def test_why_a_run_waits_for_a_lookup(runs: Runs, database: EntityDatabase
     await asks(runs, handle, MARIA)
     told = await Explaining(lambda workflow_id: RunFeed(runs.client, workflow_id), runs.store).of_run(handle.id)
     assert told.words(str) == (
-        f"{MARIA} waits for anyone: Which person is meant by 'Maria Garcia'? Or write another name. "
+        f"{MARIA} waits for anyone: Which person is meant by 'Maria Garcia'? Or enter another name. "
         "It is for who of @result_1 (echo)."
     )
     assert [request.id for request in told.asked_before()] == [MARIA]

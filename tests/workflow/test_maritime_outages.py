@@ -10,8 +10,8 @@ from temporalio.client import Client
 
 from dagwright.settings import Settings
 from dagwright.tools import load_tools
-from dagwright_maritime.search import asking
 from dagwright_maritime.search import client as search_client
+from dagwright_maritime.search import requests
 from dagwright_maritime.settings import MaritimeSettings
 from tests.support.eventually import eventually
 from tests.support.gates import gate_to
@@ -86,7 +86,7 @@ async def test_index_that_is_missing_is_told_to_the_planner_and_to_the_person(
     assert "lost-shipments" in told
 
 
-OUTAGE_ATTEMPTS = int(timedelta(minutes=1) / asking.RETRY_AFTER) + 1
+OUTAGE_ATTEMPTS = int(timedelta(minutes=1) / requests.RETRY_AFTER) + 1
 """Attempts that find no server during an outage of a minute."""
 SHORT_RETRY_AFTER = timedelta(milliseconds=500)
 SHORT_TIMEOUT_S = 3.0
@@ -110,7 +110,7 @@ class GatedMaritime(Maritime):
 async def test_question_goes_on_after_the_attempts_of_a_minute_without_a_server_and_one_answer_that_times_out(
     client: Client, tmp_path: Path, search: LiveSearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "RETRY_AFTER", SHORT_RETRY_AFTER)
+    monkeypatch.setattr(requests, "RETRY_AFTER", SHORT_RETRY_AFTER)
     monkeypatch.setattr(search_client, "_TIMEOUT_S", SHORT_TIMEOUT_S)
     loaded = await load_maritime(search, "minute", documents=2_000)
     expected = sum(each["destination_port_code"] == "USHOU" for each in loaded.shipments())

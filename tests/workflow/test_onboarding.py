@@ -72,7 +72,7 @@ def gates(monkeypatch: pytest.MonkeyPatch) -> StoreGates:
             ],
         ),
         ("onboarding", ALL),
-        ("forward-reference", ["Apex: jurisdiction not known, fund, active", "Apex: CUSTODY"]),
+        ("forward-reference", ["Apex: jurisdiction unknown, fund, active", "Apex: CUSTODY"]),
     ],
 )
 async def test_plan_adds_its_rows_and_none_when_it_runs_again(desk: Onboarding, name: str, added: list[str]) -> None:

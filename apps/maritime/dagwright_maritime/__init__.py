@@ -1,17 +1,18 @@
 """Questions about shipments, answered from a search server: the data, and the worker tools.
 
-`indices` has the names and mappings, `python -m dagwright_maritime load` fills them with generated shipments. `--tools
-dagwright_maritime` serves the workers. Other workers ask the index by `reach_search`, `checked` and `answer_of`.
+`indices` defines names and mappings; `python -m dagwright_maritime load` fills the indices with generated shipments.
+`--tools dagwright_maritime` serves the worker tools. Your own worker tools can query the index with `connect_search`,
+`check_query` and `run_query`.
 """
 
 from dagwright_maritime.analyzing import analyze_results
 from dagwright_maritime.clarifying import clarify_question
-from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, reach_search
+from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, connect_search
 from dagwright_maritime.explaining import explain_metadata
 from dagwright_maritime.generating import es_query_gen
 from dagwright_maritime.helpdesk import common_helpdesk
 from dagwright_maritime.metadata import metadata_lookup
-from dagwright_maritime.querying import answer_of, checked, es_query_exec, page_query
+from dagwright_maritime.querying import check_query, es_query_exec, page_query, run_query
 from dagwright_maritime.showing import show_results
 from dagwright_maritime.slots import EsQuery, EsResults
 
@@ -21,15 +22,15 @@ __all__ = [
     "EsResults",
     "Search",
     "analyze_results",
-    "answer_of",
-    "checked",
+    "check_query",
     "clarify_question",
     "common_helpdesk",
+    "connect_search",
     "es_query_exec",
     "es_query_gen",
     "explain_metadata",
     "metadata_lookup",
     "page_query",
-    "reach_search",
+    "run_query",
     "show_results",
 ]

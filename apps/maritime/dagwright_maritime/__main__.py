@@ -1,4 +1,4 @@
-"""Loads made-up shipments into the search server: `python -m dagwright_maritime load`."""
+"""Load generated shipments into the search server: `python -m dagwright_maritime load`."""
 
 import argparse
 import asyncio
@@ -18,11 +18,11 @@ from dagwright_maritime.settings import MaritimeSettings
 from dagwright_maritime.shipments import DEFAULT_DOCUMENTS, DEFAULT_SEED, MOST_DOCUMENTS, DataSet
 
 _FAILED, _BAD_USAGE, _NO_SERVER = 1, 2, 4
-_TOLD_EACH = 100_000
+_REPORT_EVERY = 100_000
 
 
 def main() -> int:
-    """Returns 0, 1 if the server refuses the data, 2 for bad settings, or 4 if there is no server."""
+    """Return 0, 1 if the server refuses the data, 2 for invalid settings, or 4 if there is no server."""
     try:
         settings = settings_as(MaritimeSettings, load_settings())
     except SettingsError as error:
@@ -37,7 +37,7 @@ def main() -> int:
     except LoadFailed as error:
         return _end(str(error), _FAILED)
     except OpenSearchException as error:
-        return _end(f"the search server at {shown(address)} does not take the data: {error}", _NO_SERVER)
+        return _end(f"the search server at {shown(address)} refused the data: {error}", _NO_SERVER)
     sys.stdout.write(
         f"loaded {wanted.documents:,} shipments of {wanted.today} (seed {wanted.seed}) into {indices.prefix}-* "
         f"at {shown(address)} in {took_s:.1f} s\n"
@@ -48,12 +48,12 @@ def main() -> int:
 def _parser(prefix: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m dagwright_maritime", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    load_ = commands.add_parser("load", help="make the indices anew and fill them")
+    load_ = commands.add_parser("load", help="create the indices again and fill them")
     load_.add_argument("--documents", type=_number, default=DEFAULT_DOCUMENTS, help="how many shipments (%(default)s)")
-    load_.add_argument("--seed", type=int, default=DEFAULT_SEED, help="another one gives other shipments (%(default)s)")
+    load_.add_argument("--seed", type=int, default=DEFAULT_SEED, help="seed of the shipments (%(default)s)")
     load_.add_argument("--today", type=_day, default=datetime.now(UTC).date(), help="such as 2026-03-31")
-    begins = f"what names of indices begin with ({prefix})"
-    load_.add_argument("--prefix", type=_indices, default=Indices(prefix), help=begins)
+    prefix_help = f"prefix of the index names ({prefix})"
+    load_.add_argument("--prefix", type=_indices, default=Indices(prefix), help=prefix_help)
     return parser
 
 
@@ -61,7 +61,7 @@ def _day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no day; write it like 2026-03-31") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a date; write it like 2026-03-31") from None
 
 
 def _number(text: str) -> int:
@@ -81,12 +81,12 @@ def _indices(text: str) -> Indices:
 async def _load(address: str, indices: Indices, wanted: DataSet) -> float:
     started = time.monotonic()
     async with client_of(address) as client:
-        await load(client, indices, wanted, tell=_tell)
+        await load(client, indices, wanted, on_progress=_print_progress)
     return time.monotonic() - started
 
 
-def _tell(sent: int) -> None:
-    if sent % _TOLD_EACH == 0:
+def _print_progress(sent: int) -> None:
+    if sent % _REPORT_EVERY == 0:
         sys.stderr.write(f"{sent:,} sent\n")
 
 

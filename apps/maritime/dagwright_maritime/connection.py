@@ -1,4 +1,4 @@
-"""How a worker reaches the search server: `async with reach_search() as search`."""
+"""Access to the search server for worker tools: `async with connect_search() as search`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING
 
 from dagwright.tools.context import context
 from dagwright.tools.errors import GiveUp, RetryLater
-from dagwright_maritime.attempts import keep, kept
+from dagwright_maritime.attempt_state import load_state, save_state
 from dagwright_maritime.indices import Indices
-from dagwright_maritime.search.asking import RETRY_AFTER, NoAnswer
 from dagwright_maritime.search.client import SearchClients
 from dagwright_maritime.search.errors import NeverStarted, NotRunning
 from dagwright_maritime.search.limits import QueryLimits
+from dagwright_maritime.search.requests import RETRY_AFTER, QueryTimeout
 from dagwright_maritime.settings import MaritimeSettings
 
 if TYPE_CHECKING:
     from opensearchpy import AsyncOpenSearch
 
 SERVER_ATTEMPTS = 24
-"""Attempts of a worker that asks the server: with `RETRY_AFTER` between them a server may be away for two minutes."""
-_SILENT_ATTEMPTS = 3
-"""How many of them may get no answer from a server that is there; those for which it was away do not count."""
+"""Attempts of a tool that uses the server; with `RETRY_AFTER` between them, an outage may last two minutes."""
+_MAX_FAILURES = 3
+"""Attempts that may get no answer from a running server; attempts without a server do not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The search server of the settings, and what may be asked of it."""
+    """The search server of the settings, with the query limits."""
 
     client: "AsyncOpenSearch"
     indices: Indices
@@ -34,16 +34,16 @@ class Search:
 
 
 @asynccontextmanager
-async def reach_search() -> AsyncIterator[Search]:
-    """Gives the server that the worker's settings name, and says in the end what its failures mean for the call.
+async def connect_search() -> AsyncIterator[Search]:
+    """Yield the server of the worker's settings, and map its failures to retries or final errors of the call.
 
-    All calls of a process share one client, which stays open for the next one.
+    All calls of a process share one client, which stays open.
 
     Raises:
-        RetryLater: there is no server now.
-        GiveUp: no server was ever named or started, or it has left several attempts without an answer.
+        RetryLater: the server is not running.
+        GiveUp: no server was ever configured or started, or several attempts got no answer.
     """
-    # It imports the client of Temporal, which takes half a second of a command that only checks.
+    # Imports the Temporal client, which adds half a second to a command that only checks plans.
     from dagwright_maritime.search.server import find_address  # noqa: PLC0415
 
     environment = context().environment
@@ -56,9 +56,9 @@ async def reach_search() -> AsyncIterator[Search]:
         raise GiveUp(str(error)) from None
     except NotRunning as error:
         raise RetryLater(str(error), after=RETRY_AFTER) from None
-    except NoAnswer as error:
-        silent = kept().search_silent + 1
-        keep(search_silent=silent)
-        if silent < _SILENT_ATTEMPTS:
+    except QueryTimeout as error:
+        silent = load_state().search_failures + 1
+        save_state(search_failures=silent)
+        if silent < _MAX_FAILURES:
             raise
-        raise GiveUp(f"{error}; {silent} attempts got no answer that is of use; {error.advice}") from None
+        raise GiveUp(f"{error}; {silent} attempts got no answer; {error.advice}") from None

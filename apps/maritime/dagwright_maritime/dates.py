@@ -1,6 +1,6 @@
-"""Days that words such as `last quarter` mean, seen from a day: a model says the words, and the days are reckoned here.
+"""Conversion of expressions such as `last quarter` to days: a model gives the expression, the days are computed here.
 
-Weeks begin on Monday, quarters with January. A period is the days from its first to its last, both of them included.
+Weeks start on Monday, quarters in January. A period includes its first and its last day.
 """
 
 import re
@@ -9,13 +9,13 @@ from collections.abc import Callable
 from datetime import date, timedelta
 
 Period = tuple[date | None, date | None]
-"""First and last day; `None` where there is no end."""
+"""First and last day; `None` for an open end."""
 
 FORMS = (
     "today, yesterday, this week, last month, next quarter, last year, last 30 days, 2 weeks ago, 2025, Q4, Q4 2025, "
     "December, December 2025, 2025-12, 2025-12-31, 2025-10-01 to 2025-12-31, since 2025-10-01, before 2026"
 )
-"""How a period may be written, for whoever has written one that cannot be read."""
+"""The supported forms of a period, for error messages."""
 
 _MOST_UNITS = 10_000
 _MONTHS = (
@@ -28,32 +28,30 @@ _STEPS = {"this": 0, "current": 0, "last": -1, "previous": -1, "past": -1, "next
 
 
 class UnknownPeriod(ValueError):
-    """Words do not mean days that could be reckoned."""
+    """A period that cannot be parsed."""
 
 
-def period_of(words: str, today: date) -> Period:
-    """Returns the days that words mean.
+def parse_period(words: str, today: date) -> Period:
+    """Return the days of a period.
 
     Args:
-        words: in one of the `FORMS`, in small or capital letters.
-        today: the day from which they are said.
+        words: one of the `FORMS`, in any case.
+        today: the reference day.
 
     Raises:
-        UnknownPeriod: they are in none of the forms; the message says which there are.
+        UnknownPeriod: the form is unknown; the message lists the forms.
     """
     text = " ".join(words.replace(",", " ").casefold().split()).removeprefix("the ").removeprefix("in ")
     try:
         found = _open_period(text, today) or _between(text, today) or _whole(text, today)
     except (ValueError, OverflowError):
-        # A day that no month has, or a year that no calendar has.
+        # An invalid day of a month, or a year out of range.
         found = None
     if found is None:
-        raise UnknownPeriod(
-            f"{words[:60]!r} is no period that can be reckoned; write it in one of these forms: {FORMS}"
-        )
+        raise UnknownPeriod(f"{words[:60]!r} is not a supported period; write it in one of these forms: {FORMS}")
     first, last = found
     if first is not None and last is not None and first > last:
-        raise UnknownPeriod(f"{words[:60]!r} ends before it begins")
+        raise UnknownPeriod(f"{words[:60]!r} ends before it starts")
     return found
 
 
@@ -96,17 +94,17 @@ def _days(day: date) -> Period:
 
 
 def _stepped(match: re.Match[str], today: date) -> Period:
-    """`last quarter`: the whole unit before the one of today."""
+    """`last quarter`: the whole unit before the current one."""
     return _unit_at(today, match[2], _STEPS[match[1]])
 
 
 def _ago(match: re.Match[str], today: date) -> Period:
-    """`2 weeks ago`: a day for days, else the whole unit."""
+    """`2 weeks ago`: a day for days, otherwise the whole unit."""
     return _unit_at(today, match[2], -_count(match[1]))
 
 
 def _span(match: re.Match[str], today: date) -> Period:
-    """`last 30 days`: so many, today included."""
+    """`last 30 days`: that many days, including today."""
     count, unit = _count(match[2]), match[3]
     forward = _STEPS[match[1]] > 0
     if unit in ("day", "week"):
@@ -119,7 +117,7 @@ def _span(match: re.Match[str], today: date) -> Period:
 
 
 def _quarter(match: re.Match[str], today: date) -> Period:
-    """`Q4 2025`; without a year the latest that has begun."""
+    """`Q4 2025`; without a year, the latest that has started."""
     number, year = int(match["quarter"]), int(match["year"] or match["before"] or today.year)
     first = date(year, 3 * number - 2, 1)
     if not (match["year"] or match["before"]) and first > today:
@@ -128,7 +126,7 @@ def _quarter(match: re.Match[str], today: date) -> Period:
 
 
 def _month(match: re.Match[str], today: date) -> Period | None:
-    """`December 2025`; without a year the latest that has begun."""
+    """`December 2025`; without a year, the latest that has started."""
     number = next((place for place, name in enumerate(_MONTHS, 1) if _is_month(match[1], name)), None)
     if number is None:
         return None
@@ -162,7 +160,7 @@ _READERS: tuple[tuple[str, Callable[[re.Match[str], date], Period | None]], ...]
 
 
 def _unit_at(day: date, unit: str, steps: int) -> Period:
-    """Returns the unit in which a day is, or one that is so many steps from it."""
+    """Return the unit that contains a day, shifted by a number of units."""
     if unit == "day":
         return _days(day + timedelta(days=steps))
     if unit == "week":
@@ -175,7 +173,7 @@ def _unit_at(day: date, unit: str, steps: int) -> Period:
 
 
 def _months_later(day: date, months: int) -> date:
-    """Returns the same day of another month, its last one if it has no such day."""
+    """Return the same day of another month, or its last day if it is shorter."""
     count = day.year * 12 + day.month - 1 + months
     year, month = count // 12, count % 12 + 1
     return date(year, month, min(day.day, monthrange(year, month)[1]))

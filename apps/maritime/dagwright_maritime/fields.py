@@ -1,4 +1,4 @@
-"""What the search server itself says of an index: its fields with what they mean, and which values they have."""
+"""Metadata of an index from the search server: its fields with descriptions, and their values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,24 +6,24 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from dagwright_maritime.connection import Search
-from dagwright_maritime.querying import allowed, answer_of, refuse_foreign_index, without_index
-from dagwright_maritime.search.answers import SearchAnswer
-from dagwright_maritime.search.asking import RETRY_AFTER, IndexMissing, NoAnswer, read_mapping, types_of
+from dagwright_maritime.querying import check_index, check_internal_query, index_missing_error, run_query
+from dagwright_maritime.search.requests import RETRY_AFTER, IndexMissing, QueryTimeout, read_mapping, types_of
+from dagwright_maritime.search.results import SearchResult
 from dagwright_maritime.slots import EsQuery, FieldDescription
 
 NUMBERS = frozenset({"integer", "long", "short", "float", "double", "half_float", "scaled_float"})
 VALUES_READ = 500
-"""Distinct values of a field that are looked at; a field with more has names, not kinds."""
-_ASKED_AT_ONCE = 15
-"""Fields that one query is about: half of what may stand beside each other, and of each as many values as are read."""
+"""Distinct values that are read of a field; a field with more holds names rather than categories."""
+_FIELDS_PER_QUERY = 15
+"""Fields per query: half of the aggregations that a query may have, each with the maximum number of values."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexField:
-    """A field as the mapping has it.
+    """A field of the mapping.
 
     Args:
-        synonyms: what people call it.
+        synonyms: common names of the field.
     """
 
     name: str
@@ -31,23 +31,23 @@ class IndexField:
     description: str = ""
     synonyms: tuple[str, ...] = ()
 
-    def told(self) -> dict[str, Any]:
-        """Returns what a model is told of it."""
+    def for_model(self) -> dict[str, Any]:
+        """Return the description of the field for a model."""
         words = {"also_called": list(self.synonyms)} if self.synonyms else {}
         return {"field": self.name, "type": self.type, "description": self.description, **words}
 
-    def description_slot(self) -> FieldDescription:
-        """Returns it as it stands in the slot `metadata_results`."""
+    def to_slot(self) -> FieldDescription:
+        """Return the field as an element of the slot `metadata_results`."""
         return FieldDescription(name=self.name, type=self.type, description=self.description)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexFields:
-    """The fields of an index, and the day that its data are of.
+    """The fields of an index, and the day of its data.
 
     Args:
-        types: of all fields, those inside of others by their whole name too.
-        today: the day for which the data were made, if the mapping says so, else the day that it is (UTC).
+        types: type of each field; nested fields by their full name.
+        today: the day for which the data were generated, if the mapping has it, otherwise the current day (UTC).
     """
 
     index: str
@@ -56,24 +56,24 @@ class IndexFields:
     today: date
 
     def of_type(self, *types: str) -> list[str]:
-        """Returns the names of the fields of some types."""
+        """Return the names of the fields with one of the types."""
         return [name for name, field in self.by_name.items() if field.type in types]
 
 
 async def read_fields(search: Search, index: str) -> IndexFields:
-    """Returns the fields of an index, in the order of its mapping.
+    """Return the fields of an index, in the order of its mapping.
 
     Raises:
-        QueryRefused: it is none of the indices that may be read.
-        GiveUp: there is no such index, or the server does not let us in.
-        RetryLater: the server cannot be asked now.
+        QueryRefused: reading the index is not allowed.
+        GiveUp: the index does not exist, or access is denied.
+        RetryLater: the server is unavailable.
     """
-    refuse_foreign_index(search, index)
+    check_index(search, index)
     try:
         mapping = await read_mapping(search.client, index, search.limits)
     except IndexMissing as error:
-        raise without_index(error) from None
-    # Whoever made the index wrote what he liked into `_meta`: what is of another form says nothing.
+        raise index_missing_error(error) from None
+    # `_meta` may have any content; other forms are ignored.
     meta = _object(mapping.get("_meta"))
     about = _object(meta.get("fields"))
     fields = {name: _field(name, each, about.get(name)) for name, each in mapping.get("properties", {}).items()}
@@ -85,8 +85,8 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _field(name: str, mapped: Mapping[str, Any], told: Any) -> IndexField:
-    about = {"description": told} if isinstance(told, str) else _object(told)
+def _field(name: str, mapped: Mapping[str, Any], about_field: Any) -> IndexField:
+    about = {"description": about_field} if isinstance(about_field, str) else _object(about_field)
     words, description = about.get("synonyms"), about.get("description")
     called = [words] if isinstance(words, str) else words if isinstance(words, list) else []
     return IndexField(
@@ -105,52 +105,52 @@ def _today(meta: Mapping[str, Any]) -> date:
         return datetime.now(UTC).date()
 
 
-async def find(search: Search, index: str, body: Mapping[str, Any]) -> SearchAnswer:
-    """Returns all that a query of ours finds; it is checked as every other, but for its fields.
+async def run_internal_query(search: Search, index: str, body: Mapping[str, Any]) -> SearchResult:
+    """Return the result of an internal query; it is checked like any other, except for its fields.
 
     Raises:
-        GiveUp: there is no such index, or we may not read it.
-        RetryLater: the server cannot be asked now, or could search a part only: nobody could tell from the figures of a
-            part, nor that there is no such name.
+        GiveUp: the index does not exist, or access is denied.
+        RetryLater: the server is unavailable or searched only a part: neither figures nor missing names could be
+            trusted.
     """
-    query = allowed(search, EsQuery(index=index, body=dict(body)))
-    answer = await answer_of(search, query)
+    query = check_internal_query(search, EsQuery(index=index, body=dict(body)))
+    answer = await run_query(search, query)
     if answer.problems:
-        raise NoAnswer(
-            f"The search server did not search the whole of {index!r}: {' '.join(answer.problems)}", RETRY_AFTER
+        raise QueryTimeout(
+            f"The search server searched {index!r} only in part: {' '.join(answer.problems)}", RETRY_AFTER
         )
     return answer
 
 
-async def documents(search: Search, index: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the documents that a query of ours finds, best first; raises as `find`."""
-    return (await find(search, index, {**body, "size": min(body["size"], search.limits.rows)})).hits
+async def find_documents(search: Search, index: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the documents that an internal query finds, best first; raises as `run_internal_query`."""
+    return (await run_internal_query(search, index, {**body, "size": min(body["size"], search.limits.rows)})).hits
 
 
-async def values_of(search: Search, index: str, fields: Sequence[str]) -> dict[str, list[str]]:
-    """Returns the most frequent values of some keyword fields, at most `VALUES_READ` of each; raises as `find`."""
+async def read_values(search: Search, index: str, fields: Sequence[str]) -> dict[str, list[str]]:
+    """Return the most frequent values of keyword fields, at most `VALUES_READ` each; raises as `run_internal_query`."""
     if not fields:
         return {}
     groups = {name: {"terms": {"field": name, "size": VALUES_READ}} for name in fields}
-    _, found = await groups_of(search, index, groups)
+    _, found = await read_groups(search, index, groups)
     return {name: [str(each["key"]) for each in found[name]["buckets"]] for name in fields}
 
 
-async def groups_of(search: Search, index: str, groups: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Returns how many documents there are, and one aggregation for each of some fields; raises as `find`.
+async def read_groups(search: Search, index: str, groups: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Return the number of documents, and one aggregation for each of some fields; raises as `run_internal_query`.
 
-    It takes as many queries as there are portions of fields.
+    The fields are split over several queries if needed.
 
     Args:
-        groups: field -> the aggregation as it is asked for. It is called otherwise there: fields may have any name.
+        groups: field -> aggregation. It is renamed in the query, because field names may have any characters.
     """
-    total, told = 0, dict[str, Any]()
+    total, results = 0, dict[str, Any]()
     names = list(groups)
-    for start in range(0, len(names) or 1, _ASKED_AT_ONCE):
-        called = {f"field{place}": name for place, name in enumerate(names[start : start + _ASKED_AT_ONCE])}
+    for start in range(0, len(names) or 1, _FIELDS_PER_QUERY):
+        called = {f"field{place}": name for place, name in enumerate(names[start : start + _FIELDS_PER_QUERY])}
         aggregations = {word: groups[name] for word, name in called.items()}
-        found = await find(search, index, {"size": 0, **({"aggs": aggregations} if aggregations else {})})
-        # The largest: documents may come between two queries.
+        found = await run_internal_query(search, index, {"size": 0, **({"aggs": aggregations} if aggregations else {})})
+        # The maximum, because documents may be added between two queries.
         total = max(total, found.total)
-        told |= {name: found.groups[word] for word, name in called.items()}
-    return total, told
+        results |= {name: found.groups[word] for word, name in called.items()}
+    return total, results

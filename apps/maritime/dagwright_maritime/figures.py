@@ -1,7 +1,7 @@
-"""Figures about what queries found: totals, shares, differences, averages, what has no value. All reckoned here.
+"""Figures of query results, computed here: totals, shares, differences, averages, missing values.
 
-A table has a row for each thing and a column for each figure. Whoever puts them into words uses these figures and no
-others, so each figure that could be said of them stands in a table.
+A table has a row for each item and a column for each figure. The text for the user may use only figures of the tables,
+so the tables have every figure that a text could need.
 """
 
 from collections import Counter
@@ -10,27 +10,27 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from dagwright_maritime.search.answers import bucket_list, figures_of, others_of
 from dagwright_maritime.search.cells import cell, table
+from dagwright_maritime.search.results import bucket_list, figures_of, omitted_documents
 from dagwright_maritime.slots import EsResults
 
 MOST_TABLES = 12
 MOST_ROWS = 50
 _COMPARED = 5
-"""Rows that are few enough for each to be compared with the first."""
+"""Maximum number of rows that are each compared with the first."""
 _KINDS = 8
-"""Different texts in a field of documents that make a table of their own."""
+"""Maximum number of distinct texts of a document field that get their own table."""
 _ADDED_UP = ("sum", "value_count")
-"""Figures of groups that may be added up, so each has a share."""
+"""Figures of groups that can be added, so each has a share."""
 _EACH_ONCE = ("terms", "histogram", "date_histogram")
-"""Groupings by the value of a field. The groups of all others may share documents, as those of `filters` do."""
+"""Groupings by the value of a field. Groups of all others may overlap, such as those of `filters`."""
 _LEAVES_OUT = ("include", "exclude")
-"""What makes such a grouping leave documents out that nobody counts."""
+"""Parameters with which such a grouping omits documents without counting them."""
 DOCUMENTS = "documents"
 
 Number = int | float
 Value = Number | str | None
-"""A figure of dates is a text, as the server writes it: what is reckoned with numbers means nothing there."""
+"""A date is a text, as the server formats it, and is not used in computations."""
 
 
 Row = tuple[str, Sequence[Value]]
@@ -41,14 +41,14 @@ class Column:
     """One figure of each row.
 
     Args:
-        unit: what stands behind each number, such as `%`.
+        unit: suffix of each number, such as `%`.
     """
 
     name: str
     unit: str = ""
 
     def shown(self, number: Value) -> str:
-        """Returns a number as people read it, to two decimals, a text as it is; nothing for what has no value."""
+        """Return a number with at most two decimals, a text unchanged, and an empty text for a missing value."""
         if number is None or isinstance(number, str):
             return number or ""
         text = f"{number:,.2f}".rstrip("0").rstrip(".") if number != int(number) else f"{int(number):,}"
@@ -57,14 +57,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Figures of several things.
+    """Figures of several items.
 
     Args:
-        title: what it is about.
-        of: what stands in the first column.
-        rows: name of the thing -> a value for each column, `None` where there is none.
-        sums: rows about all of these together, and what is not among them; `None` where nothing can be said.
-        notes: sentences about what is missing.
+        title: title of the table.
+        of: title of the first column.
+        rows: item name -> a value for each column, `None` if missing.
+        sums: rows about all items together, and about omitted items; `None` if unknown.
+        notes: sentences about missing values.
     """
 
     title: str
@@ -75,29 +75,29 @@ class Table:
     notes: Sequence[str] = field(default_factory=tuple)
 
     def markdown(self) -> str:
-        """Returns it for people."""
+        """Return the table as Markdown."""
         shown = [[name, *self._shown(values)] for name, values in (*self.rows[:MOST_ROWS], *self.sums)]
         said = [f"**{cell(self.title, 200)}**", table([self.of, *(each.name for each in self.columns)], shown)]
         if (left := len(self.rows) - MOST_ROWS) > 0:
             said.append(f"There are {left:,} more rows.")
         return "\n\n".join([*said, *self.notes])
 
-    def told(self) -> Iterator[dict[str, Any]]:
-        """Yields what a model is told: each row with its figures as they are to be written, then the notes."""
+    def for_model(self) -> Iterator[dict[str, Any]]:
+        """Yield the table for a model: each row with its figures as they must be written, then the notes."""
         for name, values in self.rows[:MOST_ROWS]:
-            yield self._told(name, [text or "no value" for text in self._shown(values)])
+            yield self._line(name, [text or "no value" for text in self._shown(values)])
         for name, values in self.sums:
-            yield self._told(name, self._shown(values))
+            yield self._line(name, self._shown(values))
         for note in self.notes:
             yield {"table": self.title, "note": note}
 
     def numbers(self) -> Iterator[Number]:
-        """Yields every number in it, and how many rows there are."""
+        """Yield every number of the table, and the number of rows."""
         yield len(self.rows)
         yield from (value for value in self._values() if isinstance(value, int | float))
 
     def texts(self) -> Iterator[str]:
-        """Yields every text in it, which may hold digits too."""
+        """Yield every text of the table, which may also contain digits."""
         yield from (self.title, self.of, *self.notes)
         yield from (column.name for column in self.columns)
         yield from (name for name, _ in self.rows)
@@ -107,7 +107,7 @@ class Table:
         for _, values in (*self.rows, *self.sums):
             yield from values
 
-    def _told(self, name: str, texts: Sequence[str]) -> dict[str, Any]:
+    def _line(self, name: str, texts: Sequence[str]) -> dict[str, Any]:
         figures = {column.name: text for column, text in zip(self.columns, texts, strict=True) if text}
         return {"table": self.title, self.of: name, **figures}
 
@@ -116,23 +116,23 @@ class Table:
 
 
 def tables_of(results: Sequence[EsResults], labels: Sequence[str]) -> list[Table]:
-    """Returns the figures of what queries found, at most `MOST_TABLES` tables.
+    """Return the figures of query results, at most `MOST_TABLES` tables.
 
     Args:
-        labels: what each result is about, in order; one result needs none.
+        labels: label of each result, in order; may be empty for a single result.
     """
     found: list[Table] = [*_overall(results, labels)]
     for label, result in zip(labels, results, strict=True):
-        matching = _Around(aggregations_of(result.query), result.total)
+        matching = _Scope(aggregations_of(result.query), result.total)
         found += _groupings(result.aggregations, matching, title=label)
-        found += _of_documents(result, label)
+        found += _document_tables(result, label)
     return [each for each in found if each.rows][:MOST_TABLES]
 
 
 def aggregations_of(asked: Any) -> Mapping[str, Any]:
-    """Returns the aggregations that stand directly in a query or in one of its aggregations: name -> what is asked.
+    """Return the top-level aggregations of a query or aggregation: name -> definition.
 
-    There are none in what is no query or aggregation: whoever hands on a result may have written its query.
+    Any other value has none: the query of a result may come from a planner.
     """
     for name in ("aggs", "aggregations") if isinstance(asked, Mapping) else ():
         if isinstance(found := asked.get(name), Mapping):
@@ -141,7 +141,7 @@ def aggregations_of(asked: Any) -> Mapping[str, Any]:
 
 
 def _kind_of(asked: Any) -> str:
-    """Returns the kind of an aggregation, `sum`, `terms` and so on; nothing if it is none."""
+    """Return the kind of an aggregation, such as `sum` or `terms`; empty if it is not an aggregation."""
     kinds = asked if isinstance(asked, Mapping) else ()
     return next((kind for kind in kinds if kind not in ("aggs", "aggregations", "meta")), "")
 
@@ -150,13 +150,13 @@ def _kind_of(asked: Any) -> str:
 
 
 def _overall(results: Sequence[EsResults], labels: Sequence[str]) -> Iterator[Table]:
-    """Yields a table of the numbers, which are compared, and one of the dates."""
+    """Yield a table of the dates, and one of the numbers with comparisons."""
     each = [_overall_figures(result) for result in results]
     names = list(dict.fromkeys(name for figures in each for name in figures))
     days = [name for name in names if any(isinstance(figures.get(name), str) for figures in each)]
     columns = [Column(label or "value") for label in labels]
     yield Table(
-        "All that matches: dates", "figure", columns, _rows(days, each), notes=_without_value(days, each, labels)
+        "All matching documents: dates", "figure", columns, _rows(days, each), notes=_without_value(days, each, labels)
     )
     numbers = [name for name in names if name not in days]
     rows = _rows(numbers, each)
@@ -164,7 +164,7 @@ def _overall(results: Sequence[EsResults], labels: Sequence[str]) -> Iterator[Ta
         for place, label in enumerate(labels[1:], 1):
             columns = [*columns, Column(f"{labels[0]} minus {label}"), Column(f"{labels[0]} of {label}", "%")]
             rows = [(name, [*values, *_compared(values[0], values[place])]) for name, values in rows]
-    yield Table("All that matches", "figure", columns, rows, notes=_without_value(numbers, each, labels))
+    yield Table("All matching documents", "figure", columns, rows, notes=_without_value(numbers, each, labels))
 
 
 def _rows(names: Sequence[str], each: Sequence[Mapping[str, Value]]) -> list[Row]:
@@ -181,19 +181,21 @@ def _without_value(names: Sequence[str], each: Sequence[Mapping[str, Value]], la
 
 
 def _overall_figures(result: EsResults) -> dict[str, Value]:
-    # Pages are of one query: what matches it would be added up page by page.
+    # A page has the total of its query, which would be added up once per page.
     is_counted = result.total is not None and not result.is_page
     figures: dict[str, Value] = {DOCUMENTS: result.total} if is_counted else {}
     return figures | dict(_figures(result.aggregations, aggregations_of(result.query)))
 
 
 def _figures(group: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
-    """Yields the figures that stand in a group itself, those of several parts one by one."""
-    for name, told in figures_of(group):
-        # A sum of dates is no date.
-        is_sense = not isinstance(told, list) and not (isinstance(told, str) and _kind_of(asked.get(name)) == "sum")
-        if is_sense:
-            yield name, told if isinstance(told, str) else _number(told)
+    """Yield the figures of a group itself, one by one for figures with several parts."""
+    for name, value in figures_of(group):
+        # The sum of dates is not a date.
+        is_meaningful = not isinstance(value, list) and not (
+            isinstance(value, str) and _kind_of(asked.get(name)) == "sum"
+        )
+        if is_meaningful:
+            yield name, value if isinstance(value, str) else _number(value)
 
 
 def _number(value: Any) -> Number | None:
@@ -207,7 +209,7 @@ def _compared(first: Value, other: Value) -> list[Number | None]:
 
 
 def _rounded(number: Number) -> Number:
-    """Returns a number without what reckoning with fractions leaves behind."""
+    """Return a number without floating-point noise."""
     return number if isinstance(number, int) else round(number, 6)
 
 
@@ -215,27 +217,27 @@ def _rounded(number: Number) -> Number:
 
 
 @dataclass(frozen=True, slots=True)
-class _Around:
-    """What groups are made of: all documents that match, or those of a group.
+class _Scope:
+    """The documents that are grouped: all matching documents, or those of a group.
 
     Args:
-        asked: the aggregations that are asked of it, by name.
-        documents: how many it has; `None` if nobody knows.
-        names: of the groups in which it is.
+        asked: its aggregations, by name.
+        documents: number of documents; `None` if unknown.
+        names: names of the enclosing groups.
     """
 
     asked: Mapping[str, Any]
     documents: Number | None
     names: tuple[str, ...] = ()
 
-    def inside(self, grouping: str, key: str, bucket: Mapping[str, Any]) -> "_Around":
-        """Returns one of the groups that a grouping makes of it."""
+    def inside(self, grouping: str, key: str, bucket: Mapping[str, Any]) -> "_Scope":
+        """Return the scope of one of its groups."""
         asked = aggregations_of(self.asked.get(grouping))
-        return _Around(asked, _number(bucket.get("doc_count")), (*self.names, key or grouping))
+        return _Scope(asked, _number(bucket.get("doc_count")), (*self.names, key or grouping))
 
 
-def _groupings(groups: Mapping[str, Any], around: _Around, *, title: str) -> Iterator[Table]:
-    """Yields a table for each grouping, then those inside of its groups, each under the key of its group."""
+def _groupings(groups: Mapping[str, Any], around: _Scope, *, title: str) -> Iterator[Table]:
+    """Yield a table for each grouping, then those of nested groupings, each under the key of its group."""
     for name, grouping in groups.items():
         buckets = bucket_list(grouping)
         if buckets is None:
@@ -248,24 +250,24 @@ def _groupings(groups: Mapping[str, Any], around: _Around, *, title: str) -> Ite
             asked=around.asked.get(name),
             documents=around.documents,
             counted=sum(counts),
-            others=others_of(grouping),
+            others=omitted_documents(grouping),
         )
-        yield _of_groups(buckets, about)
+        yield _group_table(buckets, about)
         for key, bucket in buckets[:MOST_TABLES]:
             yield from _groupings(bucket, around.inside(name, key, bucket), title=title)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Grouping:
-    """What makes groups.
+    """A grouping of documents.
 
     Args:
-        title: of its table.
+        title: title of its table.
         of: its name.
-        asked: as it stands in the query.
-        documents: of which it makes groups; `None` if nobody knows how many.
-        counted: documents of its groups, those that are in several more than once.
-        others: documents in groups that the server left out; nothing but their number is known.
+        asked: its definition in the query.
+        documents: number of documents that it groups; `None` if unknown.
+        counted: number of documents in its groups; overlapping groups count documents more than once.
+        others: number of documents in groups that the server omitted.
     """
 
     title: str
@@ -277,31 +279,31 @@ class _Grouping:
 
     @property
     def adds_up(self) -> bool:
-        """Tells whether its documents may be added up: each is in one group, or was left out and is counted."""
+        """Whether its documents can be added up: each is in one group, or in the count of the omitted groups."""
         kind = _kind_of(self.asked)
-        told = self.asked[kind] if kind in _EACH_ONCE else None
-        if not isinstance(told, Mapping) or self.documents is None:
+        parameters = self.asked[kind] if kind in _EACH_ONCE else None
+        if not isinstance(parameters, Mapping) or self.documents is None:
             return False
-        # A least count of 1, which every histogram here has, leaves out groups without documents and nothing else.
-        leaves_out = any(name in told for name in _LEAVES_OUT) or told.get("min_doc_count", 1) not in (0, 1)
-        # More than there are: the field has several values.
+        # `min_doc_count: 1`, which every histogram here has, only omits empty groups.
+        leaves_out = any(name in parameters for name in _LEAVES_OUT) or parameters.get("min_doc_count", 1) not in (0, 1)
+        # A larger sum means that the field has several values per document.
         return not leaves_out and self.counted + self.others <= self.documents
 
     @property
-    def has_all(self) -> bool:
-        """Tells whether each document is in one of the groups, so that their sums are those of all documents."""
+    def covers_all(self) -> bool:
+        """Whether each document is in one of the groups, so that sums of groups are sums of all documents."""
         return self.adds_up and self.counted == self.documents
 
     def notes(self) -> tuple[str, ...]:
         if not self.others:
             return ()
         return (
-            f"{self.others:,} more documents are in groups of {self.of} that were not asked for: "
-            "their number is known, and no other figure of theirs.",
+            f"{self.others:,} more documents are in groups of {self.of} that were not requested: "
+            "only their number is known.",
         )
 
 
-def _of_groups(buckets: Sequence[tuple[str, Mapping[str, Any]]], about: _Grouping) -> Table:
+def _group_table(buckets: Sequence[tuple[str, Mapping[str, Any]]], about: _Grouping) -> Table:
     asked = aggregations_of(about.asked)
     figures = [{DOCUMENTS: _number(bucket.get("doc_count")), **dict(_figures(bucket, asked))} for _, bucket in buckets]
     names = list(dict.fromkeys(name for each in figures for name in each))
@@ -317,8 +319,8 @@ def _of_groups(buckets: Sequence[tuple[str, Mapping[str, Any]]], about: _Groupin
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """A column with its values, that of the groups that were left out, and that of all."""
+class _ColumnValues:
+    """A column with its values, the value of the omitted groups, and the value of all groups."""
 
     column: Column
     values: Sequence[Value]
@@ -326,28 +328,32 @@ class _Part:
     together: Number | None = None
 
 
-def _columns_of(name: str, told: Sequence[Value], about: _Grouping) -> Iterator[_Part]:
-    """Yields a figure of the groups, its shares if the whole is known, and its differences."""
-    numbers = [each for each in told if isinstance(each, int | float)]
+def _columns_of(name: str, values: Sequence[Value], about: _Grouping) -> Iterator[_ColumnValues]:
+    """Yield a figure of the groups, its shares if the total is known, and its differences."""
+    numbers = [each for each in values if isinstance(each, int | float)]
     if name == DOCUMENTS:
-        yield from _of_whole(name, told, about.documents, others=about.others, together=about.counted + about.others)
-    elif _kind_of(aggregations_of(about.asked).get(name)) in _ADDED_UP and numbers and about.has_all:
+        yield from _with_shares(
+            name, values, about.documents, others=about.others, together=about.counted + about.others
+        )
+    elif _kind_of(aggregations_of(about.asked).get(name)) in _ADDED_UP and numbers and about.covers_all:
         total = _rounded(sum(numbers))
-        yield from _of_whole(name, told, total, others=0, together=total)
+        yield from _with_shares(name, values, total, others=0, together=total)
     else:
-        yield _Part(Column(name), told)
-    if 1 < len(told) <= _COMPARED and len(numbers) + told.count(None) == len(told):
-        yield _Part(Column(f"{name}: first minus this"), [_compared(told[0], each)[0] for each in told])
+        yield _ColumnValues(Column(name), values)
+    if 1 < len(values) <= _COMPARED and len(numbers) + values.count(None) == len(values):
+        yield _ColumnValues(Column(f"{name}: first minus this"), [_compared(values[0], each)[0] for each in values])
 
 
-def _of_whole(
-    name: str, told: Sequence[Value], whole: Number | None, *, others: int, together: Number
-) -> Iterator[_Part]:
-    """Yields a figure of the groups, and its shares of what it is in what they are made of."""
-    yield _Part(Column(name), told, others or None, together)
+def _with_shares(
+    name: str, values: Sequence[Value], whole: Number | None, *, others: int, together: Number
+) -> Iterator[_ColumnValues]:
+    """Yield a figure of the groups, and its shares of the total."""
+    yield _ColumnValues(Column(name), values, others or None, together)
     if whole:
-        shares = [_share(each, whole) for each in told]
-        yield _Part(Column(f"share of {name}", "%"), shares, _share(others or None, whole), _share(together, whole))
+        shares = [_share(each, whole) for each in values]
+        yield _ColumnValues(
+            Column(f"share of {name}", "%"), shares, _share(others or None, whole), _share(together, whole)
+        )
 
 
 def _share(number: Value, total: Number) -> Number | None:
@@ -359,21 +365,21 @@ def _gaps(
     figures: Sequence[Mapping[str, Value]],
     names: Sequence[str],
 ) -> tuple[str, ...]:
-    """Returns which figures some groups have no value of."""
+    """Return notes about figures that some groups lack."""
     found = []
     for name in names:
         without = [key for (key, _), each in zip(buckets, figures, strict=True) if each.get(name) is None]
         if without:
             there = len(buckets) - len(without)
             named = ", ".join(cell(key) for key in without[:MOST_ROWS])
-            found.append(f"{name} is there for {there} of {len(buckets)}; not for {named}.")
+            found.append(f"{name} is available for {there} of {len(buckets)} groups; missing for {named}.")
     return tuple(found)
 
 
 # Figures of documents.
 
 
-def _of_documents(result: EsResults, label: str) -> Iterator[Table]:
+def _document_tables(result: EsResults, label: str) -> Iterator[Table]:
     hits = result.hits
     if not hits:
         return
@@ -393,7 +399,7 @@ def _of_documents(result: EsResults, label: str) -> Iterator[Table]:
         if 1 < len(texts) <= _KINDS:
             counts = [(text, [count, _rounded(100 * count / len(hits))]) for text, count in texts.most_common()]
             missing = len(hits) - texts.total()
-            notes = (f"{missing:,} have no {name}.",) if missing else ()
+            notes = (f"{missing:,} documents have no {name}.",) if missing else ()
             yield Table(f"{title}: {name}", name, [Column(DOCUMENTS), Column("share", "%")], counts, notes=notes)
 
 

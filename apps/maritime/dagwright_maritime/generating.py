@@ -1,8 +1,8 @@
-"""The worker that has a model write a query, and lets nobody have one that was not checked.
+"""The worker tool that has a model write a query. It returns only queries that were checked.
 
-What the model wrote is checked against what is allowed and against the fields that the index has, then by the server,
-which judges the conditions and runs aggregations and the order for no documents. What is wrong is told to the model,
-which writes it again.
+The query is checked against the allowed subset and the fields of the index, then by the server, which validates the
+conditions and runs aggregations and sort order without returning documents. Problems are sent back to the model, which
+writes the query again.
 """
 
 import json
@@ -11,24 +11,24 @@ from typing import Any, NamedTuple, TypeVar
 
 from dagwright.tools import WorkerResult
 from dagwright.tools.worker_tools import SubGoal, worker_tool
-from dagwright_maritime.asking import Unusable, usable_answer
-from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, reach_search
+from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, connect_search
 from dagwright_maritime.fields import IndexFields, read_fields
+from dagwright_maritime.model_answers import InvalidAnswer, request_answer
 from dagwright_maritime.query_prompt import ANSWER, TASK
-from dagwright_maritime.querying import without_index
-from dagwright_maritime.search.answers import AnswerTooLarge
-from dagwright_maritime.search.asking import IndexMissing, why_invalid
+from dagwright_maritime.querying import index_missing_error
 from dagwright_maritime.search.limits import Check, QueryRefused
-from dagwright_maritime.search.read_only import ReadQuery, read_query
+from dagwright_maritime.search.read_only import CheckedQuery, parse_query
+from dagwright_maritime.search.requests import IndexMissing, validation_error
+from dagwright_maritime.search.results import ResultTooLarge
 from dagwright_maritime.slots import Ambiguity, AnalysisResult, EsQuery, MetadataResults, ValueResult
 
 One = TypeVar("One")
 
 
 class Written(NamedTuple):
-    """What the model wrote that is of use."""
+    """A valid answer of the model."""
 
-    query: ReadQuery
+    query: CheckedQuery
     ambiguity: Ambiguity | None
 
 
@@ -47,25 +47,25 @@ async def es_query_gen(
     sub_goal: SubGoal,
     value_results: list[ValueResult | list[ValueResult]] | None = None,
 ) -> WorkerResult:
-    """Writes the query that finds what an analysed question asks for: documents or figures, by its intent_type.
+    """Write the query for an analysed question: for documents or figures, according to its intent_type.
 
-    The query is checked and is known to run. If a word of the question may mean several fields, the query has the
-    likeliest one, and `ambiguity` says what else it may mean.
+    The query is checked and known to run. If a word of the question may mean several fields, the query uses the
+    likeliest one, and `ambiguity` lists the alternatives.
 
     Args:
-        analysis_result: of metadata_lookup
-        metadata_results: of metadata_lookup
-        value_results: of metadata_lookup: what names of the question are called in the data
+        analysis_result: result of metadata_lookup
+        metadata_results: result of metadata_lookup
+        value_results: result of metadata_lookup: the names of the question as they are in the data
     """
     analyses, described = _listed(analysis_result), _listed(metadata_results)
     [index, *others] = dict.fromkeys(each.index for each in described)
     if others:
-        raise ValueError(f"A query is of one index; metadata_results has {index!r} and {', '.join(map(repr, others))}")
-    async with reach_search() as search:
+        raise ValueError(f"A query needs one index; metadata_results has {index!r} and {', '.join(map(repr, others))}")
+    async with connect_search() as search:
         fields = await read_fields(search, index)
         question = _question(analyses, described, _flat(value_results or []), sub_goal=sub_goal, fields=fields)
         is_aggregation = any(each.intent_type == "aggregation" for each in analyses)
-        written = await usable_answer(
+        written = await request_answer(
             TASK,
             question,
             schema=ANSWER,
@@ -76,53 +76,53 @@ async def es_query_gen(
     ambiguity = written.ambiguity
     if ambiguity is None:
         return WorkerResult(outputs={"es_query": es_query, "ambiguity": None})
-    told = f"{ambiguity.question} ({' or '.join(ambiguity.options)})"
-    return WorkerResult(outputs={"es_query": es_query, "ambiguity": ambiguity.model_dump()}, message=told)
+    message = f"{ambiguity.question} ({' or '.join(ambiguity.options)})"
+    return WorkerResult(outputs={"es_query": es_query, "ambiguity": ambiguity.model_dump()}, message=message)
 
 
 def _read(search: Search, fields: IndexFields, answer: Mapping[str, Any], *, is_aggregation: bool) -> Written:
-    """Returns what the model wrote, checked against what is allowed and against the fields that there are.
+    """Return the model's query, checked against the allowed subset and the fields of the index.
 
     Raises:
-        Unusable: it is of no use; the words say why.
+        Unusable: the query is invalid.
     """
     body = dict(answer["body"])
     if bool(body.keys() & {"aggs", "aggregations"}) != is_aggregation:
-        wanted = "has aggs, for the intent is an aggregation" if is_aggregation else "has no aggs: it is a search"
-        raise Unusable(f"/aggs: the query {wanted}")
+        wanted = "must have aggs: the intent is an aggregation" if is_aggregation else "must not have aggs for a search"
+        raise InvalidAnswer(f"/aggs: the query {wanted}")
     check = Check(search.limits, fields.types)
     try:
-        query = read_query(fields.index, body, prefix=search.indices.prefix, check=check)
+        query = parse_query(fields.index, body, prefix=search.indices.prefix, check=check)
     except QueryRefused as refused:
-        raise Unusable(str(refused)) from None
+        raise InvalidAnswer(str(refused)) from None
     return Written(query, _ambiguity(answer["ambiguity"]))
 
 
 async def _judge(search: Search, written: Written) -> None:
-    """Has the server judge a query.
+    """Validate a query on the server.
 
     Raises:
-        Unusable: it does not take it.
-        GiveUp: the index is not there any more.
+        Unusable: the server rejects the query.
+        GiveUp: the index no longer exists.
     """
     try:
-        problem = await why_invalid(search.client, written.query, search.limits)
-    except AnswerTooLarge as large:
-        raise Unusable(str(large)) from None
+        problem = await validation_error(search.client, written.query, search.limits)
+    except ResultTooLarge as large:
+        raise InvalidAnswer(str(large)) from None
     except IndexMissing as error:
-        raise without_index(error) from None
+        raise index_missing_error(error) from None
     if problem is not None:
-        raise Unusable(problem)
+        raise InvalidAnswer(problem)
 
 
-def _ambiguity(told: Any) -> Ambiguity | None:
-    """Returns what is left open; what has no two meanings is not open."""
-    if told is None:
+def _ambiguity(ambiguity: Any) -> Ambiguity | None:
+    """Return the open question; it must have at least two options."""
+    if ambiguity is None:
         return None
-    options = list(dict.fromkeys(option.strip() for option in told["options"] if option.strip()))
+    options = list(dict.fromkeys(option.strip() for option in ambiguity["options"] if option.strip()))
     if len(options) < 2:
-        raise Unusable("/ambiguity/options: name each field that may be meant, at least two; else null")
-    return Ambiguity(question=told["question"].strip() or "Which one is meant?", options=options)
+        raise InvalidAnswer("/ambiguity/options: name at least two fields that may be meant, or set ambiguity to null")
+    return Ambiguity(question=ambiguity["question"].strip() or "Which one is meant?", options=options)
 
 
 def _question(
@@ -133,10 +133,10 @@ def _question(
     sub_goal: SubGoal,
     fields: IndexFields,
 ) -> str:
-    """Returns what the model is told of the question, as JSON."""
+    """Return the input of the model, as JSON."""
     about = {field.name: field.description for each in described for field in each.fields}
-    told = {
-        # The day for which the data were made: from it the days of the analysis were reckoned.
+    prompt = {
+        # The day of the data, from which the days of the analysis were computed.
         "today": fields.today.isoformat(),
         "task": sub_goal.description,
         "analysis": [each.model_dump(exclude_none=True) for each in analyses],
@@ -146,18 +146,18 @@ def _question(
             for name, kind in fields.types.items()
         ],
     }
-    return json.dumps(told, ensure_ascii=False, indent=1)
+    return json.dumps(prompt, ensure_ascii=False, indent=1)
 
 
 def _listed(given: One | list[One]) -> list[One]:
-    """Returns what one slot gave, or several, as a list.
+    """Return one or several values of a slot as a list.
 
     Raises:
-        ValueError: there is nothing.
+        ValueError: the list is empty.
     """
     listed = given if isinstance(given, list) else [given]
     if not listed:
-        raise ValueError("analysis_result and metadata_results may be lists, but not empty ones")
+        raise ValueError("analysis_result and metadata_results must not be empty lists")
     return listed
 
 

@@ -1,7 +1,7 @@
-"""The three indices that questions about shipments are answered from: their names, fields and mappings.
+"""The three indices for questions about shipments: names, fields and mappings.
 
-What a field means, and what people call it, is in the `_meta` of the mapping itself: who explains or looks up fields
-reads it from the server and needs nothing of this module but the names. It must not import a client of the server.
+Descriptions and synonyms of the fields are in the `_meta` of the mapping: tools read them from the server and need only
+the index names of this module. It must not import a client of the server.
 """
 
 from collections.abc import Mapping
@@ -13,28 +13,28 @@ from dagwright_maritime.settings import INDEX_PREFIX
 DEFAULT_PREFIX = "maritime"
 
 STATUSES = ("booked", "in_transit", "arrived")
-"""What `status` of a shipment may be, in the order of a voyage."""
+"""Values of the field `status`, in the order of a voyage."""
 
 NAME_KINDS = ("shipper", "carrier", "port")
-"""What a document of the names may be the name of."""
+"""Kinds of the documents in the index of names."""
 
 DATE_FORMAT = "strict_date"
-"""All dates are days, written 2026-03-31."""
+"""All dates are days, such as 2026-03-31."""
 
 
 @dataclass(frozen=True, slots=True)
 class Indices:
-    """Names the indices of one prefix: several sets of data lie side by side on one server.
+    """The index names of one prefix; several data sets can share a server.
 
     Raises:
-        ValueError: the prefix is not of the form that `INDEX_PREFIX` gives.
+        ValueError: the prefix does not match `INDEX_PREFIX`.
     """
 
     prefix: str = DEFAULT_PREFIX
 
     def __post_init__(self) -> None:
         if INDEX_PREFIX.fullmatch(self.prefix) is None:
-            raise ValueError(f"{self.prefix!r} can begin no name of an index: small letters, digits, - and _ can")
+            raise ValueError(f"invalid index prefix {self.prefix!r}: use lower-case letters, digits, - and _")
 
     @property
     def shipments(self) -> str:
@@ -43,7 +43,7 @@ class Indices:
 
     @property
     def names(self) -> str:
-        """One document for each shipper, carrier and port that shipments name, with what else it is called."""
+        """One document for each shipper, carrier and port of the shipments, with aliases."""
         return f"{self.prefix}-names"
 
     @property
@@ -52,7 +52,7 @@ class Indices:
         return f"{self.prefix}-helpdesk"
 
     def bodies(self) -> dict[str, dict[str, Any]]:
-        """Returns what each index is created with: name of the index -> settings and mappings."""
+        """Return the definition of each index: name -> settings and mappings."""
         return {
             self.shipments: _body(_SHIPMENTS, fields=SHIPMENT_FIELDS),
             self.names: _body(_NAMES),
@@ -88,9 +88,9 @@ SHIPMENT_FIELDS: Mapping[str, Mapping[str, Any]] = {
         "description": "UN/LOCODE of the destination port, such as USLAX.",
         "synonyms": ["destination code"],
     },
-    "commodity": {"description": "What is in the containers.", "synonyms": ["goods", "cargo", "product"]},
+    "commodity": {"description": "Content of the containers.", "synonyms": ["goods", "cargo", "product"]},
     "status": {
-        "description": "How far the shipment is: booked, in_transit or arrived.",
+        "description": "Progress of the shipment: booked, in_transit or arrived.",
         "synonyms": ["state", "on the way", "under way"],
     },
     "teu": {
@@ -102,7 +102,7 @@ SHIPMENT_FIELDS: Mapping[str, Mapping[str, Any]] = {
         "synonyms": ["departed", "shipped", "sailed", "left", "ETD"],
     },
     "arrival_date": {
-        "description": "Day on which the shipment did arrive; missing as long as it has not.",
+        "description": "Day on which the shipment actually arrived; missing until then.",
         "synonyms": ["arrived", "actual arrival", "delivered", "ATA"],
     },
     "eta_date": {
@@ -115,7 +115,7 @@ SHIPMENT_FIELDS: Mapping[str, Mapping[str, Any]] = {
         "synonyms": ["transit time", "duration", "voyage time", "how long"],
     },
 }
-"""Each field of the shipments: what it is, and what people call it."""
+"""Each field of the shipments with its description and synonyms."""
 
 _NAMED: Mapping[str, Any] = {"type": "keyword", "fields": {"text": {"type": "text"}}}
 _WORD: Mapping[str, Any] = {"type": "keyword"}
@@ -144,7 +144,7 @@ _SHIPMENTS: Mapping[str, Mapping[str, Any]] = {
 
 _NAMES: Mapping[str, Mapping[str, Any]] = {
     "kind": _WORD,
-    # `folded` is without upper case and accents: a term in it is the whole name however it is written.
+    # `folded` has no upper case and no accents: a term query matches the whole name in any spelling.
     "name": {"type": "keyword", "fields": {"text": {"type": "text"}, "folded": _FOLDED}},
     "aliases": {"type": "keyword", "fields": {"text": {"type": "text"}, "folded": _FOLDED}},
     "code": _WORD,
@@ -159,7 +159,7 @@ _HELPDESK: Mapping[str, Mapping[str, Any]] = {
 
 _SETTINGS: Mapping[str, Any] = {
     "number_of_shards": 1,
-    # A copy on a server of one node could never be placed.
+    # A replica cannot be allocated on a single-node server.
     "number_of_replicas": 0,
     "analysis": {"normalizer": {"folded": {"type": "custom", "filter": ["lowercase", "asciifolding"]}}},
 }

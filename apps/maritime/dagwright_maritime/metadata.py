@@ -1,26 +1,26 @@
-"""The worker that finds out what a question is about: which names, values, fields and days, as the data know them."""
+"""The worker tool that resolves the names, values, fields and days of a question in the data."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dagwright.tools import SubGoal, WorkerResult, worker_tool
-from dagwright_maritime.asking import checked_question, data_lines, usable_answer
-from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, reach_search
-from dagwright_maritime.fields import IndexFields, read_fields, values_of
+from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, connect_search
+from dagwright_maritime.fields import IndexFields, read_fields, read_values
 from dagwright_maritime.metadata_prompt import TASK, answer_schema
+from dagwright_maritime.model_answers import data_lines, request_answer, validate_question
 from dagwright_maritime.name_finding import Name, NameMatch, find_name
-from dagwright_maritime.question_reading import KIND_FIELDS, Mention, ReadQuestion, read_answer, with_names
+from dagwright_maritime.question_parsing import KIND_FIELDS, Mention, ParsedQuestion, parse_answer, with_names
 from dagwright_maritime.slots import Entity, Filter, MetadataResults, ValueResult
 from dagwright_maritime.value_finding import ValueMatch, match_values
 
-_VALUES_TOLD = 20
+_MAX_VALUES = 20
 
 
 @worker_tool(
     preconditions=[
-        "the question names shippers, carriers, ports, fields, values or dates of shipments that have to be looked up",
-        "it is about shipments in the data; for what a word means in general there is common_helpdesk",
+        "the question names shippers, carriers, ports, fields, values or dates of shipments that must be looked up",
+        "it is about shipments in the data; for the meaning of a shipping term use common_helpdesk",
     ],
     outputs=["metadata_results", "value_results", "analysis_result"],
     goal_type="support",
@@ -29,61 +29,60 @@ _VALUES_TOLD = 20
     asks_models=True,
 )
 async def metadata_lookup(sub_goal: SubGoal, question: str = "") -> WorkerResult:
-    """Looks up what a question about shipments means in the data: names, fields, values, figures and days.
+    """Resolve a question about shipments in the data: its names, fields, values, figures and days.
 
-    Several things to compare may be one question or one call each. If a name may mean several or none, the result is
-    partial, without an analysis_result, and the message names what comes near.
+    Several items to compare may be one question or one call each. If a name is ambiguous or unknown, the result is
+    partial, without an analysis_result, and the message lists the alternatives.
 
     Args:
-        question: the part of the question that is looked up, in the user's words; the description of the sub-goal if
-            it is left out
+        question: the part of the question to look up, in the user's words; defaults to the description of the sub-goal
     """
-    asked = checked_question(question or sub_goal.description)
-    async with reach_search() as search:
+    asked = validate_question(question or sub_goal.description)
+    async with connect_search() as search:
         fields = await read_fields(search, search.indices.shipments)
-        told = data_lines("Question", [{"question": asked}])
-        known = data_lines("Fields", (field.told() for field in fields.by_name.values()))
-        read = await usable_answer(
+        question_line = data_lines("Question", [{"question": asked}])
+        known = data_lines("Fields", (field.for_model() for field in fields.by_name.values()))
+        read = await request_answer(
             TASK,
-            f"{told}\n\n{known}",
+            f"{question_line}\n\n{known}",
             schema=answer_schema(fields),
-            read=lambda answer: read_answer(answer, asked, fields),
+            read=lambda answer: parse_answer(answer, asked, fields),
         )
         names = [await find_name(search, each.text, kind=each.kind) for each in read.mentions]
         values = await _values(search, read, fields)
     return _result(read, fields, names, values)
 
 
-async def _values(search: Search, read: ReadQuestion, fields: IndexFields) -> list[ValueMatch]:
-    """Returns what the data have for the values of each condition; nothing is looked up but in fields of words."""
+async def _values(search: Search, read: ParsedQuestion, fields: IndexFields) -> list[ValueMatch]:
+    """Return the values in the data for each condition; only values of keyword fields are looked up."""
     conditions = read.analysis.filters
     of_words = [each.field for each in conditions if fields.by_name[each.field].type == "keyword" and each.value]
-    known = await values_of(search, fields.index, list(dict.fromkeys(of_words)))
+    known = await read_values(search, fields.index, list(dict.fromkeys(of_words)))
     return [match_values(each, known.get(each.field)) for each in conditions]
 
 
 def _result(
-    read: ReadQuestion, fields: IndexFields, names: Sequence[NameMatch], values: Sequence[ValueMatch]
+    read: ParsedQuestion, fields: IndexFields, names: Sequence[NameMatch], values: Sequence[ValueMatch]
 ) -> WorkerResult:
     places = [_place(mention, match) for mention, match in zip(read.mentions, names, strict=True)]
     problems = [*_problems(names), *_problems(values)]
-    found = _Found(read.mentions, names, places)
+    found = _ResolvedNames(read.mentions, names, places)
     whole = with_names(_with_values(read, values), filters=found.filters(), entities=found.entities())
     metadata = MetadataResults(
-        index=fields.index, fields=[fields.by_name[name].description_slot() for name in whole.named_fields]
+        index=fields.index, fields=[fields.by_name[name].to_slot() for name in whole.named_fields]
     )
-    told = [*found.values(), *(value for match in values for value in match.told())]
+    results = [*found.values(), *(value for match in values for value in match.results())]
     outputs: dict[str, Any] = {
         "metadata_results": metadata.model_dump(),
-        "value_results": [each.model_dump() for each in told],
+        "value_results": [each.model_dump() for each in results],
         "analysis_result": None if problems else whole.analysis.model_dump(),
     }
     if not problems:
         return WorkerResult(outputs=outputs, message=_notes(names) or None)
     message = "; ".join(problems)
-    if told:
+    if results:
         return WorkerResult(status="partial", outputs=outputs, message=message)
-    return WorkerResult(status="failed", error=message, message="Look it up under another name, or ask the user")
+    return WorkerResult(status="failed", error=message, message="Look up another name, or ask the user")
 
 
 def _problems(matches: Sequence[NameMatch] | Sequence[ValueMatch]) -> Iterator[str]:
@@ -93,37 +92,37 @@ def _problems(matches: Sequence[NameMatch] | Sequence[ValueMatch]) -> Iterator[s
 
 
 def _notes(names: Sequence[NameMatch]) -> str:
-    """Returns which names were taken for what they are not called."""
-    taken = [f"{match.text!r} is taken for {match.meant[0].name}" for match in names if match.meant[0].score < 1]
+    """Return a note about names that were resolved to a different name."""
+    taken = [f"{match.text!r} is resolved to {match.meant[0].name}" for match in names if match.meant[0].score < 1]
     return "; ".join(taken)
 
 
 def _place(mention: Mention, match: NameMatch) -> str | None:
-    """Returns the field in which a name is meant, for what it has turned out to be."""
+    """Return the field of a name, according to its resolved kind."""
     names = match.meant or match.near
     fitting = KIND_FIELDS[names[0].kind] if names else ()
     return mention.field if mention.field in fitting else next(iter(fitting), None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """The names of a question with what they mean, and the fields in which they are meant."""
+class _ResolvedNames:
+    """The names of a question with their resolved values, and their fields."""
 
     mentions: Sequence[Mention]
     names: Sequence[NameMatch]
     places: Sequence[str | None]
 
     def values(self) -> list[ValueResult]:
-        """Returns what each name may mean, the clear ones and the others."""
+        """Return the possible values of each name, resolved or ambiguous."""
         return [
             ValueResult(text=match.text, field=field, value=name.name, kind=name.kind, score=round(name.score, 3))
             for match, field in zip(self.names, self.places, strict=True)
             if field is not None
-            for name in (match.meant or match.near)[:_VALUES_TOLD]
+            for name in (match.meant or match.near)[:_MAX_VALUES]
         ]
 
     def clear(self) -> list[tuple[str, str, Name]]:
-        """Returns the text, the field and the meaning of each name that is clear."""
+        """Return the text, field and value of each resolved name."""
         return [
             (match.text, field, match.meant[0])
             for match, field in zip(self.names, self.places, strict=True)
@@ -134,7 +133,7 @@ class _Found:
         return [Entity(text=text, kind=name.kind, field=field, value=name.name) for text, field, name in self.clear()]
 
     def filters(self) -> list[Filter]:
-        """Returns the conditions that the names are: several in one field mean any of them."""
+        """Return the conditions for the names; several names in one field are alternatives."""
         by_field: dict[str, list[str]] = {}
         for _, field, name in self.clear():
             by_field.setdefault(field, []).append(name.name)
@@ -149,7 +148,7 @@ def _is_any_of(field: str, values: list[str]) -> Filter:
     )
 
 
-def _with_values(read: ReadQuestion, values: Sequence[ValueMatch]) -> ReadQuestion:
-    """Returns the question with the values of its conditions as the data write them."""
+def _with_values(read: ParsedQuestion, values: Sequence[ValueMatch]) -> ParsedQuestion:
+    """Return the question with the values of its conditions in the spelling of the data."""
     filters = [match.filter() for match in values]
-    return ReadQuestion(read.mentions, read.analysis.model_copy(update={"filters": filters}), read.named_fields)
+    return ParsedQuestion(read.mentions, read.analysis.model_copy(update={"filters": filters}), read.named_fields)

@@ -1,7 +1,7 @@
-"""Finds out what the names in a question stand for: one shipper, carrier or port, several, or none.
+"""Resolution of the names in a question: one shipper, carrier or port, several, or none.
 
-The search server brings what may be meant; who is meant is judged here, so that it can be told why. A whole name, a
-whole alias or a code means one thing. Less means all whose name has each of its words, in any form of a company.
+The search server returns candidates; they are ranked here, so that the reason can be reported. A whole name, a whole
+alias or a code is unambiguous. A partial name matches all names that contain each of its words, with any company form.
 """
 
 import re
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright_maritime.connection import Search
-from dagwright_maritime.fields import documents
+from dagwright_maritime.fields import find_documents
 from dagwright_maritime.search.limits import TEXT_CHARACTERS
 
 _CANDIDATES = 30
 NEAR = 5
-"""Names that are told of a text that means none."""
+"""Similar names that are listed for an unknown name."""
 
 _EXACT, _WHOLE_WORDS, _NEAR_WORDS = 1.0, 0.8, 0.6
 _FAR = 0.3
@@ -28,15 +28,15 @@ _COMPANY_FORMS = frozenset(
         "sa", "sl", "spa", "the",
     }
 )  # fmt: skip
-"""Words that people add, leave out and mix up."""
+"""Words that people add, omit and confuse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """Somebody or some place that shipments name.
+    """A company or port that shipments refer to.
 
     Args:
-        score: 1 for a whole name, alias or code, less for a part of one, least for what is only near.
+        score: 1 for a whole name, alias or code, less for a part of a name, least for a similar name.
     """
 
     kind: str
@@ -47,11 +47,11 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class NameMatch:
-    """What a text of a question may mean.
+    """The possible meanings of a name in a question.
 
     Args:
-        meant: all that it may mean, best first; one is clear, none is unknown.
-        near: if it means none, what is written much like it.
+        meant: all possible meanings, best first; one is clear, none is unknown.
+        near: similar names, if there is no meaning.
     """
 
     text: str
@@ -60,18 +60,18 @@ class NameMatch:
 
     @property
     def is_clear(self) -> bool:
-        """Tells whether it means one thing."""
+        """Whether the name has exactly one meaning."""
         return len(self.meant) == 1
 
     def problem(self) -> str | None:
-        """Returns why it is not clear, for whoever asks; `None` if it is."""
+        """Return why the name is not clear, for the user; `None` if it is."""
         if self.is_clear:
             return None
         if self.meant:
             kinds = list(dict.fromkeys(name.kind for name in self.meant))
             what = f"{kinds[0]}s" if len(kinds) == 1 else "names"
             return f"{self.text!r} may be one of {len(self.meant)} {what}: {', '.join(_named(self.meant))}"
-        near = f"; near are: {', '.join(_named(self.near))}" if self.near else ""
+        near = f"; similar names: {', '.join(_named(self.near))}" if self.near else ""
         return f"no shipper, carrier or port is called {self.text!r}{near}"
 
 
@@ -81,14 +81,14 @@ def _named(names: Sequence[Name]) -> list[str]:
 
 
 async def find_name(search: Search, text: str, *, kind: str = "") -> NameMatch:
-    """Returns what a text may mean.
+    """Return the possible meanings of a name.
 
     Args:
-        kind: `shipper`, `carrier` or `port`, if somebody thinks so; others are found too.
+        kind: `shipper`, `carrier` or `port`, if expected; other kinds are found too.
 
     Raises:
-        GiveUp: the index of names is not there.
-        RetryLater: the server cannot be asked now.
+        GiveUp: the index of names does not exist.
+        RetryLater: the server is unavailable.
     """
     fields, text = ["name.text", "aliases.text"], text[:TEXT_CHARACTERS]
     wanted = [
@@ -99,15 +99,15 @@ async def find_name(search: Search, text: str, *, kind: str = "") -> NameMatch:
         {"multi_match": {"query": text, "fields": fields, "type": "bool_prefix"}},
     ]
     body = {"size": _CANDIDATES, "query": {"bool": {"should": wanted, "minimum_should_match": 1}}}
-    return judged(text, await documents(search, search.indices.names, body), kind=kind)
+    return rank_candidates(text, await find_documents(search, search.indices.names, body), kind=kind)
 
 
-def judged(text: str, candidates: Iterable[Mapping[str, Any]], *, kind: str = "") -> NameMatch:
-    """Returns what a text may mean.
+def rank_candidates(text: str, candidates: Iterable[Mapping[str, Any]], *, kind: str = "") -> NameMatch:
+    """Return the possible meanings of a name.
 
     Args:
         candidates: documents of the index of names, best first.
-        kind: counts only where some of what is meant is of this kind.
+        kind: preferred kind; ignored if no meaning has it.
     """
     scored = [(_score(text, each), each) for each in candidates]
     names = [Name(each["kind"], each["name"], each["code"], score) for score, each in scored]
@@ -134,8 +134,8 @@ def _score_of(asked: Sequence[str], name: Sequence[str]) -> float:
     meaning = [word for word in asked if word not in _COMPANY_FORMS]
     if not meaning:
         return _FAR
-    if all(any(_is_begun(word, other) for other in name) for word in meaning):
-        # Who writes "Corp" means one that is called so rather, and not for sure.
+    if all(any(_is_prefix(word, other) for other in name) for word in meaning):
+        # "Corp" prefers a name with this word, but does not exclude others.
         return _WHOLE_WORDS + 0.1 * sum(word in name for word in asked) / len(asked)
     return _NEAR_WORDS if all(any(_is_near(word, other) for other in name) for word in meaning) else _FAR
 
@@ -146,19 +146,19 @@ def _words(text: str) -> list[str]:
     return _WORDS.findall(re.sub(r"(?<=\b\w)\.(?=\w\b|\s|$)", "", plain.casefold()))
 
 
-def _is_begun(word: str, other: str) -> bool:
+def _is_prefix(word: str, other: str) -> bool:
     return other == word or (len(word) > 2 and other.startswith(word))
 
 
 def _is_near(word: str, other: str) -> bool:
-    if _is_begun(word, other):
+    if _is_prefix(word, other):
         return True
     allowed = 0 if len(word) < 4 else 1 if len(word) < 8 else 2
     return allowed > 0 and abs(len(word) - len(other)) <= allowed and _distance(word, other) <= allowed
 
 
 def _distance(one: str, two: str) -> int:
-    """Returns how many signs have to be put in, left out, changed or swapped."""
+    """Return the edit distance: insertions, deletions, changes and swaps of characters."""
     before: list[int] = []
     row = list(range(len(two) + 1))
     for i, sign in enumerate(one, 1):

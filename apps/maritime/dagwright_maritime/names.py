@@ -1,7 +1,7 @@
-"""Who and where shipments are of: shippers, carriers and ports, with what else people call them.
+"""Shippers, carriers and ports of the generated shipments, with their aliases.
 
-Ports and carriers are real, with their UN/LOCODE and SCAC; shippers are made up. Some are named nearly alike on
-purpose, and some never report how long a voyage took.
+Ports and carriers are real, with their UN/LOCODE and SCAC; shippers are fictional. Some names are deliberately similar,
+and some shippers and carriers never report transit times.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,8 +15,8 @@ class Port:
 
     Args:
         code: UN/LOCODE.
-        region: part of the world, by which the length of a voyage goes.
-        weight: how often it is an origin, and how often a destination, beside other ports.
+        region: part of the world, which determines the length of a voyage.
+        weight: relative frequency as an origin, and as a destination.
     """
 
     code: str
@@ -32,9 +32,9 @@ class Carrier:
 
     Args:
         code: SCAC.
-        weight: how often it carries, beside other lines.
-        slowness: factor of the usual length of a voyage.
-        reports: whether it tells how long voyages took.
+        weight: relative frequency.
+        slowness: factor on the usual length of a voyage.
+        reports: whether it reports transit times.
     """
 
     code: str
@@ -50,10 +50,10 @@ class Shipper:
     """A company that sends goods.
 
     Args:
-        weight: how often it ships, beside other companies.
-        origin: UN/LOCODE of the port that most of its goods come from.
-        destination: UN/LOCODE of the port that many of them go to.
-        reports: whether how long its voyages took is told.
+        weight: relative frequency.
+        origin: UN/LOCODE of the port that most of its goods leave from.
+        destination: UN/LOCODE of the port that many of its goods go to.
+        reports: whether its transit times are reported.
     """
 
     name: str
@@ -114,17 +114,17 @@ CARRIERS = (
 )
 
 SHIPPERS = (
-    # The five that ship most to Los Angeles; how long their voyages took is known of three.
+    # The five that ship most to Los Angeles; transit times are known for three of them.
     Shipper("Golden Bridge Electronics Co", 60, "CNYTN", "USLAX", ("Golden Bridge",)),
     Shipper("Sunrise Apparel Group", 46, "VNSGN", "USLAX", ("Sunrise Apparel", "SAG"), reports=False),
     Shipper("Pacific Rim Trading Co", 35, "CNSHA", "USLAX", ("Pacific Rim", "PRT")),
     Shipper("Redwood Home Furnishings Inc", 26, "CNNGB", "USLAX", ("Redwood Home",), reports=False),
     Shipper("Canyon Outdoor Gear LLC", 19, "THLCH", "USLAX", ("Canyon Outdoor", "Canyon Gear")),
-    # Three companies that one short name could mean.
+    # Three companies with the same short name.
     Shipper("Acme Corp LLC", 14, "CNSHA", "USHOU", ("ACME LLC",)),
     Shipper("Acme Corporation", 12, "CNNGB", "USHOU", ("Acme Corp. of America",)),
     Shipper("Acme Co", 9, "KRPUS", "USHOU", ("Acme Company",)),
-    # Pairs that are nearly alike.
+    # Pairs of similar names.
     Shipper("Pacific Rim Traders Pte Ltd", 7, "SGSIN", "USOAK", ("PRT Singapore",)),
     Shipper("Blue Harbor Foods Inc", 9, "BRSSZ", "USNYC", ("Blue Harbor",)),
     Shipper("Blue Harbour Foods Ltd", 7, "INNSA", "GBFXT", ("Blue Harbour",)),
@@ -165,12 +165,12 @@ SHIPPERS = (
 
 
 def shipper_id(place: int) -> str:
-    """Returns the identifier of the shipper at a place of `SHIPPERS`, counted from 0."""
+    """Return the identifier of the shipper at an index of `SHIPPERS`, from 0."""
     return f"SHP-{place + 1:03d}"
 
 
 def name_documents() -> Iterator[Mapping[str, Any]]:
-    """Yields the documents of the names, the same each time: kind, name, aliases and code."""
+    """Yield the documents of the names in a fixed order: kind, name, aliases and code."""
     for place, shipper in enumerate(SHIPPERS):
         yield _document("shipper", shipper.name, shipper.aliases, shipper_id(place))
     for carrier in CARRIERS:

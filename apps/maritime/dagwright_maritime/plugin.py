@@ -1,4 +1,4 @@
-"""What this application contributes to Dagwright. Every command imports this module, so it imports nothing else."""
+"""The plugin of this application. Every command imports this module, so it must not import anything else."""
 
 from dagwright.plugins import Plugin
 

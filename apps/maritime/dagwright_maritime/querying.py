@@ -1,6 +1,6 @@
-"""The workers that run a query: `es_query_exec` at once, `page_query` page by page. Neither asks a model.
+"""The worker tools that run a query: `es_query_exec` at once, `page_query` page by page. Neither calls a model.
 
-Whoever made the query, it is checked again here, by the fields of the index too, and only what passes is sent.
+Every query is checked here again, whatever its origin, including its fields, and only a valid query is sent.
 """
 
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from pydantic import Field
 from dagwright.tools import WorkerResult
 from dagwright.tools.errors import GiveUp
 from dagwright.tools.worker_tools import worker_tool
-from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, reach_search
-from dagwright_maritime.search.answers import Gap, SearchAnswer
-from dagwright_maritime.search.asking import IndexMissing, ask, read_types
+from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, connect_search
 from dagwright_maritime.search.limits import Check, QueryRefused
-from dagwright_maritime.search.read_only import ReadQuery, read_query
+from dagwright_maritime.search.read_only import CheckedQuery, parse_query
+from dagwright_maritime.search.requests import IndexMissing, execute_query, read_types
+from dagwright_maritime.search.results import Gap, SearchResult
 from dagwright_maritime.slots import EsQuery, EsResults, MissingValues
 
 DEFAULT_PAGE = 20
@@ -33,17 +33,17 @@ _KEYS_KEPT = 100
     max_attempts=SERVER_ATTEMPTS,
 )
 async def es_query_exec(es_query: EsQuery) -> WorkerResult:
-    """Runs a search query and returns what it finds: documents, or figures and groups, and how many documents match.
+    """Run a search query and return its result: documents, or figures and groups, and the number of matching documents.
 
-    It is partial if the server could not search everything, or if a figure is there for some groups only; the message
-    says which.
+    The result is partial if the server could not search everything, or if a figure is missing for some groups; the
+    message lists them.
 
     Args:
-        es_query: the query, of es_query_gen
+        es_query: the query, from es_query_gen
     """
-    async with reach_search() as search:
-        query = await checked(search, es_query)
-        answer = await answer_of(search, query)
+    async with connect_search() as search:
+        query = await check_query(search, es_query)
+        answer = await run_query(search, query)
     results = EsResults(
         hits=answer.hits,
         aggregations=answer.groups,
@@ -57,7 +57,7 @@ async def es_query_exec(es_query: EsQuery) -> WorkerResult:
     return WorkerResult(
         status="partial" if problems else "success",
         outputs={"es_results": results.model_dump(), "hit_count": answer.total},
-        # How many there are is the first thing to know, for people and for the planner of the next round.
+        # The number of matches first: it is the most useful fact for people and for the planner of the next round.
         message=" ".join([_matching(answer.total), *problems]),
     )
 
@@ -65,7 +65,7 @@ async def es_query_exec(es_query: EsQuery) -> WorkerResult:
 @worker_tool(
     preconditions=[
         "has an `es_query` that searches for documents",
-        "the user wants to see them page by page, or more of what was shown",
+        "the user wants to see them page by page, or more after the first page",
     ],
     requires=["es_query"],
     outputs=["page_results", "has_more", "next_offset"],
@@ -79,25 +79,25 @@ async def page_query(
     offset: int | list[Any] | None = None,
     page_size: Annotated[int, Field(ge=1, le=LARGEST_PAGE)] = DEFAULT_PAGE,
 ) -> WorkerResult:
-    """Brings one page of the documents of a search query, and says where the next one begins, if there are more.
+    """Return one page of the documents of a search query, and the offset of the next page, if there is one.
 
-    Pages fit together: documents that the query orders alike are ordered by their identifier.
+    Pages are consistent: documents with equal sort values are ordered by their identifier.
 
     Args:
-        es_query: the query, of es_query_gen; not one of groups and figures
-        offset: where the page begins: `next_offset` of the page before, or how many documents come before it
+        es_query: the query, from es_query_gen; must not have aggregations
+        offset: start of the page: `next_offset` of the previous page, or the number of documents before it
         page_size: documents on a page
     """
-    async with reach_search() as search:
+    async with connect_search() as search:
         size = min(page_size, search.limits.rows)
-        # One document more shows whether there is another page, and one field more keeps the order.
+        # One document more shows whether there is another page; one sort field more makes the order total.
         limits = replace(search.limits, rows=search.limits.rows + 1, sorts=search.limits.sorts + 1)
         page = _page(search, es_query, offset, size + 1)
         wider = replace(search, limits=limits)
-        answer = await answer_of(wider, await _checked_page(wider, page))
-    # What did not fit into the answer is on the next page.
+        answer = await run_query(wider, await _check_page(wider, page))
+    # Documents that did not fit into the answer are on the next page.
     hits, found = answer.hits[:size], len(answer.hits) + answer.omitted
-    # None can be asked for behind the last that can be counted off.
+    # `from` cannot go beyond the window of the server; the total says whether there are more.
     rest = found > len(hits) if isinstance(offset, list) else answer.total > (offset or 0) + len(hits)
     # A document that is too large for any answer ends the pages.
     has_more = rest and bool(hits)
@@ -113,75 +113,75 @@ async def page_query(
     )
 
 
-async def checked(search: Search, es_query: EsQuery) -> ReadQuery:
-    """Returns a query as it may be run: the server would take a field that is not there for one without values.
+async def check_query(search: Search, es_query: EsQuery) -> CheckedQuery:
+    """Return a checked query with existing fields: the server would treat an unknown field as one without values.
 
     Raises:
-        QueryRefused: it may not be run, or names a field that the index has not.
-        GiveUp: there is no such index, or the server does not let us in.
-        RetryLater: the server cannot be asked now.
+        QueryRefused: the query is not allowed, or has an unknown field.
+        GiveUp: the index does not exist, or access is denied.
+        RetryLater: the server is unavailable.
     """
-    return _checked_by(await _types_of(search, es_query.index), search, es_query)
+    return _check_with_types(await _types_of(search, es_query.index), search, es_query)
 
 
-def allowed(search: Search, es_query: EsQuery) -> ReadQuery:
-    """Returns a query of ours as it may be run; its fields are those that are there.
+def check_internal_query(search: Search, es_query: EsQuery) -> CheckedQuery:
+    """Return an internal query after the check; its fields are known to exist.
 
     Raises:
-        QueryRefused: it may not be run.
+        QueryRefused: the query is not allowed.
     """
-    return _checked_by(None, search, es_query)
+    return _check_with_types(None, search, es_query)
 
 
-def refuse_foreign_index(search: Search, index: str) -> None:
-    """Does nothing for an index that may be read.
+def check_index(search: Search, index: str) -> None:
+    """Check that an index may be read.
 
     Raises:
-        QueryRefused: it is none of those, or no name of one index.
+        QueryRefused: it is not one of the allowed indices.
     """
-    allowed(search, EsQuery(index=index, body={}))
+    check_internal_query(search, EsQuery(index=index, body={}))
 
 
-async def answer_of(search: Search, query: ReadQuery) -> SearchAnswer:
-    """Returns what a query finds; raises as `ask`, and what to do if the index is not there."""
+async def run_query(search: Search, query: CheckedQuery) -> SearchResult:
+    """Return the result of a query; raises as `execute_query`, with a hint if the index does not exist."""
     try:
-        return await ask(search.client, query, search.limits)
+        return await execute_query(search.client, query, search.limits)
     except IndexMissing as error:
-        raise without_index(error) from None
+        raise index_missing_error(error) from None
 
 
-def without_index(error: IndexMissing) -> GiveUp:
-    """Returns what to raise for an index that is not there: what to do is known here."""
+def index_missing_error(error: IndexMissing) -> GiveUp:
+    """Return the error for a missing index, with a hint."""
     return GiveUp(
-        f"{error}: load the data by `python -m dagwright_maritime load`, or set DAGWRIGHT_OPENSEARCH_PREFIX to what "
-        "the names of the indices begin with"
+        f"{error}: load the data with `python -m dagwright_maritime load`, or set DAGWRIGHT_OPENSEARCH_PREFIX to the "
+        "prefix of the index names"
     )
 
 
 async def _types_of(search: Search, index: str) -> Mapping[str, str]:
-    """Returns the fields of an index that may be read, with their types; raises as `checked`."""
-    refuse_foreign_index(search, index)
+    """Return the field types of an index that may be read; raises as `check_query`."""
+    check_index(search, index)
     try:
         return await read_types(search.client, index, search.limits)
     except IndexMissing as error:
-        raise without_index(error) from None
+        raise index_missing_error(error) from None
 
 
-def _checked_by(types: Mapping[str, str] | None, search: Search, es_query: EsQuery) -> ReadQuery:
+def _check_with_types(types: Mapping[str, str] | None, search: Search, es_query: EsQuery) -> CheckedQuery:
     check = Check(search.limits, types)
-    return read_query(es_query.index, es_query.body, prefix=search.indices.prefix, check=check)
+    return parse_query(es_query.index, es_query.body, prefix=search.indices.prefix, check=check)
 
 
-async def _checked_page(search: Search, page: EsQuery) -> ReadQuery:
-    """Returns the query of a page as it may be run; raises as `checked`, and if the index has no identifier."""
+async def _check_page(search: Search, page: EsQuery) -> CheckedQuery:
+    """Return the checked query of a page; raises as `check_query`, and if the documents have no identifier."""
     types = await _types_of(search, page.index)
     name = _identifiers(search)[page.index]
     if name not in types:
         raise GiveUp(
-            f"Documents of {page.index!r} have no field {name!r}, and pages need one that tells documents apart: "
-            "run the query by es_query_exec"
+            f"Documents of {page.index!r} have no field {name!r}, which pages need as an identifier: "
+            "run the query with es_query_exec"
         )
-    return _checked_by(types, search, page)
+    return _check_with_types(types, search, page)
 
 
 def _identifiers(search: Search) -> dict[str, str]:
@@ -189,17 +189,17 @@ def _identifiers(search: Search) -> dict[str, str]:
 
 
 def _page(search: Search, es_query: EsQuery, offset: int | list[Any] | None, rows: int) -> EsQuery:
-    """Returns the query of a page, of fewer rows where there are no more that can be counted off.
+    """Return the query of a page, with fewer rows at the end of the window.
 
     Raises:
-        QueryRefused: it is a query of groups, or of an index whose documents have no identifier.
+        QueryRefused: the query has aggregations, or its index has no identifier.
     """
     body = {name: value for name, value in es_query.body.items() if name not in ("from", "search_after", "size")}
     if body.keys() & {"aggs", "aggregations"}:
-        raise QueryRefused(["/aggs: groups have no pages; ask for more of them in the query, or leave aggs out"])
+        raise QueryRefused(["/aggs: groups have no pages; request more of them in the query, or remove aggs"])
     identifiers = _identifiers(search)
     if es_query.index not in identifiers:
-        raise QueryRefused([f"/index: pages are of {' or '.join(identifiers)}, not of {es_query.index!r:.100}"])
+        raise QueryRefused([f"/index: only {' or '.join(identifiers)} have pages, not {es_query.index!r:.100}"])
     body["sort"] = _with_identifier(body.get("sort", []), identifiers[es_query.index])
     if isinstance(offset, list):
         return EsQuery(index=es_query.index, body={**body, "search_after": offset, "size": rows})

@@ -1,7 +1,7 @@
-"""Makes up shipments: the same ones for the same seed and day, one after another, however many are taken.
+"""Generator of shipments: the same sequence for the same seed and day, of any length.
 
-The first thousand of a million are the thousand of a thousand. Only `Random.random` is used: what it yields for a seed
-is the same in every version of Python.
+The first thousand of a million shipments equal a data set of a thousand. Only `Random.random` is used: its values for a
+seed are the same in every version of Python.
 """
 
 from bisect import bisect
@@ -22,7 +22,7 @@ MOST_DOCUMENTS = 10_000_000
 Shipment = dict[str, Any]
 
 _PAST_DAYS = 540
-"""Shipments leave since so many days: six whole quarters before any day."""
+"""Days before today in which shipments depart: six whole quarters before any day."""
 
 _COMING_DAYS = 30
 _VOYAGE_DAYS = 90
@@ -72,24 +72,24 @@ _COMMODITIES = (
 )
 
 _HOME_ORIGIN = 0.7
-"""Share of a shipper's goods that leave from its own port; the rest leaves from anywhere."""
+"""Share of a shipper's goods that leave from its own port; the others leave from any port."""
 
 _HOME_DESTINATION = 0.45
-_SILENT = 0.06
-"""Share of the arrived shipments whose transit time is missing although shipper and carrier report it."""
+_UNREPORTED = 0.06
+"""Share of arrived shipments without transit time although shipper and carrier report it."""
 
 _DELAYS = ((-1, 14), (0, 38), (1, 18), (2, 11), (3, 7), (4, 5), (6, 4), (9, 3))
-"""Days by which a ship comes later than estimated, and how often."""
+"""Days of delay after the estimated arrival, and their relative frequency."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """Says which shipments are meant.
+    """Parameters of a data set.
 
     Args:
-        documents: how many, 1 to 10,000,000.
-        seed: another one gives other shipments.
-        today: the day that decides what has left and arrived.
+        documents: number of shipments, 1 to 10,000,000.
+        seed: seed of the random numbers.
+        today: the day that decides which shipments have left and arrived.
     """
 
     today: date
@@ -97,26 +97,26 @@ class DataSet:
     seed: int = DEFAULT_SEED
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what is written beside loaded data."""
+        """Return the parameters as they are stored with loaded data."""
         return {"documents": self.documents, "seed": self.seed, "today": self.today.isoformat()}
 
     def shipments(self) -> Iterator[Shipment]:
-        """Yields the shipments in the order of their ids; a field that a shipment does not have is not in it."""
-        return islice(_Maker(self.seed, self.today).make(), self.documents)
+        """Yield the shipments in the order of their ids, without fields that have no value."""
+        return islice(_Generator(self.seed, self.today).make(), self.documents)
 
 
 class _Choice:
-    """Draws a place of a list of weights."""
+    """Weighted random choice of an index."""
 
     def __init__(self, weights: Sequence[int]) -> None:
         self._sums = list(accumulate(weights))
 
     def place(self, drawn: float) -> int:
-        """Returns the place that a number of 0 <= `drawn` < 1 falls on."""
+        """Return the index for a random number, 0 <= `drawn` < 1."""
         return bisect(self._sums, drawn * self._sums[-1])
 
 
-class _Maker:
+class _Generator:
     def __init__(self, seed: int, today: date) -> None:
         self._random = Random(seed).random
         days = range(-_PAST_DAYS, _COMING_DAYS + _VOYAGE_DAYS)
@@ -160,12 +160,12 @@ class _Maker:
         }
 
     def _port(self, own: str, others: _Choice, *, home: float) -> int:
-        """Returns the place of a port; two numbers are drawn whichever it is."""
+        """Return the index of a port; always draws two numbers."""
         at_home, drawn = self._random() < home, self._random()
         return self._ports[own] if at_home else others.place(drawn)
 
     def _voyage(self, *, base_days: float, reports: bool) -> Shipment:
-        """Returns status, dates and transit time; day 0 is today, and five numbers are drawn whatever comes of them."""
+        """Return status, dates and transit time; day 0 is today. Always draws five numbers."""
         left = int(self._random() * (_PAST_DAYS + _COMING_DAYS + 1)) - _PAST_DAYS
         expected = left + max(2, round(base_days * (0.9 + 0.2 * self._random())))
         arrived = expected + _DELAYS[self._delays.place(self._random())][0]
@@ -177,6 +177,6 @@ class _Maker:
         }
         if arrived <= 0:
             made["arrival_date"] = self._days[arrived]
-            if reports and heard >= _SILENT:
+            if reports and heard >= _UNREPORTED:
                 made["transit_days"] = round(arrived - left + hours - 0.5, 1)
         return made

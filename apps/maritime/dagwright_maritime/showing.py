@@ -1,4 +1,4 @@
-"""The worker that shows what was found as Markdown tables, without a model."""
+"""The worker tool that shows results as Markdown tables, without a model."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ _FIRST = (
     "shipment_id", "shipper_name", "carrier_name", "origin_port", "destination_port", "status", "teu", "departure_date",
     "eta_date", "arrival_date", "transit_days", "commodity",
 )  # fmt: skip
-"""What people look for in a shipment, in their order."""
+"""The most important fields of a shipment, in order of importance."""
 
 
 @worker_tool(
@@ -25,11 +25,11 @@ _FIRST = (
 def show_results(
     es_results: EsResults | list[EsResults], rows: Annotated[int, Field(ge=1, le=100)] = DEFAULT_ROWS
 ) -> dict[str, str]:
-    """Shows results of a query as they are, in Markdown tables: documents, groups and figures, and how many more.
+    """Show results of a query in Markdown tables: documents, groups and figures, and how many more there are.
 
     Args:
-        es_results: of es_query_exec, or the `page_results` of page_query; a list shows one after the other
-        rows: how many rows each table has at most
+        es_results: result of es_query_exec, or the `page_results` of page_query; a list shows one after the other
+        rows: maximum number of rows of each table
     """
     each = es_results if isinstance(es_results, list) else [es_results]
     return {"formatted_results": "\n\n".join(_shown(results, rows) for results in each) or "Nothing matches."}
@@ -55,11 +55,11 @@ def _shown(results: EsResults, rows: int) -> str:
 
 
 def _page_shown(results: EsResults, rows: int) -> str:
-    """Returns the documents of a page, and how many are on it; nobody knows how many are on those before."""
+    """Return the documents of a page, and how many are on it; the number on earlier pages is unknown."""
     hits = results.hits[:rows]
     count, shown = len(results.hits), len(hits) if any(hits) else 0
     match = "" if results.total is None else f" {results.total:,} match in all."
     more = "More follow on the next page." if results.has_more else "No more follow."
     of_page = f"{shown:,} of the {count:,} documents of this page are shown." if count else "This page is empty."
-    told = f"{of_page}{match} {more}"
-    return "\n\n".join([document_table(hits, total=None, rows=rows, first=_FIRST), told] if shown else [told])
+    summary = f"{of_page}{match} {more}"
+    return "\n\n".join([document_table(hits, total=None, rows=rows, first=_FIRST), summary] if shown else [summary])

@@ -1,8 +1,8 @@
-"""The slots of the maritime workers: what one worker hands to the next, as JSON.
+"""The slots of the maritime worker tools: the values that one tool passes to the next, as JSON.
 
-A slot has one type, whoever fills it. Workers take these as parameters, so what does not fit is refused before one
-runs; a field that nobody knows is left out in silence, for a planner may hand on more than a worker asks for. Slots
-that are a text, a number or a truth value (`formatted_results`, `hit_count`, `has_more`) have no type here.
+A slot has one type for all tools. The tools declare these types as parameters, so an invalid value is refused before a
+tool runs. Unknown fields are ignored, because a planner may pass on more than a tool needs. Slots with a text, number
+or boolean (`formatted_results`, `hit_count`, `has_more`) have no type here.
 """
 
 from itertools import islice
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from dagwright_maritime.search.shapes import shape_problems
 
-_PROBLEMS_TOLD = 5
+_PROBLEMS_SHOWN = 5
 
 IntentType = Literal["search", "aggregation"]
 Operator = Literal["is", "is_not", "in", "gt", "gte", "lt", "lte", "exists", "missing"]
@@ -23,29 +23,29 @@ class _Slot(BaseModel):
 
 
 class Entity(_Slot):
-    """A thing of the world that the question names, as the data knows it."""
+    """A shipper, carrier or port in the question, with its value in the data."""
 
     text: str
-    """As the question has it, such as `LA`."""
+    """In the spelling of the question, such as `LA`."""
     kind: str = ""
     """`shipper`, `carrier` or `port`."""
     field: str | None = None
-    """The field that holds it, `None` if no field was found."""
+    """The field with its value, `None` if no field was found."""
     value: Any = None
-    """What stands in that field, such as `Los Angeles`; `None` if nothing was found."""
+    """The value in that field, such as `Los Angeles`; `None` if nothing was found."""
 
 
 class Filter(_Slot):
-    """One condition that documents must meet."""
+    """A condition on documents."""
 
     field: str
     op: Operator = "is"
     value: Any = None
-    """A list for `in`, nothing for `exists` and `missing`."""
+    """A list for `in`, empty for `exists` and `missing`."""
 
 
 class Metric(_Slot):
-    """One figure that is asked for."""
+    """A requested figure."""
 
     op: Literal["count", "sum", "avg", "min", "max", "cardinality", "percentiles"]
     field: str | None = None
@@ -56,30 +56,30 @@ class DateRange(_Slot):
     """From the first day to the last, both included, as `2026-01-31`."""
 
     field: str | None = None
-    """`None` if the question does not tell which date it means."""
+    """`None` if the question does not say which date it means."""
     start: str | None = None
     end: str | None = None
 
 
 class AnalysisResult(_Slot):
-    """What a question asks of the data: the slot `analysis_result`."""
+    """The analysis of a question: the slot `analysis_result`."""
 
     intent_type: IntentType
-    """`search` wants documents, `aggregation` wants figures over them."""
+    """`search` for documents, `aggregation` for figures over them."""
     question: str = ""
     entities: list[Entity] = Field(default_factory=list)
     fields: list[str] = Field(default_factory=list)
-    """Fields that the question is about."""
+    """Fields of the question."""
     filters: list[Filter] = Field(default_factory=list)
     metrics: list[Metric] = Field(default_factory=list)
     group_by: list[str] = Field(default_factory=list)
     top: int | None = Field(default=None, ge=1)
-    """How many groups or documents are asked for."""
+    """Requested number of groups or documents."""
     date_range: DateRange | None = None
 
 
 class FieldDescription(_Slot):
-    """A field of an index, as its mapping says."""
+    """A field of the mapping of an index."""
 
     name: str
     type: str
@@ -88,14 +88,14 @@ class FieldDescription(_Slot):
 
 
 class MetadataResults(_Slot):
-    """The fields of the index that the question is about: the slot `metadata_results`."""
+    """The fields of the index that the question refers to: the slot `metadata_results`."""
 
     index: str
     fields: list[FieldDescription] = Field(default_factory=list)
 
 
 class ValueResult(_Slot):
-    """A value of the data that a word of the question may mean; the slot `value_results` is a list of them."""
+    """A possible value of a word of the question in the data; the slot `value_results` is a list of them."""
 
     text: str
     field: str
@@ -112,50 +112,50 @@ class EsQuery(_Slot):
 
 
 class Ambiguity(_Slot):
-    """What the question leaves open, and what it may mean: the slot `ambiguity`, null if nothing is open."""
+    """An open question with its possible answers: the slot `ambiguity`, null if nothing is open."""
 
     question: str
     options: list[str]
 
 
 class MissingValues(_Slot):
-    """A figure that not all groups have, because none of their documents has a value."""
+    """A figure that some groups lack, because none of their documents has a value."""
 
     group: str
-    """Name of the aggregation that makes the groups; empty if the figure is over all documents."""
+    """Name of the grouping; empty if the figure is over all documents."""
     metric: str
     groups: int
     with_value: int
     without: list[str] = Field(default_factory=list)
-    """Keys of groups that have none; the first of them if they are many."""
+    """Keys of groups without a value; only the first if there are many."""
 
 
 class EsResults(_Slot):
-    """What a query found: the slot `es_results`; `page_results` has of it `hits`, `index`, `total` and `has_more`."""
+    """Result of a query: the slot `es_results`; `page_results` has only `hits`, `index`, `total` and `has_more`."""
 
     hits: list[dict[str, Any]] = Field(default_factory=list)
     """The documents, in the order of the query."""
     aggregations: dict[str, Any] = Field(default_factory=dict)
-    """As the server tells them."""
+    """As the server returned them."""
     total: int | None = None
-    """Documents that match; `None` if they were not counted."""
+    """Number of matching documents; `None` if they were not counted."""
     took_ms: int = 0
     index: str = ""
     missing_values: list[MissingValues] = Field(default_factory=list)
     query: dict[str, Any] = Field(default_factory=dict)
-    """The body that was asked: what its figures are, and what the result is about."""
+    """Body of the query: it defines the figures and the subject of the result."""
     has_more: bool | None = None
-    """Whether more documents follow on the next page; `None` if it is no page."""
+    """Whether more documents follow on the next page; `None` if the result is not a page."""
 
     @property
     def is_page(self) -> bool:
-        """Whether it is a page of what the query finds, wherever that begins."""
+        """Whether the result is a page of the documents of a query."""
         return self.has_more is not None
 
     @field_validator("aggregations")
     @classmethod
     def _check_aggregations(cls, groups: dict[str, Any]) -> dict[str, Any]:
-        problems = list(islice(shape_problems(groups), _PROBLEMS_TOLD))
+        problems = list(islice(shape_problems(groups), _PROBLEMS_SHOWN))
         if problems:
-            raise ValueError(f"these are no aggregations of a search server: {'; '.join(problems)}")
+            raise ValueError(f"not aggregations of a search server: {'; '.join(problems)}")
         return groups

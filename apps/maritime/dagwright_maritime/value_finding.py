@@ -1,4 +1,4 @@
-"""Finds out which values of a field a condition means: `Furniture` is `furniture` in the data."""
+"""Resolution of the values of a condition: `Furniture` is `furniture` in the data."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from dagwright_maritime.fields import VALUES_READ
 from dagwright_maritime.slots import Filter, ValueResult
 
-_TOLD = 10
+_MAX_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
 class ValueMatch:
-    """The values that a condition names, and what each may mean.
+    """The values of a condition with their possible meanings.
 
     Args:
-        meant: for each value that was looked up, the values of the data that it may mean.
+        meant: for each value that was looked up, the matching values of the data.
         known: values of the field, the most frequent first.
     """
 
@@ -23,40 +23,40 @@ class ValueMatch:
     known: Sequence[str]
 
     def problem(self) -> str | None:
-        """Returns what is not clear, for whoever asks; `None` if all is."""
+        """Return the ambiguous and unknown values, for the user; `None` if all are clear."""
         return "; ".join(self._problems()) or None
 
     def _problems(self) -> Iterator[str]:
         field = self.condition.field
         for text, found in self.meant:
             if len(found) > 1:
-                yield f"{text!r} of {field} may be {' or '.join(found[:_TOLD])}"
+                yield f"{text!r} of {field} may be {' or '.join(found[:_MAX_SHOWN])}"
             elif not found:
-                known = ", ".join(self.known[:_TOLD]) or "nothing"
+                known = ", ".join(self.known[:_MAX_SHOWN]) or "nothing"
                 yield f"{field} has no value {text!r}; it has {known}"
 
     def filter(self) -> Filter:
-        """Returns the condition with the values that are clear as the data write them."""
+        """Return the condition with the resolved values in the spelling of the data."""
         if not self.meant:
             return self.condition
         written = [found[0] if len(found) == 1 else text for text, found in self.meant]
         return self.condition.model_copy(update={"value": written if self.condition.op == "in" else written[0]})
 
-    def told(self) -> list[ValueResult]:
-        """Returns all that is meant or may be."""
+    def results(self) -> list[ValueResult]:
+        """Return all possible values."""
         field = self.condition.field
         return [
             ValueResult(text=text, field=field, value=value, score=1.0 if len(found) == 1 else 0.5)
             for text, found in self.meant
-            for value in found[:_TOLD]
+            for value in found[:_MAX_SHOWN]
         ]
 
 
 def match_values(condition: Filter, known: Sequence[str] | None) -> ValueMatch:
-    """Returns what the values of a condition mean.
+    """Return the possible meanings of the values of a condition.
 
     Args:
-        known: values of its field, the most frequent first, at most `VALUES_READ`; `None` if it is not one of words.
+        known: values of its field, the most frequent first, at most `VALUES_READ`; `None` if it is not a keyword field.
     """
     if known is None or condition.value is None:
         return ValueMatch(condition, (), ())
@@ -68,7 +68,7 @@ def _meant(text: str, known: Sequence[str]) -> list[str]:
     asked = _plain(text)
     same = [value for value in known if _plain(value) == asked]
     near = same or [value for value in known if asked in _plain(value) or _plain(value) in asked]
-    # A field with more values than were looked at has names of its own kind, such as identifiers.
+    # A field with more values than were read has names or identifiers, so the value is taken as it is.
     return near or ([text] if len(known) >= VALUES_READ else [])
 
 

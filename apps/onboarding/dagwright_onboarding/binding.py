@@ -1,6 +1,6 @@
-"""Binding what lookups found, all at once: the last look at each party, and the parties that people wanted created.
+"""Bind the results of lookups in one transaction: read each party again, and create the parties that users asked for.
 
-It is idempotent as a verb is: what was created is recorded under the idempotency key, in the same transaction. This
+The call is idempotent like a verb: created parties are recorded under the idempotency key in the same transaction. This
 module must not import Temporal.
 """
 
@@ -16,37 +16,37 @@ from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.effects import Call, EffectLog
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.models import Party, PartyStatus
-from dagwright_onboarding.parties import described, is_id
+from dagwright_onboarding.parties import describe, is_id
 from dagwright_onboarding.resolution import INVALID_FIELD, LOOKUP_NOT_FOUND, party_json
 from dagwright_onboarding.verbs import NewParty, create_parties
 
 VERB = "bind_parties"
 MISSING_CONTEXT = "missing_context"
-"""Code of what a name of the session cannot stand for."""
+"""Code for a session name (`@name`) that cannot be used."""
 INVALID_ARGUMENTS = "invalid_arguments"
-"""Code of an id that is written out and cannot be used."""
+"""Code for a literal id that cannot be used."""
 PROBLEMS_BYTES = 150_000
-"""JSON of all that could not be bound: the run keeps it, and tells it."""
+"""Limit of all problems as JSON: the run stores and reports them."""
 
 Entry = dict[str, Any]
 
 
 class _Unbound(Exception):
-    """Not all can be bound, so nothing of the transaction is kept."""
+    """At least one entry cannot be bound; the transaction is rolled back."""
 
     def __init__(self, entries: list[Entry]) -> None:
-        super().__init__("not all can be bound")
+        super().__init__("not every lookup can be bound")
         self.entries = entries
 
 
 def bind_parties(database: EntityDatabase, found: Sequence[Mapping[str, Any]], *, key: str) -> list[Entry]:
-    """Returns what each lookup is bound to, in order: `{"party", "reason", "created"}`, or `{"problem"}` for any.
+    """Return an entry per lookup, in order: `{"party", "reason", "created"}`, or only `{"problem"}` entries on failure.
 
-    A party may be called otherwise by now: it is bound by its id. Nothing is created unless all can be bound.
+    A party is bound by its id, so it may have been renamed since. Nothing is created unless every lookup can be bound.
 
     Args:
-        found: of each lookup what `PartySearch.found` told, or `{"party"}` for one that was known before; of one
-            that the plan knows with `known_as` and `kinds`, one of which it has to be.
+        found: for each lookup the result of `PartyResolver.resolve`, or `{"party"}` for a party known before the run; a
+            party that the plan names also has `known_as` and `kinds`, the kinds it may have.
         key: idempotency key of the call.
     """
     if any("problem" in entry for entry in found):
@@ -76,34 +76,34 @@ def _created(call: Call, entry: Mapping[str, Any]) -> Entry:
         [party] = create_parties(call, [new])
     except ValueError as error:
         return {"problem": _problem(INVALID_FIELD, str(error))}
-    told = party_json(party.id, party.name, party.kind, party.jurisdiction)
-    return {"party": told, "reason": entry["reason"], "created": party.created}
+    created_party = party_json(party.id, party.name, party.kind, party.jurisdiction)
+    return {"party": created_party, "reason": entry["reason"], "created": party.created}
 
 
 def _bound(session: Session, found: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    """Returns the entries with each party as it is now; those that are to be created stay as they are.
+    """Return the entries with the current state of each party; entries to create stay unchanged.
 
     Raises:
-        _Unbound: one of the parties cannot be used any more.
+        _Unbound: a party can no longer be used.
     """
-    entries = [_looked_at(session, entry) if "party" in entry else dict(entry) for entry in found]
+    entries = [_current_entry(session, entry) if "party" in entry else dict(entry) for entry in found]
     if any("problem" in entry for entry in entries):
         raise _Unbound(_problems_of(entries))
     return entries
 
 
-def _looked_at(session: Session, entry: Mapping[str, Any]) -> Entry:
+def _current_entry(session: Session, entry: Mapping[str, Any]) -> Entry:
     chosen = entry["party"]
     if chosen.get("kind") in RESOLVER.terms:
         return {"party": dict(chosen), "reason": str(entry.get("reason", "")), "created": False}
     party = session.get(Party, chosen["id"]) if is_id(chosen["id"]) else None
-    if KNOWN_AS in entry and (wrong := _why_not_taken(party, entry)) is not None:
+    if KNOWN_AS in entry and (wrong := _why_unusable(party, entry)) is not None:
         return {"problem": _problem_of_known(entry, wrong)}
     if party is None:
-        told = f"{chosen.get('kind', 'party')} {chosen.get('name')!r} ({chosen['id']}) is not there any more"
-        return {"problem": _problem(LOOKUP_NOT_FOUND, told)}
+        message = f"{chosen.get('kind', 'party')} {chosen.get('name')!r} ({chosen['id']}) no longer exists"
+        return {"problem": _problem(LOOKUP_NOT_FOUND, message)}
     if party.status != PartyStatus.ACTIVE:
-        return {"problem": _problem(LOOKUP_NOT_FOUND, f"{described(party)} is inactive")}
+        return {"problem": _problem(LOOKUP_NOT_FOUND, f"{describe(party)} is inactive")}
     told_party = party_json(party.id, party.name, party.kind, party.jurisdiction)
     return {"party": told_party, "reason": str(entry.get("reason", "")), "created": False}
 
@@ -111,23 +111,23 @@ def _looked_at(session: Session, entry: Mapping[str, Any]) -> Entry:
 def _problem_of_known(entry: Mapping[str, Any], message: str) -> dict[str, Any]:
     known_as, either = entry[KNOWN_AS], _either(entry)
     if known_as == BY_ID:
-        code, hint = INVALID_ARGUMENTS, f"give the id of a {either}, or write under lookups what it is called"
+        code, hint = INVALID_ARGUMENTS, f"give the id of a {either}, or look up its name under lookups"
     else:
         name = known_as.removeprefix("@")
         code, hint = MISSING_CONTEXT, f"give the id of a {either} with --context {name}=ID"
     return {"code": code, "message": message, "hint": hint, "candidates": []}
 
 
-def _why_not_taken(party: Party | None, entry: Mapping[str, Any]) -> str | None:
-    """Returns why a party that the plan knows cannot be used, `None` if it can."""
+def _why_unusable(party: Party | None, entry: Mapping[str, Any]) -> str | None:
+    """Return why a party that the plan names cannot be used, `None` if it can."""
     given, is_by_id = repr(entry["party"]["id"])[:80], entry[KNOWN_AS] == BY_ID
     name = given if is_by_id else entry[KNOWN_AS]
     if party is None:
         return f"No party has the id {given}." if is_by_id else f"{name} is {given}, and no party has that id."
     if party.status != PartyStatus.ACTIVE:
-        return f"{name} is {described(party)}, which is inactive."
+        return f"{name} is {describe(party)}, which is inactive."
     if party.kind not in entry["kinds"]:
-        return f"{name} is {described(party)}, and a {_either(entry)} is needed."
+        return f"{name} is {describe(party)}; expected a {_either(entry)}."
     return None
 
 
@@ -136,16 +136,16 @@ def _either(entry: Mapping[str, Any]) -> str:
 
 
 def _problem(code: str, message: str) -> dict[str, Any]:
-    hint = "Run it again: what is meant is asked again."
-    return {"code": code, "message": f"What was looked up: {message}.", "hint": hint, "candidates": []}
+    hint = "Start the run again; the lookup asks which party is meant."
+    return {"code": code, "message": f"Lookup result: {message}.", "hint": hint, "candidates": []}
 
 
 def _problems_of(entries: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    """Returns the problems in their places, with fewer candidates each if all of them would be too long."""
-    told: list[Entry] = [{"problem": dict(entry["problem"])} if "problem" in entry else {} for entry in entries]
+    """Return the problems by position, with fewer candidates each if together they exceed the limit."""
+    problems: list[Entry] = [{"problem": dict(entry["problem"])} if "problem" in entry else {} for entry in entries]
     for most in (10, 3, 1, 0):
-        if len(json.dumps(told)) <= PROBLEMS_BYTES:
+        if len(json.dumps(problems)) <= PROBLEMS_BYTES:
             break
-        for problem in (entry["problem"] for entry in told if entry):
+        for problem in (entry["problem"] for entry in problems if entry):
             problem["candidates"] = list(problem.get("candidates", ()))[:most]
-    return told
+    return problems

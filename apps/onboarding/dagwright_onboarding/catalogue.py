@@ -1,7 +1,7 @@
 """The closed lists of onboarding: kinds of parties, roles, products, and the codes that identify them.
 
-Plans are checked against these lists before they run, because they stand as `enum` in the schemas of the
-verbs. This module must not import the database.
+Plans are validated against these lists before they run: the schemas of the verbs have them as `enum`. This module must
+not import the database.
 """
 
 import difflib
@@ -19,12 +19,12 @@ from dagwright_onboarding.text_formats import check_date_of_birth
 
 
 class PartyKind(StrEnum):
-    """What a party is; it never changes."""
+    """The kind of a party; it never changes."""
 
     PERSON = "person"
     COMPANY = "company"
     FUND = "fund"
-    """A fund, or whatever else is served as a client business unit (CBU)."""
+    """A fund, or any other client business unit (CBU)."""
 
 
 Product = Literal[
@@ -47,7 +47,7 @@ Product = Literal[
     "CORPORATE_SECRETARIAL",
     "DOMICILIATION",
 ]
-"""What a fund can subscribe to."""
+"""Products that a fund can subscribe to."""
 
 PRODUCTS: tuple[str, ...] = get_args(Product)
 
@@ -103,7 +103,7 @@ PERSON_ROLES: tuple[str, ...] = get_args(PersonRole)
 ROLES: tuple[str, ...] = get_args(Role)
 
 Link = Literal["PARENT", "MANAGEMENT_COMPANY", "RELATED"]
-"""How a fund or company is linked to another party, which is its parent, its management company or related to it."""
+"""How another party is linked to a fund or company: as its parent, as its management company, or as a related party."""
 
 LINKS: tuple[str, ...] = get_args(Link)
 
@@ -125,7 +125,7 @@ def _other_than_cbu(*kinds: PartyKind) -> dict[str, Any]:
 
 _OF_PERSONS = {entity_arguments.ONLY: {"role": {PartyKind.PERSON.value: [*PERSON_ROLES]}}}
 RoleHolderId = Annotated[str, WithJsonSchema({**_other_than_cbu(*PartyKind), **_OF_PERSONS})]
-"""Of a party that gets `role` at the fund or company `cbu_id`, which it cannot be itself."""
+"""Id of the party that gets `role` at the fund or company `cbu_id`; must differ from `cbu_id`."""
 OtherOrganisationId = Annotated[str, WithJsonSchema(_other_than_cbu(PartyKind.COMPANY, PartyKind.FUND))]
 
 
@@ -142,60 +142,60 @@ _LEI = re.compile(r"[A-Z0-9]{18}[0-9]{2}")
 _CODE_LIMIT = 40
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Returns `; did you mean 'X'?` for the known word that is closest, or a full stop if none is close."""
+def nearest_hint(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'X'?` for the closest known word, or a full stop if none is close."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else "."
 
 
-def checked_role(role: str) -> str:
-    """Returns the role. Raises ValueError for one that is not in the catalogue."""
+def validate_role(role: str) -> str:
+    """Return the role. Raises ValueError if it is not in the catalogue."""
     if role not in ROLES:
-        raise ValueError(f"Unknown role {role!r}{nearest(role.upper(), ROLES)} Known roles: {', '.join(ROLES)}")
+        raise ValueError(f"Unknown role {role!r}{nearest_hint(role.upper(), ROLES)} Known roles: {', '.join(ROLES)}")
     return role
 
 
-def checked_product(product: str) -> str:
-    """Returns the product. Raises ValueError for one that is not in the catalogue."""
+def validate_product(product: str) -> str:
+    """Return the product. Raises ValueError if it is not in the catalogue."""
     if product not in PRODUCTS:
-        hint = nearest(product.upper(), PRODUCTS)
+        hint = nearest_hint(product.upper(), PRODUCTS)
         raise ValueError(f"Unknown product {product!r}{hint} Known products: {', '.join(PRODUCTS)}")
     return product
 
 
-def checked_link(link: str) -> str:
-    """Returns the link. Raises ValueError for one that is not in the catalogue."""
+def validate_link(link: str) -> str:
+    """Return the link. Raises ValueError if it is not in the catalogue."""
     if link not in LINKS:
-        raise ValueError(f"Unknown link {link!r}{nearest(link.upper(), LINKS)} Known links: {', '.join(LINKS)}")
+        raise ValueError(f"Unknown link {link!r}{nearest_hint(link.upper(), LINKS)} Known links: {', '.join(LINKS)}")
     return link
 
 
-def checked_date_of_birth(text: str, what: str = "date-of-birth") -> str:
-    """Returns a date as `1970-12-31`. Raises ValueError for any other text, and for a day that is still to come."""
+def validate_date_of_birth(text: str, what: str = "date-of-birth") -> str:
+    """Return a date as `1970-12-31`. Raises ValueError for an invalid date or a date in the future."""
     try:
         born = date.fromisoformat(text.strip())
     except ValueError:
-        raise ValueError(f"{what} {text!r:.80} is no date such as 1970-12-31") from None
+        raise ValueError(f"{what} {text!r:.80} is not a date such as 1970-12-31") from None
     try:
         check_date_of_birth(born.isoformat())
     except ValueError as error:
         raise ValueError(f"{what} {error}") from None
-    # Somewhere it is tomorrow already.
+    # It may already be tomorrow in another time zone.
     if born > datetime.now(UTC).date() + timedelta(days=1):
-        raise ValueError(f"{what} {born.isoformat()} is still to come")
+        raise ValueError(f"{what} {born.isoformat()} is in the future")
     return born.isoformat()
 
 
-def checked_client_type(text: str) -> str:
-    """Returns a client type as lower-case words joined by dashes. Raises ValueError for any other shape."""
+def validate_client_type(text: str) -> str:
+    """Return a client type as lower-case words joined by dashes. Raises ValueError for any other shape."""
     slug = "-".join(text.lower().replace("_", " ").replace("-", " ").split())
     if len(slug) > _CODE_LIMIT or not _CLIENT_TYPE.fullmatch(slug):
         raise ValueError(f"client type {text!r} is not a short word such as 'fund' or 'pension-fund'")
     return slug
 
 
-def checked_lei(text: str) -> str:
-    """Returns a Legal Entity Identifier in capitals.
+def validate_lei(text: str) -> str:
+    """Return a Legal Entity Identifier in capitals.
 
     Raises:
         ValueError: not 20 letters and digits, or the check digits are wrong.
@@ -211,18 +211,18 @@ def checked_lei(text: str) -> str:
 
 
 def kind_of_entity_type(entity_type: str) -> PartyKind | None:
-    """Returns the kind of parties that an entity type means, `None` for any. Raises ValueError if it means none."""
+    """Return the party kind of an entity type, `None` for any kind. Raises ValueError if the type is not a party."""
     kind = RESOLVER.kind_of(entity_type)
     return None if kind is None else _party_kind(kind)
 
 
 def kinds_of_entity_type(entity_type: str) -> tuple[PartyKind, ...]:
-    """Returns the kinds of parties that an entity type means: of `entity` all. Raises ValueError if it means none."""
+    """Return the party kinds of an entity type, every kind for `entity`. Raises ValueError if it is not a party."""
     kinds = RESOLVER.kinds_of(entity_type)
     return tuple(PartyKind) if kinds is None else tuple(map(_party_kind, kinds))
 
 
 def _party_kind(kind: str) -> PartyKind:
     if kind in RESOLVER.terms:
-        raise ValueError(f"kind: a {kind} is no party; products and roles are those of the catalogue, and always there")
+        raise ValueError(f"kind: a {kind} is not a party; products and roles are fixed in the catalogue")
     return PartyKind(kind)

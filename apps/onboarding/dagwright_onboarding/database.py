@@ -1,9 +1,9 @@
-"""The store of parties: a database with their tables and the search index of their names."""
+"""The store of parties: a database with the party tables and the search index of their names."""
 
 from pathlib import Path
 
 from dagwright.plugins.databases import Database, Schema
-from dagwright_onboarding.search_index import BroughtIn, bring_in_part, names_in_index
+from dagwright_onboarding.search_index import IndexProgress, count_indexed_names, index_next_batch
 
 PARTIES = Schema(
     folder=Path(__file__).parent / "migrations",
@@ -18,16 +18,16 @@ class EntityDatabase(Database):
     def __init__(self, url: str) -> None:
         super().__init__(url, PARTIES)
 
-    def bring_in_names(self) -> int:
-        """Index names that were written without the models, by SQL for example; return how many there were."""
-        before = self.read(names_in_index)
-        so_far: BroughtIn | None = None
+    def index_missing_names(self) -> int:
+        """Index names that were written by other means than the models, such as SQL; return how many were added."""
+        before = self.read(count_indexed_names)
+        so_far: IndexProgress | None = None
         while (so_far := self._index_part(so_far)) is not None:
             self.release_write_lock()
-        return self.read(names_in_index) - before
+        return self.read(count_indexed_names) - before
 
-    def _index_part(self, so_far: BroughtIn | None) -> BroughtIn | None:
-        return self.write(lambda session: bring_in_part(session.connection(), so_far))
+    def _index_part(self, so_far: IndexProgress | None) -> IndexProgress | None:
+        return self.write(lambda session: index_next_batch(session.connection(), so_far))
 
 
 def as_database(database: EntityDatabase | str) -> EntityDatabase:

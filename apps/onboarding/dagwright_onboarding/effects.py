@@ -1,7 +1,7 @@
-"""What calls of the verbs have done: each runs once for its key, and takes down all that it changes and relies on.
+"""The log of verb calls: each call runs once per key, and its record lists the rows it changed and relies on.
 
-The record of a call is written in the transaction of its change, so there is both or neither. `undoing` reads it.
-This module must not know the verbs.
+The record is written in the transaction of the change, so both exist or neither does. `undo` reads it.
+This module must not depend on the verbs.
 """
 
 from collections.abc import Callable
@@ -27,10 +27,10 @@ from dagwright_onboarding.models import (
 )
 
 UNKNOWN_CALL = UNDO
-"""Stands as the verb of a call that was undone and never took effect."""
+"""Verb name in the record of a call that was undone before it took effect."""
 
 Row = Party | RoleAssignment | ProductSubscription | Relation
-"""What verbs add and remove; all of them have an `id`."""
+"""Rows that verbs add and remove; all of them have an `id`."""
 
 TABLES: dict[str, type[Row]] = {
     table.__tablename__: table for table in (Party, RoleAssignment, ProductSubscription, Relation)
@@ -38,9 +38,9 @@ TABLES: dict[str, type[Row]] = {
 
 
 class Change(StrEnum):
-    """What became of a row, under `change` in its record; the record has its `table` and its columns as `row` too.
+    """How a row was changed: the field `change` of its record, next to its `table` and its columns as `row`.
 
-    One that was changed has the changed columns only, with the earlier values under `before`.
+    For a changed row, `row` has the changed columns only and `before` their earlier values.
     """
 
     ADDED = "added"
@@ -49,33 +49,33 @@ class Change(StrEnum):
 
 
 class Call:
-    """One call in its transaction: takes down what is changed through the session, and what the verb found.
+    """One call in its transaction; records the rows that are changed through the session, and the rows the verb used.
 
     Args:
-        session: of this transaction alone.
+        session: the session of this transaction only.
     """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.changes: list[dict[str, Any]] = []
         self._relied_on: dict[str, None] = {}
-        # Bound to the session and not called by the verbs: a change that is not taken down could not be undone.
-        event.listen(session, "after_flush", self._take_down)
+        # Bound to the session rather than called by the verbs: an unrecorded change could not be undone.
+        event.listen(session, "after_flush", self._record_changes)
 
     def relies_on(self, *rows: Row) -> None:
-        """Keeps rows from being taken back with another call, as long as this one stands."""
+        """Keep other calls' undo from removing these rows until this call is undone."""
         self._relied_on.update(dict.fromkeys(row.id for row in rows))
 
     def relies_on_value(self, row: Row, column: str) -> None:
-        """Keeps one column of a row from being taken back with another call, as long as this one stands."""
+        """Keep other calls' undo from resetting one column of a row until this call is undone."""
         self._relied_on[value_id(row.id, column)] = None
 
     def relied_on(self) -> list[str]:
-        """Returns the `EffectRow.row_id`s of all that the call changed or relies on, each once."""
+        """Return the `EffectRow.row_id`s of all rows that the call changed or relies on, each once."""
         changed = (change["row"]["id"] for change in self.changes)
         return list(dict.fromkeys([*self._relied_on, *changed]))
 
-    def _take_down(self, session: Session, _context: object) -> None:
+    def _record_changes(self, session: Session, _context: object) -> None:
         added = [row for row in session.new if isinstance(row, Row)]
         removed = [row for row in session.deleted if isinstance(row, Row)]
         for change, rows in ((Change.ADDED, added), (Change.REMOVED, removed)):
@@ -90,34 +90,34 @@ Result = TypeVar("Result")
 
 
 class EffectLog:
-    """Runs each call once, and knows what became of it."""
+    """Runs each call once and stores its result."""
 
     def __init__(self, database: EntityDatabase) -> None:
         self._database = database
 
     def once(self, key: str, verb: str, result_type: type[Result], work: Callable[[Call], Result]) -> Result:
-        """Returns what `work` made under this key, now or at an earlier attempt.
+        """Return the result of `work` under this key, from this attempt or an earlier one.
 
         Args:
             key: idempotency key of the call.
-            verb: its name; the same for each attempt.
-            result_type: what JSON can hold, such as a dataclass of texts.
+            verb: name of the verb; the same for each attempt.
+            result_type: a type that JSON can represent, such as a dataclass of texts.
             work: makes all changes through the session of its `Call`.
 
         Raises:
-            ValueError: the call was undone, or the key is that of another verb.
+            ValueError: the call was undone, or the key belongs to another verb.
         """
 
         def transaction(session: Session) -> Result:
-            recorded = session.get(Effect, checked_key(key))
+            recorded = session.get(Effect, validate_key(key))
             if recorded is not None:
                 return _recorded(recorded, verb, result_type=result_type)
             call = Call(session)
             result = work(call)
             session.flush()
-            told = TypeAdapter(result_type).dump_python(result, mode="json")
-            session.add(Effect(key=key, verb=verb, result=told, changes=call.changes))
-            # Its rows name it by a foreign key, which no relation tells the session.
+            encoded = TypeAdapter(result_type).dump_python(result, mode="json")
+            session.add(Effect(key=key, verb=verb, result=encoded, changes=call.changes))
+            # The rows refer to it by a foreign key, for which the session knows no relationship.
             session.flush()
             session.add_all(EffectRow(key=key, row_id=row_id) for row_id in call.relied_on())
             return result
@@ -125,21 +125,21 @@ class EffectLog:
         return self._database.write(transaction)
 
 
-def checked_key(key: str) -> str:
-    """Returns an idempotency key. Raises ValueError for a text that can be none."""
+def validate_key(key: str) -> str:
+    """Return an idempotency key. Raises ValueError if it is empty, too long or has a NUL character."""
     if not 0 < len(key) <= KEY_LIMIT or "\0" in key:
-        raise ValueError(f"an idempotency key has 1 to {KEY_LIMIT} characters; this is {key!r:.80}")
+        raise ValueError(f"an idempotency key must have 1 to {KEY_LIMIT} characters, got {key!r:.80}")
     return key
 
 
 def columns_of(row: Row) -> dict[str, Any]:
-    """Returns a row as JSON, by column."""
-    values = {name: getattr(row, name) for name in row.__table__.columns.keys()}  # noqa: SIM118 - it is no mapping
+    """Return a row as JSON, by column."""
+    values = {name: getattr(row, name) for name in row.__table__.columns.keys()}  # noqa: SIM118 - not a mapping
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
 
 
 def value_id(row_id: str, column: str) -> str:
-    """Returns the `EffectRow.row_id` of one column of a row."""
+    """Return the `EffectRow.row_id` of one column of a row."""
     return f"{row_id}.{column}"
 
 
@@ -154,8 +154,8 @@ def _before(row: Row) -> dict[str, Any]:
 
 def _recorded(effect: Effect, verb: str, *, result_type: type[Result]) -> Result:
     if effect.verb not in (verb, UNKNOWN_CALL):
-        raise ValueError(f"the idempotency key of a {effect.verb} was used again for a {verb}")
+        raise ValueError(f"the idempotency key of a {effect.verb} was reused for a {verb}")
     if effect.undone_at is not None:
         when = effect.undone_at.isoformat(timespec="seconds")
-        raise ValueError(f"this {verb} was taken back at {when}; it changes nothing any more, a new call is needed")
+        raise ValueError(f"this {verb} was undone at {when} and cannot run again; make a new call")
     return TypeAdapter(result_type).validate_python(effect.result)

@@ -1,4 +1,4 @@
-"""What a lookup may ask for: the closed list of entity types, which plans are checked against before they run."""
+"""The entity types that a lookup may have: a closed list, which plans are validated against before they run."""
 
 from dagwright.plugins.entities import Resolver
 
@@ -24,4 +24,4 @@ RESOLVER = Resolver(
     terms=("product", "role"),
     filters={"jurisdiction": "jurisdiction"},
 )
-"""Products and roles are words of the catalogue: what is found of them is a code, such as `FUND_ACCOUNTING`."""
+"""Products and roles are terms of the catalogue: a lookup returns a code, such as `FUND_ACCOUNTING`."""

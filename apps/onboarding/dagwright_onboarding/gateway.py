@@ -1,8 +1,8 @@
-"""The EntityGateway: what the rest of Dagwright knows of the entity store.
+"""The EntityGateway: the interface of the entity store for the rest of the application.
 
-Two questions: which parties can a text mean, and what has become of one that was found. Nothing here changes the
-store. This module must not import the verbs or Temporal; it imports SQLAlchemy, so a command that only knows tools
-must not import it.
+It finds the parties that a text can mean, and returns the current state of a party. It never changes the store. This
+module must not import the verbs or Temporal. It imports SQLAlchemy, so modules that are loaded by every command must
+not import it.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase, as_database
-from dagwright_onboarding.lookup import ROLES_TOLD, Candidate, Findings, Identifier, PartyFinder
+from dagwright_onboarding.lookup import ROLES_RETURNED, Candidate, Findings, Identifier, PartyFinder
 from dagwright_onboarding.models import Party, PartyIdentifier, PartyStatus, RoleAssignment
 from dagwright_onboarding.parties import is_id
 from dagwright_onboarding.terms import term_of
@@ -23,11 +23,11 @@ from dagwright_onboarding.terms import term_of
 
 @dataclass(frozen=True, slots=True)
 class KnownParty:
-    """A party of the store as it is now.
+    """The current state of a party.
 
     Args:
-        jurisdiction: ISO 3166 code, None if not known.
-        is_active: whether it can be found and used.
+        jurisdiction: ISO 3166 code, None if unknown.
+        is_active: whether lookups find it and verbs accept it.
     """
 
     id: str
@@ -38,28 +38,28 @@ class KnownParty:
 
 
 class EntityGateway(Protocol):
-    """Finds the parties that people mean; each call sees one consistent view. Safe to share among threads."""
+    """Finds the parties that a text can mean; each call reads one consistent snapshot. Thread-safe."""
 
     def find(self, search_text: str, entity_type: str, *, jurisdiction: str | None = None) -> Findings:
-        """Returns the parties of a type that a text can mean, best first, each with identifiers and roles.
+        """Return the parties of a type that a text can mean, best first, each with identifiers and roles.
 
-        `bound` of the result is the one that is meant for sure. Without it a person has to be asked: about the hits,
-        or, if there are none, what comes close.
+        `bound` of the result is the unambiguous match. Without it, the caller must ask a person to choose among the
+        hits or, if there are none, among the near matches.
 
         Args:
             search_text: an identifier, a name, an alias, a part of one, or the id of a party.
             entity_type: see `Resolver.kinds_of`; `entity` means any.
-            jurisdiction: ISO 3166 code; only parties there are meant. `US` means those of `US-DE` too.
+            jurisdiction: ISO 3166 code that the parties must have; `US` includes `US-DE`.
 
         Raises:
-            ValueError: the text is empty or too long, the type unknown, or the jurisdiction no code.
+            ValueError: the text is empty or too long, or the type or jurisdiction is unknown.
         """
         ...
 
     def get(self, party_id: str) -> KnownParty | None:
-        """Returns the party of an id, active or not, or the product or role of a code; None if there is none.
+        """Return the party with an id, active or not, or the product or role with a code; None if it does not exist.
 
-        A code that is of both, such as `DEPOSITARY`, is told as the product.
+        For a code of both, such as `DEPOSITARY`, the product is returned.
         """
         ...
 
@@ -79,7 +79,7 @@ class SqlEntityGateway:
 
         def work(session: Session) -> Findings:
             found = PartyFinder(session).find(search_text, entity_type, jurisdiction=jurisdiction)
-            return Findings(*(_told_apart(session, some) for some in (found.hits, found.near, found.inactive)))
+            return Findings(*(_with_details(session, some) for some in (found.hits, found.near, found.inactive)))
 
         return self._database.read(work)
 
@@ -94,8 +94,8 @@ class SqlEntityGateway:
         return KnownParty(party.id, party.name, party.kind, party.jurisdiction or None, is_active)
 
 
-def _told_apart(session: Session, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Returns the candidates with what tells them apart."""
+def _with_details(session: Session, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Return the candidates with identifiers, roles and date of birth."""
     ids = [candidate.id for candidate in candidates]
     if not ids:
         return ()
@@ -115,7 +115,7 @@ def _births(session: Session, ids: Sequence[str]) -> dict[str, str]:
     query = select(Party.id, Party.distinguisher).where(
         Party.id.in_(ids), Party.kind == PartyKind.PERSON, Party.distinguisher != ""
     )
-    return {party_id: born for party_id, born in session.execute(query)}  # noqa: C416 - rows are no pairs to mypy
+    return {party_id: born for party_id, born in session.execute(query)}  # noqa: C416 - mypy: rows are not pairs
 
 
 def _identifiers(session: Session, ids: Sequence[str]) -> defaultdict[str, list[Identifier]]:
@@ -138,7 +138,7 @@ def _roles(session: Session, ids: Sequence[str]) -> defaultdict[str, list[str]]:
     query = (
         select(held.c.entity_id, held.c.role, Party.name)
         .join(Party, Party.id == held.c.cbu_id)
-        .where(held.c.place <= ROLES_TOLD)
+        .where(held.c.place <= ROLES_RETURNED)
         .order_by(held.c.entity_id, held.c.place)
     )
     found: defaultdict[str, list[str]] = defaultdict(list)

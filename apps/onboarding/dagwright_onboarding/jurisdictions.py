@@ -1,4 +1,4 @@
-"""Jurisdictions: ISO 3166 codes of countries, and of the divisions of some that register companies."""
+"""Jurisdictions: ISO 3166 codes of countries, and of subdivisions that register companies."""
 
 import re
 from typing import Final
@@ -14,7 +14,7 @@ PG PH PK PL PM PN PR PS PT PW PY QA RE RO RS RU RW SA SB SC SD SE SG SH SI SJ SK
 SX SY SZ TC TD TF TG TH TJ TK TL TM TN TO TR TT TV TW TZ UA UG UM US UY UZ VA VC VE VG VI VN VU WF WS XK
 YE YT ZA ZM ZW
 """
-"""ISO 3166-1 alpha-2, and `XK`, which the register of LEIs has for Kosovo."""
+"""ISO 3166-1 alpha-2, and `XK`, which the LEI register uses for Kosovo."""
 _COUNTRIES = frozenset(_CODES.split())
 _DIVISIONS: Final = {
     "AE": "AJ AZ DU FU RK SH UQ",
@@ -25,20 +25,21 @@ _DIVISIONS: Final = {
     OH OK OR PA PR RI SC SD TN TX UM UT VA VI VT WA WI WV WY
     """,
 }
-"""ISO 3166-2 of the countries whose divisions register companies; of the others only the form is known."""
+"""ISO 3166-2 codes for the countries whose subdivisions register companies; others are checked by form only."""
 _DIVISIONS_OF = {country: frozenset(codes.split()) for country, codes in _DIVISIONS.items()}
 
 
-def jurisdiction_of(text: str) -> str:
-    """Returns an ISO 3166 code in capitals (`LU`, `US-DE`). Raises ValueError for any other text."""
+def parse_jurisdiction(text: str) -> str:
+    """Return an ISO 3166 code in capitals (`LU`, `US-DE`). Raises ValueError for any other text."""
     code = text.strip().upper()
     found = _JURISDICTION.fullmatch(code)
     if found is None:
-        raise ValueError(f"jurisdiction {text!r:.80} is no ISO 3166 code; expected two letters such as LU, or US-DE")
+        raise ValueError(f"jurisdiction {text!r:.80} is not an ISO 3166 code; expected a code such as LU or US-DE")
     if found[1] not in _COUNTRIES:
         meant = "; the United Kingdom is GB" if found[1] == "UK" else ""
-        raise ValueError(f"jurisdiction {text!r:.80} is no ISO 3166 code: there is no country {found[1]}{meant}")
+        raise ValueError(f"jurisdiction {text!r:.80} is not an ISO 3166 code: there is no country {found[1]}{meant}")
     known = _DIVISIONS_OF.get(found[1])
     if found[2] is not None and known is not None and found[2][1:] not in known:
-        raise ValueError(f"jurisdiction {text!r:.80} is no ISO 3166 code: {found[1]} has no division {found[2][1:]}")
+        message = f"jurisdiction {text!r:.80} is not an ISO 3166 code: {found[1]} has no subdivision {found[2][1:]}"
+        raise ValueError(message)
     return code

@@ -1,9 +1,8 @@
-"""Bringing parties in from a CSV file, with a report of the rows that were refused.
+"""Load parties from a CSV file, with a report of the rows that were refused.
 
-A file may be loaded again at any time: what is there stays, further names and identifiers are added, and
-nothing is removed; a row that has the id of a party renames it, in whatever order the lines are. Rows go in by small
-transactions, each of which is whole or not at all, and between two of them others can write.
-This module must not import Temporal.
+Loading a file again is safe: existing parties stay, new names and identifiers are added, and nothing is removed. A row
+with the id of a party renames it, regardless of the order of the lines. Rows are written in small atomic transactions,
+and other writers get their turn in between. This module must not import Temporal.
 """
 
 from collections import Counter, defaultdict, deque
@@ -17,28 +16,28 @@ from sqlalchemy.orm import Session
 
 from dagwright.plugins.databases import DatabaseUnavailable, DatabaseUnusable
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.fresh_rows import LEI_SCHEME, lei_of, names_to_add, take_together
 from dagwright_onboarding.models import NameUse, Party, PartyIdentifier, PartyName, PartyStatus
 from dagwright_onboarding.names import name_key
 from dagwright_onboarding.parties import (
     NaturalKey,
     add_party,
-    described,
-    described_with_birth,
+    describe,
+    describe_with_birth,
     find_party,
     possible_twin,
 )
 from dagwright_onboarding.party_file import PartyFile, PartyRow, RefusedRow, read_party_file
+from dagwright_onboarding.simple_rows import LEI_SCHEME, lei_row, load_simple_rows, names_to_add
 
-Watch = Callable[[int, int], None]
-"""Is told at first and after each transaction how many rows are in, and of how many; what it raises ends the load."""
+ProgressCallback = Callable[[int, int], None]
+"""Called before the first and after each transaction with the rows loaded and the total; an exception ends the load."""
 
-ROWS_AT_ONCE = 100
-"""Rows that are looked at together: some hundredths of a second, even if each has to be looked at by itself."""
+ROWS_PER_TRANSACTION = 100
+"""Rows of one transaction: a few hundredths of a second, even if each row needs individual handling."""
 
 
 class RowOutcome(StrEnum):
-    """What a row of the file did to the store."""
+    """How a row changed the store."""
 
     ADDED = "added"
     UPDATED = "updated"
@@ -47,11 +46,11 @@ class RowOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TwinRow:
-    """A row whose party cannot be told from another one of its name by what is known of both.
+    """A row whose party cannot be distinguished from another party of the same name.
 
     Args:
         line: line of the file on which the row starts, 1 for the first.
-        other: that party, in words.
+        other: description of the other party.
     """
 
     line: int
@@ -60,12 +59,12 @@ class TwinRow:
 
 @dataclass(frozen=True, slots=True)
 class RenamedRow:
-    """A row whose party had another name.
+    """A row that renamed its party.
 
     Args:
         line: line of the file on which the row starts, 1 for the first.
-        party: how it is called now, in words.
-        before: how it was called, which is a former name now, unless it is only spelt otherwise.
+        party: description of the party with its new name.
+        before: the previous name, now a former name unless only the spelling differs.
     """
 
     line: int
@@ -74,8 +73,8 @@ class RenamedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
-    """What came of a row that was not refused."""
+class _RowResult:
+    """Result of a row that was not refused."""
 
     outcome: RowOutcome
     twin: TwinRow | None = None
@@ -83,11 +82,11 @@ class _Loaded:
     is_left_inactive: bool = False
 
 
-class _NameTaken(ValueError):
-    """A row gives its party a name that another party has.
+class _NameConflict(ValueError):
+    """A row names its party like another party.
 
     Args:
-        by: id of that one.
+        by: id of the other party.
     """
 
     def __init__(self, words: str, *, by: str) -> None:
@@ -96,22 +95,22 @@ class _NameTaken(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A row that was refused for a name that the party `taken_by` has, and maybe another row takes away."""
+class _ConflictingRow:
+    """A refused row whose name belongs to the party `holder_id`, which another row may rename."""
 
     row: PartyRow
-    taken_by: str
+    holder_id: str
     refused: RefusedRow
 
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What loading a file did; rows are in the order of the lines.
+    """Result of a load; rows are in line order.
 
     Args:
-        twins: rows that were added or renamed though another party may be the same one.
-        left_inactive: parties that are inactive and whose rows have no status.
-        renamed: rows that gave a party another name; they are counted as updated too.
+        twins: rows that were added or renamed although another party may be the same.
+        left_inactive: inactive parties whose rows have no status.
+        renamed: rows that renamed a party; they also count as updated.
     """
 
     added: int
@@ -124,20 +123,22 @@ class LoadReport:
     renamed: tuple[RenamedRow, ...] = ()
 
 
-def load_parties(database: EntityDatabase, path: Path, *, watch: Watch | None = None) -> LoadReport:
-    """Loads the parties of a CSV file (columns: see `party_file`) and reports what came of each row.
+def load_parties(database: EntityDatabase, path: Path, *, on_progress: ProgressCallback | None = None) -> LoadReport:
+    """Load the parties of a CSV file (columns: see `party_file`) and report the outcome of each row.
 
     Raises:
-        PartiesUnreadable: the file as a whole cannot be used; nothing was loaded.
+        PartiesUnreadable: the file is not usable; nothing was loaded.
     """
-    return load_read_parties(database, read_party_file(path), watch=watch)
+    return load_party_file(database, read_party_file(path), on_progress=on_progress)
 
 
-def load_read_parties(database: EntityDatabase, file: PartyFile, *, watch: Watch | None = None) -> LoadReport:
-    """Loads the parties of a file that was read, and reports what came of each row.
+def load_party_file(
+    database: EntityDatabase, file: PartyFile, *, on_progress: ProgressCallback | None = None
+) -> LoadReport:
+    """Load the rows of a file that was already read, and report the outcome of each row.
 
     Raises:
-        DatabaseUnusable, DatabaseUnavailable: the database refuses to go on; the message says how many rows are in.
+        DatabaseUnusable, DatabaseUnavailable: the database failed; the message says how many rows were loaded.
     """
     counts: Counter[RowOutcome] = Counter()
     refused = list(file.refused)
@@ -145,8 +146,8 @@ def load_read_parties(database: EntityDatabase, file: PartyFile, *, watch: Watch
     renamed: list[RenamedRow] = []
     left_inactive = done = 0
     try:
-        if watch is not None:
-            watch(0, len(file.rows))
+        if on_progress is not None:
+            on_progress(0, len(file.rows))
         for part in _parts(database, file.rows):
             done += len(part)
             for loaded in part:
@@ -157,10 +158,10 @@ def load_read_parties(database: EntityDatabase, file: PartyFile, *, watch: Watch
                 twins += [loaded.twin] if loaded.twin is not None else []
                 renamed += [loaded.renamed] if loaded.renamed is not None else []
                 left_inactive += loaded.is_left_inactive
-            if watch is not None:
-                watch(done, len(file.rows))
+            if on_progress is not None:
+                on_progress(done, len(file.rows))
     except (DatabaseUnusable, DatabaseUnavailable) as error:
-        raise type(error)(f"{error}; {how_far(done, len(file.rows))}") from None
+        raise type(error)(f"{error}; {describe_progress(done, len(file.rows))}") from None
     refused.sort(key=lambda row: row.line)
     twins.sort(key=lambda row: row.line)
     renamed.sort(key=lambda row: row.line)
@@ -176,75 +177,71 @@ def load_read_parties(database: EntityDatabase, file: PartyFile, *, watch: Watch
     )
 
 
-def _parts(database: EntityDatabase, rows: Sequence[PartyRow]) -> Iterator[Sequence[_Loaded | RefusedRow]]:
-    """Yields what came of the rows, transaction by transaction; those that give each other's names on come in turn."""
-    waiting: list[_Waiting] = []
-    together = [rows[at : at + ROWS_AT_ONCE] for at in range(0, len(rows), ROWS_AT_ONCE)]
+def _parts(database: EntityDatabase, rows: Sequence[PartyRow]) -> Iterator[Sequence[_RowResult | RefusedRow]]:
+    """Yield the outcomes by transaction. Rows that wait for another row's rename are loaded after it."""
+    waiting: list[_ConflictingRow] = []
+    together = [rows[at : at + ROWS_PER_TRANSACTION] for at in range(0, len(rows), ROWS_PER_TRANSACTION)]
     for parts in database.write_in_parts(together, _outcomes):
-        part: Sequence[_Loaded | RefusedRow | _Waiting] = [each for outcomes in parts for each in outcomes]
-        waiting += [each for each in part if isinstance(each, _Waiting)]
-        yield [each for each in part if not isinstance(each, _Waiting)]
-    turns = _in_turn(waiting)
+        part: Sequence[_RowResult | RefusedRow | _ConflictingRow] = [each for outcomes in parts for each in outcomes]
+        waiting += [each for each in part if isinstance(each, _ConflictingRow)]
+        yield [each for each in part if not isinstance(each, _ConflictingRow)]
+    turns = _in_rename_order(waiting)
     for part in database.write_in_parts([each.row for each in turns], _outcome):
-        yield [each.refused if isinstance(each, _Waiting) else each for each in part]
+        yield [each.refused if isinstance(each, _ConflictingRow) else each for each in part]
     tried = {each.row.line for each in turns}
     for each in waiting:
         if each.row.line not in tried:
-            way = f"the rows exchange names: give {each.taken_by!r} a third name in a load before"
+            way = f"the rows swap names; first give {each.holder_id!r} a third name in a separate load"
             yield [RefusedRow(each.row.line, f"{each.refused.reason}; {way}")]
 
 
-def _in_turn(waiting: Sequence[_Waiting]) -> list[_Waiting]:
-    """Returns rows so that each comes behind the one that takes its name away; those in a circle are left out."""
-    behind: defaultdict[str | None, list[_Waiting]] = defaultdict(list)
+def _in_rename_order(waiting: Sequence[_ConflictingRow]) -> list[_ConflictingRow]:
+    """Return the rows ordered so that each follows the row that frees its name; rows in a cycle are left out."""
+    behind: defaultdict[str | None, list[_ConflictingRow]] = defaultdict(list)
     for each in waiting:
-        behind[each.taken_by].append(each)
+        behind[each.holder_id].append(each)
     there = {each.row.id for each in waiting}
-    turns = deque(each for each in waiting if each.taken_by not in there)
-    found: list[_Waiting] = []
+    turns = deque(each for each in waiting if each.holder_id not in there)
+    found: list[_ConflictingRow] = []
     while turns:
         found.append(each := turns.popleft())
         turns += behind.pop(each.row.id, [])
     return found
 
 
-def how_far(done: int, rows: int) -> str:
-    """Returns what is to be said of a load that ended before its time.
-
-    Args:
-        done: rows that are in, of `rows`.
-    """
+def describe_progress(done: int, rows: int) -> str:
+    """Return the message for a load that was interrupted after `done` of `rows` rows."""
     if not done:
         return "nothing was loaded"
-    return f"{done:,} of {rows:,} rows are loaded and stay; load the file again for the others"
+    return f"{done:,} of {rows:,} rows were loaded and stay; load the file again for the rest"
 
 
-def _outcomes(session: Session, rows: Sequence[PartyRow]) -> list[_Loaded | RefusedRow | _Waiting]:
-    taken = take_together(session, rows)
-    told = dict.fromkeys(taken.added, _Loaded(RowOutcome.ADDED))
-    told |= {row.line: _unchanged(row, taken.unchanged[row.line]) for row in rows if row.line in taken.unchanged}
-    return [told.get(row.line) or _outcome(session, row) for row in rows]
+def _outcomes(session: Session, rows: Sequence[PartyRow]) -> list[_RowResult | RefusedRow | _ConflictingRow]:
+    taken = load_simple_rows(session, rows)
+    results = dict.fromkeys(taken.added, _RowResult(RowOutcome.ADDED))
+    results |= {row.line: _unchanged(row, taken.unchanged[row.line]) for row in rows if row.line in taken.unchanged}
+    return [results.get(row.line) or _outcome(session, row) for row in rows]
 
 
-def _unchanged(row: PartyRow, party: Party) -> _Loaded:
-    return _Loaded(RowOutcome.UNCHANGED, is_left_inactive=_is_left_inactive(row, party))
+def _unchanged(row: PartyRow, party: Party) -> _RowResult:
+    return _RowResult(RowOutcome.UNCHANGED, is_left_inactive=_is_left_inactive(row, party))
 
 
 def _is_left_inactive(row: PartyRow, party: Party) -> bool:
     return row.status is None and party.status == PartyStatus.INACTIVE
 
 
-def _outcome(session: Session, row: PartyRow) -> _Loaded | RefusedRow | _Waiting:
+def _outcome(session: Session, row: PartyRow) -> _RowResult | RefusedRow | _ConflictingRow:
     try:
         with session.begin_nested():
             return _load_row(session, row)
-    except _NameTaken as error:
-        return _Waiting(row, error.by, RefusedRow(row.line, str(error)))
+    except _NameConflict as error:
+        return _ConflictingRow(row, error.by, RefusedRow(row.line, str(error)))
     except ValueError as error:
         return RefusedRow(row.line, str(error))
 
 
-def _load_row(session: Session, row: PartyRow) -> _Loaded:
+def _load_row(session: Session, row: PartyRow) -> _RowResult:
     party, before = _party_of(session, row)
     is_new = party is None
     if party is None:
@@ -261,41 +258,41 @@ def _load_row(session: Session, row: PartyRow) -> _Loaded:
     twin = None
     if is_new or before is not None:
         twin = possible_twin(session, party) if party.status == PartyStatus.ACTIVE else None
-    told_twin = TwinRow(row.line, described_with_birth(twin)) if twin is not None else None
+    told_twin = TwinRow(row.line, describe_with_birth(twin)) if twin is not None else None
     if is_new:
-        return _Loaded(RowOutcome.ADDED, told_twin)
+        return _RowResult(RowOutcome.ADDED, told_twin)
     outcome = RowOutcome.UPDATED if any(changes) else RowOutcome.UNCHANGED
-    renamed = RenamedRow(row.line, described(party), before) if before is not None else None
-    return _Loaded(outcome, told_twin, renamed, _is_left_inactive(row, party))
+    renamed = RenamedRow(row.line, describe(party), before) if before is not None else None
+    return _RowResult(outcome, told_twin, renamed, _is_left_inactive(row, party))
 
 
 def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None]:
-    """Returns the party of a row, and the name that it had if the row gives it another one.
+    """Return the party of a row, and its previous name if the row renames it.
 
     Raises:
-        _NameTaken: another party has its name.
-        ValueError: its id is that of something else.
+        _NameConflict: another party has the name.
+        ValueError: the id belongs to a party of another kind, jurisdiction or date of birth.
     """
     holder = session.get(Party, row.id) if row.id is not None else None
     if holder is None:
         party = find_party(session, row.key)
         if party is not None and row.id is not None:
-            words = f"id: {described(party)} is there already with the id {party.id!r}, not {row.id!r}"
-            raise _NameTaken(words, by=party.id)
+            words = f"id: {describe(party)} already exists with the id {party.id!r}, not {row.id!r}"
+            raise _NameConflict(words, by=party.id)
         return party, None
-    # What is blank changes nothing.
+    # Empty fields change nothing.
     where, born = row.key.jurisdiction or holder.jurisdiction, row.key.distinguisher or holder.distinguisher
     if (holder.kind, holder.jurisdiction, holder.distinguisher) != (row.key.kind, where, born):
-        raise ValueError(f"id: {row.id!r} belongs to {described_with_birth(holder)}; only its name can change")
+        raise ValueError(f"id: {row.id!r} belongs to {describe_with_birth(holder)}; only its name can change")
     known = find_party(session, NaturalKey(row.key.kind, row.key.name, where, born))
     if known is not None and known is not holder:
-        words = f"id: {row.id!r} belongs to {described(holder)}, and {described(known)} is {known.id!r}"
-        raise _NameTaken(words, by=known.id)
+        words = f"id: {row.id!r} belongs to {describe(holder)}, but {describe(known)} is {known.id!r}"
+        raise _NameConflict(words, by=known.id)
     return holder, _rename(session, holder, row.key.name)
 
 
 def _rename(session: Session, party: Party, name: str) -> str | None:
-    """Gives a party a name; returns the one that it had, `None` if it is the same."""
+    """Rename a party; return its previous name, `None` if the name is unchanged."""
     if (before := party.name) == name:
         return None
     key_before, party.name, party.name_key = party.name_key, name, name_key(name)
@@ -312,7 +309,7 @@ def _set_client_type(party: Party, row: PartyRow) -> bool:
     if not row.client_type or party.client_type == row.client_type:
         return False
     if party.client_type:
-        raise ValueError(f"client_type: {described(party)} is a {party.client_type!r}, not {row.client_type!r}")
+        raise ValueError(f"client_type: {describe(party)} is a {party.client_type!r}, not {row.client_type!r}")
     party.client_type = row.client_type
     return True
 
@@ -341,11 +338,11 @@ def _add_lei(session: Session, party: Party, *, lei: str | None) -> bool:
     of_lei = select(PartyIdentifier).where(PartyIdentifier.scheme == LEI_SCHEME)
     holder = session.scalars(of_lei.where(PartyIdentifier.value == lei)).one_or_none()
     if holder is not None and holder.party_id != party.id:
-        raise ValueError(f"lei: {lei} belongs to {described(session.get_one(Party, holder.party_id))}")
+        raise ValueError(f"lei: {lei} belongs to {describe(session.get_one(Party, holder.party_id))}")
     own = session.scalars(of_lei.where(PartyIdentifier.party_id == party.id)).one_or_none()
     if own is not None and own.value != lei:
-        raise ValueError(f"lei: {described(party)} has the LEI {own.value}, not {lei}")
+        raise ValueError(f"lei: {describe(party)} has the LEI {own.value}, not {lei}")
     if own is not None:
         return False
-    session.add(lei_of(party.id, lei))
+    session.add(lei_row(party.id, lei))
     return True

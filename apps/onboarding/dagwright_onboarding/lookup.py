@@ -1,14 +1,14 @@
-"""Finding existing parties by what people call them.
+"""Search for existing parties by name, identifier or id.
 
-A search goes from the sure to the likely and stops at the first step that finds something: identifier or
-exact name; all of the name, in any order and with its legal form aside; all words of the text in the name; beginnings
-of words.
-One hit is bound if the text is the whole of an identifier or a name, and not if it is a part or a beginning of one:
-John Smith is not John Smithson, and what is bound is changed without asking. Nor is Kite SARL Kite GmbH: a legal form
-is aside where one of two names has none. Several hits are ambiguous. Another spelling is told as near: Cohen and Chen
-differ by one letter.
+A search tries its steps from the most to the least certain and stops at the first step with a result: an identifier or
+an exact name; the whole name in any order, without its legal form; all words of the text; word prefixes.
+A single hit is bound without asking if the text is a whole identifier or name. A part or a prefix of a name is not
+enough: John Smith is not John Smithson, and a bound party is changed without confirmation. A different legal form is
+not enough either: Kite SARL is not Kite GmbH; the legal form is ignored only where one of the two names has none.
+Several hits are ambiguous. Names with a different spelling are returned as near matches: Cohen and Chen differ by one
+letter.
 
-The names that a step can mean come from `name_search`; the steps here decide and rank.
+`name_search` fetches the names for each step; the steps in this module decide and rank.
 
 This module must not change the store and must not import Temporal.
 """
@@ -22,9 +22,9 @@ from sqlalchemy.orm import Session
 
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.entity_types import RESOLVER
-from dagwright_onboarding.jurisdictions import jurisdiction_of
+from dagwright_onboarding.jurisdictions import parse_jurisdiction
 from dagwright_onboarding.models import NameUse, Party, PartyIdentifier, PartyName, PartySearch, PartyStatus
-from dagwright_onboarding.name_search import NAMES_TOLD, KnownName, NameIndex, is_within
+from dagwright_onboarding.name_search import NAMES_RETURNED, KnownName, NameIndex, is_within
 from dagwright_onboarding.names import (
     clean_name,
     core_words,
@@ -35,24 +35,24 @@ from dagwright_onboarding.names import (
     words_of,
 )
 from dagwright_onboarding.search_index import OWN_NAME, core_of
-from dagwright_onboarding.spelling import likeness_of
+from dagwright_onboarding.spelling import name_similarity
 from dagwright_onboarding.terms import TermNames
 
 CANDIDATE_LIMIT = 10
-"""Candidates that are told for one lookup; more than a person reads."""
-ROLES_TOLD = 3
-"""Roles that are told of one candidate; enough to know a person by."""
-_EXACT_READ = 1_000
-"""Parties of one name that are put in order; of a name that more have, the best of so many are told."""
-ENOUGH_NEAR = 5
-"""Names with all words, spelt otherwise, from which those that lack one are not looked for."""
-NEAR_LIKENESS = 65.0
-"""rapidfuzz ratio (0 to 100) from which a name is told as near when nothing was found."""
+"""Candidates returned for one lookup."""
+ROLES_RETURNED = 3
+"""Roles returned for one candidate; enough to recognize a person."""
+_EXACT_LIMIT = 1_000
+"""Parties with the same name that are ranked."""
+NEAR_ENOUGH = 5
+"""Near matches with all words after which names that lack a word are no longer searched."""
+NEAR_SIMILARITY = 65.0
+"""Minimum rapidfuzz ratio (0 to 100) of a near match."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identifier:
-    """A number that a register gave to a party, such as its `LEI`."""
+    """A number that a register assigned to a party, such as its `LEI`."""
 
     scheme: str
     value: str
@@ -60,16 +60,16 @@ class Identifier:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A party that a search text may mean, with what tells it apart from others of its name.
+    """A party that a search text may mean, with details that distinguish it from others of the same name.
 
     Args:
-        jurisdiction: ISO 3166 code, None if not known.
-        score: 0 to 100; 100 is the identifier or the name itself.
-        reason: why it was found, in words.
-        binds: whether it is bound without asking if it is the only hit.
-        identifiers: by scheme and value.
-        roles: at most `ROLES_TOLD` of those it holds, such as `DIRECTOR at Apex Fund`, the latest first.
-        born: date of birth of a person, if it is known.
+        jurisdiction: ISO 3166 code, None if unknown.
+        score: 0 to 100; 100 for an identifier or an exact name.
+        reason: why the party was found, in words.
+        binds: whether a lookup uses the party without asking if it is the only hit.
+        identifiers: ordered by scheme and value.
+        roles: at most `ROLES_RETURNED` of its roles, such as `DIRECTOR at Apex Fund`, the latest first.
+        born: date of birth of a person, if known.
     """
 
     id: str
@@ -89,10 +89,10 @@ class Findings:
     """Result of one search.
 
     Args:
-        hits: the parties the text can mean, best first.
-        near: those that come near, if there are no hits.
-        inactive: those that cannot be used any more of just this identifier or name, its words in any order and its
-            legal form in any spelling.
+        hits: the parties that the text can mean, best first.
+        near: near matches, if there are no hits.
+        inactive: inactive parties with exactly this identifier or name, in any word order and any spelling of the
+            legal form.
     """
 
     hits: tuple[Candidate, ...]
@@ -101,13 +101,13 @@ class Findings:
 
     @property
     def bound(self) -> Candidate | None:
-        """The party that the text means for sure, None if a person has to say which."""
+        """The unambiguous match, None if a person must choose."""
         return self.hits[0] if len(self.hits) == 1 and self.hits[0].binds else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
-    """What is searched for, taken apart once."""
+class _SearchText:
+    """A parsed search text."""
 
     raw: str
     key: str
@@ -116,25 +116,25 @@ class _Text:
     form: tuple[str, ...]
 
     def is_whole(self, known: KnownName) -> bool:
-        """Returns whether this is all of a name, in any order; of organisations the legal form may differ."""
-        if known.kind not in _WITH_LEGAL_FORM:
+        """Return whether the text is a whole name, in any order; the legal form of an organisation may differ."""
+        if known.kind not in _ORGANISATION_KINDS:
             return sorted(known.words) == sorted(self.words)
         return sorted(known.core) == sorted(self.core) and not is_legal_form(self.key)
 
     def is_of_form(self, known: KnownName) -> bool:
-        """Returns whether a name has the legal form that is written here, or none as here; of persons there is none."""
-        return known.kind not in _WITH_LEGAL_FORM or _form_of(known) == self.form
+        """Return whether a name has the legal form of the text, or neither has one; true for persons."""
+        return known.kind not in _ORGANISATION_KINDS or _form_of(known) == self.form
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What the parties must be besides their names; None is any."""
+class _Filter:
+    """Conditions on the parties apart from the name; None means any."""
 
     kinds: tuple[str, ...] | None
     jurisdiction: str | None
 
-    def why_not(self, found: Candidate) -> str | None:
-        """Returns in words what a candidate is instead, None if it is what was asked for."""
+    def mismatch(self, found: Candidate) -> str | None:
+        """Return in words how a candidate fails the conditions, None if it meets them."""
         if self.kinds is not None and found.kind not in self.kinds:
             return f"is a {found.kind}"
         if self.jurisdiction is None or is_within(found.jurisdiction or "", self.jurisdiction):
@@ -142,12 +142,12 @@ class _Asked:
         return f"is of {found.jurisdiction}" if found.jurisdiction else "has no known jurisdiction"
 
     def takes(self, party: Party) -> bool:
-        """Returns whether a party is what was asked for."""
+        """Return whether a party meets the conditions."""
         within = self.jurisdiction is None or is_within(party.jurisdiction, self.jurisdiction)
         return within and (self.kinds is None or party.kind in self.kinds)
 
     def conditions(self) -> list[ColumnElement[bool]]:
-        """Returns the same for the database."""
+        """Return the conditions as SQL."""
         conditions: list[ColumnElement[bool]] = []
         if self.kinds is not None:
             conditions.append(Party.kind.in_(self.kinds))
@@ -157,88 +157,90 @@ class _Asked:
         return conditions
 
 
-_ANY = _Asked(None, None)
-_WITH_LEGAL_FORM = (PartyKind.COMPANY, PartyKind.FUND)
-_FORM_ASIDE, _ANY_ORDER = "the name, legal form aside", "has just these words"
+_ANY = _Filter(None, None)
+_ORGANISATION_KINDS = (PartyKind.COMPANY, PartyKind.FUND)
+_FORM_ASIDE, _ANY_ORDER = "same name without the legal form", "same words in another order"
 _IDENTIFIER, _ITS_ID, _EXACT_NAME, _OTHER_NAME = "identifier", "its id", "exact name", "other name"
-_BEYOND_DOUBT = (_IDENTIFIER, _ITS_ID, _EXACT_NAME)
-"""Reasons that hold even where an inactive party has the name too."""
+_CERTAIN = (_IDENTIFIER, _ITS_ID, _EXACT_NAME)
+"""Reasons that bind even if an inactive party has the same name."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Exact:
-    """Parties of an identifier, an id or a name."""
+class _ExactMatches:
+    """Parties with exactly an identifier, id or name."""
 
     active: list[Candidate]
     inactive: list[Candidate]
 
     @classmethod
-    def of(cls, found: Sequence[tuple[Party, str]]) -> "_Exact":
+    def of(cls, found: Sequence[tuple[Party, str]]) -> "_ExactMatches":
         parted: dict[bool, list[Candidate]] = {True: [], False: []}
         for party, reason in found:
-            told = Candidate(party.id, party.name, party.kind, party.jurisdiction or None, 100, reason, binds=True)
-            parted[party.status == PartyStatus.ACTIVE].append(told)
+            candidate = Candidate(party.id, party.name, party.kind, party.jurisdiction or None, 100, reason, binds=True)
+            parted[party.status == PartyStatus.ACTIVE].append(candidate)
         return cls(parted[True], parted[False])
 
 
 class PartyFinder:
-    """Searches one view of the store."""
+    """Searches one snapshot of the store."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def find(self, search_text: str, entity_type: str, *, jurisdiction: str | None = None) -> Findings:
-        """Returns the parties of a type that a text can mean, best first; without their identifiers and roles.
+        """Return the parties of a type that a text can mean, best first; without their identifiers and roles.
 
         Args:
             search_text: an identifier, a name, an alias, a part of one, or the id of a party.
             entity_type: see `Resolver.kinds_of`; `entity` means any.
-            jurisdiction: ISO 3166 code; only parties there are meant. `US` means those of `US-DE` too.
+            jurisdiction: ISO 3166 code that the parties must have; `US` includes `US-DE`.
 
         Raises:
-            ValueError: the text is empty or too long, the type unknown, or the jurisdiction no code.
+            ValueError: the text is empty or too long, or the type or jurisdiction is unknown.
         """
         kinds = RESOLVER.kinds_of(entity_type)
         if kinds is not None and kinds[0] in RESOLVER.terms:
             return _term(_checked_text(search_text), TermNames(kinds[0]))
-        asked = _Asked(kinds, jurisdiction_of(jurisdiction) if jurisdiction is not None else None)
+        asked = _Filter(kinds, parse_jurisdiction(jurisdiction) if jurisdiction is not None else None)
         text = _checked_text(search_text)
         found = self._exact(text, asked)
         hits = found.active
         gone = found.inactive
-        if not any(hit.reason in _BEYOND_DOUBT for hit in hits):
-            gone = [*gone, *self._inactive_of_name(text, asked)]
+        if not any(hit.reason in _CERTAIN for hit in hits):
+            gone = [*gone, *self._inactive_by_name(text, asked)]
         inactive = tuple(_ranked(replace(each, binds=False) for each in gone))
         if not hits:
             names = NameIndex(self._session, kinds=asked.kinds, jurisdiction=asked.jurisdiction)
             hits = next((some for some in (step(text, names) for step in _STEPS) if some), [])
             if not hits:
                 others = [
-                    replace(each, reason=asked.why_not(each) or each.reason, binds=False)
+                    replace(each, reason=asked.mismatch(each) or each.reason, binds=False)
                     for each in self._exact(text, _ANY).active
                 ]
                 return Findings((), tuple(_ranked([*others, *_near(text, names)])), inactive)
         if inactive:
-            # Whoever is called just so is meant, unless another one has the very name.
-            hits = [replace(hit, binds=hit.binds and hit.reason in _BEYOND_DOUBT) for hit in hits]
+            # An inactive party has the same name, so only an identifier, id or exact name is certain.
+            hits = [replace(hit, binds=hit.binds and hit.reason in _CERTAIN) for hit in hits]
         return Findings(tuple(_ranked(hits)), (), inactive)
 
-    def _exact(self, text: _Text, asked: _Asked) -> _Exact:
-        """Returns the parties with this identifier, or else of this name or id."""
+    def _exact(self, text: _SearchText, asked: _Filter) -> _ExactMatches:
+        """Return the parties with this identifier, otherwise those with this name or id."""
         values = {text.raw.upper(), identifier_key(text.raw)}
         of_value = select(PartyIdentifier.party_id).where(PartyIdentifier.value.in_(values))
         identified = [(party, _IDENTIFIER) for party in self._parties(of_value, asked)]
         if any(party.status == PartyStatus.ACTIVE for party, _ in identified):
-            return _Exact.of(identified)
+            return _ExactMatches.of(identified)
         ids = union_all(
             select(Party.id).where(Party.id == text.raw),
             select(Party.id).where(Party.name_key == text.key, *asked.conditions()),
             select(PartyName.party_id).where(PartyName.name_key == text.key),
         )
-        return _Exact.of([*identified, *((party, _why_exact(party, text)) for party in self._parties(ids, asked))])
+        return _ExactMatches.of(
+            [*identified, *((party, _why_exact(party, text)) for party in self._parties(ids, asked))]
+        )
 
-    def _inactive_of_name(self, text: _Text, asked: _Asked) -> list[Candidate]:
-        """Returns the inactive parties that have all of a name, its words in any order and its form in any spelling."""
+    def _inactive_by_name(self, text: _SearchText, asked: _Filter) -> list[Candidate]:
+        """Return inactive parties with the whole name, in any word order and any spelling of the legal form."""
         written = func.coalesce(PartyName.name_key, Party.name_key)
         query = (
             select(Party, PartySearch.use, written)
@@ -247,15 +249,15 @@ class PartyFinder:
             .where(
                 PartySearch.core.in_([core_of(text.words), core_of(text.core)]), Party.status == PartyStatus.INACTIVE
             )
-            .limit(_EXACT_READ)
+            .limit(_EXACT_LIMIT)
         )
         found = [_known(party, use, key) for party, use, key in self._session.execute(query) if asked.takes(party)]
         return [_whole(text, known, binds=False) for known in found if text.is_whole(known) and text.is_of_form(known)]
 
-    def _parties(self, ids: Select[str] | CompoundSelect[str], asked: _Asked) -> list[Party]:
-        """Returns the parties of these ids that are what was asked for."""
-        # In one step, or told the kind, a database may begin with all parties of that kind.
-        found = set(self._session.scalars(ids.limit(_EXACT_READ)))
+    def _parties(self, ids: Select[str] | CompoundSelect[str], asked: _Filter) -> list[Party]:
+        """Return the parties with these ids that meet the conditions."""
+        # In one query, or with the kind as a condition, a database may scan all parties of that kind.
+        found = set(self._session.scalars(ids.limit(_EXACT_LIMIT)))
         if not found:
             return []
         parties = self._session.scalars(select(Party).where(Party.id.in_(sorted(found))))
@@ -263,12 +265,12 @@ class PartyFinder:
 
 
 def find_parties(session: Session, search_text: str, *, entity_type: str, jurisdiction: str | None = None) -> Findings:
-    """Returns the parties of a type that a text can mean; see `PartyFinder.find`."""
+    """Return the parties of a type that a text can mean; see `PartyFinder.find`."""
     return PartyFinder(session).find(search_text, entity_type, jurisdiction=jurisdiction)
 
 
-def _term(text: _Text, names: TermNames) -> Findings:
-    """Returns the products or roles that a text can mean; their jurisdiction is everywhere."""
+def _term(text: _SearchText, names: TermNames) -> Findings:
+    """Return the products or roles that a text can mean; terms have no jurisdiction."""
     exact = [
         replace(_candidate(known, 100, ""), reason=_EXACT_NAME if known.use == OWN_NAME else _OTHER_NAME, binds=True)
         for known in names.exact(text.key, text.raw.upper())
@@ -278,7 +280,7 @@ def _term(text: _Text, names: TermNames) -> Findings:
 
 
 class Names(Protocol):
-    """Names that a rule can mean: of the parties in a store, or of terms."""
+    """Source of names for the search steps: the parties of a store, or the terms of the catalogue."""
 
     def whole(self, words: Sequence[str], core: Sequence[str]) -> list[KnownName]: ...
 
@@ -286,67 +288,69 @@ class Names(Protocol):
 
     def beginnings(self, beginnings: Sequence[str]) -> list[KnownName]: ...
 
-    def near(self, words: Sequence[str], *, likeness: float) -> Iterator[list[KnownName]]: ...
+    def near(self, words: Sequence[str], *, min_similarity: float) -> Iterator[list[KnownName]]: ...
 
 
-Step = Callable[[_Text, Names], list[Candidate]]
+Step = Callable[[_SearchText, Names], list[Candidate]]
 
 
-def _whole_name(text: _Text, names: Names) -> list[Candidate]:
-    """Returns those whom a text names in full: first of the very legal form that it has, then in the very order."""
+def _whole_name(text: _SearchText, names: Names) -> list[Candidate]:
+    """Return the whole-name matches, preferring the same legal form, then the same word order."""
     read = names.whole(text.words, text.core)
     found = [known for known in read if text.is_whole(known)]
     if text.form and (same := [known for known in found if _form_of(known) == text.form]):
         found = same
     if in_order := [known for known in found if known.core == text.core]:
         found = in_order
-    # Of so many, others that were not read may be meant too.
-    return [_whole(text, known, binds=len(read) < NAMES_TOLD) for known in found]
+    # At the limit, further names were not read and may match too.
+    return [_whole(text, known, binds=len(read) < NAMES_RETURNED) for known in found]
 
 
-def _whole(text: _Text, known: KnownName, *, binds: bool) -> Candidate:
-    """Returns one whom a text names in full; another legal form than the written one makes another company."""
-    # A name without a form may be of any.
+def _whole(text: _SearchText, known: KnownName, *, binds: bool) -> Candidate:
+    """Return a whole-name match; a different legal form means a different company."""
+    # A name without a legal form may have any.
     if text.form and _form_of(known) not in ((), text.form):
         return _candidate(known, 90, "the name with another legal form")
     in_order = known.core == text.core
     return _candidate(known, 97 if in_order else 95, _FORM_ASIDE if in_order else _ANY_ORDER, binds=binds)
 
 
-def _all_words(text: _Text, names: Names) -> list[Candidate]:
+def _all_words(text: _SearchText, names: Names) -> list[Candidate]:
     wanted = set(text.words)
     found = [known for known in names.all_words(text.words) if wanted <= set(known.words)]
-    return [_candidate(known, 85 + 10 * len(wanted) / len(known.words), "has all these words") for known in found]
+    return [_candidate(known, 85 + 10 * len(wanted) / len(known.words), "contains all these words") for known in found]
 
 
 def _form_of(known: KnownName) -> tuple[str, ...]:
-    return legal_form(known.words) if known.kind in _WITH_LEGAL_FORM else ()
+    return legal_form(known.words) if known.kind in _ORGANISATION_KINDS else ()
 
 
-def _beginnings(text: _Text, names: Names) -> list[Candidate]:
+def _beginnings(text: _SearchText, names: Names) -> list[Candidate]:
     return [
-        _candidate(known, 80, "words begin like this")
+        _candidate(known, 80, "words start with these")
         for known in names.beginnings(text.words)
         if _begin(text.words, known.words)
     ]
 
 
 _STEPS: tuple[Step, ...] = (_whole_name, _all_words, _beginnings)
-"""From the sure to the likely; the first that finds something ends the search."""
+"""Ordered from the most to the least certain; the first step with a result ends the search."""
 
 
-def _near(text: _Text, names: Names) -> list[Candidate]:
+def _near(text: _SearchText, names: Names) -> list[Candidate]:
     found: list[Candidate] = []
-    for step, some in enumerate(names.near(text.core, likeness=NEAR_LIKENESS)):
-        rated = ((known, likeness_of(text.core, known.core)) for known in some)
-        found += [_candidate(known, rating, "another spelling") for known, rating in rated if rating >= NEAR_LIKENESS]
-        if len({candidate.id for candidate in found}) >= (ENOUGH_NEAR if step == 0 else 1):
+    for step, some in enumerate(names.near(text.core, min_similarity=NEAR_SIMILARITY)):
+        rated = ((known, name_similarity(text.core, known.core)) for known in some)
+        found += [
+            _candidate(known, rating, "different spelling") for known, rating in rated if rating >= NEAR_SIMILARITY
+        ]
+        if len({candidate.id for candidate in found}) >= (NEAR_ENOUGH if step == 0 else 1):
             break
     return found
 
 
 def _begin(beginnings: Sequence[str], words: Sequence[str]) -> bool:
-    """Returns whether each beginning starts a word of its own, in the order of the words."""
+    """Return whether each prefix starts a word of its own, in the order of the words."""
     position = 0
     for beginning in beginnings:
         while position < len(words) and not words[position].startswith(beginning):
@@ -363,9 +367,9 @@ def _candidate(known: KnownName, score: float, reason: str, *, binds: bool = Fal
 
 
 def _known(party: Party, use: str, key: str) -> KnownName:
-    """Returns a name of a party by its key."""
+    """Return a name of a party from its key."""
     words = words_of(key)
-    core = core_words(key) if party.kind in _WITH_LEGAL_FORM else words
+    core = core_words(key) if party.kind in _ORGANISATION_KINDS else words
     return KnownName(party.id, party.name, party.kind, party.jurisdiction, use, words=words, core=core)
 
 
@@ -375,14 +379,14 @@ def _because(reason: str, use: str) -> str:
     return f"{reason} (an alias)" if use == NameUse.ALIAS else reason
 
 
-def _why_exact(party: Party, text: _Text) -> str:
+def _why_exact(party: Party, text: _SearchText) -> str:
     if party.name_key == text.key:
         return _EXACT_NAME
     return _ITS_ID if party.id == text.raw else _OTHER_NAME
 
 
 def _ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Returns the best candidate of each party, best first; equal ones by name, jurisdiction and id."""
+    """Return the best candidate of each party, best first; ties are ordered by name, jurisdiction and id."""
     best: dict[str, Candidate] = {}
     for candidate in candidates:
         held = best.get(candidate.id)
@@ -392,10 +396,10 @@ def _ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
     return order[:CANDIDATE_LIMIT]
 
 
-def _checked_text(search_text: str) -> _Text:
+def _checked_text(search_text: str) -> _SearchText:
     raw = clean_name(search_text, "search_text")
     key = name_key(raw)
     words = words_of(key)
     if not words:
-        raise ValueError(f"search_text {raw!r} holds no letter or digit")
-    return _Text(raw, key, words, core_words(key), legal_form(words))
+        raise ValueError(f"search_text {raw!r} has no letter or digit")
+    return _SearchText(raw, key, words, core_words(key), legal_form(words))

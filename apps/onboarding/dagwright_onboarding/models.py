@@ -1,8 +1,7 @@
-"""Tables of the entity store: parties, what they are called, what links them, and the effects that were done.
+"""Tables of the entity store: parties, their names, links between them, and the log of verb calls.
 
-The unique constraints are what makes the verbs safe when several run at once, so each natural key has one.
-Texts that may be unknown are empty rather than NULL, because NULLs never collide. This module must not
-import the verbs or Temporal.
+The unique constraints make concurrent verbs safe, so each natural key has one. Unknown texts are empty rather than
+NULL, because unique constraints ignore NULLs. This module must not import the verbs or Temporal.
 """
 
 from datetime import UTC, datetime
@@ -25,14 +24,14 @@ def _now() -> datetime:
 
 
 class PartyStatus(StrEnum):
-    """Whether a party can be found and used."""
+    """Whether lookups find a party and verbs accept it."""
 
     ACTIVE = "active"
     INACTIVE = "inactive"
 
 
 class NameUse(StrEnum):
-    """Why a party answers to another name."""
+    """Type of an additional name."""
 
     ALIAS = "alias"
     FORMER = "former"
@@ -67,11 +66,11 @@ class Party(Base):
     name_key: Mapped[str] = mapped_column(String(4 * NAME_LIMIT))
     """`names.name_key` of the name; casefolding can lengthen a text."""
     jurisdiction: Mapped[str] = mapped_column(String(8), default="")
-    """ISO 3166 code; empty if not known."""
+    """ISO 3166 code; empty if unknown."""
     distinguisher: Mapped[str] = mapped_column(String(40), default="")
-    """Tells apart persons of one name and jurisdiction: the date of birth; empty for organisations."""
+    """Date of birth, which distinguishes persons of the same name and jurisdiction; empty for organisations."""
     client_type: Mapped[str] = mapped_column(String(40), default="")
-    """Of a fund; empty for other kinds."""
+    """Client type of a fund; empty for other kinds."""
     status: Mapped[str] = mapped_column(String(16), default=PartyStatus.ACTIVE)
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), default=_now)
 
@@ -80,7 +79,7 @@ class Party(Base):
 
 
 class PartyName(Base):
-    """A further name that a party answers to."""
+    """An additional name of a party."""
 
     __tablename__ = "party_name"
     __table_args__ = (
@@ -98,7 +97,7 @@ class PartyName(Base):
 
 
 class PartyIdentifier(Base):
-    """A number that a register gave to a party; a number belongs to one party only."""
+    """A number that a register assigned to a party; each number belongs to one party."""
 
     __tablename__ = "party_identifier"
     __table_args__ = (
@@ -110,14 +109,14 @@ class PartyIdentifier(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     party_id: Mapped[str] = mapped_column(ForeignKey("party.id"))
     scheme: Mapped[str] = mapped_column(String(16))
-    """`LEI` for now."""
+    """Currently always `LEI`."""
     value: Mapped[str] = mapped_column(String(64))
 
     party: Mapped[Party] = relationship(back_populates="identifiers")
 
 
 class PartySearch(Base):
-    """One name of one party as searches need it; `search_index` writes it whenever the name is written."""
+    """A searchable name of a party; `search_index` updates it with the name."""
 
     __tablename__ = "party_search"
     __table_args__ = (
@@ -132,15 +131,14 @@ class PartySearch(Base):
     use: Mapped[str] = mapped_column(String(16))
     """`name` for the party's own name, else a `NameUse`."""
     core: Mapped[str] = mapped_column(String(4 * NAME_LIMIT))
-    """`names.core_words`, of a person all words, as `search_index.core_of` puts them together."""
+    """`names.core_words`, or all words for a person, joined by `search_index.core_of`."""
     tokens: Mapped[str] = mapped_column(String(8 * NAME_LIMIT))
-    """`names.words_of` and behind them `search_index.party_tags`, with a space between each two; empty if the party is
-    inactive."""
+    """`names.words_of`, then `search_index.party_tags`, separated by spaces; empty if the party is inactive."""
     word_count: Mapped[int] = mapped_column()
 
 
 class SearchWord(Base):
-    """A word that a name has, or had: what is misspelt is compared with these."""
+    """A word of a current or former name; misspelt words are compared with these."""
 
     __tablename__ = "search_word"
     __table_args__ = (UniqueConstraint("word", name="search_word_once"),)
@@ -201,9 +199,9 @@ class Relation(Base):
 
 
 class Effect(Base):
-    """A change that was made under an idempotency key, written in the transaction of the change.
+    """The record of a verb call under its idempotency key, written in the transaction of the change.
 
-    One that was undone stays: under its key nothing is ever done again.
+    The record of an undone call stays, so its key never takes effect again.
     """
 
     __tablename__ = "effect"
@@ -211,19 +209,19 @@ class Effect(Base):
     key: Mapped[str] = mapped_column(String(KEY_LIMIT), primary_key=True)
     verb: Mapped[str] = mapped_column(String(64))
     result: Mapped[dict[str, Any]] = mapped_column(JSON)
-    """What the call gave back; of one that was undone, what the undo gave back."""
+    """Result of the call; for an undone call, result of the undo."""
     changes: Mapped[list[dict[str, Any]] | None] = mapped_column(JSON(none_as_null=True))
-    """`effects.Change` of each row, in the order of the changes; null where nobody took them down."""
+    """One record (`effects.Change`) per changed row, in order; null if the changes were not recorded."""
     at: Mapped[datetime] = mapped_column(DateTime(timezone=True), default=_now)
     undone_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
 
 
 class EffectRow(Base):
-    """A row that an effect changed or found, and so relies on: others cannot take it back while the effect stands."""
+    """A row that a call changed or relies on; other calls' undo cannot remove it until this call is undone."""
 
     __tablename__ = "effect_row"
     __table_args__ = (Index("effect_row_by_row", "row_id"),)
 
     key: Mapped[str] = mapped_column(ForeignKey("effect.key"), primary_key=True)
     row_id: Mapped[str] = mapped_column(String(2 * ID_LIMIT), primary_key=True)
-    """Of a party, a role, a product or a link; with a dot and a column's name, that column of the row."""
+    """Id of a party, role, product or link; with a dot and a column name, that column of the row."""

@@ -1,7 +1,7 @@
-"""The tools that onboarding plans call: their arguments and results, without the store behind them.
+"""The tools that onboarding plans call: their arguments and results, without the store.
 
-Every command that knows tools imports this module, so it must not import SQLAlchemy: that takes longer than a
-command may take to start. The store and the verbs are imported when the first of them is called.
+Every command that lists tools imports this module, so it must not import SQLAlchemy, whose import takes longer than a
+command may take to start. The store and the verbs are imported at the first call of a tool.
 """
 
 from collections.abc import Callable
@@ -23,8 +23,8 @@ from dagwright_onboarding.catalogue import (
     RoleHolderId,
 )
 from dagwright_onboarding.entity_types import UNDO
+from dagwright_onboarding.lazy_database import LazyDatabase
 from dagwright_onboarding.lookup_tools import lookup_tools
-from dagwright_onboarding.opening import LazyDatabase
 from dagwright_onboarding.verb_results import (
     CbuFound,
     CbuRequest,
@@ -49,11 +49,11 @@ Verbs = Callable[[], "OnboardingVerbs"]
 
 
 def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
-    """Return the verbs, which `apps/onboarding/docs/verbs.yaml` lists, the tool that compensates for them, and those
-    behind lookups.
+    """Return the verbs, which `apps/onboarding/docs/verbs.yaml` lists, the tool that undoes them, and the tools of
+    lookups.
 
     Args:
-        database: the store, or its URL; nothing is opened before the first call of a tool.
+        database: the store, or its URL; opened at the first call of a tool.
     """
     store = LazyDatabase(database)
 
@@ -62,7 +62,7 @@ def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
 
         return OnboardingVerbs(store.opened)
 
-    made = [*_tools_of_parties(verbs), *_tools_of_cbus(verbs), *_tools_of_links(verbs), _undoing_tool(verbs)]
+    made = [*_tools_of_parties(verbs), *_tools_of_cbus(verbs), *_tools_of_links(verbs), _undo_tool(verbs)]
     return [*(spec for function in made if (spec := spec_of(function)) is not None), *lookup_tools(store)]
 
 
@@ -86,7 +86,7 @@ def _tools_of_parties(verbs: Verbs) -> list[Callable[..., Any]]:
         Args:
             name: full name.
             jurisdiction: ISO 3166 code of the country, for example GB.
-            date_of_birth: such as 1970-12-31; tells apart persons of one name.
+            date_of_birth: such as 1970-12-31; distinguishes persons of the same name.
         """
         key = context().idempotency_key
         return verbs().create_person(key, name=name, jurisdiction=jurisdiction, date_of_birth=date_of_birth)
@@ -109,18 +109,18 @@ def _tools_of_cbus(verbs: Verbs) -> list[Callable[..., Any]]:
 
         Args:
             name: name of the fund.
-            jurisdiction: ISO 3166 code, for example LU; left out, the only fund of that name is meant.
+            jurisdiction: ISO 3166 code, for example LU; may be omitted if only one fund has that name.
             client_type: a short word such as fund.
-            parent_entity_id: id of the company or fund that stands above it.
+            parent_entity_id: id of its parent company or fund.
             manco_id: id of its management company.
-            related_to: id of a company or fund that it is related to.
+            related_to: id of a related company or fund.
         """
         request = CbuRequest(name, jurisdiction, client_type, parent_entity_id, manco_id, related_to)
         return verbs().ensure_cbu(context().idempotency_key, request)
 
     @tool(name="cbu.get", effects="read", sets="cbu", returns="party")
     def get_cbu(*, cbu_id: OrganisationId) -> CbuFound:
-        """Look at a fund or company as it is now, with its links, roles and products.
+        """Return the current state of a fund or company, with its links, roles and products.
 
         Args:
             cbu_id: id of the fund or company.
@@ -164,7 +164,7 @@ def _tools_of_links(verbs: Verbs) -> list[Callable[..., Any]]:
 
     @tool(name="cbu.remove-role", effects="idempotent", undo=UNDO, returns="role")
     def remove_role(*, cbu_id: OrganisationId, entity_id: AnyPartyId, role: Role) -> RoleRemoval:
-        """Take a role at a fund or a company away from a party.
+        """Remove a role of a party at a fund or a company.
 
         Args:
             cbu_id: id of the fund or company at which the role is held.
@@ -186,7 +186,7 @@ def _tools_of_links(verbs: Verbs) -> list[Callable[..., Any]]:
 
     @tool(name="cbu.unlink", effects="idempotent", undo=UNDO, returns="link")
     def unlink(*, cbu_id: OrganisationId, entity_id: OrganisationId, link: Link) -> LinkRemoval:
-        """Take away a link of two parties.
+        """Remove a link between two parties.
 
         Args:
             cbu_id: id of the fund or company that is linked.
@@ -198,15 +198,15 @@ def _tools_of_links(verbs: Verbs) -> list[Callable[..., Any]]:
     return [assign_role, remove_role, link, unlink]
 
 
-def _undoing_tool(verbs: Verbs) -> Callable[..., Any]:
+def _undo_tool(verbs: Verbs) -> Callable[..., Any]:
     @tool(name=UNDO, effects="idempotent")
     def undo(*, key: str, arguments: dict[str, Any], result: Any = None) -> UndoResult:  # noqa: ARG001 - of every undo
-        """Take back what a call of a verb did, and keep any later attempt of that call from doing anything.
+        """Undo a call of a verb, and prevent any later attempt of that call from taking effect.
 
         Args:
             key: idempotency key of the call.
-            arguments: of the call; the store knows them already.
-            result: of the call; the store knows it already.
+            arguments: arguments of the call; not used, the store has a record of the call.
+            result: result of the call; not used, the store has a record of the call.
         """
         return verbs().undo(key)
 

@@ -1,6 +1,6 @@
-"""What is in the store, told for people: counts, rows, and what changed between two looks.
+"""A readable overview of the store: counts, rows, and the changes between two overviews.
 
-Made for stores of a size that people read, such as the demo's. This module must not change the store.
+For stores that are small enough to read, such as the demo's. This module must not change the store.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,8 +15,8 @@ from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.models import Party, ProductSubscription, Relation, RelationKind, RoleAssignment
 
 
-class RowSort(StrEnum):
-    """What a row of the overview is about; also the order of the counts."""
+class RowKind(StrEnum):
+    """Kind of a row of the overview; also the order of the counts."""
 
     PERSON = "person"
     COMPANY = "company"
@@ -26,8 +26,8 @@ class RowSort(StrEnum):
     RELATION = "relation"
 
 
-class Change(StrEnum):
-    """What happened to a row between two looks."""
+class RowChange(StrEnum):
+    """How a row changed between two overviews."""
 
     ADDED = "added"
     CHANGED = "changed"
@@ -36,49 +36,49 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OverviewRow:
-    """One fact in words: `role`, `Apex ManCo S.à r.l. (LU)`, `DIRECTOR: John Smith (GB)`."""
+    """One row in words: `role`, `Apex ManCo S.à r.l. (LU)`, `DIRECTOR: John Smith (GB)`."""
 
     id: str
-    sort: RowSort
+    kind: RowKind
     subject: str
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """One look at the store; rows by sort, subject and detail."""
+    """A snapshot of the store; rows by kind, subject and detail."""
 
-    counts: Mapping[RowSort, int]
+    counts: Mapping[RowKind, int]
     rows: tuple[OverviewRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedRow:
-    """A row that differs between two looks, as it is in the later one (in the earlier one if removed)."""
+    """A row that differs between two overviews, in its later state (in its earlier state if removed)."""
 
-    change: Change
+    change: RowChange
     row: OverviewRow
 
 
 def read_overview(database: EntityDatabase) -> Overview:
-    """Returns all rows and counts from one view of the store."""
+    """Return all rows and counts of one snapshot of the store."""
     rows = database.read(lambda session: list(_rows(session)))
-    order = list(RowSort)
-    rows.sort(key=lambda row: (order.index(row.sort), row.subject, row.detail, row.id))
-    counts = {sort: sum(row.sort is sort for row in rows) for sort in RowSort}
+    order = list(RowKind)
+    rows.sort(key=lambda row: (order.index(row.kind), row.subject, row.detail, row.id))
+    counts = {kind: sum(row.kind is kind for row in rows) for kind in RowKind}
     return Overview(MappingProxyType(counts), tuple(rows))
 
 
 def changed_rows(before: Overview, after: Overview) -> list[ChangedRow]:
-    """Returns the rows that differ, in the order of the later look, the removed ones last."""
+    """Return the rows that differ, in the order of the later overview, removed rows last."""
     earlier = {row.id: row for row in before.rows}
     later_ids = {row.id for row in after.rows}
     changes = [
-        ChangedRow(Change.CHANGED if row.id in earlier else Change.ADDED, row)
+        ChangedRow(RowChange.CHANGED if row.id in earlier else RowChange.ADDED, row)
         for row in after.rows
         if earlier.get(row.id) != row
     ]
-    changes.extend(ChangedRow(Change.REMOVED, row) for row in before.rows if row.id not in later_ids)
+    changes.extend(ChangedRow(RowChange.REMOVED, row) for row in before.rows if row.id not in later_ids)
     return changes
 
 
@@ -92,9 +92,9 @@ _RELATION_DETAIL = {
 def _rows(session: Session) -> Iterator[OverviewRow]:
     cbu, other = aliased(Party), aliased(Party)
     for party in session.scalars(select(Party)):
-        details = [party.jurisdiction or "jurisdiction not known", party.client_type, party.status]
+        details = [party.jurisdiction or "jurisdiction unknown", party.client_type, party.status]
         detail = ", ".join(text for text in details if text)
-        yield OverviewRow(party.id, RowSort(party.kind), party.name, detail)
+        yield OverviewRow(party.id, RowKind(party.kind), party.name, detail)
     roles = (
         select(RoleAssignment, cbu, other)
         .join(cbu, RoleAssignment.cbu_id == cbu.id)
@@ -102,16 +102,16 @@ def _rows(session: Session) -> Iterator[OverviewRow]:
     )
     for assignment, held_at, holder in session.execute(roles):
         detail = f"{assignment.role}: {_named(holder)}"
-        yield OverviewRow(assignment.id, RowSort.ROLE, _named(held_at), detail)
+        yield OverviewRow(assignment.id, RowKind.ROLE, _named(held_at), detail)
     products = select(ProductSubscription, cbu).join(cbu, ProductSubscription.cbu_id == cbu.id)
     for subscription, fund in session.execute(products):
-        yield OverviewRow(subscription.id, RowSort.PRODUCT, _named(fund), subscription.product)
+        yield OverviewRow(subscription.id, RowKind.PRODUCT, _named(fund), subscription.product)
     relations = (
         select(Relation, cbu, other).join(cbu, Relation.from_id == cbu.id).join(other, Relation.to_id == other.id)
     )
     for relation, fund, target in session.execute(relations):
         detail = f"{_RELATION_DETAIL[RelationKind(relation.kind)]} {_named(target)}"
-        yield OverviewRow(relation.id, RowSort.RELATION, _named(fund), detail)
+        yield OverviewRow(relation.id, RowKind.RELATION, _named(fund), detail)
 
 
 def _named(party: Party) -> str:

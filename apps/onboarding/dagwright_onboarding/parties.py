@@ -1,7 +1,7 @@
-"""Finding and making the rows of the entity store, inside a transaction that the caller owns.
+"""Find and create rows of the entity store, inside a transaction that the caller owns.
 
-Everything here is idempotent by natural key: it returns the row that is there, or adds it. Two transactions
-that add the same row meet at its unique constraint, and `EntityDatabase.write` runs the loser again.
+Every function is idempotent by natural key: it returns the existing row or adds it. Two transactions that add the same
+row conflict at its unique constraint, and `EntityDatabase.write` retries the loser.
 This module must not import the verbs or Temporal.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, and_, bindparam, or_, select
 from sqlalchemy.orm import Session
 
-from dagwright_onboarding.catalogue import PERSON_ROLES, PartyKind, checked_product, checked_role
+from dagwright_onboarding.catalogue import PERSON_ROLES, PartyKind, validate_product, validate_role
 from dagwright_onboarding.models import (
     ID_LIMIT,
     NameUse,
@@ -31,27 +31,27 @@ from dagwright_onboarding.models import (
 from dagwright_onboarding.names import name_key
 
 Lock = Mapping[str, Any]
-"""How PostgreSQL locks rows, as `with_for_update` takes it; on SQLite there is one writer at a time."""
-HELD: Final[Lock] = MappingProxyType({"read": True, "key_share": True})
-"""Nobody takes the row away, as with the foreign keys of PostgreSQL; others may hold it as well."""
-TAKEN: Final[Lock] = MappingProxyType({})
-"""Nobody else holds the row: it is to be taken away."""
+"""PostgreSQL row lock as arguments of `with_for_update`; SQLite has one writer at a time."""
+SHARED_LOCK: Final[Lock] = MappingProxyType({"read": True, "key_share": True})
+"""Shared lock, as foreign keys of PostgreSQL use it: other transactions may share it, but not delete the row."""
+EXCLUSIVE_LOCK: Final[Lock] = MappingProxyType({})
+"""Exclusive lock on a row that is about to be deleted."""
 
 _ID = re.compile(rf"[A-Za-z0-9_.:-]{{1,{ID_LIMIT}}}")
-_SAME_NAMES_TOLD = 6
+_SAME_NAMES_SHOWN = 6
 _ID_BYTES = 10
 """80 random bits: a collision needs about 10^12 rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class NaturalKey:
-    """What makes a party the same party.
+    """The fields that identify a party.
 
     Args:
-        kind: what it is.
+        kind: person, company or fund.
         name: as shown, cleaned by `names.clean_name`.
-        jurisdiction: ISO 3166 code, empty if not known.
-        distinguisher: tells apart persons of one name, else empty.
+        jurisdiction: ISO 3166 code, empty if unknown.
+        distinguisher: distinguishes persons of the same name, otherwise empty.
     """
 
     kind: PartyKind
@@ -61,57 +61,57 @@ class NaturalKey:
 
 
 def new_id(prefix: str) -> str:
-    """Returns a fresh id that says what it stands for, such as `fund_k4y2m7qd3w5ta6rb`."""
+    """Return a new id whose prefix names the type of the row, such as `fund_k4y2m7qd3w5ta6rb`."""
     return f"{prefix}_{base64.b32encode(secrets.token_bytes(_ID_BYTES)).decode().lower()}"
 
 
 def is_id(text: str) -> bool:
-    """Returns whether a text could be an id at all."""
+    """Return whether a text has the form of an id."""
     return _ID.fullmatch(text) is not None
 
 
-def described(party: Party) -> str:
-    """Returns how messages name a party: `company 'Apex ManCo' (LU)`."""
-    return f"{party.kind} {party.name!r} ({party.jurisdiction or 'jurisdiction not known'})"
+def describe(party: Party) -> str:
+    """Return a party in words, for messages: `company 'Apex ManCo' (LU)`."""
+    return f"{party.kind} {party.name!r} ({party.jurisdiction or 'jurisdiction unknown'})"
 
 
-def described_with_birth(party: Party) -> str:
-    """Returns the same with the date of birth of a person, if it is known."""
-    return described(party) + (f", born {party.distinguisher}" if party.distinguisher else "")
+def describe_with_birth(party: Party) -> str:
+    """Return a party in words with the date of birth, if known."""
+    return describe(party) + (f", born {party.distinguisher}" if party.distinguisher else "")
 
 
 def required_party(session: Session, party_id: str, *, argument: str) -> Party:
-    """Returns the active party of an id that came as `argument`. Raises ValueError if there is none."""
+    """Return the active party with an id, which came as `argument`. Raises ValueError if it does not exist."""
     party = session.get(Party, party_id) if is_id(party_id) else None
     return _required(party, party_id, argument=argument)
 
 
-def held_party(session: Session, party_id: str, *, argument: str) -> Party:
-    """Returns the same as `required_party`; nobody takes the party away before this transaction ends."""
-    party = session.get(Party, party_id, with_for_update=dict(HELD)) if is_id(party_id) else None
+def locked_party(session: Session, party_id: str, *, argument: str) -> Party:
+    """Return the same as `required_party`, with a shared lock until this transaction ends."""
+    party = session.get(Party, party_id, with_for_update=dict(SHARED_LOCK)) if is_id(party_id) else None
     return _required(party, party_id, argument=argument)
 
 
 def find_party(session: Session, key: NaturalKey) -> Party | None:
-    """Returns the party with this natural key, active or not; nobody takes it away before this transaction ends."""
+    """Return the party with this natural key, active or not, with a shared lock until this transaction ends."""
     query = select(Party).where(
         Party.kind == key.kind,
         Party.name_key == name_key(key.name),
         Party.jurisdiction == key.jurisdiction,
         Party.distinguisher == key.distinguisher,
     )
-    return session.scalars(query.with_for_update(**HELD)).one_or_none()
+    return session.scalars(query.with_for_update(**SHARED_LOCK)).one_or_none()
 
 
 def add_party(session: Session, key: NaturalKey, *, client_type: str = "", party_id: str | None = None) -> Party:
-    """Adds a party and returns it; the caller has looked that its natural key is free."""
+    """Add a party and return it; the caller has checked that its natural key is free."""
     session.add(party := new_party(key, client_type=client_type, party_id=party_id))
     session.flush()
     return party
 
 
 def new_party(key: NaturalKey, *, client_type: str = "", party_id: str | None = None) -> Party:
-    """Returns the row of a party that is to be added."""
+    """Return a new row for a party, not added to a session."""
     return Party(
         id=party_id or new_id(key.kind.value),
         kind=key.kind.value,
@@ -124,7 +124,7 @@ def new_party(key: NaturalKey, *, client_type: str = "", party_id: str | None = 
 
 
 def ensure_exactly(session: Session, key: NaturalKey, *, client_type: str = "") -> tuple[Party, bool]:
-    """Returns the party of this natural key and whether it was added now; what it leaves open is not known.
+    """Return the party with exactly this natural key and whether it was added; empty fields count as unknown.
 
     Raises:
         ValueError: the party is inactive.
@@ -136,12 +136,12 @@ def ensure_exactly(session: Session, key: NaturalKey, *, client_type: str = "") 
 
 
 def ensure_party(session: Session, key: NaturalKey, *, client_type: str = "") -> tuple[Party, bool]:
-    """Returns the party of this natural key and whether it was added now.
+    """Return the party with this natural key and whether it was added.
 
-    Where the jurisdiction is left open, the only party of that kind and name is meant.
+    Without a jurisdiction, the only party of that kind and name is returned.
 
     Raises:
-        ValueError: the party is inactive, or the jurisdiction is open and several parties have the name.
+        ValueError: the party is inactive, or there is no jurisdiction and several parties have the name.
     """
     if not key.jurisdiction and find_party(session, key) is None:
         only = _only_party_of_name(session, key)
@@ -151,10 +151,10 @@ def ensure_party(session: Session, key: NaturalKey, *, client_type: str = "") ->
 
 
 def ensure_person(session: Session, key: NaturalKey) -> tuple[Party, bool]:
-    """Returns the person of this natural key and whether they were added now.
+    """Return the person with this natural key and whether they were added.
 
     Raises:
-        ValueError: the person is inactive, or what the key leaves open lets it mean another person who is there.
+        ValueError: the person is inactive, or the key is incomplete and may mean another existing person.
     """
     if find_party(session, key) is not None:
         return ensure_exactly(session, key)
@@ -166,16 +166,16 @@ def ensure_person(session: Session, key: NaturalKey) -> tuple[Party, bool]:
     other = session.scalars(same_name.order_by(Party.jurisdiction, Party.distinguisher, Party.id).limit(1)).first()
     if other is not None:
         raise ValueError(
-            f"name: {described_with_birth(other)} is there already; look that person up, or give jurisdiction and "
-            "date-of-birth to add another one of the name"
+            f"name: {describe_with_birth(other)} already exists; look that person up, or give jurisdiction and "
+            "date-of-birth to add another person of the same name"
         )
     return ensure_exactly(session, key)
 
 
 def possible_twin(session: Session, party: Party) -> Party | None:
-    """Returns another active party that may be this one: of its kind and name, and nothing known of both differs.
+    """Return another active party that may be the same: of the same kind and name, with no known difference.
 
-    One that had the name before counts too, if no other has it now.
+    A party with the name as a former name is returned if no other party has it now.
     """
     known = {
         "id": party.id,
@@ -190,24 +190,24 @@ def possible_twin(session: Session, party: Party) -> Party | None:
 def ensure_relation(
     session: Session, fund: Party, target: Party, *, kind: RelationKind, relation_id: str | None = None
 ) -> tuple[Relation, bool]:
-    """Links a fund or company to a party; returns the link and whether it was added now.
+    """Link a fund or company to a party; return the link and whether it was added.
 
-    Two parties are related to each other: it is one link, whoever is named first.
+    A `RELATED` link is symmetric: it is one link, in either order of the parties.
 
     Raises:
-        ValueError: the two are the same, a person stands where an organisation must, or the fund has
-            another management company.
+        ValueError: both are the same party, one is a person where an organisation is required, or the fund already
+            has another management company.
     """
     if fund.id == target.id:
-        raise ValueError(f"{described(fund)} cannot be its own {_RELATION_WORDS[kind]}")
+        raise ValueError(f"{describe(fund)} cannot be its own {_RELATION_WORDS[kind]}")
     if fund.kind == PartyKind.PERSON:
-        raise ValueError(f"cbu-id: a fund or a company is linked to others, not {described(fund)}")
+        raise ValueError(f"cbu-id: expected a fund or a company, got {describe(fund)}")
     allowed = _RELATION_KINDS[kind]
     if target.kind not in allowed:
         expected = " or ".join(allowed)
-        raise ValueError(f"the {_RELATION_WORDS[kind]} must be a {expected}, not {described(target)}")
+        raise ValueError(f"the {_RELATION_WORDS[kind]} must be a {expected}, got {describe(target)}")
     if kind is RelationKind.RELATED:
-        # No constraint holds for both directions, so those who link the same two wait for each other.
+        # No constraint covers both directions, so transactions that link the same two parties are serialized.
         session.get(Party, min(fund.id, target.id), with_for_update={"key_share": True})
     if (known := find_relation(session, fund, target, kind=kind)) is not None:
         return known, False
@@ -215,7 +215,7 @@ def ensure_relation(
         of_kind = select(Relation).where(Relation.from_id == fund.id, Relation.kind == kind)
         if (other := session.scalars(of_kind).first()) is not None:
             current = session.get_one(Party, other.to_id)
-            raise ValueError(f"{described(fund)} is managed by {described(current)} already")
+            raise ValueError(f"{describe(fund)} is already managed by {describe(current)}")
     relation = Relation(id=relation_id or new_id("relation"), from_id=fund.id, to_id=target.id, kind=kind)
     session.add(relation)
     session.flush()
@@ -223,9 +223,9 @@ def ensure_relation(
 
 
 def find_relation(
-    session: Session, fund: Party, target: Party, *, kind: RelationKind, lock: Lock = HELD
+    session: Session, fund: Party, target: Party, *, kind: RelationKind, lock: Lock = SHARED_LOCK
 ) -> Relation | None:
-    """Returns the link of a kind between two parties, locked until this transaction ends."""
+    """Return the link of a kind between two parties, locked until this transaction ends."""
     ends = and_(Relation.from_id == fund.id, Relation.to_id == target.id)
     if kind is RelationKind.RELATED:
         ends = or_(ends, and_(Relation.from_id == target.id, Relation.to_id == fund.id))
@@ -234,7 +234,7 @@ def find_relation(
 
 
 def relations_of(session: Session, fund: Party) -> dict[RelationKind, list[str]]:
-    """Returns the ids that a fund or company is linked to, by kind, oldest first."""
+    """Return the ids that a fund or company is linked to, by kind, oldest first."""
     found: dict[RelationKind, list[str]] = {kind: [] for kind in RelationKind}
     related_to_it = and_(Relation.to_id == fund.id, Relation.kind == RelationKind.RELATED)
     query = select(Relation).where(or_(Relation.from_id == fund.id, related_to_it))
@@ -247,19 +247,18 @@ def relations_of(session: Session, fund: Party) -> dict[RelationKind, list[str]]
 def ensure_role(
     session: Session, cbu: Party, entity: Party, *, role: str, assignment_id: str | None = None
 ) -> tuple[RoleAssignment, bool]:
-    """Gives `entity` a role at `cbu`; returns the assignment and whether it was added now.
+    """Give `entity` a role at `cbu`; return the assignment and whether it was added.
 
     Raises:
-        ValueError: unknown role, a person stands as the holder of roles, both are the same party, or the
-            role is for persons only.
+        ValueError: the role is unknown or for persons only, `cbu` is a person, or both are the same party.
     """
-    checked_role(role)
+    validate_role(role)
     if cbu.kind == PartyKind.PERSON:
-        raise ValueError(f"cbu-id: roles are held at a fund or a company, not at {described(cbu)}")
+        raise ValueError(f"cbu-id: roles are held at a fund or a company, not at {describe(cbu)}")
     if cbu.id == entity.id:
-        raise ValueError(f"entity-id: {described(cbu)} cannot have a role at itself")
+        raise ValueError(f"entity-id: {describe(cbu)} cannot have a role at itself")
     if role in PERSON_ROLES and entity.kind != PartyKind.PERSON:
-        raise ValueError(f"entity-id: {role} must be a person, not {described(entity)}")
+        raise ValueError(f"entity-id: {role} must be a person, got {describe(entity)}")
     if (known := find_role(session, cbu, entity, role=role)) is not None:
         return known, False
     assignment = RoleAssignment(id=assignment_id or new_id("role"), cbu_id=cbu.id, entity_id=entity.id, role=role)
@@ -268,8 +267,10 @@ def ensure_role(
     return assignment, True
 
 
-def find_role(session: Session, cbu: Party, entity: Party, *, role: str, lock: Lock = HELD) -> RoleAssignment | None:
-    """Returns the assignment of a role, locked until this transaction ends."""
+def find_role(
+    session: Session, cbu: Party, entity: Party, *, role: str, lock: Lock = SHARED_LOCK
+) -> RoleAssignment | None:
+    """Return the assignment of a role, locked until this transaction ends."""
     query = select(RoleAssignment).where(
         RoleAssignment.cbu_id == cbu.id,
         RoleAssignment.entity_id == entity.id,
@@ -281,14 +282,14 @@ def find_role(session: Session, cbu: Party, entity: Party, *, role: str, lock: L
 def ensure_product(
     session: Session, cbu: Party, *, product: str, subscription_id: str | None = None
 ) -> tuple[ProductSubscription, bool]:
-    """Subscribes a fund to a product; returns the subscription and whether it was added now.
+    """Subscribe a fund to a product; return the subscription and whether it was added.
 
     Raises:
-        ValueError: unknown product, or the party is not a fund.
+        ValueError: the product is unknown, or the party is not a fund.
     """
-    checked_product(product)
+    validate_product(product)
     if cbu.kind != PartyKind.FUND:
-        raise ValueError(f"cbu-id: products are for funds, not for {described(cbu)}")
+        raise ValueError(f"cbu-id: only a fund can have products, not {describe(cbu)}")
     if (known := find_product(session, cbu, product=product)) is not None:
         return known, False
     subscription = ProductSubscription(id=subscription_id or new_id("product"), cbu_id=cbu.id, product=product)
@@ -297,8 +298,8 @@ def ensure_product(
     return subscription, True
 
 
-def find_product(session: Session, cbu: Party, *, product: str, lock: Lock = HELD) -> ProductSubscription | None:
-    """Returns the subscription of a fund, locked until this transaction ends."""
+def find_product(session: Session, cbu: Party, *, product: str, lock: Lock = SHARED_LOCK) -> ProductSubscription | None:
+    """Return the subscription of a fund, locked until this transaction ends."""
     query = select(ProductSubscription).where(
         ProductSubscription.cbu_id == cbu.id, ProductSubscription.product == product
     )
@@ -306,7 +307,7 @@ def find_product(session: Session, cbu: Party, *, product: str, lock: Lock = HEL
 
 
 def _alike(called_so: ColumnElement[bool]) -> Select[Party]:
-    """Returns the query for a party beside a known one; what is not known of one of them does not tell them apart."""
+    """Return the query for a party of the same name as a given one; an unknown field matches any value."""
     open_or_same = (
         or_(bindparam(column.key) == "", column.in_((bindparam(column.key), "")))
         for column in (Party.jurisdiction, Party.distinguisher)
@@ -316,7 +317,7 @@ def _alike(called_so: ColumnElement[bool]) -> Select[Party]:
     return others.order_by(Party.jurisdiction, Party.distinguisher, Party.id).limit(1)
 
 
-# Made once: to make them takes longer than to run them, and a file has very many rows.
+# Built once: building takes longer than running, and a file may have millions of rows.
 _SAME_NAME = _alike(Party.name_key == bindparam("name_key"))
 _SAME_NAME_BEFORE = _alike(
     Party.id.in_(
@@ -347,7 +348,7 @@ def _required(party: Party | None, party_id: str, *, argument: str) -> Party:
 
 def _active(party: Party, *, argument: str) -> Party:
     if party.status != PartyStatus.ACTIVE:
-        raise ValueError(f"{argument}: {described(party)} is inactive")
+        raise ValueError(f"{argument}: {describe(party)} is inactive")
     return party
 
 
@@ -355,9 +356,9 @@ def _only_party_of_name(session: Session, key: NaturalKey) -> Party | None:
     same_name = select(Party).where(
         Party.kind == key.kind, Party.name_key == name_key(key.name), Party.status == PartyStatus.ACTIVE
     )
-    same_name = same_name.order_by(Party.jurisdiction, Party.id).limit(_SAME_NAMES_TOLD)
-    found = session.scalars(same_name.with_for_update(**HELD)).all()
+    same_name = same_name.order_by(Party.jurisdiction, Party.id).limit(_SAME_NAMES_SHOWN)
+    found = session.scalars(same_name.with_for_update(**SHARED_LOCK)).all()
     if len(found) > 1:
-        names = ", ".join(described(party) for party in found)
-        raise ValueError(f"name: several parties are called that ({names}); give the jurisdiction")
+        names = ", ".join(describe(party) for party in found)
+        raise ValueError(f"name: several parties have this name ({names}); give the jurisdiction")
     return found[0] if found else None

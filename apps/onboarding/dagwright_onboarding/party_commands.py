@@ -9,24 +9,26 @@ from dagwright.plugins.commands import STANDARD_INPUT, CommandRefused, ExitCode,
 from dagwright.plugins.databases import opened_database
 from dagwright_onboarding.database import PARTIES, EntityDatabase
 from dagwright_onboarding.gateway import SqlEntityGateway
-from dagwright_onboarding.load_watching import watched_load
-from dagwright_onboarding.loading import LoadReport, load_parties, load_read_parties
+from dagwright_onboarding.load_progress import watched_load
+from dagwright_onboarding.loading import LoadReport, load_parties, load_party_file
 from dagwright_onboarding.lookup import Candidate, Findings
 from dagwright_onboarding.party_file import PartiesUnreadable, read_parties
-from dagwright_onboarding.resolution import told_apart
+from dagwright_onboarding.resolution import describe_candidate
 
 REFUSALS_SHOWN = TWINS_SHOWN = RENAMES_SHOWN = 50
 
 
 def load(file: str, output: Output) -> int:
-    """Loads the parties of a file, or of standard input (`-`), and says what came of them; 1 if rows were refused."""
+    """Load the parties of a file, or of standard input (`-`), and print a report; return 1 if rows were refused."""
     name = "standard input" if file == STANDARD_INPUT else file
     try:
-        with opened_database(EntityDatabase) as database, watched_load(output) as watch:
+        with opened_database(EntityDatabase) as database, watched_load(output) as on_progress:
             if file == STANDARD_INPUT:
-                report = load_read_parties(database, read_parties(sys.stdin.buffer.read(), name=name), watch=watch)
+                report = load_party_file(
+                    database, read_parties(sys.stdin.buffer.read(), name=name), on_progress=on_progress
+                )
             else:
-                report = load_parties(database, Path(file), watch=watch)
+                report = load_parties(database, Path(file), on_progress=on_progress)
     except PartiesUnreadable as error:
         raise CommandRefused(one_line(str(error), limit=500), status="unreadable") from error
     if output.is_json:
@@ -37,19 +39,19 @@ def load(file: str, output: Output) -> int:
 
 
 def find(asked: tuple[str, str, str | None], output: Output) -> int:
-    """Shows what a lookup finds; 1 if it would ask which party is meant.
+    """Show the result of a lookup; return 1 if the lookup would ask which party is meant.
 
     Args:
         asked: search text, entity type and jurisdiction.
 
     Raises:
-        CommandRefused: there is no database yet, and looking makes none.
+        CommandRefused: the database does not exist; it is not created.
     """
     search_text, entity_type, jurisdiction = asked
     with opened_database(EntityDatabase) as database:
         if (missing := database.missing_sqlite_file()) is not None:
-            told = f"there is no database {missing} (DAGWRIGHT_DATABASE_URL); `dagwright entities load FILE` makes it"
-            raise CommandRefused(one_line(told, limit=500), status="no_database", code=ExitCode.FAILED)
+            message = f"no database at {missing} (DAGWRIGHT_DATABASE_URL); `dagwright entities load FILE` creates it"
+            raise CommandRefused(one_line(message, limit=500), status="no_database", code=ExitCode.FAILED)
         try:
             findings = SqlEntityGateway(database).find(search_text, entity_type, jurisdiction=jurisdiction)
         except ValueError as error:
@@ -62,10 +64,10 @@ def find(asked: tuple[str, str, str | None], output: Output) -> int:
 
 
 def migrate(_: None, output: Output) -> int:
-    """Brings the database to this version and all names into the index, and says so."""
+    """Migrate the database to this version, index all names, and print the result."""
     with opened_database(EntityDatabase) as database:
-        added = database.bring_in_names()
-    message = f"the database is of revision {PARTIES.newest}; {added:,} names were not in the search index and are now"
+        added = database.index_missing_names()
+    message = f"the database is at revision {PARTIES.newest}; {added:,} missing names were added to the search index"
     if output.is_json:
         output.document({"status": "migrated", "revision": PARTIES.newest, "names_added": added})
     else:
@@ -75,37 +77,37 @@ def migrate(_: None, output: Output) -> int:
 
 def _tell_found(findings: Findings, output: Output) -> None:
     if not findings.hits:
-        output.say("nothing is found" + ("; near:" if findings.near else ""))
+        output.say("no match" + ("; near matches:" if findings.near else ""))
     _show(findings.hits or findings.near, output)
     if findings.inactive:
-        output.say("inactive, so that no lookup finds it:")
+        output.say("inactive, not found by lookups:")
         _show(findings.inactive, output)
     if len(findings.hits) == 1 and findings.bound is None:
-        output.say("a lookup asks whether this one is meant")
+        output.say("a lookup would ask for confirmation")
 
 
 def _show(candidates: Sequence[Candidate], output: Output) -> None:
     for found in candidates:
-        output.say(one_line(f"{told_apart(found)}: {found.reason}; id {found.id}", limit=1000))
+        output.say(one_line(f"{describe_candidate(found)}: {found.reason}; id {found.id}", limit=1000))
 
 
 def _tell(report: LoadReport, file: str, output: Output) -> None:
     refused = f", {len(report.refused):,} refused" if report.refused else ""
     output.say(f"{file}: {report.added} added, {report.updated} updated, {report.unchanged} unchanged{refused}")
     if report.left_inactive:
-        output.say(f"{report.left_inactive:,} of them are inactive and stay so: their rows have no status")
+        output.say(f"{report.left_inactive:,} of them stay inactive: their rows have no status")
     for row in report.renamed[:RENAMES_SHOWN]:
-        output.say(one_line(f"{file}, line {row.line}: {row.party} was called {row.before!r} before", limit=1000))
+        output.say(one_line(f"{file}, line {row.line}: {row.party} was renamed from {row.before!r}", limit=1000))
     if len(report.renamed) > RENAMES_SHOWN:
-        output.say(f"{file}: and {len(report.renamed) - RENAMES_SHOWN:,} more parties have another name now")
+        output.say(f"{file}: and {len(report.renamed) - RENAMES_SHOWN:,} more parties were renamed")
     lines_renamed = {row.line for row in report.renamed}
     for twin in report.twins[:TWINS_SHOWN]:
-        what = "named like" if twin.line in lines_renamed else "added beside"
-        output.tell(f"{file}, line {twin.line}: {what} {one_line(twin.other)}, which may be the same: lookups ask")
+        what = "renamed to the name of" if twin.line in lines_renamed else "added next to"
+        output.tell(f"{file}, line {twin.line}: {what} {one_line(twin.other)}; possible duplicate, lookups will ask")
     if len(report.twins) > TWINS_SHOWN:
-        output.tell(f"{file}: and {len(report.twins) - TWINS_SHOWN} more rows of which another party may be the same")
+        output.tell(f"{file}: and {len(report.twins) - TWINS_SHOWN} more possible duplicates")
     if report.ignored_columns:
-        output.say(f"columns that mean nothing here: {', '.join(report.ignored_columns)}")
+        output.say(f"ignored columns: {', '.join(report.ignored_columns)}")
     for omitted in report.refused[:REFUSALS_SHOWN]:
         output.tell(f"{file}, line {omitted.line}: refused: {one_line(omitted.reason)}")
     if len(report.refused) > REFUSALS_SHOWN:

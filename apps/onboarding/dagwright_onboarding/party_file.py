@@ -1,8 +1,8 @@
-"""Reading a CSV file of parties into checked rows, each with the line it starts on.
+"""Read a CSV file of parties into validated rows, each with its line number.
 
-Columns: `name` and `kind` (`person`, `company`, `fund`) are required; `id`, `jurisdiction`, `client_type`,
+The columns `name` and `kind` (`person`, `company`, `fund`) are required; `id`, `jurisdiction`, `client_type`,
 `aliases` and `former_names` (separated by `|`), `lei`, `born` (YYYY-MM-DD) and `status` (`active`, `inactive`) are
-optional. What is blank changes nothing: a party keeps its status, and a new one is active.
+optional. Empty fields change nothing: a party keeps its status, and a new one is active.
 UTF-8, with or without a byte order mark; fields separated by commas or semicolons, quoted where needed.
 This module must not import the database.
 """
@@ -19,13 +19,13 @@ from typing import Protocol
 from dagwright.plugins.entities import UnknownEntityType
 from dagwright_onboarding.catalogue import (
     PartyKind,
-    checked_client_type,
-    checked_date_of_birth,
-    checked_lei,
     kind_of_entity_type,
-    nearest,
+    nearest_hint,
+    validate_client_type,
+    validate_date_of_birth,
+    validate_lei,
 )
-from dagwright_onboarding.jurisdictions import jurisdiction_of
+from dagwright_onboarding.jurisdictions import parse_jurisdiction
 from dagwright_onboarding.models import PartyStatus
 from dagwright_onboarding.names import clean_name, identifier_key
 from dagwright_onboarding.parties import NaturalKey, is_id
@@ -35,18 +35,18 @@ REQUIRED_COLUMNS = ("name", "kind")
 OPTIONAL_COLUMNS = (*("id", "jurisdiction", "client_type", "aliases", "former_names", "lei", "born", "status"),)
 
 _HEADER_SHOWN = 200
-"""Characters of a header that a message repeats; a file of another kind may have all of it in its first line."""
+"""Characters of a header that a message quotes; the first line of a file of another type may be long."""
 
 
 _HALVES = 0xDC00
 _HALF = re.compile("[\udc80-\udcff]")
-"""What stands for a byte that is not UTF-8, as `surrogateescape` has it: `_HALVES` and the byte."""
+"""A byte that is not UTF-8, as decoded by `surrogateescape`: `_HALVES` plus the byte."""
 _NOT_CLOSED = "unexpected end of data"
-"""What the reader says of a quote that is open at the end of the file."""
+"""Message of `csv.reader` for a quote that is still open at the end of the file."""
 
 
 class CsvReader(Protocol):
-    """What `csv.reader` returns; its class has no public name."""
+    """The type that `csv.reader` returns; its class has no public name."""
 
     line_num: int
 
@@ -54,16 +54,16 @@ class CsvReader(Protocol):
 
 
 class PartiesUnreadable(ValueError):
-    """The file as a whole cannot be used; the text is one sentence that says why."""
+    """The file as a whole cannot be used; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartyRow:
-    """One checked row.
+    """A validated row.
 
     Args:
         line: line of the file on which the row starts, 1 for the first.
-        status: None where the file says nothing.
+        status: None if the field is empty.
     """
 
     line: int
@@ -78,7 +78,7 @@ class PartyRow:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRow:
-    """A row that was left out, and why."""
+    """A row that was left out, with the reason."""
 
     line: int
     reason: str
@@ -86,7 +86,7 @@ class RefusedRow:
 
 @dataclass(frozen=True, slots=True)
 class PartyFile:
-    """What a file holds, in the order of its lines."""
+    """The content of a file, in line order."""
 
     rows: tuple[PartyRow, ...]
     refused: tuple[RefusedRow, ...]
@@ -94,10 +94,10 @@ class PartyFile:
 
 
 def read_party_file(path: Path) -> PartyFile:
-    """Returns the rows of a file, good and refused ones.
+    """Return the rows of a file, valid and refused ones.
 
     Raises:
-        PartiesUnreadable: no such file, no header, or a column that is missing or there twice.
+        PartiesUnreadable: no such file, no header, or a missing or duplicate column.
     """
     try:
         raw = path.read_bytes()
@@ -107,15 +107,15 @@ def read_party_file(path: Path) -> PartyFile:
 
 
 def read_parties(raw: bytes, *, name: str) -> PartyFile:
-    """Returns the rows of a file that was read already, good and refused ones.
+    """Return the rows of the content of a file, valid and refused ones.
 
     Args:
-        name: what messages call the file.
+        name: name of the file in messages.
 
     Raises:
-        PartiesUnreadable: no header, or a column that is missing or there twice.
+        PartiesUnreadable: no header, or a missing or duplicate column.
     """
-    # What is not UTF-8 costs only its row, and stands in it as halves of characters.
+    # Invalid UTF-8 must only refuse its row, so it is decoded into surrogates.
     lines = list(io.StringIO(raw.decode("utf-8-sig", errors="surrogateescape"), newline=""))
     delimiter = ";" if lines and lines[0].count(";") > lines[0].count(",") else ","
     reader = _reader(lines, delimiter)
@@ -136,10 +136,10 @@ def read_parties(raw: bytes, *, name: str) -> PartyFile:
 
 
 def _refuse_second_name(row: PartyRow, named: dict[str, PartyRow]) -> None:
-    """Refuses a row that gives a party another name than a row above it: loaded again, the file would rename it twice.
+    """Refuse a row that names a party differently than an earlier row: each load of the file would rename it twice.
 
     Args:
-        named: id -> the first row that has it; this one is added.
+        named: id -> the first row with the id; this row is added.
     """
     if row.id is None:
         return
@@ -155,7 +155,7 @@ def _reader(lines: Sequence[str], delimiter: str, *, start: int = 0) -> CsvReade
 def _refuse_foreign_bytes(fields: Iterable[str]) -> None:
     for field in fields:
         if (half := _HALF.search(field)) is not None:
-            raise ValueError(f"it is not UTF-8 (byte 0x{ord(half[0]) - _HALVES:02x}); save the file as UTF-8")
+            raise ValueError(f"not UTF-8 (byte 0x{ord(half[0]) - _HALVES:02x}); save the file as UTF-8")
 
 
 def _header(name: str, reader: CsvReader) -> list[str]:
@@ -165,7 +165,7 @@ def _header(name: str, reader: CsvReader) -> list[str]:
     except StopIteration:
         fields = []
     except csv.Error as error:
-        message = f"{name}: the first line names no columns, as that of a CSV file of parties does: {error}"
+        message = f"{name}: the first line must name the columns of a CSV file of parties: {error}"
         raise PartiesUnreadable(message) from error
     except ValueError as error:
         raise PartiesUnreadable(f"{name}: line 1: {error}") from None
@@ -183,18 +183,18 @@ def _header(name: str, reader: CsvReader) -> list[str]:
         )
     repeated = [column for column, count in Counter(header).items() if count > 1]
     if repeated:
-        raise PartiesUnreadable(f"{name}: the column {', '.join(repeated)} is there more than once")
+        raise PartiesUnreadable(f"{name}: duplicate column {', '.join(repeated)}")
     return header
 
 
 def _records(lines: Sequence[str], delimiter: str, *, start: int) -> Iterator[tuple[int, list[str] | csv.Error]]:
-    """Yields each record that is not blank with its first line; one that is no CSV yields its error.
+    """Yield each non-empty record with its first line, or the error if it is invalid CSV.
 
-    Behind one of several lines that is no CSV the next begins with its second line: a quote that is not closed would
-    take all that follows with it.
+    After an invalid record of several lines, reading continues at its second line: an unclosed quote would otherwise
+    swallow the rest of the file.
 
     Args:
-        start: lines that are left out.
+        start: number of lines to skip.
     """
     reader = _reader(lines, delimiter, start=start)
     while True:
@@ -215,8 +215,8 @@ def _records(lines: Sequence[str], delimiter: str, *, start: int) -> Iterator[tu
 
 def _named_fields(header: list[str], fields: list[str] | csv.Error) -> dict[str, str]:
     if isinstance(fields, csv.Error):
-        what = "a quote in it is never closed" if str(fields) == _NOT_CLOSED else str(fields)
-        raise ValueError(f"the row is no valid CSV: {what}")
+        what = "unclosed quote" if str(fields) == _NOT_CLOSED else str(fields)
+        raise ValueError(f"invalid CSV: {what}")
     _refuse_foreign_bytes(fields)
     if len(fields) != len(header):
         raise ValueError(f"the row has {len(fields)} fields, the header has {len(header)}")
@@ -229,25 +229,25 @@ def _party_row(line: int, fields: Mapping[str, str]) -> PartyRow:
     if client_type and kind is not PartyKind.FUND:
         raise ValueError(f"client_type: only a fund has one, not a {kind}")
     if lei and kind is PartyKind.PERSON:
-        raise ValueError("lei: a person has none")
+        raise ValueError("lei: a person cannot have a LEI")
     party_id = fields.get("id") or None
     if party_id is not None and not is_id(party_id):
-        raise ValueError(f"id: {party_id[:80]!r} may hold only letters, digits and _ . : - and at most 64 of them")
+        raise ValueError(f"id: {party_id[:80]!r} must have 1 to 64 letters, digits or characters of _ . : -")
     if party_id is not None and (other := _other_kind_of(party_id, kind)) is not None:
-        raise ValueError(f"id: {party_id!r} is written as that of a {other}, and this is a {kind}")
+        raise ValueError(f"id: {party_id!r} has the prefix of a {other}, but the row is a {kind}")
     return PartyRow(
         line=line,
         key=NaturalKey(
             kind,
             _name(fields["name"], "the name"),
-            jurisdiction_of(jurisdiction) if jurisdiction else "",
+            parse_jurisdiction(jurisdiction) if jurisdiction else "",
             _born(fields.get("born", ""), kind),
         ),
         id=party_id,
-        client_type=checked_client_type(client_type or "fund") if kind is PartyKind.FUND else "",
+        client_type=validate_client_type(client_type or "fund") if kind is PartyKind.FUND else "",
         aliases=_names(fields.get("aliases", ""), "an alias"),
         former_names=_names(fields.get("former_names", ""), "a former name"),
-        lei=checked_lei(identifier_key(lei)) if lei else None,
+        lei=validate_lei(identifier_key(lei)) if lei else None,
         status=_status(fields.get("status", "")),
     )
 
@@ -260,11 +260,11 @@ def _kind(text: str) -> PartyKind:
     try:
         kind = kind_of_entity_type(text) if text else None
     except UnknownEntityType:
-        # What it lists is for lookups, and not all of it is a kind of parties.
+        # The error lists the entity types of lookups, not all of which are party kinds.
         kind = None
     if kind is None:
         kinds = ", ".join(PartyKind)
-        raise ValueError(f"kind: expected {kinds}, got {text!r}{nearest(text.lower(), PartyKind) if text else ''}")
+        raise ValueError(f"kind: expected {kinds}, got {text!r}{nearest_hint(text.lower(), PartyKind) if text else ''}")
     return kind
 
 
@@ -273,7 +273,7 @@ def _born(text: str, kind: PartyKind) -> str:
         return ""
     if kind is not PartyKind.PERSON:
         raise ValueError(f"born: only a person has a date of birth, not a {kind}")
-    return checked_date_of_birth(text, "born")
+    return validate_date_of_birth(text, "born")
 
 
 def _names(text: str, what: str) -> tuple[str, ...]:
@@ -282,7 +282,7 @@ def _names(text: str, what: str) -> tuple[str, ...]:
 
 def _name(text: str, what: str) -> str:
     name = clean_name(text, what)
-    # What a plan may not call anybody, no file may either.
+    # The same names are valid in a file as in a plan.
     check_name(" ".join(text.split()))
     return name
 
@@ -292,5 +292,5 @@ def _status(text: str) -> PartyStatus | None:
         return None
     if text.lower() not in list(PartyStatus):
         statuses = ", ".join(PartyStatus)
-        raise ValueError(f"status: expected {statuses}, got {text!r}{nearest(text.lower(), PartyStatus)}")
+        raise ValueError(f"status: expected {statuses}, got {text!r}{nearest_hint(text.lower(), PartyStatus)}")
     return PartyStatus(text.lower())

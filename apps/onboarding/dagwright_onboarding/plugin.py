@@ -1,4 +1,4 @@
-"""What this application contributes to Dagwright. Every command imports this module, so it imports nothing else."""
+"""The plugin of this application. Every command imports this module, so it must not import anything else."""
 
 from dagwright.plugins import Plugin
 
@@ -7,7 +7,7 @@ PLUGIN = Plugin(
     text_formats={
         "name": "dagwright_onboarding.text_formats:check_name",
         "date_of_birth": "dagwright_onboarding.text_formats:check_date_of_birth",
-        "jurisdiction": "dagwright_onboarding.jurisdictions:jurisdiction_of",
+        "jurisdiction": "dagwright_onboarding.jurisdictions:parse_jurisdiction",
     },
     commands={"entities": "dagwright_onboarding.commands:entities"},
 )

@@ -1,8 +1,8 @@
-"""Finding the one party that a lookup means: by a search, and by asking a person where that is not clear.
+"""Resolve a lookup to one party: by a search, and by asking a person if the result is ambiguous.
 
-What is asked, one thing after the other: which of several; another name where there is none; what is to be created.
-Between two questions nothing is kept but the checkpoint, so each call of the tool goes on from the last answer alone.
-An answer that nothing is found for is asked about again, with what was offered before it.
+Questions come one at a time: which of several parties; another name if nothing is found; details of a party to create.
+Between two questions only the checkpoint is stored, so each call of the tool continues from the last answer alone.
+If an answer finds nothing, the person is asked again with the previous options.
 This module must not change the store and must not import Temporal.
 """
 
@@ -13,10 +13,10 @@ from typing import Any
 
 from dagwright.plugins.entities import TEXT_FORMAT, either
 from dagwright.tools.errors import AskPerson
-from dagwright_onboarding.catalogue import PartyKind, checked_date_of_birth, kinds_of_entity_type
+from dagwright_onboarding.catalogue import PartyKind, kinds_of_entity_type, validate_date_of_birth
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.gateway import EntityGateway, KnownParty
-from dagwright_onboarding.jurisdictions import jurisdiction_of
+from dagwright_onboarding.jurisdictions import parse_jurisdiction
 from dagwright_onboarding.lookup import Candidate, Findings
 from dagwright_onboarding.names import clean_name, name_key
 
@@ -25,23 +25,23 @@ LOOKUP_NOT_FOUND = "lookup_not_found"
 INVALID_FIELD = "invalid_field"
 
 NONE_OF_THESE, CREATE_NEW = "none of these", "create new"
-"""Options beside the parties; no party has such an id."""
-CHOSEN, CREATED = "chosen by a person", "created because a person said so"
+"""Options besides the parties; no party has such an id."""
+CHOSEN, CREATED = "chosen by a person", "created at the request of a person"
 
 _SHOWN_IN_MESSAGE = 5
 _TEXT_SHOWN = 200
 _TEXT_KEPT = 1_000
-"""Of a text, from one question to the next; nothing that is longer is a name."""
+"""Characters of a text that a checkpoint stores; no name is longer."""
 _DATE = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _JURISDICTION = "^[A-Za-z]{2}(-[A-Za-z0-9]{1,3})?$"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A lookup as the plan has it.
+class LookupRequest:
+    """A lookup of a plan.
 
     Args:
-        jurisdiction: ISO 3166 code of the parties that are meant; `None` if any can be.
+        jurisdiction: ISO 3166 code that the party must have; `None` for any.
     """
 
     search_text: str
@@ -50,30 +50,30 @@ class Wanted:
 
     @property
     def words(self) -> str:
-        """What is looked up, as a message names it."""
+        """The lookup in words, for messages."""
         where = f" in {self.jurisdiction}" if self.jurisdiction else ""
         return f"{self.entity_type} {_shown(self.search_text)}{where}"
 
     @property
     def is_term(self) -> bool:
-        """Whether a product or a role is meant, which nobody can create."""
+        """Whether a product or a role is looked up, which cannot be created."""
         kinds = RESOLVER.kinds_of(self.entity_type)
         return kinds is not None and all(kind in RESOLVER.terms for kind in kinds)
 
     def takes(self, kind: str) -> bool:
-        """Returns whether a party of a kind can be meant."""
+        """Return whether a party of a kind matches the entity type."""
         kinds = RESOLVER.kinds_of(self.entity_type)
         return kinds is None or kind in kinds
 
 
 @dataclass(frozen=True, slots=True)
-class _Before:
-    """What was asked before an answer came.
+class _PreviousQuestion:
+    """The question that an answer belongs to.
 
     Args:
-        step: `choose` if parties were offered; they, or what came near, are those of `shown`.
-        text: what somebody named last.
-        shown: what was looked up when something was found to offer.
+        step: `choose` if parties were offered, which were found for `shown`.
+        text: the last text that a person gave.
+        shown: the text whose search found the options.
     """
 
     step: str
@@ -81,34 +81,34 @@ class _Before:
     shown: str
 
 
-class PartySearch:
-    """Finds the party of one lookup.
+class PartyResolver:
+    """Resolves one lookup.
 
     Args:
-        gateway: where parties are found.
-        wanted: what is looked up.
-        asks: whether a person can be asked; if not, what is not clear is told as a problem.
+        gateway: the store of the parties.
+        wanted: the lookup.
+        asks: whether a person can be asked; otherwise an ambiguous lookup returns a problem.
     """
 
-    def __init__(self, gateway: EntityGateway, wanted: Wanted, *, asks: bool) -> None:
+    def __init__(self, gateway: EntityGateway, wanted: LookupRequest, *, asks: bool) -> None:
         self._gateway = gateway
         self._wanted = wanted
         self._asks = asks
 
-    def found(self, answers: Sequence[Any], checkpoint: Any) -> dict[str, Any]:
-        """Returns `{"party", "reason"}`, `{"create", "reason"}` or `{"problem"}`.
+    def resolve(self, answers: Sequence[Any], checkpoint: Any) -> dict[str, Any]:
+        """Return `{"party", "reason"}`, `{"create", "reason"}` or `{"problem"}`.
 
         Args:
-            answers: what people answered so far, as `context().answers` has it.
-            checkpoint: what was kept with the last question.
+            answers: all answers so far, as in `context().answers`.
+            checkpoint: the checkpoint of the last question.
 
         Raises:
-            AskPerson: a person has to say what is meant.
+            AskPerson: a person must say which party is meant.
         """
         if not answers or not isinstance(checkpoint, Mapping):
             return self._search(self._wanted.search_text)
         answer, text = answers[-1], str(checkpoint["text"])
-        before = _Before(checkpoint["step"], text, str(checkpoint.get("shown", text)))
+        before = _PreviousQuestion(checkpoint["step"], text, str(checkpoint.get("shown", text)))
         match before.step:
             case "choose":
                 said = answer["text"].strip() if "text" in answer else answer["selected"][0]["id"]
@@ -122,14 +122,14 @@ class PartySearch:
 
     # Searching.
 
-    def _search(self, text: str, before: _Before | None = None) -> dict[str, Any]:
-        """Returns the party that a text means, or why none can be.
+    def _search(self, text: str, before: _PreviousQuestion | None = None) -> dict[str, Any]:
+        """Return the party that a text means, or a problem.
 
         Args:
-            before: what was asked before, if a person named the text.
+            before: the previous question, if the text is an answer.
 
         Raises:
-            AskPerson: several can be meant, or none.
+            AskPerson: the text is ambiguous or finds nothing.
         """
         wanted = self._wanted
         try:
@@ -141,22 +141,19 @@ class PartySearch:
         asked = f"{wanted.entity_type} {_shown(text)}" + (f" in {wanted.jurisdiction}" if wanted.jurisdiction else "")
         inactive = _inactive(findings.inactive)
         if findings.hits:
-            message = f"Several parties can be meant by {asked}: {_listed(findings.hits)}."
+            message = f"Several parties match {asked}: {_listed(findings.hits)}."
             if len(findings.hits) == 1:
                 [only] = findings.hits
-                message = f"It is not sure that {asked} means {_listed([only])}: {only.reason}."
+                message = f"Only a possible match for {asked}: {_listed([only])}: {only.reason}."
             if self._asks:
-                raise self._which(findings.hits, text, why=inactive)
+                raise self._ask_which(findings.hits, text, why=inactive)
             hint = _advice(findings.hits, wanted)
             return self._unclear(LOOKUP_AMBIGUOUS, inactive + message, hint, findings.hits, text=text)
         other = " other" if inactive else ""
         if wanted.is_term:
             near = f"; near: {_listed(findings.near)}" if findings.near else ""
             message = f"No {wanted.entity_type} found for {asked}{near}."
-            hint = (
-                "Use the name or the code of one in the catalogue "
-                "(apps/onboarding/docs/verbs.yaml); no other can be made."
-            )
+            hint = "Use a name or a code of the catalogue (apps/onboarding/docs/verbs.yaml); it cannot be extended."
             return self._unclear(LOOKUP_NOT_FOUND, message, hint, findings.near, text=text, before=before)
         if findings.near:
             message = f"{inactive}No{other} party found for {asked}; near: {_listed(findings.near)}."
@@ -179,133 +176,137 @@ class PartySearch:
         candidates: Sequence[Candidate] = (),
         *,
         text: str,
-        before: _Before | None = None,
+        before: _PreviousQuestion | None = None,
     ) -> dict[str, Any]:
-        """Asks what is meant, or tells why that is not clear.
+        """Return a problem, or ask which party is meant.
 
         Args:
-            before: what was asked before, if a person named the text.
+            before: the previous question, if the text is an answer.
         """
         if not self._asks:
-            told = [_candidate_json(candidate) for candidate in candidates]
-            return {"problem": {"code": code, "message": message, "hint": hint, "candidates": told}}
+            found = [_candidate_json(candidate) for candidate in candidates]
+            return {"problem": {"code": code, "message": message, "hint": hint, "candidates": found}}
         if before is not None:
-            raise self._again(f"{message} ", text, before)
-        raise self._other_name(f"{message} ", text)
+            raise self._ask_again(f"{message} ", text, before)
+        raise self._ask_other_name(f"{message} ", text)
 
-    def _again(self, why: str, text: str, before: _Before) -> AskPerson:
-        """Returns what was asked before once more: an answer that means nobody takes nothing away that was offered.
+    def _ask_again(self, why: str, text: str, before: _PreviousQuestion) -> AskPerson:
+        """Return the previous question again: an answer that finds nothing does not remove the options.
 
         Args:
-            why: what is wrong with the answer, as sentences.
-            text: what somebody named last.
+            why: problem with the answer, as sentences.
+            text: the last text that a person gave.
         """
         try:
             findings = self._find(before.shown)
         except ValueError:
             findings = Findings(())
-        # Who is told of in the answer to the last one is not told of again.
+        # Do not repeat parties that the problem already lists.
         why += _inactive([each for each in findings.inactive if each.id not in why])
         if before.step == "choose" and findings.hits:
-            return self._which(findings.hits, text, shown=before.shown, why=why)
-        # What was turned down as a whole is not offered again.
+            return self._ask_which(findings.hits, text, shown=before.shown, why=why)
+        # Near matches of another type were already declined.
         near = _listed([each for each in findings.near if self._wanted.takes(each.kind)])
         if near and near not in why:
             why = f"{why}Near {_shown(before.shown)}: {near}. "
-        return self._other_name(why, text, shown=before.shown)
+        return self._ask_other_name(why, text, shown=before.shown)
 
-    def _which(self, hits: Sequence[Candidate], text: str, *, shown: str | None = None, why: str = "") -> AskPerson:
-        """Returns the question which of some parties is meant.
+    def _ask_which(self, hits: Sequence[Candidate], text: str, *, shown: str | None = None, why: str = "") -> AskPerson:
+        """Return the question which of several parties is meant.
 
         Args:
-            text: what somebody named last, and `shown` that which the parties were found for, if it is another.
-            why: what is to be said first, such as what is wrong with the last answer.
+            text: the last text that a person gave; `shown` is the text that found the parties, if it differs.
+            why: introduction of the question, such as the problem with the last answer.
         """
         meant = shown or text
-        labels = [told_apart(hit) for hit in hits]
+        labels = [describe_candidate(hit) for hit in hits]
         options = [
             {"id": hit.id, "label": label if labels.count(label) == 1 else f"{label} {hit.id}"}
             for hit, label in zip(hits, labels, strict=True)
         ]
         others = [NONE_OF_THESE] if self._wanted.is_term else [NONE_OF_THESE, CREATE_NEW]
         options += [{"id": other, "label": other} for other in others]
-        told = f" (it was looked up as {self._wanted.words})" if meant != self._wanted.search_text else ""
-        prompt = f"{why}Which {self._wanted.entity_type} is meant by {_shown(meant)}{told}? Or write another name."
+        origin = f" (lookup: {self._wanted.words})" if meant != self._wanted.search_text else ""
+        prompt = f"{why}Which {self._wanted.entity_type} is meant by {_shown(meant)}{origin}? Or enter another name."
         question = {"type": "SELECTION", "prompt": prompt, "options": options, "allow_text": True}
         return AskPerson(question, checkpoint=_checkpoint("choose", text, shown))
 
-    def _other_name(self, why: str, text: str, *, shown: str | None = None) -> AskPerson:
-        ways = f"Write another name, an identifier or the id of a party, or {CREATE_NEW!r}."
+    def _ask_other_name(self, why: str, text: str, *, shown: str | None = None) -> AskPerson:
+        ways = f"Enter another name, an identifier or the id of a party, or {CREATE_NEW!r}."
         what = "party"
         if self._wanted.is_term:
-            # Those of the catalogue are all that there are.
-            what, ways = self._wanted.entity_type, "Write another name or a code."
+            # The catalogue is closed, so no term can be created.
+            what, ways = self._wanted.entity_type, "Enter another name or a code."
         prompt = f"{why}Which {what} is meant by {self._wanted.words}? {ways}"
         return AskPerson({"type": "CLARIFICATION", "prompt": prompt}, checkpoint=_checkpoint("name", text, shown))
 
     # Answers.
 
-    def _chosen(self, said: str, before: _Before) -> dict[str, Any]:
+    def _chosen(self, said: str, before: _PreviousQuestion) -> dict[str, Any]:
         if said.casefold() == NONE_OF_THESE:
-            raise self._other_name("", before.text, shown=before.shown)
+            raise self._ask_other_name("", before.text, shown=before.shown)
         return self._named(said, before)
 
-    def _named(self, said: str, before: _Before) -> dict[str, Any]:
+    def _named(self, said: str, before: _PreviousQuestion) -> dict[str, Any]:
         if said.casefold() == CREATE_NEW and not self._wanted.is_term:
             return self._create_named(before.text)
         party = self._gateway.get(said)
         if party is None or party.kind in RESOLVER.terms:
             return self._search(said, before)
-        # Days may have passed since it was offered, and whoever chose one means no other that is left.
+        # The party was offered possibly days ago; if it is no longer valid, no other option replaces it.
         if not party.is_active:
-            raise self._again(f"{party.name!r} ({party.id}) is inactive. ", before.text, before)
+            raise self._ask_again(f"{party.name!r} ({party.id}) is inactive. ", before.text, before)
         if not self._wanted.takes(party.kind):
             wanted = either(RESOLVER.kinds_of(self._wanted.entity_type) or ())
-            why = f"{party.name!r} is a {party.kind}, and a {wanted} is looked up. "
-            raise self._again(why, before.text, before)
+            why = f"{party.name!r} is a {party.kind}, but the lookup is for a {wanted}. "
+            raise self._ask_again(why, before.text, before)
         return _bound(party, CHOSEN)
 
-    # What is to be created.
+    # Creation.
 
     def _create_named(self, text: str) -> dict[str, Any]:
-        """Returns what is to be created; a name that somebody only searched for is no name to create without asking."""
+        """Return the party to create; a text that was only searched for must be confirmed as its name."""
         wanted = self._wanted.search_text
         kinds = kinds_of_entity_type(self._wanted.entity_type)
         if text != wanted and len(kinds) == 1:
-            raise self._details(wanted, kinds[0])
+            raise self._ask_details(wanted, kinds[0])
         return self._create(wanted)
 
     def _create(self, text: str, *, kind: str | None = None, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Returns what is to be created, as soon as all is known of it; nothing is created here.
+        """Return the party to create as soon as its details are complete; nothing is created here.
 
         Raises:
-            AskPerson: something is not known yet.
+            AskPerson: details are missing.
         """
         kinds = kinds_of_entity_type(self._wanted.entity_type)
         kind = kind or (kinds[0] if len(kinds) == 1 else None)
         if kind is None:
             options = [each.value for each in kinds]
-            question = {"type": "SELECTION", "prompt": f"What is {_shown(text)}?", "options": options}
+            question = {
+                "type": "SELECTION",
+                "prompt": f"Is {_shown(text)} a person or an organisation?",
+                "options": options,
+            }
             raise AskPerson(question, checkpoint={"step": "kind", "text": text})
-        told = dict(given or {})
-        name = str(told.get("name", text))
+        details = dict(given or {})
+        name = str(details.get("name", text))
         try:
             name = clean_name(name)
-            jurisdiction = told.get("jurisdiction", self._wanted.jurisdiction)
-            jurisdiction = jurisdiction_of(str(jurisdiction)) if jurisdiction else None
-            born = checked_date_of_birth(str(told["date_of_birth"])) if "date_of_birth" in told else None
+            jurisdiction = details.get("jurisdiction", self._wanted.jurisdiction)
+            jurisdiction = parse_jurisdiction(str(jurisdiction)) if jurisdiction else None
+            born = validate_date_of_birth(str(details["date_of_birth"])) if "date_of_birth" in details else None
         except ValueError as error:
-            raise self._details(text, kind, why=f"{_sentence(error)}. ") from None
+            raise self._ask_details(text, kind, why=f"{_sentence(error)}. ") from None
         needs_more = kind != PartyKind.PERSON and jurisdiction is None
         active, inactive = self._persons_called(name) if kind == PartyKind.PERSON else ([], [])
         if (active or inactive) and born is None:
-            raise self._details(text, kind, why=f"There is a person called {_shown(name)} already. ", of_birth=True)
+            raise self._ask_details(text, kind, why=f"A person called {_shown(name)} already exists. ", of_birth=True)
         if same := [each for each in active if each.born == born]:
-            raise self._which(same, text, shown=name, why="That person is there already. ")
+            raise self._ask_which(same, text, shown=name, why="This person already exists. ")
         if same := [each for each in inactive if each.born == born]:
-            raise self._other_name(f"That person is there already: {_inactive(same)}", text)
+            raise self._ask_other_name(f"This person already exists: {_inactive(same)}", text)
         if needs_more:
-            raise self._details(text, kind)
+            raise self._ask_details(text, kind)
         party = {
             "kind": str(kind),
             "name": name,
@@ -314,7 +315,7 @@ class PartySearch:
         }
         return {"create": {key: value for key, value in party.items() if value}, "reason": CREATED}
 
-    def _details(self, text: str, kind: str, *, why: str = "", of_birth: bool = False) -> AskPerson:
+    def _ask_details(self, text: str, kind: str, *, why: str = "", of_birth: bool = False) -> AskPerson:
         fields: dict[str, Any] = {"name": {"type": "string", "minLength": 1, TEXT_FORMAT: "name"}}
         required = [] if _is_name(text) else ["name"]
         if not required:
@@ -327,12 +328,12 @@ class PartySearch:
         if kind != PartyKind.PERSON and self._wanted.jurisdiction is None:
             required.append("jurisdiction")
         schema = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
-        prompt = f"{why}What is known of the {kind} that is to be created as {_shown(text)}?"
+        prompt = f"{why}Give the details of the {kind} to create as {_shown(text)}."
         question = {"type": "INFORMATION", "prompt": prompt, "schema": schema}
         return AskPerson(question, checkpoint={"step": "details", "text": text, "kind": str(kind)})
 
     def _persons_called(self, name: str) -> tuple[list[Candidate], list[Candidate]]:
-        """Returns the persons who have exactly this name, active and not: another needs what tells them apart."""
+        """Return the active and the inactive persons with exactly this name."""
         try:
             findings = self._gateway.find(name, PartyKind.PERSON)
         except ValueError:
@@ -342,28 +343,28 @@ class PartySearch:
 
 
 _EXACT = 100
-"""Score of an identifier or of the name itself."""
+"""Score of an identifier or an exact name."""
 
 
 def _checkpoint(step: str, text: str, shown: str | None) -> dict[str, str]:
-    """Returns what is kept with a question that a name answers; texts are cut, for nothing so long is a name."""
+    """Return the checkpoint of a question that a name answers."""
     offered = {"shown": shown[:_TEXT_KEPT]} if shown is not None and shown != text else {}
     return {"step": step, "text": text[:_TEXT_KEPT], **offered}
 
 
-def told_apart(candidate: Candidate) -> str:
-    """Returns a party in the words that tell it from others: type, jurisdiction, date of birth, identifiers, roles."""
+def describe_candidate(candidate: Candidate) -> str:
+    """Return a party in words with its type, jurisdiction, date of birth, identifiers and roles."""
     parts = _what_it_is(candidate)
     parts += [f"{each.scheme} {each.value}" for each in candidate.identifiers]
     return f"{candidate.name} ({', '.join([*parts, *candidate.roles])})"
 
 
 def _what_it_is(candidate: Candidate) -> list[str]:
-    """Returns type, jurisdiction and date of birth; a product or a role has its type alone."""
+    """Return type, jurisdiction and date of birth; only the type for a product or a role."""
     if candidate.kind in RESOLVER.terms:
         return [candidate.kind]
     born = [f"born {candidate.born}"] if candidate.born else []
-    return [candidate.kind, candidate.jurisdiction or "jurisdiction not known", *born]
+    return [candidate.kind, candidate.jurisdiction or "jurisdiction unknown", *born]
 
 
 def _bound(party: Candidate | KnownParty, reason: str) -> dict[str, Any]:
@@ -371,7 +372,7 @@ def _bound(party: Candidate | KnownParty, reason: str) -> dict[str, Any]:
 
 
 def party_json(party_id: str, name: str, kind: str, jurisdiction: str | None) -> dict[str, Any]:
-    """Returns a party as bindings name it."""
+    """Return a party as it appears in bindings."""
     return {"id": party_id, "name": name, "kind": kind, "jurisdiction": jurisdiction or None}
 
 
@@ -393,14 +394,14 @@ def _listed(candidates: Sequence[Candidate]) -> str:
 
 
 def _inactive(candidates: Sequence[Candidate]) -> str:
-    """Returns the sentence that tells of parties that are inactive, nothing if there are none."""
+    """Return a sentence that lists inactive parties, empty if there are none."""
     if not candidates:
         return ""
     return f"{_listed(candidates)} {'is' if len(candidates) == 1 else 'are'} inactive. "
 
 
-def _advice(hits: Sequence[Candidate], wanted: Wanted) -> str:
-    """Returns what a lookup can say so that it means one of some parties without a question."""
+def _advice(hits: Sequence[Candidate], wanted: LookupRequest) -> str:
+    """Return how to write the lookup so that it means one of some parties without a question."""
     names = Counter(name_key(hit.name) for hit in hits)
     places = Counter(hit.jurisdiction for hit in hits if hit.jurisdiction)
     schemes = sorted({each.scheme for hit in hits for each in hit.identifiers})
@@ -410,12 +411,12 @@ def _advice(hits: Sequence[Candidate], wanted: Wanted) -> str:
     ways += [f"its {scheme}" for scheme in schemes]
     where = ""
     if wanted.jurisdiction is None and len(hits) > 1 and any(count == 1 for count in places.values()):
-        where = ", or put its jurisdiction beside it"
-    return f"Name the one you mean by {' or '.join(ways)}, as search_text or in the words of the request{where}."
+        where = ", or add its jurisdiction"
+    return f"Name the party by {' or '.join(ways)}, as search_text or in the text of the request{where}."
 
 
 def _text_field(text_format: str, *, pattern: str, example: str) -> dict[str, Any]:
-    """Returns the schema of a text; the pattern is for programs that do not know our keyword."""
+    """Return the schema of a text; the pattern is for clients that ignore our keyword."""
     return {"type": "string", "pattern": pattern, TEXT_FORMAT: text_format, "description": f"such as {example}"}
 
 

@@ -1,9 +1,8 @@
-"""The search index is kept here: it has every name of every active party, and every word of a name.
+"""Maintenance of the search index: every name of every active party, and every word of a name.
 
-Of who is inactive it has no words, so that no search finds them, but what their whole names come to: a lookup that
-means one of them is not to mean another. The rows are written in the transaction that writes the name,
-whoever does it through the models. `name_search` reads them. This module must not know how searches decide and must not
-import Temporal.
+An inactive party has no words in the index, so searches do not find it. Its whole names stay, because a lookup of such
+a name must not bind another party. The rows are written in the transaction of the name, for every writer that uses the
+models. `name_search` reads them. This module must not depend on the search steps and must not import Temporal.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,23 +23,23 @@ OWN_NAME = "name"
 OWN_NAME_ID = 0
 """`PartySearch.name_id` of a party's own name."""
 
-NAMES_AT_ONCE = 5_000
-"""Names that are brought in by one transaction: about a second, which others can wait."""
+NAMES_PER_TRANSACTION = 5_000
+"""Names that one transaction indexes: about a second, during which other writers wait."""
 
 
-_IDS_AT_ONCE = 500
-"""Names that one statement asks for."""
+_IDS_PER_STATEMENT = 500
+"""Names per statement."""
 
 
 @dataclass(frozen=True, slots=True)
-class BroughtIn:
-    """How far the names of a store without an index are in it.
+class IndexProgress:
+    """Progress of indexing the names of a store.
 
     Args:
-        own_after: id of the last party whose own name was looked at, None when all were.
-        other_after: id of the last other name that was looked at.
-        done: names that this process has seen in the index.
-        total: names that there were when it began.
+        own_after: id of the last party whose own name was processed, None when all were.
+        other_after: id of the last other name that was processed.
+        done: number of names processed.
+        total: number of names at the start.
     """
 
     own_after: str | None
@@ -49,18 +48,18 @@ class BroughtIn:
     total: int
 
     def __str__(self) -> str:
-        return f"{self.done:,} of {self.total:,} names can be searched"
+        return f"{self.done:,} of {self.total:,} names indexed"
 
 
-def bring_in_part(connection: Connection, so_far: BroughtIn | None) -> BroughtIn | None:
-    """Adds the next names that are not in the index; returns how far it is now, None when all are in.
+def index_next_batch(connection: Connection, so_far: IndexProgress | None) -> IndexProgress | None:
+    """Index the next batch of names; return the progress, None when all names are indexed.
 
     Args:
-        so_far: what the call before returned, None at first.
+        so_far: result of the previous call, None for the first.
     """
     if so_far is None:
         total = sum(connection.scalar(select(func.count()).select_from(each)) or 0 for each in (Party, PartyName))
-        so_far = BroughtIn("", 0, 0, total)
+        so_far = IndexProgress("", 0, 0, total)
     if so_far.own_after is not None:
         rows = _own_names(connection, after=so_far.own_after)
         next_after = rows[-1].id if rows else None
@@ -75,17 +74,17 @@ def bring_in_part(connection: Connection, so_far: BroughtIn | None) -> BroughtIn
 
 
 def core_of(words: Sequence[str]) -> str:
-    """Returns what `PartySearch.core` is of these words: equal for any order of them."""
+    """Return the `PartySearch.core` of these words: equal for any order of them."""
     return " ".join(sorted(words))
 
 
-def names_in_index(session: Session) -> int:
-    """Returns how many names can be searched."""
+def count_indexed_names(session: Session) -> int:
+    """Return the number of indexed names."""
     return session.scalar(select(func.count()).select_from(PartySearch)) or 0
 
 
 def party_tags(kind: str, jurisdiction: str) -> list[str]:
-    """Returns the tokens that say what a party is, beside the words of its names: `#fund #us #us_de`."""
+    """Return the tokens for the kind and jurisdiction of a party: `#fund #us #us_de`."""
     tags = [kind]
     if jurisdiction:
         tags.append(jurisdiction.partition("-")[0].lower())
@@ -107,17 +106,17 @@ _OTHER_NAMES = select(*_OF_PARTY, PartyName.id.label("name_id"), PartyName.use, 
 
 
 def _own_names(connection: Connection, *, after: str) -> Sequence[Row[*tuple[Any, ...]]]:
-    return connection.execute(_OWN_NAMES.where(Party.id > after).order_by(Party.id).limit(NAMES_AT_ONCE)).all()
+    return connection.execute(_OWN_NAMES.where(Party.id > after).order_by(Party.id).limit(NAMES_PER_TRANSACTION)).all()
 
 
 def _other_names(connection: Connection, *, after: int) -> Sequence[Row[*tuple[Any, ...]]]:
     return connection.execute(
-        _OTHER_NAMES.where(PartyName.id > after).order_by(PartyName.id).limit(NAMES_AT_ONCE)
+        _OTHER_NAMES.where(PartyName.id > after).order_by(PartyName.id).limit(NAMES_PER_TRANSACTION)
     ).all()
 
 
 def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> None:
-    """Adds names to the index; each has the columns of `_own_names`."""
+    """Add names to the index; each row has the columns of `_own_names`."""
     rows = []
     words: dict[str, None] = {}
     for party_id, kind, jurisdiction, status, name_id, use, key in names:
@@ -129,23 +128,23 @@ def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> No
                 "party_id": party_id,
                 "name_id": name_id,
                 "use": use,
-                # Kim Se is no Kim with a legal form.
+                # A person's name has no legal form: "Kim Se" is not "Kim" with the form "SE".
                 "core": core_of(own if kind == PartyKind.PERSON else core_words(key)),
                 "tokens": " ".join(searched),
                 "word_count": len(own),
             }
         )
     if rows:
-        # Nobody asks before which of them are there: until it has counted them, PostgreSQL answers that very slowly.
+        # Without a query for existing rows: it is very slow on PostgreSQL before its first ANALYZE.
         connection.execute(_ADD_NAME, rows)
     if words:
-        # In order, so that two transactions that add the same words do not wait for each other.
+        # Sorted, so that two transactions that add the same words cannot deadlock.
         connection.execute(_ADD_WORD, [{"word": word} for word in sorted(words)])
 
 
 @dataclass(slots=True)
 class _Written:
-    """What a flush wrote: ids of parties and of other names, each once and in order, whose names are to be indexed."""
+    """Ids of the parties and of other names that a flush wrote and that must be indexed, each once and in order."""
 
     parties: dict[str, None] = field(default_factory=dict)
     names: dict[int, None] = field(default_factory=dict)
@@ -157,14 +156,14 @@ _WRITTEN = "names to be indexed"
 
 def _written(instance: Party | PartyName) -> _Written:
     session = object_session(instance)
-    # The mapper events come from the flush of a session alone.
+    # Mapper events come from the flush of a session only.
     assert session is not None
     written: _Written = session.info.setdefault(_WRITTEN, _Written())
     return written
 
 
 def _index_party(_mapper: Mapper[Any], _connection: Connection, party: Party) -> None:
-    # Its other names bring themselves in.
+    # Its other names are indexed by their own events.
     _written(party).parties[party.id] = None
 
 
@@ -186,12 +185,12 @@ def _index_name_again(mapper: Mapper[Any], connection: Connection, name: PartyNa
 
 
 def _begin(session: Session, _context: object, _instances: object) -> None:
-    """Forgets what a flush that failed had written."""
+    """Discard the names of a failed flush."""
     session.info.pop(_WRITTEN, None)
 
 
 def _index_written(session: Session, _context: object) -> None:
-    """Adds all names that a flush wrote at once: with statements for each, a file takes several times as long."""
+    """Index all names of a flush in one batch; one statement per name would take several times as long."""
     written: _Written | None = session.info.pop(_WRITTEN, None)
     if written is None:
         return
@@ -203,8 +202,8 @@ def _index_written(session: Session, _context: object) -> None:
 
 
 def _in_parts(ids: Sequence[Value]) -> Iterator[Sequence[Value]]:
-    for at in range(0, len(ids), _IDS_AT_ONCE):
-        yield ids[at : at + _IDS_AT_ONCE]
+    for at in range(0, len(ids), _IDS_PER_STATEMENT):
+        yield ids[at : at + _IDS_PER_STATEMENT]
 
 
 def _forget_name(_mapper: Mapper[Any], connection: Connection, name: PartyName) -> None:
@@ -216,7 +215,7 @@ def _forget_party(_mapper: Mapper[Any], connection: Connection, party: Party) ->
     connection.execute(delete(PartySearch).where(PartySearch.party_id == party.id))
 
 
-# Bound to the tables and not called by who writes: a name that nobody finds is a mistake that nobody sees.
+# Bound to the tables rather than called by writers: a missing name in the index would go unnoticed.
 event.listen(Party, "after_insert", _index_party)
 event.listen(Party, "after_update", _index_party_again)
 event.listen(Party, "before_delete", _forget_party)

@@ -1,4 +1,4 @@
-"""How a misspelt word is put right, and which words of a text a name has to have to be told as near.
+"""Correction of misspelt words, and selection of the words that a near match must have.
 
 Pure functions over strings. This module must not import the database.
 """
@@ -9,19 +9,19 @@ from itertools import combinations
 from rapidfuzz import fuzz
 
 Spellings = Sequence[str]
-"""Words of names, each of which may be meant by one word of a text."""
+"""Known words that one word of a text may mean."""
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _SPELLINGS_KEPT = 10
-_LIKENESS_OF_WORDS = 60.0
-"""rapidfuzz ratio from which one word may stand for another; `cohen` and `chan` have 67."""
+_WORD_SIMILARITY = 60.0
+"""Minimum rapidfuzz ratio for one word to stand for another; `cohen` and `chan` have 67."""
 _WORDS_COMBINED = 6
-"""The longest words of a text, of which combinations are tried; of six there are 57."""
+"""Number of longest words of a text that are combined; six words have 57 combinations."""
 _SHORTEST_PART = 2
 
 
 def one_edit_away(word: str) -> set[str]:
-    """Returns what a word may be if one letter was left out, put in, changed, or swapped with the next one."""
+    """Return the words that differ by one letter: inserted, deleted, changed, or swapped with the next letter."""
     letters = sorted({*_LETTERS, *word})
     halves = [(word[:at], word[at:]) for at in range(len(word) + 1)]
     omitted = {before + letter + after for before, after in halves for letter in letters}
@@ -32,26 +32,26 @@ def one_edit_away(word: str) -> set[str]:
 
 
 def trigrams(word: str) -> list[str]:
-    """Returns each three letters in a row, with two blanks before the word and one behind, in order and once."""
+    """Return the distinct trigrams of a word in order, padded with two spaces before and one after it."""
     padded = f"  {word} "
     return list(dict.fromkeys(padded[at : at + 3] for at in range(len(padded) - 2)))
 
 
-def likely(word: str, known: Iterable[str]) -> list[str]:
-    """Returns the known words that may be meant by a word, the likeliest first."""
+def rank_spellings(word: str, known: Iterable[str]) -> list[str]:
+    """Return the known words that a word may mean, the likeliest first."""
     rated = ((fuzz.ratio(word, each), each) for each in set(known))
-    kept = sorted((-rating, each) for rating, each in rated if rating >= _LIKENESS_OF_WORDS)
+    kept = sorted((-rating, each) for rating, each in rated if rating >= _WORD_SIMILARITY)
     return [each for _, each in kept[:_SPELLINGS_KEPT]]
 
 
-def likeness_of(core: Sequence[str], other: Sequence[str]) -> float:
-    """Returns 0 to 100: how alike two names are, whatever the order of their words, their gaps and legal form."""
+def name_similarity(core: Sequence[str], other: Sequence[str]) -> float:
+    """Return the similarity of two names, 0 to 100, ignoring word order, gaps and legal form."""
     in_any_order = fuzz.token_sort_ratio(" ".join(core), " ".join(other))
     return max(in_any_order, fuzz.ratio("".join(core), "".join(other)))
 
 
-def divided_otherwise(words: Sequence[str]) -> list[tuple[str, ...]]:
-    """Returns the text with two words written as one, or one as two: `black rock`, `blackrock`."""
+def resplit_words(words: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the text with two words joined, or one word split in two: `black rock`, `blackrock`."""
     joined = [(*words[:at], words[at] + words[at + 1], *words[at + 2 :]) for at in range(len(words) - 1)]
     split = [
         (*words[:at], word[:cut], word[cut:], *words[at + 1 :])
@@ -61,11 +61,11 @@ def divided_otherwise(words: Sequence[str]) -> list[tuple[str, ...]]:
     return [*joined, *split]
 
 
-def fewer_words(words: Sequence[str], *, likeness: float) -> Iterator[list[tuple[int, ...]]]:
-    """Yields which words a name may have if it lacks one, two, … of them, as positions, while that can be near.
+def word_subsets(words: Sequence[str], *, min_similarity: float) -> Iterator[list[tuple[int, ...]]]:
+    """Yield subsets of the words as positions, with one word less each time, while a name with only these can match.
 
     Args:
-        likeness: rapidfuzz ratio, 0 to 100, that a name of no other words has to reach.
+        min_similarity: rapidfuzz ratio, 0 to 100, that such a name must reach.
     """
     total = sum(map(len, words))
     longest = sorted(sorted(range(len(words)), key=lambda at: -len(words[at]))[:_WORDS_COMBINED])
@@ -73,7 +73,7 @@ def fewer_words(words: Sequence[str], *, likeness: float) -> Iterator[list[tuple
         kept = []
         for positions in combinations(longest, count):
             letters = sum(len(words[at]) for at in positions)
-            if 200 * letters >= likeness * (total + letters):
+            if 200 * letters >= min_similarity * (total + letters):
                 kept.append(positions)
         if not kept:
             return

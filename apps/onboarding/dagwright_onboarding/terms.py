@@ -1,8 +1,7 @@
-"""Products and roles as lookups find them: the codes of the catalogue, under the names that people use for them.
+"""Products and roles as lookup targets: the codes of the catalogue with their common names.
 
-They are no rows of the store: verbs take the codes that their schemas list, so a store could only lack one of them or
-have one that nothing takes. The rules of `lookup` search them as they search parties. This module must not import
-the database.
+They are not rows of the store: verbs accept the codes that their schemas list, so a table could only be inconsistent
+with these. The steps of `lookup` search them in the same way as parties. This module must not import the database.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,11 +61,11 @@ _ROLE_ALIASES: Mapping[str, Sequence[str]] = {
     "TAX_ADVISER": ("Tax advisor",),
 }
 _SAME_AS = frozenset({"AUTHORIZED_SIGNATORY"})
-"""Codes that only spell another one: both found, every such lookup would ask which."""
+"""Codes that only spell another code; with both, every such lookup would be ambiguous."""
 
 
 class TermNames:
-    """The names of all terms of a kind, for the rules of `lookup`.
+    """The names of all terms of a kind, for the steps of `lookup`.
 
     Args:
         kind: `product` or `role`.
@@ -76,29 +75,29 @@ class TermNames:
         self._names = _names(kind)
 
     def exact(self, key: str, code: str) -> list[KnownName]:
-        """Returns the terms with this code, or whose name has this key."""
+        """Return the terms with this code or this name key."""
         return [name for name in self._names if name.id == code or " ".join(name.words) == " ".join(words_of(key))]
 
     def whole(self, words: Sequence[str], core: Sequence[str]) -> list[KnownName]:
-        """Returns the names of these words in any order, or of the core."""
+        """Return the names of exactly these words in any order, or of the core."""
         return [name for name in self._names if core_of(name.core) in (core_of(words), core_of(core))]
 
     def all_words(self, words: Sequence[str]) -> list[KnownName]:
-        """Returns the names that have all these words."""
+        """Return the names that have all these words."""
         return [name for name in self._names if set(words) <= set(name.words)]
 
     def beginnings(self, beginnings: Sequence[str]) -> list[KnownName]:
-        """Returns all names; the rule keeps those whose words begin so."""
+        """Return all names; the step filters them by prefix."""
         return list(self._names) if beginnings else []
 
-    def near(self, words: Sequence[str], *, likeness: float) -> Iterator[list[KnownName]]:
-        """Yields all names; the rule keeps those that are spelt alike."""
-        if words and likeness <= 100:
+    def near(self, words: Sequence[str], *, min_similarity: float) -> Iterator[list[KnownName]]:
+        """Yield all names; the step filters them by similarity."""
+        if words and min_similarity <= 100:
             yield list(self._names)
 
 
 def term_of(code: str) -> KnownName | None:
-    """Returns the product of a code, or else the role, under its own name; None if there is none."""
+    """Return the product with a code, or else the role, under its own name; None if the code is unknown."""
     names = (*_names("product"), *_names("role"))
     return next((name for name in names if name.id == code and name.use == OWN_NAME), None)
 

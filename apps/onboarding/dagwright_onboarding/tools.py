@@ -1,4 +1,4 @@
-"""The tools of this application that every process has: the verbs, and the tools behind lookups."""
+"""The tools of this application for every process: the verbs, and the tools of lookups."""
 
 from collections.abc import Sequence
 
@@ -8,5 +8,5 @@ from dagwright_onboarding.onboarding import onboarding_tools
 
 
 def tools(settings: Settings) -> Sequence[ToolSpec]:
-    """Return the tools on the database of the settings, which is opened at the first call."""
+    """Return the tools for the database of the settings, which is opened at the first call."""
     return onboarding_tools(settings.database_url)

@@ -1,7 +1,7 @@
-"""The verbs as a file to read: what each takes, by value, by lookup or by reference, what it does and what it returns.
+"""The verbs as a readable file: parameters (by value, lookup or reference), effects and results.
 
-It is made of the declarations of the tools, which plans are checked by and models are told of, so it cannot say
-anything else. This module must not import the database.
+It is generated from the declarations of the tools, which also validate plans and describe the tools to models. This
+module must not import the database.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,17 +19,17 @@ from dagwright_onboarding.onboarding import onboarding_tools
 CATALOGUE_FILE = Path(__file__).parent.parent / "docs" / "verbs.yaml"
 
 _HEAD = """\
-# The verbs of onboarding, made from dagwright_onboarding/onboarding.py by `make docs-schema`; see onboarding.md.
-# A parameter with `lookups` takes what is found by a lookup of one of these entity types. One with `refs` takes a
-# party: what one of these verbs made, a name of the session, or an id. All others take a value in `params`. `only`
-# says which values of another parameter leave one kind of party.
+# The onboarding verbs, generated from dagwright_onboarding/onboarding.py by `make docs-schema`; see onboarding.md.
+# A parameter with `lookups` takes the result of a lookup of one of these entity types. One with `refs` takes a party:
+# the result of one of these verbs, a session name, or an id. All others take a value in `params`. `only` lists the
+# values of another parameter that restrict the party to one kind.
 """
 _TYPES = {"string": "text", "boolean": "true or false", "array": "list", "object": "object", "integer": "number"}
 _NULL = {"type": "null"}
 
 
 def catalogue_text() -> str:
-    """Returns the text of the file."""
+    """Return the content of the file."""
     specs = onboarding_tools("sqlite:///never-opened.db")
     declared = [spec.declaration for spec in specs]
     hidden = {RESOLVER.find, RESOLVER.bind, *(declaration.undo for declaration in declared)}
@@ -60,12 +60,12 @@ def _verb(spec: ToolSpec, declared: Sequence[ToolDeclaration]) -> dict[str, Any]
 def _parameter(
     verb: ToolDeclaration, name: str, schema: Mapping[str, Any], declared: Sequence[ToolDeclaration]
 ) -> dict[str, Any]:
-    told: dict[str, Any] = {"description": schema["description"]}
+    described: dict[str, Any] = {"description": schema["description"]}
     kinds = accepted_kinds(verb, name)
     if not kinds:
-        return {**told, **_type_of(schema), **({"lookups": [name]} if name in RESOLVER.terms else {})}
+        return {**described, **_type_of(schema), **({"lookups": [name]} if name in RESOLVER.terms else {})}
     return {
-        **told,
+        **described,
         "lookups": [name for name, kind in RESOLVER.types.items() if kind is None or kind in kinds],
         "refs": [maker.name for maker in declared if is_made(maker, kinds, RESOLVER)],
         **(
@@ -85,7 +85,7 @@ def _type_of(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields(spec: ToolSpec) -> dict[str, str]:
-    """Returns the other fields of a result, each with its type in words."""
+    """Return the other fields of a result, each with its type in words."""
     made = TypeAdapter(get_type_hints(spec.function)["return"]).json_schema()
     return {name: _words(part) for name, part in made["properties"].items() if name != "id"}
 

@@ -1,6 +1,6 @@
-"""What the verbs of onboarding give back, and the longer ones are asked for; JSON objects to plans.
+"""Results of the onboarding verbs, and the arguments of the longer ones; JSON objects in plans.
 
-`id` is what `@result_N` stands for. This module must not import the database.
+`@result_N` refers to `id`. This module must not import the database.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CompanyResult:
-    """A company that is in the store now; `created` says whether this call added it."""
+    """A company in the store; `created` says whether this call added it."""
 
     id: str
     kind: str
@@ -19,7 +19,7 @@ class CompanyResult:
 
 @dataclass(frozen=True, slots=True)
 class PersonResult:
-    """A person who is in the store now; `created` says whether this call added them."""
+    """A person in the store; `created` says whether this call added them."""
 
     id: str
     kind: str
@@ -31,7 +31,7 @@ class PersonResult:
 
 @dataclass(frozen=True, slots=True)
 class CbuResult:
-    """A fund that is in the store now, with all its links; `created` says whether this call added it."""
+    """A fund in the store with all its links; `created` says whether this call added it."""
 
     id: str
     kind: str
@@ -41,7 +41,7 @@ class CbuResult:
     parent_entity_ids: list[str]
     manco_id: str | None
     related_to: list[str]
-    """In either direction: two parties are related to each other."""
+    """In both directions: `related to` is symmetric."""
     created: bool
     linked: bool
     """Whether this call added a link."""
@@ -58,7 +58,7 @@ class RoleHolder:
 
 @dataclass(frozen=True, slots=True)
 class CbuFound:
-    """A fund or company as it is now, with all that hangs on it."""
+    """The current state of a fund or company, with its links, roles and products."""
 
     id: str
     kind: str
@@ -75,7 +75,7 @@ class CbuFound:
 
 @dataclass(frozen=True, slots=True)
 class RoleResult:
-    """A role that is assigned now; `id` is the assignment's."""
+    """An assigned role; `id` is the id of the assignment."""
 
     id: str
     cbu_id: str
@@ -88,7 +88,7 @@ class RoleResult:
 
 @dataclass(frozen=True, slots=True)
 class RoleRemoval:
-    """A role that nobody holds now; `id` was the assignment's, null if there was none to remove."""
+    """A removed role; `id` is the id of the former assignment, null if there was none."""
 
     id: str | None
     cbu_id: str
@@ -101,7 +101,7 @@ class RoleRemoval:
 
 @dataclass(frozen=True, slots=True)
 class ProductResult:
-    """A product that a fund has now; `id` is the subscription's."""
+    """A product of a fund; `id` is the id of the subscription."""
 
     id: str
     cbu_id: str
@@ -112,7 +112,7 @@ class ProductResult:
 
 @dataclass(frozen=True, slots=True)
 class ProductRemoval:
-    """A product that a fund does not have now; `id` was the subscription's, null if there was none to remove."""
+    """A removed product; `id` is the id of the former subscription, null if there was none."""
 
     id: str | None
     cbu_id: str
@@ -123,7 +123,7 @@ class ProductRemoval:
 
 @dataclass(frozen=True, slots=True)
 class LinkResult:
-    """Two parties that are linked now; `id` is the link's."""
+    """A link between two parties; `id` is the id of the link."""
 
     id: str
     cbu_id: str
@@ -136,7 +136,7 @@ class LinkResult:
 
 @dataclass(frozen=True, slots=True)
 class LinkRemoval:
-    """Two parties that are not linked in this way now; `id` was the link's, null if there was none to remove."""
+    """A removed link; `id` is the id of the former link, null if there was none."""
 
     id: str | None
     cbu_id: str
@@ -149,7 +149,7 @@ class LinkRemoval:
 
 @dataclass(frozen=True, slots=True)
 class PartyResult:
-    """A party that is in the store now; `created` says whether this call added it."""
+    """A party in the store; `created` says whether this call added it."""
 
     id: str
     kind: str
@@ -160,18 +160,18 @@ class PartyResult:
 
 @dataclass(frozen=True, slots=True)
 class UndoResult:
-    """A call that has no effect now, and will have none."""
+    """An undone call, which will not take effect again."""
 
     key: str
     verb: str | None
-    """What was called; null if the call never took effect."""
+    """Name of the verb; null if the call never took effect."""
     reverted: list[str]
-    """What was taken back, in words, the last change first."""
+    """Descriptions of the undone changes, the last change first."""
 
 
 @dataclass(frozen=True, slots=True)
 class CbuRequest:
-    """What `cbu.ensure` was asked for; texts as they came."""
+    """Arguments of `cbu.ensure`, not validated."""
 
     name: str
     jurisdiction: str | None = None

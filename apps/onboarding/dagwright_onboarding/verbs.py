@@ -1,9 +1,8 @@
-"""The verbs of onboarding: one idempotent transaction each.
+"""The onboarding verbs: one idempotent transaction each.
 
-A verb is idempotent twice. By key: the effect is recorded under the idempotency key in the transaction that
-makes it, so a second attempt gets the recorded result. By natural key: what is already there is found and
-left as it is. `OnboardingVerbs` takes the key as an argument; the tools of
-`onboarding` take it from their context.
+A verb is idempotent in two ways. By key: the effect is recorded under the idempotency key in its own transaction, so a
+second attempt gets the recorded result. By natural key: existing rows are found and left unchanged.
+`OnboardingVerbs` takes the key as an argument; the tools of `onboarding` take it from their context.
 """
 
 from collections.abc import Sequence
@@ -14,21 +13,21 @@ from sqlalchemy.orm import Session
 
 from dagwright_onboarding.catalogue import (
     PartyKind,
-    checked_client_type,
-    checked_date_of_birth,
-    checked_link,
-    checked_product,
-    checked_role,
+    validate_client_type,
+    validate_date_of_birth,
+    validate_link,
+    validate_product,
+    validate_role,
 )
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.effects import Call, EffectLog, Row
-from dagwright_onboarding.jurisdictions import jurisdiction_of
+from dagwright_onboarding.jurisdictions import parse_jurisdiction
 from dagwright_onboarding.models import Party, ProductSubscription, RelationKind, RoleAssignment
 from dagwright_onboarding.names import clean_name
 from dagwright_onboarding.parties import (
-    TAKEN,
+    EXCLUSIVE_LOCK,
     NaturalKey,
-    described,
+    describe,
     ensure_exactly,
     ensure_party,
     ensure_person,
@@ -38,11 +37,11 @@ from dagwright_onboarding.parties import (
     find_product,
     find_relation,
     find_role,
-    held_party,
+    locked_party,
     relations_of,
     required_party,
 )
-from dagwright_onboarding.undoing import undo_call
+from dagwright_onboarding.undo import undo_call
 from dagwright_onboarding.verb_results import (
     CbuFound,
     CbuRequest,
@@ -71,11 +70,11 @@ _KIND_OF_LINK = {
 
 @dataclass(frozen=True, slots=True)
 class NewParty:
-    """A party that somebody wants to have; texts as they came.
+    """A party to create; fields are not validated.
 
     Args:
-        jurisdiction: needed for a company.
-        date_of_birth: of a person, to tell them apart from others of the name.
+        jurisdiction: required for a company.
+        date_of_birth: distinguishes persons of the same name.
     """
 
     kind: PartyKind
@@ -84,26 +83,26 @@ class NewParty:
     date_of_birth: str | None = None
 
     def natural_key(self) -> NaturalKey:
-        """Returns what makes it the same party. Raises ValueError for what cannot be."""
+        """Return the natural key. Raises ValueError for invalid fields."""
         if self.kind is PartyKind.COMPANY and not self.jurisdiction:
-            raise ValueError(f"jurisdiction: a company such as {self.name!r:.80} needs one")
+            raise ValueError(f"jurisdiction: required for the company {self.name!r:.80}")
         if self.kind is not PartyKind.PERSON and self.date_of_birth:
             raise ValueError(f"date-of-birth: only a person has one, not a {self.kind}")
-        jurisdiction = jurisdiction_of(self.jurisdiction) if self.jurisdiction else ""
-        born = checked_date_of_birth(self.date_of_birth) if self.date_of_birth else ""
+        jurisdiction = parse_jurisdiction(self.jurisdiction) if self.jurisdiction else ""
+        born = validate_date_of_birth(self.date_of_birth) if self.date_of_birth else ""
         return NaturalKey(self.kind, clean_name(self.name), jurisdiction, born)
 
 
 class OnboardingVerbs:
-    """Runs the verbs against one store; raises ValueError for what only another plan can mend."""
+    """Runs the verbs against one store; raises ValueError for errors that need another plan."""
 
     def __init__(self, database: EntityDatabase) -> None:
         self._database = database
         self._log = EffectLog(database)
 
     def create_limited_company(self, key: str, *, name: str, jurisdiction: str) -> CompanyResult:
-        """Returns the company of this name and jurisdiction, added if it was not there."""
-        natural_key = NaturalKey(PartyKind.COMPANY, clean_name(name), jurisdiction_of(jurisdiction))
+        """Return the company with this name and jurisdiction; it is added if it does not exist."""
+        natural_key = NaturalKey(PartyKind.COMPANY, clean_name(name), parse_jurisdiction(jurisdiction))
 
         def work(call: Call) -> CompanyResult:
             company, created = ensure_party(call.session, natural_key)
@@ -115,7 +114,7 @@ class OnboardingVerbs:
     def create_person(
         self, key: str, *, name: str, jurisdiction: str | None = None, date_of_birth: str | None = None
     ) -> PersonResult:
-        """Returns the person of this name, jurisdiction and date of birth, added if they were not there."""
+        """Return the person with this name, jurisdiction and date of birth; they are added if they do not exist."""
         natural_key = NewParty(PartyKind.PERSON, name, jurisdiction, date_of_birth).natural_key()
 
         def work(call: Call) -> PersonResult:
@@ -127,34 +126,34 @@ class OnboardingVerbs:
         return self._log.once(key, "entity.create-person", PersonResult, work)
 
     def ensure_cbu(self, key: str, request: CbuRequest) -> CbuResult:
-        """Returns the fund of this name and jurisdiction, added if it was not there, linked as asked."""
-        jurisdiction = jurisdiction_of(request.jurisdiction) if request.jurisdiction else ""
+        """Return the fund with this name and jurisdiction, linked as requested; it is added if it does not exist."""
+        jurisdiction = parse_jurisdiction(request.jurisdiction) if request.jurisdiction else ""
         natural_key = NaturalKey(PartyKind.FUND, clean_name(request.name), jurisdiction)
-        client_type = checked_client_type(request.client_type) if request.client_type else None
+        client_type = validate_client_type(request.client_type) if request.client_type else None
 
         def work(call: Call) -> CbuResult:
             default = client_type or DEFAULT_CLIENT_TYPE
             fund, created = ensure_party(call.session, natural_key, client_type=default)
             call.relies_on(fund)
-            _settle_client_type(call, fund, client_type)
+            _set_client_type(call, fund, client_type)
             linked = _link(call, fund, request)
             return _cbu_result(call.session, fund, created=created, linked=linked)
 
         return self._log.once(key, "cbu.ensure", CbuResult, work)
 
     def get_cbu(self, cbu_id: str) -> CbuFound:
-        """Returns a fund or company as it is now, with its links, roles and products."""
+        """Return the current state of a fund or company, with its links, roles and products."""
 
         def look(session: Session) -> CbuFound:
             cbu = required_party(session, cbu_id, argument="cbu-id")
             if cbu.kind == PartyKind.PERSON:
-                raise ValueError(f"cbu-id: expected a fund or a company, not {described(cbu)}")
+                raise ValueError(f"cbu-id: expected a fund or a company, got {describe(cbu)}")
             return _cbu_found(session, cbu)
 
         return self._database.read(look)
 
     def assign_role(self, key: str, *, cbu_id: str, entity_id: str, role: str) -> RoleResult:
-        """Returns the assignment of a role at a fund or company, added if it was not there."""
+        """Assign a role at a fund or company, unless the party has it."""
 
         def work(call: Call) -> RoleResult:
             cbu, entity = _both(call, cbu_id, entity_id)
@@ -165,19 +164,19 @@ class OnboardingVerbs:
         return self._log.once(key, "cbu.assign-role", RoleResult, work)
 
     def remove_role(self, key: str, *, cbu_id: str, entity_id: str, role: str) -> RoleRemoval:
-        """Takes a role at a fund or company away from a party that has it."""
-        checked_role(role)
+        """Remove a role of a party at a fund or company."""
+        validate_role(role)
 
         def work(call: Call) -> RoleRemoval:
             cbu, entity = _both(call, cbu_id, entity_id)
-            assignment_id = _remove(call, find_role(call.session, cbu, entity, role=role, lock=TAKEN))
+            assignment_id = _remove(call, find_role(call.session, cbu, entity, role=role, lock=EXCLUSIVE_LOCK))
             removed = assignment_id is not None
             return RoleRemoval(assignment_id, cbu.id, cbu.name, entity.id, entity.name, role, removed)
 
         return self._log.once(key, "cbu.remove-role", RoleRemoval, work)
 
     def add_product(self, key: str, *, cbu_id: str, product: str) -> ProductResult:
-        """Returns the subscription of a fund to a product, added if it was not there."""
+        """Subscribe a fund to a product, unless it is subscribed."""
 
         def work(call: Call) -> ProductResult:
             cbu = _held(call, cbu_id, argument="cbu-id")
@@ -188,19 +187,19 @@ class OnboardingVerbs:
         return self._log.once(key, "cbu.add-product", ProductResult, work)
 
     def remove_product(self, key: str, *, cbu_id: str, product: str) -> ProductRemoval:
-        """Ends the subscription of a fund to a product."""
-        checked_product(product)
+        """End the subscription of a fund to a product."""
+        validate_product(product)
 
         def work(call: Call) -> ProductRemoval:
             cbu = _held(call, cbu_id, argument="cbu-id")
-            subscription_id = _remove(call, find_product(call.session, cbu, product=product, lock=TAKEN))
+            subscription_id = _remove(call, find_product(call.session, cbu, product=product, lock=EXCLUSIVE_LOCK))
             return ProductRemoval(subscription_id, cbu.id, cbu.name, product, subscription_id is not None)
 
         return self._log.once(key, "cbu.remove-product", ProductRemoval, work)
 
     def link(self, key: str, *, cbu_id: str, entity_id: str, link: str) -> LinkResult:
-        """Returns the link of two parties that are there, added if they were not linked in this way."""
-        kind = _KIND_OF_LINK[checked_link(link)]
+        """Link two existing parties, unless they are linked in this way."""
+        kind = _KIND_OF_LINK[validate_link(link)]
 
         def work(call: Call) -> LinkResult:
             cbu, entity = _both(call, cbu_id, entity_id)
@@ -211,32 +210,32 @@ class OnboardingVerbs:
         return self._log.once(key, "cbu.link", LinkResult, work)
 
     def unlink(self, key: str, *, cbu_id: str, entity_id: str, link: str) -> LinkRemoval:
-        """Takes a link of two parties away."""
-        kind = _KIND_OF_LINK[checked_link(link)]
+        """Remove a link between two parties."""
+        kind = _KIND_OF_LINK[validate_link(link)]
 
         def work(call: Call) -> LinkRemoval:
             cbu, entity = _both(call, cbu_id, entity_id)
-            relation_id = _remove(call, find_relation(call.session, cbu, entity, kind=kind, lock=TAKEN))
+            relation_id = _remove(call, find_relation(call.session, cbu, entity, kind=kind, lock=EXCLUSIVE_LOCK))
             removed = relation_id is not None
             return LinkRemoval(relation_id, cbu.id, cbu.name, entity.id, entity.name, link, removed)
 
         return self._log.once(key, "cbu.unlink", LinkRemoval, work)
 
     def undo(self, key: str) -> UndoResult:
-        """Takes back what the call of a key did, and keeps it from doing anything later; see `undoing.undo_call`."""
+        """Undo the call of a key, and prevent it from taking effect later; see `undo.undo_call`."""
         return self._database.write(lambda session: undo_call(session, key))
 
 
 def create_parties(call: Call, wanted: Sequence[NewParty]) -> list[PartyResult]:
-    """Returns parties in the order in which they are wanted; those that are not there are added, to be undone as one.
+    """Return the requested parties in order; missing parties are added, and one undo removes them all.
 
-    They are the same only where their natural keys are: what is left open is not known, and means no other party.
+    Only parties with exactly the same natural key are the same; empty fields count as unknown.
 
     Args:
-        call: of `EffectLog.once`, whose transaction may do more.
+        call: from `EffectLog.once`; its transaction may make other changes.
 
     Raises:
-        ValueError: one of them cannot be; nothing of the transaction is kept then.
+        ValueError: one of the parties is invalid; the transaction is rolled back.
     """
     return [_created(call, party.natural_key()) for party in wanted]
 
@@ -249,7 +248,7 @@ def _created(call: Call, natural_key: NaturalKey) -> PartyResult:
 
 
 def _held(call: Call, party_id: str, *, argument: str) -> Party:
-    party = held_party(call.session, party_id, argument=argument)
+    party = locked_party(call.session, party_id, argument=argument)
     call.relies_on(party)
     return party
 
@@ -259,18 +258,18 @@ def _both(call: Call, cbu_id: str, entity_id: str) -> tuple[Party, Party]:
 
 
 def _remove(call: Call, row: Row | None) -> str | None:
-    """Removes a row, if there is one, and returns its id."""
+    """Remove a row, if there is one, and return its id."""
     if row is None:
         return None
     call.session.delete(row)
     return row.id
 
 
-def _settle_client_type(call: Call, fund: Party, client_type: str | None) -> None:
+def _set_client_type(call: Call, fund: Party, client_type: str | None) -> None:
     if client_type is None:
         return
     if fund.client_type not in ("", client_type):
-        raise ValueError(f"client-type: {described(fund)} is a {fund.client_type!r}, not a {client_type!r}")
+        raise ValueError(f"client-type: {describe(fund)} is a {fund.client_type!r}, not a {client_type!r}")
     fund.client_type = client_type
     call.relies_on_value(fund, "client_type")
 

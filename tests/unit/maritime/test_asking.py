@@ -14,43 +14,43 @@ from dagwright.planning.model_calls.failures import ModelFailure
 from dagwright.testing import ModelServer, json_text, step
 from dagwright.tools.errors import GiveUp, RetryLater
 from dagwright.tools.testing import RecordedCall, tool_context
-from dagwright_maritime.asking import (
-    QUESTION_CHARACTERS,
-    NoUsableAnswer,
-    Unusable,
-    checked_question,
-    data_lines,
-    usable_answer,
-)
 from dagwright_maritime.connection import SERVER_ATTEMPTS
+from dagwright_maritime.model_answers import (
+    QUESTION_CHARACTERS,
+    InvalidAnswer,
+    NoValidAnswer,
+    data_lines,
+    request_answer,
+    validate_question,
+)
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
 
 
 def even(answer: Any) -> int:
     if answer["n"] % 2:
-        raise Unusable(f"{answer['n']} is odd")
+        raise InvalidAnswer(f"{answer['n']} is odd")
     return int(answer["n"])
 
 
-def kept(answer: Any = None, answers: int = 0, *, model_silent: int = 0) -> dict[str, Any]:
-    return {"answer": answer, "answers": answers, "model_silent": model_silent, "search_silent": 0}
+def kept(answer: Any = None, answers: int = 0, *, model_failures: int = 0) -> dict[str, Any]:
+    return {"answer": answer, "answers": answers, "model_failures": model_failures, "search_failures": 0}
 
 
 async def asked(server: ModelServer, before: Any = None, **more: Any) -> tuple[int, RecordedCall]:
     async with ModelClient(Endpoint(server.base_url), model="small") as client:
         with tool_context(ask=client.complete, last_heartbeat=before) as call:
-            return await usable_answer("Name an even number.", "data", schema=SCHEMA, read=even, **more), call
+            return await request_answer("Name an even number.", "data", schema=SCHEMA, read=even, **more), call
 
 
 async def test_a_model_is_told_what_is_wrong_with_its_answer() -> None:
-    wrong = "That cannot be used. 3 is odd\nWrite the whole answer again."
+    wrong = "Invalid answer. 3 is odd\nWrite the whole answer again."
     async with ModelServer(json_text({"n": 3}), step(json_text({"n": 4}), last=wrong)) as server:
         found, call = await asked(server)
     # Both were paid for, and each was waited for.
     assert (found, call.heartbeats) == (
         4,
-        [kept(model_silent=1), kept({"n": 3}, 1), kept({"n": 3}, 1, model_silent=1), kept({"n": 4}, 2)],
+        [kept(model_failures=1), kept({"n": 3}, 1), kept({"n": 3}, 1, model_failures=1), kept({"n": 4}, 2)],
     )
 
 
@@ -65,7 +65,7 @@ async def test_what_an_attempt_before_was_answered_is_used_again_if_it_still_can
     for before in ({"other": 1}, "text"):
         async with ModelServer(json_text({"n": 8})) as server:
             assert (await asked(server, before))[0] == 8
-    async with ModelServer(step(json_text({"n": 8}), last="That cannot be used. 7 is odd")) as server:
+    async with ModelServer(step(json_text({"n": 8}), last="Invalid answer. 7 is odd")) as server:
         assert (await asked(server, {"answer": {"n": 7}}))[0] == 8
     assert server.calls[0].messages[-2] == {"role": "assistant", "content": '{"n": 7}'}
 
@@ -76,12 +76,12 @@ async def test_what_somebody_else_judges_is_not_paid_for_again_when_that_one_was
 
     async def large(found: int) -> None:
         if found < 10:
-            raise Unusable(f"{found} is small")
+            raise InvalidAnswer(f"{found} is small")
 
     async with ModelServer(json_text({"n": 4})) as server:
         with pytest.raises(RetryLater, match="nobody is there"):
             await asked(server, judge=away)
-    async with ModelServer(step(json_text({"n": 12}), last="That cannot be used. 4 is small")) as server:
+    async with ModelServer(step(json_text({"n": 12}), last="Invalid answer. 4 is small")) as server:
         assert (await asked(server, {"answer": {"n": 4}}, judge=large))[0] == 12
 
 
@@ -98,7 +98,7 @@ async def attempts(ask: Callable[[], Awaitable[Any]], **more: Any) -> list[BaseE
 
         with tool_context(ask=asked_model, attempt=len(failed) + 1, last_heartbeat=before) as call:
             try:
-                await usable_answer("Name an even number.", "data", schema=SCHEMA, read=even, **more)
+                await request_answer("Name an even number.", "data", schema=SCHEMA, read=even, **more)
             except BaseException as error:
                 failed.append(error)
                 if isinstance(error, GiveUp) or (isinstance(error, ModelFailure) and error.action is Action.GIVE_UP):
@@ -133,7 +133,7 @@ async def test_attempts_for_which_the_server_was_away_are_none_of_the_model() ->
         if next(outage, None) is not None:
             raise RetryLater("nobody is there")
         if found < 8:
-            raise Unusable(f"{found} is small")
+            raise InvalidAnswer(f"{found} is small")
 
     failed = await attempts(ask, judge=away)
     assert [str(error) for error in failed] == [*["nobody is there"] * 12, "busy", "busy"]
@@ -142,22 +142,22 @@ async def test_attempts_for_which_the_server_was_away_are_none_of_the_model() ->
 
 async def test_no_more_answers_are_paid_for_after_an_outage_than_without_one() -> None:
     said: list[int] = []
-    judged: set[int] = set()
+    verified: set[int] = set()
 
     async def ask() -> Any:
         said.append(2 * len(said))
         return {"n": said[-1]}
 
     async def away_at_first(found: int) -> None:
-        if found not in judged:
-            judged.add(found)
+        if found not in verified:
+            verified.add(found)
             raise RetryLater("nobody is there")
-        raise Unusable(f"{found} is no good")
+        raise InvalidAnswer(f"{found} is no good")
 
     failed = await attempts(ask, judge=away_at_first)
     assert [str(error) for error in failed] == [
         *["nobody is there"] * 4,
-        "The model gave no answer that can be used, 4 times; at last: 6 is no good",
+        "The model gave no valid answer in 4 attempts; last problem: 6 is no good",
     ]
     assert said == [0, 2, 4, 6]
 
@@ -169,10 +169,10 @@ async def test_answers_that_did_not_fit_count_for_all_attempts_too() -> None:
         raise ModelFailure(next(script), "no answer that fits")
 
     first, second = await attempts(ask)
-    assert (type(first), type(second), next(script, None)) == (ModelFailure, NoUsableAnswer, None)
+    assert (type(first), type(second), next(script, None)) == (ModelFailure, NoValidAnswer, None)
     # The last answer did not fit, and the attempt died before it could say so.
     async with ModelServer() as server:
-        with pytest.raises(NoUsableAnswer, match="4 times; at last: what an earlier attempt was answered did not fit"):
+        with pytest.raises(NoValidAnswer, match="4 attempts; last problem: the answer to an earlier attempt was"):
             await asked(server, kept(None, 4))
 
 
@@ -191,7 +191,7 @@ async def test_a_model_that_outlasts_each_attempt_ends_the_call() -> None:
 
 async def test_a_model_that_stays_wrong_fails_the_worker_with_its_last_problem() -> None:
     async with ModelServer(*(json_text({"n": n}) for n in (1, 3, 5, 7))) as server:
-        with pytest.raises(NoUsableAnswer, match="4 times; at last: 7 is odd"):
+        with pytest.raises(NoValidAnswer, match="4 attempts; last problem: 7 is odd"):
             await asked(server)
 
 
@@ -203,7 +203,7 @@ def test_no_data_ends_its_line() -> None:
 
 
 def test_a_question_says_something_and_not_too_much() -> None:
-    assert checked_question(" What? ") == "What?"
+    assert validate_question(" What? ") == "What?"
     for wrong in (" ", "x" * (QUESTION_CHARACTERS + 1)):
         with pytest.raises(ValueError, match="question"):
-            checked_question(wrong)
+            validate_question(wrong)

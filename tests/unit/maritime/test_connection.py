@@ -15,9 +15,9 @@ from dagwright.tools import load_tools
 from dagwright.tools.errors import GiveUp, RetryLater
 from dagwright.tools.testing import tool_context
 from dagwright.toolset.toolset import environment_of
-from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, reach_search
-from dagwright_maritime.search.asking import RETRY_AFTER, NoAnswer, ServerHangs
+from dagwright_maritime.connection import SERVER_ATTEMPTS, Search, connect_search
 from dagwright_maritime.search.client import SearchClients
+from dagwright_maritime.search.requests import RETRY_AFTER, QueryTimeout, ServerUnresponsive
 from dagwright_maritime.search.server import RunningSearch
 from dagwright_maritime.settings import MaritimeSettings
 
@@ -30,7 +30,7 @@ async def reached(**settings: Any) -> AsyncIterator[Search]:
     environment = environment_of(MaritimeSettings(**settings))
     try:
         with tool_context(environment=environment):
-            async with reach_search() as search:
+            async with connect_search() as search:
                 yield search
     finally:
         await environment.resources.close()
@@ -53,7 +53,7 @@ async def test_server_that_has_stopped_is_one_that_may_be_there_later(tmp_path: 
 
 async def test_tool_that_is_tried_alone_has_no_search_server() -> None:
     with tool_context(), pytest.raises(GiveUp, match="has no MaritimeSettings"):
-        async with reach_search():
+        async with connect_search():
             pass
 
 
@@ -77,7 +77,7 @@ async def test_calls_of_a_process_share_one_client_which_is_closed_with_it() -> 
         patch.setattr("dagwright_maritime.connection.SearchClients", Telling)
         for _ in range(2):
             with tool_context(environment=environment):
-                async with reach_search() as search:
+                async with connect_search() as search:
                     found.append(search.client)
         assert (found[0] is found[1], closed) == (True, [])
         await environment.resources.close()
@@ -99,7 +99,7 @@ async def failures_of(*failures: RetryLater) -> list[Exception]:
     for number, failure in enumerate(failures, start=1):
         with tool_context(attempt=number, last_heartbeat=before, environment=environment) as call:
             with pytest.raises((RetryLater, GiveUp)) as error:
-                async with reach_search():
+                async with connect_search():
                     raise failure
             raised.append(error.value)
         before = call.heartbeats[-1] if call.heartbeats else before
@@ -109,22 +109,27 @@ async def failures_of(*failures: RetryLater) -> list[Exception]:
 
 @pytest.mark.parametrize(
     ("kind", "advice"),
-    [(NoAnswer, "ask for less, such as fewer groups"), (ServerHangs, "it answers nothing at all: look after it")],
+    [
+        (QueryTimeout, "request less, such as fewer groups"),
+        (ServerUnresponsive, "it answers no request: check it"),
+    ],
 )
-async def test_last_attempt_says_what_would_help(kind: type[NoAnswer], advice: str) -> None:
+async def test_last_attempt_says_what_would_help(kind: type[QueryTimeout], advice: str) -> None:
     *_, last = await failures_of(*[kind("It is slow")] * 3)
     assert isinstance(last, GiveUp)
-    assert str(last).startswith(f"It is slow; 3 attempts got no answer that is of use; {advice}")
+    assert str(last).startswith(f"It is slow; 3 attempts got no answer; {advice}")
 
 
 async def test_query_that_gets_no_answer_is_not_sent_for_ever() -> None:
-    first, second, third = await failures_of(NoAnswer("It is slow"), ServerHangs("It hangs"), NoAnswer("It is slow"))
-    assert [isinstance(error, NoAnswer) for error in (first, second)] == [True, True]
+    first, second, third = await failures_of(
+        QueryTimeout("It is slow"), ServerUnresponsive("It hangs"), QueryTimeout("It is slow")
+    )
+    assert [isinstance(error, QueryTimeout) for error in (first, second)] == [True, True]
     assert isinstance(third, GiveUp)
 
 
 async def test_attempts_for_which_the_server_was_away_leave_those_for_which_it_is_slow() -> None:
-    away, slow = RetryLater("nobody is there"), NoAnswer("It is slow")
+    away, slow = RetryLater("nobody is there"), QueryTimeout("It is slow")
     raised = await failures_of(*[away] * 12, slow, away, slow, away, slow)
     assert [str(error) for error in raised[:-1]] == [
         *["nobody is there"] * 12,
@@ -139,19 +144,21 @@ async def test_attempts_for_which_the_server_was_away_leave_those_for_which_it_i
 
 async def test_slow_answer_loses_nothing_that_was_kept_of_the_model() -> None:
     environment = environment_of(MaritimeSettings(opensearch_url=NOWHERE))
-    before = {"answer": {"n": 4}, "answers": 2, "model_silent": 1, "search_silent": 1}
-    with tool_context(last_heartbeat=before, environment=environment) as call, pytest.raises(NoAnswer):
-        async with reach_search():
-            raise NoAnswer("It is slow")
+    before = {"answer": {"n": 4}, "answers": 2, "model_failures": 1, "search_failures": 1}
+    with tool_context(last_heartbeat=before, environment=environment) as call, pytest.raises(QueryTimeout):
+        async with connect_search():
+            raise QueryTimeout("It is slow")
     await environment.resources.close()
-    assert call.heartbeats == [{**before, "search_silent": 2}]
+    assert call.heartbeats == [{**before, "search_failures": 2}]
 
 
 def test_server_may_be_away_for_more_than_a_minute_for_every_worker_that_asks_it() -> None:
     specs = load_tools(["dagwright_maritime"])
-    asking = [spec.name for spec in specs if "reach_search()" in inspect.getsource(cast("FunctionType", spec.function))]
-    assert len(asking) == 6
-    assert asking == [spec.name for spec in specs if spec.declaration.max_attempts == SERVER_ATTEMPTS]
+    names = [
+        spec.name for spec in specs if "connect_search()" in inspect.getsource(cast("FunctionType", spec.function))
+    ]
+    assert len(names) == 6
+    assert names == [spec.name for spec in specs if spec.declaration.max_attempts == SERVER_ATTEMPTS]
     assert (SERVER_ATTEMPTS - 1) * RETRY_AFTER.total_seconds() > 60
 
 

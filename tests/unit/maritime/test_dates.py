@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from dagwright_maritime.dates import FORMS, UnknownPeriod, period_of
+from dagwright_maritime.dates import FORMS, UnknownPeriod, parse_period
 
 TODAY = date(2026, 2, 10)
 """A Tuesday."""
@@ -50,7 +50,7 @@ TODAY = date(2026, 2, 10)
     ],
 )
 def test_words_mean_days(words: str, first: str | None, last: str | None) -> None:
-    found = [day.isoformat() if day is not None else None for day in period_of(words, TODAY)]
+    found = [day.isoformat() if day is not None else None for day in parse_period(words, TODAY)]
     assert found == [first, last]
 
 
@@ -60,19 +60,19 @@ def test_words_mean_days(words: str, first: str | None, last: str | None) -> Non
 )
 def test_words_that_mean_no_days_are_refused_with_the_forms_there_are(words: str) -> None:
     with pytest.raises(UnknownPeriod) as refused:
-        period_of(words, TODAY)
+        parse_period(words, TODAY)
     assert FORMS in str(refused.value)
 
 
 def test_a_period_that_ends_before_it_begins_is_refused() -> None:
-    with pytest.raises(UnknownPeriod, match="ends before it begins"):
-        period_of("2026 to 2025", TODAY)
+    with pytest.raises(UnknownPeriod, match="ends before it starts"):
+        parse_period("2026 to 2025", TODAY)
 
 
 def test_each_form_that_is_told_can_be_read() -> None:
     for form in FORMS.split(", "):
-        assert period_of(form, TODAY)
+        assert parse_period(form, TODAY)
 
 
 def test_the_same_day_of_a_shorter_month_is_its_last() -> None:
-    assert period_of("last 1 month", date(2026, 3, 31)) == (date(2026, 3, 1), date(2026, 3, 31))
+    assert parse_period("last 1 month", date(2026, 3, 31)) == (date(2026, 3, 1), date(2026, 3, 31))

@@ -13,7 +13,7 @@ from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLANNER, REPAIR
 from dagwright.tools.builtin.summaries import PURPOSE as OF_SUMMARIES
 from dagwright.tools.builtin.word_problems import PURPOSE as OF_CALCULATIONS
 from dagwright.tools.model_access import PURPOSE as OF_TOOLS
-from dagwright_maritime import analyzing, asking, clarifying, explaining, helpdesk, query_prompt
+from dagwright_maritime import analyzing, clarifying, explaining, helpdesk, model_answers, query_prompt
 from dagwright_maritime.fields import read_fields
 from dagwright_maritime.metadata_prompt import answer_schema
 from tests.support.docs import ROOT
@@ -48,5 +48,5 @@ def test_table_has_every_purpose_of_a_call() -> None:
     table = PAGE.partition("| `purpose` |")[2].partition("\n\n")[0]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     of_tools = [OF_TOOLS, OF_SUMMARIES, OF_CALCULATIONS]
-    known = [PLAN, REPAIR, REPLAN, OF_AGENTS, *of_tools, ANSWER, INTENTION, PLANNER, asking.PURPOSE, OF_ROUTES]
+    known = [PLAN, REPAIR, REPLAN, OF_AGENTS, *of_tools, ANSWER, INTENTION, PLANNER, model_answers.PURPOSE, OF_ROUTES]
     assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == set(known)

@@ -7,11 +7,18 @@ import pytest
 from opensearchpy import AsyncOpenSearch
 
 from dagwright_maritime.connection import Search
-from dagwright_maritime.fields import IndexField, documents, find, groups_of, read_fields, values_of
+from dagwright_maritime.fields import (
+    IndexField,
+    find_documents,
+    read_fields,
+    read_groups,
+    read_values,
+    run_internal_query,
+)
 from dagwright_maritime.indices import SHIPMENT_FIELDS, Indices
 from dagwright_maritime.name_finding import find_name
-from dagwright_maritime.search.asking import NoAnswer
 from dagwright_maritime.search.limits import QueryLimits, QueryRefused
+from dagwright_maritime.search.requests import QueryTimeout
 
 INDEX = "maritime-shipments"
 
@@ -62,21 +69,21 @@ async def test_fields_of_any_name_and_number_are_counted() -> None:
     names = ["@timestamp", "arrival-date", "größe", "with blank", "a.b-c", *(f"f{number}" for number in range(40))]
     server = Counting()
     counted = {name: {"doc_count": len(name)} for name in names}
-    assert await groups_of(server.reached(), INDEX, exists(*names)) == (7, counted)
+    assert await read_groups(server.reached(), INDEX, exists(*names)) == (7, counted)
     assert [len(asked["aggs"]) for asked in server.asked] == [15, 15, 15]
 
 
 async def test_documents_of_an_index_without_fields_are_counted() -> None:
     server = Counting()
-    assert await groups_of(server.reached(), INDEX, {}) == (7, {})
-    assert await values_of(server.reached(), INDEX, []) == {}
+    assert await read_groups(server.reached(), INDEX, {}) == (7, {})
+    assert await read_values(server.reached(), INDEX, []) == {}
     assert ["aggs" in asked for asked in server.asked] == [False]
 
 
 @pytest.mark.parametrize("name", ["a*", "_script", "a,b", "a^2", "", ".a", "a..b", "-a", "a\n", "x" * 101])
 async def test_patterns_and_words_of_the_server_are_no_fields(name: str) -> None:
-    with pytest.raises(QueryRefused, match="is no name of a field"):
-        await groups_of(Server().reached(), INDEX, exists(name))
+    with pytest.raises(QueryRefused, match="is not a field name"):
+        await read_groups(Server().reached(), INDEX, exists(name))
 
 
 @pytest.mark.parametrize(
@@ -111,23 +118,23 @@ async def test_what_the_mapping_says_in_a_short_form_is_taken(monkeypatch: pytes
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        ({"timed_out": True}, "ran out of time"),
+        ({"timed_out": True}, "timed out"),
         ({"_shards": {"failed": 1, "total": 2}}, "1 of 2 parts of the index could not be searched"),
     ],
 )
 async def test_a_part_is_not_taken_for_all(told: dict[str, Any], words: str) -> None:
     search = Server(**told, aggregations={"status": {"buckets": []}}).reached()
-    with pytest.raises(NoAnswer, match=words):
+    with pytest.raises(QueryTimeout, match=words):
         await find_name(search, "Kite Harbour")
-    with pytest.raises(NoAnswer, match=f"did not search the whole of '{INDEX}'"):
-        await values_of(search, INDEX, ["status"])
+    with pytest.raises(QueryTimeout, match=f"searched '{INDEX}' only in part"):
+        await read_values(search, INDEX, ["status"])
 
 
 async def test_what_a_worker_asks_for_itself_is_checked_too() -> None:
     server = Server()
     for index, body in (("other-index", {}), (INDEX, {"query": {"query_string": {"query": "a"}}})):
         with pytest.raises(QueryRefused):
-            await find(server.reached(), index, body)
+            await run_internal_query(server.reached(), index, body)
     assert server.asked == []
     await find_name(server.reached(), "Kite Harbour")
     assert (server.asked[0]["timeout"], server.asked[0]["track_total_hits"]) == ("20000ms", True)
@@ -158,5 +165,5 @@ async def test_mapping_of_an_index_that_is_not_ours_is_not_read(index: str) -> N
 
 async def test_few_rows_of_the_settings_are_no_reason_to_refuse_a_query_of_ours() -> None:
     server = Server()
-    assert await documents(server.reached(QueryLimits(rows=3)), INDEX, {"size": 5}) == []
+    assert await find_documents(server.reached(QueryLimits(rows=3)), INDEX, {"size": 5}) == []
     assert server.asked[0]["size"] == 3

@@ -7,12 +7,12 @@ import pytest
 from dagwright_maritime.analyzing import labels_of
 from dagwright_maritime.figures import MOST_ROWS, Table, tables_of
 from dagwright_maritime.slots import EsResults
-from dagwright_maritime.stray_figures import stray_figures
+from dagwright_maritime.unsupported_numbers import unsupported_numbers
 
 
 def told(tables: list[Table], title: str) -> list[dict[str, Any]]:
     (found,) = (each for each in tables if each.title == title)
-    return [{name: text for name, text in row.items() if name != "table"} for row in found.told()]
+    return [{name: text for name, text in row.items() if name != "table"} for row in found.for_model()]
 
 
 def rows_of(tables: list[Table], title: str) -> list[str]:
@@ -35,7 +35,7 @@ def volume(total: int, teu: float, carrier: str) -> EsResults:
 def test_several_results_are_compared_figure_by_figure() -> None:
     results = [volume(200, 1500.0, "MAERSK"), volume(150, 1000.0, "EVERGREEN")]
     assert labels_of(results) == ["MAERSK", "EVERGREEN"]
-    assert rows_of(tables_of(results, labels_of(results)), "All that matches") == [
+    assert rows_of(tables_of(results, labels_of(results)), "All matching documents") == [
         "figure | MAERSK | EVERGREEN | MAERSK minus EVERGREEN | MAERSK of EVERGREEN",
         "documents | 200 | 150 | 50 | 133.33 %",
         "volume | 1,500 | 1,000 | 500 | 150 %",
@@ -45,7 +45,7 @@ def test_several_results_are_compared_figure_by_figure() -> None:
 
 def test_figure_without_a_value_is_not_compared() -> None:
     results = [volume(200, 1500.0, "MAERSK"), volume(9, 90.0, "ZIM")]
-    header, *_, transit, note = rows_of(tables_of(results, ["MAERSK", "ZIM"]), "All that matches")
+    header, *_, transit, note = rows_of(tables_of(results, ["MAERSK", "ZIM"]), "All matching documents")
     assert header == "figure | MAERSK | ZIM | MAERSK minus ZIM | MAERSK of ZIM"
     assert (transit, note) == ("transit | 15.12 | no value | no value | no value", "transit has no value for ZIM.")
 
@@ -71,7 +71,7 @@ def test_groups_have_shares_differences_a_sum_and_what_is_missing() -> None:
         "B | 10 | 33.33 % | 10 | 100 | 25 % | 200 | no value | no value",
         # Averages cannot be added up, and differences have no total.
         "all together | 30 | 100 % |  | 400 | 100 % |  |  | ",
-        "transit is there for 1 of 2; not for B.",
+        "transit is available for 1 of 2 groups; missing for B.",
     ]
 
 
@@ -87,8 +87,7 @@ def test_shares_are_of_all_documents_where_more_groups_were_found_than_asked_for
         "B | 10 | 10 % | 10 | 100 | 200 | 1 | 14.5",
         "all other groups | 70 | 70 % |  |  |  |  | ",
         "all together | 100 | 100 % |  |  |  |  | ",
-        "70 more documents are in groups of by_shipper that were not asked for: "
-        "their number is known, and no other figure of theirs.",
+        "70 more documents are in groups of by_shipper that were not requested: only their number is known.",
     ]
     assert "| all other groups | 70 | 70 % |" in table.markdown()
 
@@ -184,8 +183,8 @@ def test_share_of_a_group_may_be_said_and_no_other() -> None:
     query = {"aggs": {"late": {"filter": LATE}}}
     tables = tables_of([EsResults(total=1_000, aggregations={"late": {"doc_count": 200}}, query=query)], [""])
     numbers = [number for each in tables for number in each.numbers()]
-    assert stray_figures("20 % are late.", numbers, []) == []
-    assert stray_figures("100 % are late.", numbers, []) == ["100"]
+    assert unsupported_numbers("20 % are late.", numbers, []) == []
+    assert unsupported_numbers("100 % are late.", numbers, []) == ["100"]
 
 
 def test_documents_that_nobody_counted_have_no_shares() -> None:
@@ -225,11 +224,11 @@ def test_figures_of_dates_are_dates_and_nothing_is_reckoned_with_them() -> None:
         },
     )
     found = tables_of([result], [""])
-    assert told(found, "All that matches: dates") == [
+    assert told(found, "All matching documents: dates") == [
         {"figure": "latest", "value": "2026-11-22"},
         {"figure": "middle 50 %", "value": "2026-03-11"},
     ]
-    assert told(found, "All that matches") == [{"figure": "documents", "value": "3"}]
+    assert told(found, "All matching documents") == [{"figure": "documents", "value": "3"}]
     assert [(row["by"], row["latest"]) for row in told(found, "by")[:3]] == [
         ("A", "2026-11-22"),
         ("B", "2026-10-01"),
@@ -246,19 +245,19 @@ def test_dates_of_several_results_stand_side_by_side_and_may_be_said() -> None:
         EsResults(total=0, query=query, aggregations={"latest": {"value": None}}),
     ]
     tables = tables_of(results, ["MAERSK", "ZIM"])
-    assert told(tables, "All that matches: dates") == [
+    assert told(tables, "All matching documents: dates") == [
         {"figure": "latest", "MAERSK": "2026-11-05", "ZIM": "no value"},
         {"note": "latest has no value for ZIM."},
     ]
     numbers = [number for each in tables for number in each.numbers()]
     texts = [text for each in tables for text in each.texts()]
-    assert stray_figures("The last one arrived on November 5, 2026 (2026-11-05).", numbers, texts) == []
+    assert unsupported_numbers("The last one arrived on November 5, 2026 (2026-11-05).", numbers, texts) == []
 
 
 @pytest.mark.parametrize("aggs", [[], "sum", {"volume": "sum"}, {"volume": {"sum": {}, "aggs": 3}}])
 def test_query_that_is_none_tells_no_kinds(aggs: Any) -> None:
     result = EsResults(total=1, aggregations={"volume": {"value": 2}}, query={"aggs": aggs, "query": [3]})
-    assert told(tables_of([result], [""]), "All that matches")[1] == {"figure": "volume", "value": "2"}
+    assert told(tables_of([result], [""]), "All matching documents")[1] == {"figure": "volume", "value": "2"}
     assert labels_of([result, result]) == ["result 1", "result 2"]
 
 
@@ -318,20 +317,20 @@ NUMBERS = [1500, 133.333333, 15.125, -50, 75.0]
     ],
 )
 def test_figures_that_were_reckoned_may_be_written_in_any_way(text: str) -> None:
-    assert stray_figures(text, NUMBERS, ["volumes in 2025", "SH-00000042"]) == []
+    assert unsupported_numbers(text, NUMBERS, ["volumes in 2025", "SH-00000042"]) == []
 
 
 def test_values_of_documents_are_repeated_as_they_stand_and_lend_their_digits_to_nothing() -> None:
     shown = ["SHP-0001", "SHP-234", "SHP-0042", "2026-01-31", "SHP-0001-7"]
-    assert stray_figures("SHP-0001, SHP-0001-7 (SHP-234) of 2026-01-31.", [], [], shown) == []
+    assert unsupported_numbers("SHP-0001, SHP-0001-7 (SHP-234) of 2026-01-31.", [], [], shown) == []
     text = "The total is 1,234 TEU, 42 % more, in 31 of SHP-00012"
-    assert stray_figures(text, [10], ["the 3 ids"], shown) == ["1,234", "42", "31", "00012"]
+    assert unsupported_numbers(text, [10], ["the 3 ids"], shown) == ["1,234", "42", "31", "00012"]
 
 
 def test_numbers_of_names_are_repeated_as_a_whole() -> None:
     named = ["more than 1,234 TEU", "2025-10"]
-    assert stray_figures("over 1234 TEU since 10/2025", [], named) == []
-    assert stray_figures("2,025 and 1,010", [], ["1 of 10", "2 and 25"]) == ["2,025", "1,010"]
+    assert unsupported_numbers("over 1234 TEU since 10/2025", [], named) == []
+    assert unsupported_numbers("2,025 and 1,010", [], ["1 of 10", "2 and 25"]) == ["2,025", "1,010"]
 
 
 @pytest.mark.parametrize(
@@ -347,4 +346,4 @@ def test_numbers_of_names_are_repeated_as_a_whole() -> None:
     ],
 )
 def test_figures_that_nobody_reckoned_are_found(text: str, stray: list[str]) -> None:
-    assert stray_figures(text, NUMBERS, ["volumes in 2025"]) == stray
+    assert unsupported_numbers(text, NUMBERS, ["volumes in 2025"]) == stray

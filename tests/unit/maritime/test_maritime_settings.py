@@ -37,8 +37,8 @@ def test_variables_extend_the_settings_of_the_engine(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("variable", "value", "wrong"),
     [
-        (URL, "me:hidden@search.example.com", "it is no address such as http://127.0.0.1:9200"),
-        (PREFIX, "Trade*", "it must be a small letter, then small letters, digits, - and _, got 'Trade*'"),
+        (URL, "me:hidden@search.example.com", "expected an address such as http://127.0.0.1:9200"),
+        (PREFIX, "Trade*", "expected a lower-case letter, then lower-case letters, digits, - and _, got 'Trade*'"),
     ],
 )
 def test_invalid_value_is_refused_without_its_password(

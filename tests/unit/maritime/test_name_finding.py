@@ -2,7 +2,7 @@
 
 import pytest
 
-from dagwright_maritime.name_finding import judged
+from dagwright_maritime.name_finding import rank_candidates
 from dagwright_maritime.names import name_documents
 
 DOCUMENTS = list(name_documents())
@@ -30,12 +30,12 @@ DOCUMENTS = list(name_documents())
     ],
 )
 def test_a_name_means_those_that_are_called_so(text: str, kind: str, meant: list[str]) -> None:
-    assert [name.name for name in judged(text, DOCUMENTS, kind=kind).meant] == meant
+    assert [name.name for name in rank_candidates(text, DOCUMENTS, kind=kind).meant] == meant
 
 
 @pytest.mark.parametrize("text", ["Acme Corp", "Acme", "acme inc"])
 def test_a_name_that_three_companies_share_means_all_of_them(text: str) -> None:
-    match = judged(text, DOCUMENTS, kind="shipper")
+    match = rank_candidates(text, DOCUMENTS, kind="shipper")
     assert {name.name for name in match.meant} == {"Acme Corp LLC", "Acme Corporation", "Acme Co"}
     problem = match.problem()
     assert problem is not None
@@ -43,23 +43,23 @@ def test_a_name_that_three_companies_share_means_all_of_them(text: str) -> None:
 
 
 def test_who_is_written_most_alike_comes_first() -> None:
-    assert judged("Acme Corp", DOCUMENTS).meant[0].name in ("Acme Corp LLC", "Acme Corporation")
+    assert rank_candidates("Acme Corp", DOCUMENTS).meant[0].name in ("Acme Corp LLC", "Acme Corporation")
 
 
 def test_a_kind_counts_only_where_somebody_of_it_is_meant() -> None:
-    assert [name.kind for name in judged("Maersk", DOCUMENTS, kind="port").meant] == ["carrier"]
+    assert [name.kind for name in rank_candidates("Maersk", DOCUMENTS, kind="port").meant] == ["carrier"]
 
 
 def test_a_name_that_nobody_has_is_told_with_what_is_near() -> None:
-    match = judged("Zanzibar", DOCUMENTS[:7])
+    match = rank_candidates("Zanzibar", DOCUMENTS[:7])
     assert (match.meant, len(match.near), match.is_clear) == ([], 5, False)
     assert match.problem() == (
-        "no shipper, carrier or port is called 'Zanzibar'; near are: Golden Bridge Electronics Co, Sunrise Apparel "
-        "Group, Pacific Rim Trading Co, Redwood Home Furnishings Inc, Canyon Outdoor Gear LLC"
+        "no shipper, carrier or port is called 'Zanzibar'; similar names: Golden Bridge Electronics Co, Sunrise "
+        "Apparel Group, Pacific Rim Trading Co, Redwood Home Furnishings Inc, Canyon Outdoor Gear LLC"
     )
-    assert judged("Zanzibar", []).problem() == "no shipper, carrier or port is called 'Zanzibar'"
+    assert rank_candidates("Zanzibar", []).problem() == "no shipper, carrier or port is called 'Zanzibar'"
 
 
 def test_words_that_any_company_has_mean_none() -> None:
-    assert judged("Co", DOCUMENTS).meant == []
-    assert judged("Group LLC", DOCUMENTS).meant == []
+    assert rank_candidates("Co", DOCUMENTS).meant == []
+    assert rank_candidates("Group LLC", DOCUMENTS).meant == []

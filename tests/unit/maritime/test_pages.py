@@ -50,10 +50,10 @@ class Server:
 def reach(monkeypatch: pytest.MonkeyPatch) -> Any:
     def reached(server: Server, limits: QueryLimits) -> Server:
         @asynccontextmanager
-        async def reach_search() -> AsyncIterator[Search]:
+        async def connect_search() -> AsyncIterator[Search]:
             yield Search(cast("AsyncOpenSearch", server), Indices("maritime"), limits)
 
-        monkeypatch.setattr("dagwright_maritime.querying.reach_search", reach_search)
+        monkeypatch.setattr("dagwright_maritime.querying.connect_search", connect_search)
         return server
 
     return reached
@@ -81,7 +81,7 @@ async def test_last_documents_that_can_be_counted_off_are_a_page_and_pages_go_on
     reach(Server(10_003), QueryLimits())
     assert await pages(9_980) == [[*range(9_980, 10_000)], [10_000, 10_001, 10_002]]
     assert await pages(9_990) == [[*range(9_990, 10_000)], [10_000, 10_001, 10_002]]
-    with pytest.raises(QueryRefused, match="only the first 10,000 documents can be counted off; use search_after"):
+    with pytest.raises(QueryRefused, match="from and size together are limited to 10,000 documents; use search_after"):
         await pages(10_000)
 
 
@@ -96,27 +96,27 @@ async def test_query_of_as_many_sorts_as_are_allowed_has_pages(reach: Any) -> No
     sorts = ["teu", "status", "eta_date", "commodity", "carrier_name"]
     await page_query(EsQuery(index=INDEX, body={"sort": sorts}))
     assert [next(iter(each)) for each in server.asked[0]["sort"]] == [*sorts, "shipment_id"]
-    with pytest.raises(QueryRefused, match="at most 6 fields order documents"):
+    with pytest.raises(QueryRefused, match="at most 6 sort fields are allowed"):
         await page_query(EsQuery(index=INDEX, body={"sort": [*sorts, "arrival_date"]}))
 
 
 @pytest.mark.parametrize("offset", [None, [-1]])
 async def test_oversized_page_continues_on_the_next(reach: Any, monkeypatch: pytest.MonkeyPatch, offset: Any) -> None:
     # Five of these fit; a page may have twenty, and all that are left behind the first could be on one.
-    monkeypatch.setattr("dagwright_maritime.search.answers.ANSWER_LIMIT_BYTES", 1_200)
+    monkeypatch.setattr("dagwright_maritime.search.results.RESULT_LIMIT_BYTES", 1_200)
     reach(Server(13, size=200), QueryLimits())
     assert await pages(offset) == [[*range(5)], [*range(5, 10)], [10, 11, 12]]
 
 
 async def test_too_large_document_ends_the_pages(reach: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagwright_maritime.search.answers.ANSWER_LIMIT_BYTES", 100)
+    monkeypatch.setattr("dagwright_maritime.search.results.RESULT_LIMIT_BYTES", 100)
     reach(Server(3, size=200), QueryLimits())
     assert await pages() == [[]]
 
 
 async def test_index_without_the_identifier_has_no_pages(reach: Any) -> None:
     reach(Server(3, has_identifier=False), QueryLimits())
-    words = r"have no field 'shipment_id', and pages need one .*: run the query by es_query_exec"
+    words = r"have no field 'shipment_id', which pages need .*: run the query with es_query_exec"
     with pytest.raises(GiveUp, match=words):
         await pages()
 

@@ -171,7 +171,7 @@ async def test_twice_as_many_shipments_take_no_more_memory_to_make_or_to_load(mo
     async def send(documents: int) -> None:
         await load(cast("AsyncOpenSearch", server), Indices("x"), DataSet(TODAY, documents))
 
-    monkeypatch.setattr(loading, "_PORTION", 300)
+    monkeypatch.setattr(loading, "_BATCH_SIZE", 300)
     few, many = 900, 1_800
     # The first time tables are made that stay.
     await send(few)
@@ -184,5 +184,5 @@ async def test_twice_as_many_shipments_take_no_more_memory_to_make_or_to_load(mo
 
 @pytest.mark.parametrize("prefix", ["", "*", "Trade", "_x", "a,b", "a" * 101])
 def test_prefix_that_the_server_could_read_otherwise_is_refused(prefix: str) -> None:
-    with pytest.raises(ValueError, match="can begin no name of an index"):
+    with pytest.raises(ValueError, match="invalid index prefix"):
         Indices(prefix)

@@ -37,13 +37,13 @@ def test_several_results_are_shown_one_after_the_other() -> None:
         ({"f": {"doc_count": 1, "by": {"buckets": 3}}}, "/f/by/buckets: expected a list of groups, or groups by name"),
         ({"top": {"hits": None}}, "/top/hits: expected an object with a list of documents, `hits`"),
         ({"by": {"buckets": [{"key": 1, "top": {"hits": {"hits": [3]}}}]}}, "/by/buckets/0/top/hits: expected an"),
-        ({"by": {"buckets": [], "sum_other_doc_count": "x"}}, "/by/sum_other_doc_count: expected a whole number"),
+        ({"by": {"buckets": [], "sum_other_doc_count": "x"}}, "/by/sum_other_doc_count: expected an integer"),
     ],
 )
 def test_malformed_aggregations_are_refused_with_their_pointers(aggregations: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError) as refused:
         EsResults(aggregations=aggregations)
-    assert f"these are no aggregations of a search server: {problem}" in str(refused.value)
+    assert f"not aggregations of a search server: {problem}" in str(refused.value)
 
 
 def test_nothing_that_matches_is_no_empty_table() -> None:

@@ -11,7 +11,7 @@ from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.models import Effect, Party
 from dagwright_onboarding.parties import NaturalKey, add_party
 
-_ANN = {"create": {"kind": "person", "name": "Ann"}, "reason": "created because a person said so"}
+_ANN = {"create": {"kind": "person", "name": "Ann"}, "reason": "created at the request of a person"}
 
 
 def found(party: Party) -> dict[str, Any]:
@@ -51,8 +51,8 @@ def test_party_that_cannot_be_used_any_more_is_told_and_nothing_made(database: E
     change(database, bob, status="inactive")
     first, second, third = bind_parties(database, [_ANN, found(bob), gone], key="k")
     assert (first, second["problem"]["code"]) == ({}, "lookup_not_found")
-    assert second["problem"]["message"] == "What was looked up: person 'Bob' (GB) is inactive."
-    assert third["problem"]["message"] == "What was looked up: person 'Cy' (person_gone) is not there any more."
+    assert second["problem"]["message"] == "Lookup result: person 'Bob' (GB) is inactive."
+    assert third["problem"]["message"] == "Lookup result: person 'Cy' (person_gone) no longer exists."
     assert names(database) == ["Bob"]
 
 
@@ -67,7 +67,7 @@ def test_party_of_the_session_is_looked_at(database: EntityDatabase, bob: Party)
     assert [entry["problem"] for entry in wrong] == [
         {"code": "missing_context", "message": message, "hint": hint, "candidates": []}
         for message in (
-            "@cbu is person 'Bob' (GB), and a company or fund is needed.",
+            "@cbu is person 'Bob' (GB); expected a company or fund.",
             "@cbu is 'fund_x', and no party has that id.",
             "@cbu is 'a\\x00b', and no party has that id.",
             "@cbu is '', and no party has that id.",
@@ -85,7 +85,7 @@ def test_party_whose_id_is_written_out_is_looked_at(database: EntityDatabase, bo
     [entry] = bind_parties(database, [given(bob.id, "person")], key="k")
     assert (entry["party"]["name"], entry["created"]) == ("Bob", False)
     change(database, bob, status="inactive")
-    hint = "give the id of a fund, or write under lookups what it is called"
+    hint = "give the id of a fund, or look up its name under lookups"
     wrong = bind_parties(database, [given("nonsense", "fund"), given("", "fund"), given(bob.id, "fund")], key="k")
     assert [entry["problem"] for entry in wrong] == [
         {"code": "invalid_arguments", "message": message, "hint": hint, "candidates": []}

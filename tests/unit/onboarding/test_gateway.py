@@ -79,13 +79,13 @@ def test_jurisdiction_narrows(
 
 def test_jurisdiction_narrows_parts_of_names_too(database: EntityDatabase, gateway: EntityGateway) -> None:
     add(database, person("GB"), person("US-DE"))
-    assert reasons(gateway, "Smith", "US") == [[("US-DE", "has all these words")], []]
-    assert reasons(gateway, "Jo Smi", "GB") == [[("GB", "words begin like this")], []]
-    assert reasons(gateway, "Jon Smith", "GB") == [[], [("GB", "another spelling")]]
+    assert reasons(gateway, "Smith", "US") == [[("US-DE", "contains all these words")], []]
+    assert reasons(gateway, "Jo Smi", "GB") == [[("GB", "words start with these")], []]
+    assert reasons(gateway, "Jon Smith", "GB") == [[], [("GB", "different spelling")]]
 
 
 def test_jurisdiction_that_is_no_code_is_refused(gateway: EntityGateway) -> None:
-    with pytest.raises(ValueError, match="jurisdiction 'England' is no ISO 3166 code"):
+    with pytest.raises(ValueError, match="jurisdiction 'England' is not an ISO 3166 code"):
         gateway.find("John Smith", "person", jurisdiction="England")
 
 
@@ -114,10 +114,10 @@ def test_party_is_got_as_it_is_now(database: EntityDatabase, gateway: EntityGate
         ("FUND_ACCOUNTING", "product", [("FUND_ACCOUNTING", "Fund accounting", "exact name")]),
         ("fund-accounting", "product", [("FUND_ACCOUNTING", "Fund accounting", "exact name")]),
         ("fx", "product", [("FOREIGN_EXCHANGE", "Foreign exchange", "other name")]),
-        ("lending", "product", [("SECURITIES_LENDING", "Securities lending", "has all these words")]),
-        ("collat man", "product", [("COLLATERAL_MANAGEMENT", "Collateral management", "words begin like this")]),
+        ("lending", "product", [("SECURITIES_LENDING", "Securities lending", "contains all these words")]),
+        ("collat man", "product", [("COLLATERAL_MANAGEMENT", "Collateral management", "words start with these")]),
         ("compliance officer", "role", [("COMPLIANCE_OFFICER", "Compliance officer", "exact name")]),
-        ("officer, compliance", "role", [("COMPLIANCE_OFFICER", "Compliance officer", "has just these words")]),
+        ("officer, compliance", "role", [("COMPLIANCE_OFFICER", "Compliance officer", "same words in another order")]),
         ("MLRO", "role", [("MONEY_LAUNDERING_REPORTING_OFFICER", "Money laundering reporting officer", "other name")]),
         ("authorized signatory", "role", [("AUTHORISED_SIGNATORY", "Authorised signatory", "other name")]),
         ("director", "role", [("DIRECTOR", "Director", "exact name")]),
@@ -136,7 +136,10 @@ def test_term_is_found(
 
 def test_misspelt_term_is_near(gateway: EntityGateway) -> None:
     found = gateway.find("custdy", "product")
-    assert (found.hits, [(each.id, each.reason) for each in found.near[:1]]) == ((), [("CUSTODY", "another spelling")])
+    assert (found.hits, [(each.id, each.reason) for each in found.near[:1]]) == (
+        (),
+        [("CUSTODY", "different spelling")],
+    )
 
 
 def test_every_code_is_found_by_its_name_alone(gateway: EntityGateway) -> None:

@@ -9,7 +9,7 @@ from dagwright_onboarding import lookup, name_search
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.loading import load_parties
 from dagwright_onboarding.lookup import CANDIDATE_LIMIT, Findings, find_parties
-from dagwright_onboarding.name_search import NAMES_TOLD
+from dagwright_onboarding.name_search import NAMES_RETURNED
 from dagwright_onboarding.names import clean_name, core_words, is_legal_form, legal_form, name_key, words_of
 
 PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
@@ -47,33 +47,33 @@ def hits(database: EntityDatabase, search_text: str, *, entity_type: str) -> lis
         (
             "Meridian Fund Services SARL",
             "company",
-            [("Meridian Fund Services S.à r.l.", "LU", "the name, legal form aside")],
+            [("Meridian Fund Services S.à r.l.", "LU", "same name without the legal form")],
         ),
         (
             "MFS Luxembourg",
             "company",
-            [("Meridian Fund Services S.à r.l.", "LU", "the name, legal form aside (a former name)")],
+            [("Meridian Fund Services S.à r.l.", "LU", "same name without the legal form (a former name)")],
         ),
-        ("Tanaka", "person", [("Aiko Tanaka", "JP", "has all these words")]),
-        ("Weber, Jean-Luc", "person", [("Jean-Luc Weber", "LU", "has just these words")]),
-        ("North Light Infra", "fund", [("Northern Lights Infrastructure I", "IE", "words begin like this")]),
+        ("Tanaka", "person", [("Aiko Tanaka", "JP", "contains all these words")]),
+        ("Weber, Jean-Luc", "person", [("Jean-Luc Weber", "LU", "same words in another order")]),
+        ("North Light Infra", "fund", [("Northern Lights Infrastructure I", "IE", "words start with these")]),
         ("Sarah Chenn", "person", []),
         ("Maria Garcia", "person", [("María Garcia", "LU", "exact name"), ("Maria García", "ES", "exact name")]),
         (
             "John",
             "person",
             [
-                ("John Smith", "GB", "has all these words"),
-                ("John Smithson", "GB", "has all these words"),
-                ("John Smythe", "IE", "has all these words"),
+                ("John Smith", "GB", "contains all these words"),
+                ("John Smithson", "GB", "contains all these words"),
+                ("John Smythe", "IE", "contains all these words"),
             ],
         ),
         (
             "Meridian",
             "fund",
             [
-                ("Meridian Global Bond", "LU", "has all these words"),
-                ("Meridian Global Equity", "LU", "has all these words"),
+                ("Meridian Global Bond", "LU", "contains all these words"),
+                ("Meridian Global Equity", "LU", "contains all these words"),
             ],
         ),
         ("Thomas Reuter", "person", []),
@@ -241,7 +241,7 @@ def test_order_of_words_and_legal_form_may_both_be_otherwise(database: EntityDat
         hits, gone = ([(each.name, each.reason) for each in some] for some in (found.hits, found.inactive))
         return hits, found.bound.name if found.bound is not None else None, gone
 
-    any_order, form_aside = "has just these words", "the name, legal form aside"
+    any_order, form_aside = "same words in another order", "same name without the legal form"
     blue = "Blue Harbour S.à r.l."
     assert told("Harbour Blue SARL") == ([(blue, any_order)], blue, [])
     assert told("Harbour Blue") == ([(blue, any_order)], blue, [])
@@ -270,7 +270,7 @@ def test_active_party_is_bound_beside_an_inactive_namesake(database: EntityDatab
 
 
 def test_whole_name_binds_among_many_longer_ones(database: EntityDatabase, tmp_path: Path) -> None:
-    rows = [*(f"John Smith {number},person,," for number in range(NAMES_TOLD)), "John Smith,person,,"]
+    rows = [*(f"John Smith {number},person,," for number in range(NAMES_RETURNED)), "John Smith,person,,"]
     search = loaded_from(database, tmp_path, *rows)
     findings = search("Smith John", "person")
     assert findings.bound is not None
@@ -281,9 +281,9 @@ def test_legal_form_binds_only_among_names_that_were_all_read(
     database: EntityDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = 20
-    assert most < NAMES_TOLD
+    assert most < NAMES_RETURNED
     for module in (lookup, name_search):
-        monkeypatch.setattr(module, "NAMES_TOLD", most)
+        monkeypatch.setattr(module, "NAMES_RETURNED", most)
     read, unread = ["Kite SARL,company,LU", *_of_one_name(most - 2)], _of_one_name(most - 1)
     for rows, is_bound in ((read, True), (unread, False)):
         search = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction")
@@ -394,9 +394,9 @@ def test_legal_forms_are_aside_and_told_so(database: EntityDatabase, tmp_path: P
     rows = ("Zoë Rock S.à r.l.,company", "Rock Zoe Partners,company", "Kim Se,person", "Kim Lee,person")
     loaded_from(database, tmp_path, *rows, header="name,kind")
     for search_text, reason in (
-        ("Zoe Rock Sarl", "the name, legal form aside"),
+        ("Zoe Rock Sarl", "same name without the legal form"),
         ("ZOË ROCK LIMITED", "the name with another legal form"),
-        ("zoe rock", "the name, legal form aside"),
+        ("zoe rock", "same name without the legal form"),
     ):
         assert hits(database, search_text, entity_type="company") == [("Zoë Rock S.à r.l.", None, reason)]
     assert [name for name, _, _ in hits(database, "Kim", entity_type="person")] == ["Kim Lee", "Kim Se"]

@@ -24,7 +24,7 @@ from dagwright_onboarding.database import PARTIES, EntityDatabase
 from dagwright_onboarding.gateway import SqlEntityGateway
 from dagwright_onboarding.models import Base, Effect
 from dagwright_onboarding.names import name_key, words_of
-from dagwright_onboarding.search_index import BroughtIn, bring_in_part
+from dagwright_onboarding.search_index import IndexProgress, index_next_batch
 from dagwright_onboarding.verbs import OnboardingVerbs
 
 pytestmark = pytest.mark.waits
@@ -131,7 +131,7 @@ def test_earlier_store_is_migrated_without_loss(database_url: str, make_store: C
             found = SqlEntityGateway(database).find(search_text, "company").hits
             assert [(party.id, party.name) for party in found] == [("kite", "Kite AG")], search_text
         assert database.read(lambda session: session.get_one(Effect, "key").verb) == "cbu.ensure"
-        with pytest.raises(ValueError, match=r"this cbu\.ensure cannot be taken back: it is not known what it changed"):
+        with pytest.raises(ValueError, match=r"this cbu\.ensure cannot be undone: its changes were not recorded"):
             OnboardingVerbs(database).undo("key")
         assert database.read(lambda session: inspect(session.connection()).has_table("party_relation"))
         database.dispose()
@@ -191,7 +191,7 @@ def make_store_of_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_migrated_store_of_0004_finds_names(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make_store_of_0004(database_url, monkeypatch)
-    monkeypatch.setattr(search_index, "NAMES_AT_ONCE", 2)
+    monkeypatch.setattr(search_index, "NAMES_PER_TRANSACTION", 2)
     database = EntityDatabase(database_url)
 
     def told(search_text: str) -> tuple[str | None, list[str]]:
@@ -206,7 +206,7 @@ def test_migrated_store_of_0004_finds_names(database_url: str, monkeypatch: pyte
     assert told("Castle Rook S.A.") == (None, ["rook-gone"])
     near = SqlEntityGateway(database).find("Harbor Blue", "company").near
     assert [each.name for each in near] == ["Blue Harbour S.à r.l."]
-    assert database.bring_in_names() == 0
+    assert database.index_missing_names() == 0
     database.dispose()
 
 
@@ -236,25 +236,25 @@ def test_names_are_brought_in_by_parts_and_a_killed_process_loses_one_of_them(
                 f"INSERT INTO party VALUES ('rook{number:02}', 'company', 'Rook {number}', 'rook {number}', '', '', '',"
                 " 'active', '2026-01-01 00:00:00')"
             )
-    monkeypatch.setattr(search_index, "NAMES_AT_ONCE", 5)
+    monkeypatch.setattr(search_index, "NAMES_PER_TRANSACTION", 5)
     monkeypatch.setattr(migrations, "_TOLD_EVERY_S", 0)
     # Whatever level a command of another test of this process has set.
     caplog.set_level("WARNING", logger=migrations.__name__)
-    parts: list[BroughtIn | None] = []
+    parts: list[IndexProgress | None] = []
 
-    def killed(connection: Connection, so_far: BroughtIn | None) -> BroughtIn | None:
+    def killed(connection: Connection, so_far: IndexProgress | None) -> IndexProgress | None:
         parts.append(so_far)
         if len(parts) == 3:
             raise KeyboardInterrupt
-        return bring_in_part(connection, so_far)
+        return index_next_batch(connection, so_far)
 
     slept: list[float] = []
     with monkeypatch.context() as patched:
         patched.setattr(migrations, "time", SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
-        patched.setattr(search_index, "bring_in_part", killed)
+        patched.setattr(search_index, "index_next_batch", killed)
         with pytest.raises(KeyboardInterrupt):
             opened(database_url)
-    told = "migrating the database to this version: {} of 22 names can be searched"
+    told = "migrating the database to this version: {} of 22 names indexed"
     assert caplog.messages == [told.format(done) for done in (5, 10)]
     # Others that wait for the lock of SQLite find it free between two parts.
     assert slept == ([migrations.LOCK_PAUSE_S] * 2 if database_url.startswith("sqlite") else [])

@@ -12,7 +12,7 @@ from dagwright_onboarding.catalogue import LINKS, PartyKind
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.effects import EffectLog
 from dagwright_onboarding.onboarding import onboarding_tools
-from dagwright_onboarding.overview import Change, RowSort, changed_rows, read_overview
+from dagwright_onboarding.overview import RowChange, RowKind, changed_rows, read_overview
 from dagwright_onboarding.parties import NaturalKey, ensure_party
 from dagwright_onboarding.verb_results import CbuRequest, PartyResult
 from dagwright_onboarding.verbs import NewParty, OnboardingVerbs, create_parties
@@ -51,7 +51,7 @@ def test_cbu_gets_a_second_parent_but_no_second_manco(verbs: OnboardingVerbs) ->
     verbs.ensure_cbu("k3", CbuRequest("Fund", "LU", parent_entity_id=one.id, manco_id=one.id))
     both = verbs.ensure_cbu("k4", CbuRequest("Fund", "LU", parent_entity_id=two.id))
     assert (both.parent_entity_ids, both.linked, both.created) == ([one.id, two.id], True, False)
-    with pytest.raises(ValueError, match=r"is managed by company 'One Ltd' \(LU\) already"):
+    with pytest.raises(ValueError, match=r"is already managed by company 'One Ltd' \(LU\)"):
         verbs.ensure_cbu("k5", CbuRequest("Fund", "LU", manco_id=two.id))
 
 
@@ -59,7 +59,7 @@ def test_cbu_without_jurisdiction_is_the_only_one_of_its_name(verbs: OnboardingV
     luxembourg = verbs.ensure_cbu("k1", CbuRequest("Apex", "LU"))
     assert verbs.ensure_cbu("k2", CbuRequest("apex")).id == luxembourg.id
     verbs.ensure_cbu("k3", CbuRequest("Apex", "IE"))
-    both = r"several parties are called that \(fund 'Apex' \(IE\), fund 'Apex' \(LU\)\)"
+    both = r"several parties have this name \(fund 'Apex' \(IE\), fund 'Apex' \(LU\)\)"
     with pytest.raises(ValueError, match=both):
         verbs.ensure_cbu("k4", CbuRequest("Apex"))
     assert verbs.ensure_cbu("k5", CbuRequest("Unplaced")).jurisdiction is None
@@ -93,30 +93,30 @@ WRONG_CALLS: list[tuple[str, str, dict[str, str]]] = [
     ("cbu-id: no party has the id 'fund_x'", "cbu.add-product", {"cbu_id": "fund_x", "product": "CUSTODY"}),
     ("cbu-id: no party has the id 'a\\x00b'", "cbu.add-product", {"cbu_id": "a\0b", "product": "CUSTODY"}),
     ("'CUSTODIE'; did you mean 'CUSTODY'?", "cbu.add-product", {"cbu_id": "FUND", "product": "CUSTODIE"}),
-    ("for funds, not for company 'ManCo' (LU)", "cbu.add-product", {"cbu_id": "CO", "product": "CUSTODY"}),
+    ("can have products, not company 'ManCo' (LU)", "cbu.add-product", {"cbu_id": "CO", "product": "CUSTODY"}),
     ("entity-id: no party has the id ''", "cbu.assign-role", {"cbu_id": "FUND", "entity_id": "", "role": "TRUSTEE"}),
     ("Unknown role 'KING'. Known roles: DI", "cbu.assign-role", {"cbu_id": "CO", "entity_id": "MAN", "role": "KING"}),
     ("a company, not at person", "cbu.assign-role", {"cbu_id": "MAN", "entity_id": "CO", "role": "TRUSTEE"}),
     ("cannot have a role at itself", "cbu.assign-role", {"cbu_id": "CO", "entity_id": "CO", "role": "TRUSTEE"}),
-    ("must be a person, not", "cbu.assign-role", {"cbu_id": "FUND", "entity_id": "CO", "role": "RISK_MANAGER"}),
+    ("must be a person, got", "cbu.assign-role", {"cbu_id": "FUND", "entity_id": "CO", "role": "RISK_MANAGER"}),
     ("manco-id: no party has the id 'x'", "cbu.ensure", {"name": "New", "manco_id": "x"}),
-    ("the management company must be a company, not person", "cbu.ensure", {"name": "New", "manco_id": "MAN"}),
+    ("the management company must be a company, got person", "cbu.ensure", {"name": "New", "manco_id": "MAN"}),
     ("the parent must be a company or fund", "cbu.ensure", {"name": "New", "parent_entity_id": "MAN"}),
     ("cannot be its own related party", "cbu.ensure", {"name": "Fund", "related_to": "FUND"}),
     ("fund 'Fund' (LU) is a 'fund', not a 'trust'", "cbu.ensure", {"name": "Fund", "client_type": "Trust"}),
     ("client type '?' is not a short word", "cbu.ensure", {"name": "Fund", "client_type": "?"}),
-    ("date-of-birth '1970-02-30' is no date", "entity.create-person", {"name": "Ann", "date_of_birth": "1970-02-30"}),
-    ("date-of-birth 2099-12-31 is still to", "entity.create-person", {"name": "Ann", "date_of_birth": "2099-12-31"}),
-    ("is there already; look that person up, or give jurisdiction", "entity.create-person", {"name": "John Smith"}),
-    ("cbu-id: expected a fund or a company, not person", "cbu.get", {"cbu_id": "MAN"}),
+    ("date-of-birth '1970-02-30' is not a", "entity.create-person", {"name": "Ann", "date_of_birth": "1970-02-30"}),
+    ("date-of-birth 2099-12-31 is in", "entity.create-person", {"name": "Ann", "date_of_birth": "2099-12-31"}),
+    ("already exists; look that person up, or give jurisdiction", "entity.create-person", {"name": "John Smith"}),
+    ("cbu-id: expected a fund or a company, got person", "cbu.get", {"cbu_id": "MAN"}),
     ("cbu-id: no party has the id 'x'", "cbu.get", {"cbu_id": "x"}),
     ("Unknown role 'KING'", "cbu.remove-role", {"cbu_id": "CO", "entity_id": "MAN", "role": "KING"}),
     ("Unknown product 'GOLD'", "cbu.remove-product", {"cbu_id": "FUND", "product": "GOLD"}),
     ("Unknown link 'SISTER'", "cbu.link", {"cbu_id": "FUND", "entity_id": "CO", "link": "SISTER"}),
     ("cannot be its own parent", "cbu.link", {"cbu_id": "FUND", "entity_id": "FUND", "link": "PARENT"}),
-    ("fund or a company is linked", "cbu.link", {"cbu_id": "MAN", "entity_id": "CO", "link": "RELATED"}),
+    ("expected a fund or a company", "cbu.link", {"cbu_id": "MAN", "entity_id": "CO", "link": "RELATED"}),
     ("related party must be a company or", "cbu.link", {"cbu_id": "FUND", "entity_id": "MAN", "link": "RELATED"}),
-    ("no ISO 3166 code", "entity.create-limited-company", {"name": "New", "jurisdiction": "Luxembourg"}),
+    ("not an ISO 3166 code", "entity.create-limited-company", {"name": "New", "jurisdiction": "Luxembourg"}),
     ("the name is empty", "entity.create-limited-company", {"name": "  ", "jurisdiction": "LU"}),
     ("the character U+0000 at", "entity.create-limited-company", {"name": "a\0b", "jurisdiction": "LU"}),
     ("the name has 301 characters", "entity.create-limited-company", {"name": "n" * 301, "jurisdiction": "LU"}),
@@ -142,10 +142,10 @@ def test_wrong_arguments_are_told_and_change_nothing(database: EntityDatabase, v
 
 def test_key_of_one_verb_is_refused_for_another(verbs: OnboardingVerbs) -> None:
     verbs.create_limited_company("k1", name="Apex", jurisdiction="LU")
-    with pytest.raises(ValueError, match=r"key of a entity\.create-limited-company was used again for a cbu\.ensure"):
+    with pytest.raises(ValueError, match=r"key of a entity\.create-limited-company was reused for a cbu\.ensure"):
         verbs.ensure_cbu("k1", CbuRequest("Apex", "LU"))
     verbs.undo("k1")
-    with pytest.raises(ValueError, match=r"key of a entity\.create-limited-company was used again for a cbu\.ensure"):
+    with pytest.raises(ValueError, match=r"key of a entity\.create-limited-company was reused for a cbu\.ensure"):
         verbs.ensure_cbu("k1", CbuRequest("Apex", "LU"))
 
 
@@ -162,7 +162,7 @@ def test_parallel_calls_with_different_keys_make_one_row(database: EntityDatabas
     with ThreadPoolExecutor(8) as threads:
         made = list(threads.map(onboard, range(16)))
     assert [Counter(column) for column in zip(*made, strict=True)] == [Counter({False: 15, True: 1})] * 4
-    assert dict(read_overview(database).counts) == dict.fromkeys(RowSort, 1)
+    assert dict(read_overview(database).counts) == dict.fromkeys(RowKind, 1)
 
 
 def test_parallel_attempts_under_one_key_get_one_result(verbs: OnboardingVerbs) -> None:
@@ -223,11 +223,11 @@ def test_changes_are_told_row_by_row(database: EntityDatabase, verbs: Onboarding
     fund = verbs.ensure_cbu("k2", CbuRequest("Fund", "LU", manco_id=manco.id))
     verbs.add_product("k3", cbu_id=fund.id, product="CUSTODY")
     changes = changed_rows(before, read_overview(database))
-    assert [(change.change, change.row.sort, change.row.subject, change.row.detail) for change in changes] == [
-        (Change.ADDED, RowSort.COMPANY, "ManCo", "LU, active"),
-        (Change.ADDED, RowSort.FUND, "Fund", "LU, fund, active"),
-        (Change.ADDED, RowSort.PRODUCT, "Fund (LU)", "CUSTODY"),
-        (Change.ADDED, RowSort.RELATION, "Fund (LU)", "is managed by ManCo (LU)"),
+    assert [(change.change, change.row.kind, change.row.subject, change.row.detail) for change in changes] == [
+        (RowChange.ADDED, RowKind.COMPANY, "ManCo", "LU, active"),
+        (RowChange.ADDED, RowKind.FUND, "Fund", "LU, fund, active"),
+        (RowChange.ADDED, RowKind.PRODUCT, "Fund (LU)", "CUSTODY"),
+        (RowChange.ADDED, RowKind.RELATION, "Fund (LU)", "is managed by ManCo (LU)"),
     ]
 
 
@@ -247,7 +247,7 @@ def test_people_of_one_name_differ_by_birth_and_jurisdiction(verbs: OnboardingVe
 def test_person_who_may_be_another_one_is_not_made(verbs: OnboardingVerbs) -> None:
     verbs.create_person("k1", name="Ann Lee", jurisdiction="IE", date_of_birth="1970-12-31")
     for given in ({}, {"jurisdiction": "IE"}, {"date_of_birth": "1970-12-31"}):
-        with pytest.raises(ValueError, match=r"person 'Ann Lee' \(IE\), born 1970-12-31 is there already"):
+        with pytest.raises(ValueError, match=r"person 'Ann Lee' \(IE\), born 1970-12-31 already exists"):
             verbs.create_person("k2", name="Ann Lee", **given)
     assert verbs.create_person("k3", name="Ann Lee", jurisdiction="GB").created
 
@@ -261,7 +261,7 @@ def test_two_funds_are_related_to_each_other_by_one_link(database: EntityDatabas
     assert asdict(link) == {**ends, "id": link.id, "link": "RELATED", "created": True}
     back = verbs.link("k4", cbu_id=two.id, entity_id=one.id, link="RELATED")
     assert (back.id, back.created) == (link.id, False)
-    assert [change.change for change in changed_rows(before, read_overview(database))] == [Change.ADDED]
+    assert [change.change for change in changed_rows(before, read_overview(database))] == [RowChange.ADDED]
     assert verbs.get_cbu(one.id).related_to == [two.id]
     assert verbs.get_cbu(two.id).related_to == [one.id]
     assert verbs.unlink("k5", cbu_id=two.id, entity_id=one.id, link="RELATED").id == link.id
@@ -343,7 +343,7 @@ def test_several_parties_are_created_as_one(database: EntityDatabase, verbs: Onb
         return log.once(key, "bind_parties", list[PartyResult], lambda call: create_parties(call, [*NEW, *more]))
 
     before = read_overview(database)
-    with pytest.raises(ValueError, match="jurisdiction: a company such as 'Other' needs one"):
+    with pytest.raises(ValueError, match="jurisdiction: required for the company 'Other'"):
         once("k3", NewParty(PartyKind.COMPANY, "Other"))
     assert read_overview(database) == before
     made = once("k3")
@@ -355,6 +355,6 @@ def test_several_parties_are_created_as_one(database: EntityDatabase, verbs: Onb
     assert made[1].id == known.id
     assert once("k3") == made
     assert verbs.get_cbu(made[2].id).client_type == "fund"
-    gone = ["fund 'Apex' (LU) is gone", "person 'John Smith' (jurisdiction not known) is gone"]
+    gone = ["fund 'Apex' (LU) was removed", "person 'John Smith' (jurisdiction unknown) was removed"]
     assert verbs.undo("k3").reverted == gone
     assert read_overview(database) == before

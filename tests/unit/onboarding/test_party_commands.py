@@ -61,8 +61,8 @@ def test_load_counts_and_explains_refused_rows(run: Run) -> None:
     code, out, err = run(load, "parties.csv")
     assert (code, out) == (1, "parties.csv: 3 added, 0 updated, 0 unchanged, 2 refused\n")
     assert err.splitlines() == [
-        "parties.csv, line 4: refused: jurisdiction 'Luxembourg' is no ISO 3166 code; expected two letters such as LU, "
-        "or US-DE",
+        "parties.csv, line 4: refused: jurisdiction 'Luxembourg' is not an ISO 3166 code; expected a code such "
+        "as LU or US-DE",
         "parties.csv, line 6: refused: the name is empty",
     ]
     code, out, _ = run(load, "parties.csv", is_json=True)
@@ -92,7 +92,7 @@ def test_load_reads_stdin(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
 def row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row in a transaction of its own."""
     monkeypatch.setattr(entity_database, "PART_S", 0.0)
-    monkeypatch.setattr(loading, "ROWS_AT_ONCE", 1)
+    monkeypatch.setattr(loading, "ROWS_PER_TRANSACTION", 1)
 
 
 @pytest.mark.usefixtures("row_by_row")
@@ -100,10 +100,10 @@ def row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_interrupted_load_can_be_continued(monkeypatch: pytest.MonkeyPatch, run: Run, number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with monkeypatch.context() as first:
-        first.setattr(EntityDatabase, "let_others_write", lambda _: signal.raise_signal(number))
+        first.setattr(EntityDatabase, "release_write_lock", lambda _: signal.raise_signal(number))
         with pytest.raises(CommandRefused) as refused:
             load("parties.csv", Output())
-    told = "interrupted; 2 of 3 rows are loaded and stay; load the file again for the others"
+    told = "interrupted; 2 of 3 rows were loaded and stay; load the file again for the rest"
     assert (str(refused.value), refused.value.status, refused.value.code) == (told, "interrupted", 130)
     assert signal.getsignal(number) is before
     assert run(load, "parties.csv")[:2] == (1, "parties.csv: 1 added, 0 updated, 2 unchanged, 2 refused\n")
@@ -124,12 +124,12 @@ def test_load_interrupted_while_reading_has_loaded_nothing(monkeypatch: pytest.M
 
 @pytest.mark.usefixtures("row_by_row")
 def test_load_shows_its_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    monkeypatch.setattr("dagwright_onboarding.load_watching.SHOWN_EVERY_S", 0.0)
-    assert "rows are in" not in run(load, "parties.csv")[2]
+    monkeypatch.setattr("dagwright_onboarding.load_progress.SHOWN_EVERY_S", 0.0)
+    assert "rows loaded" not in run(load, "parties.csv")[2]
     other = _write("other.csv", "name,kind", "Bo Ray,person", "Cy Poe,person")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     code, _, err = run(load, other)
-    progress = [f"{number} of 2 rows are in" for number in range(3)]
+    progress = [f"{number} of 2 rows loaded" for number in range(3)]
     assert (code, [line.partition(",")[0] for line in err.split("\r\x1b[K")]) == (0, ["", *progress, ""])
     code, _, err = run(load, other, is_json=True)
     assert (code, err) == (0, "")
@@ -139,7 +139,7 @@ def test_find_shows_what_a_lookup_finds(run: Run) -> None:
     load("parties.csv", Output())
     code, out, _ = run(find, ("kite harbour", "company", None))
     [line] = out.splitlines()
-    found = "Kite Harbour Ltd (company, GB, LEI 635400BLACKROCKMAN14): the name, legal form aside; id company_"
+    found = "Kite Harbour Ltd (company, GB, LEI 635400BLACKROCKMAN14): same name without the legal form; id company_"
     assert (code, line[: len(found)]) == (0, found)
     code, out, _ = run(find, ("kite", "company", None))
     assert (code, len(out.splitlines())) == (1, 2)
@@ -147,9 +147,9 @@ def test_find_shows_what_a_lookup_finds(run: Run) -> None:
     assert (code, [hit["name"] for hit in json.loads(out)["hits"]]) == (0, ["Kite Castle Ltd"])
     # A part of a name is asked about, though only one has it.
     code, out, _ = run(find, ("kite", "company", "IE"))
-    assert (code, out.splitlines()[1:]) == (1, ["a lookup asks whether this one is meant"])
+    assert (code, out.splitlines()[1:]) == (1, ["a lookup would ask for confirmation"])
     code, out, _ = run(find, ("Ann Leee", "person", None))
-    assert (code, out.splitlines()[0]) == (1, "nothing is found; near:")
+    assert (code, out.splitlines()[0]) == (1, "no match; near matches:")
     with pytest.raises(CommandRefused, match="Unknown entity type 'bird'"):
         find(("kite", "bird", None), Output())
 
@@ -163,20 +163,20 @@ def test_find_distinguishes_persons_and_marks_inactive_ones(run: Run) -> None:
     code, out, _ = run(find, ("Ann Lee", "person", None))
     told = [line.partition("; id ")[0] for line in out.splitlines()]
     both = [f"Ann Lee (person, GB, born {year}-01-01): exact name" for year in (1970, 1980)]
-    gone = ["inactive, so that no lookup finds it:", "Ann Lee (person, IE, born 1990-01-01): exact name"]
+    gone = ["inactive, not found by lookups:", "Ann Lee (person, IE, born 1990-01-01): exact name"]
     assert (code, sorted(told[:2]), told[2:]) == (1, both, gone)
     code, out, _ = run(find, ("Ann Lee", "person", "IE"))
     told = [line.partition("; id ")[0] for line in out.splitlines()]
-    assert (code, told[0], told[-2:]) == (1, "nothing is found; near:", gone)
+    assert (code, told[0], told[-2:]) == (1, "no match; near matches:", gone)
 
 
 def test_load_reports_possible_duplicates_and_inactive_parties(run: Run) -> None:
     rows = ["Ann Lee,person,GB,1970-01-01,", "Ann Lee,person,GB,,", "Ben Ray,person,GB,,inactive"]
     code, _, err = run(load, _write("persons.csv", HEADER, *rows))
-    same = "added beside person 'Ann Lee' (GB), born 1970-01-01, which may be the same: lookups ask"
+    same = "added next to person 'Ann Lee' (GB), born 1970-01-01; possible duplicate, lookups will ask"
     assert (code, err) == (0, f"persons.csv, line 3: {same}\n")
     code, out, _ = run(load, _write("persons.csv", HEADER, "Ben Ray,person,GB,,"))
-    inactive = "1 of them are inactive and stay so: their rows have no status"
+    inactive = "1 of them stay inactive: their rows have no status"
     assert (code, out) == (0, f"persons.csv: 0 added, 0 updated, 1 unchanged\n{inactive}\n")
 
 
@@ -185,7 +185,7 @@ def test_load_reports_renamed_parties(run: Run) -> None:
         return _write(file, "id,name,kind,jurisdiction", f"{id},{name},person,ES")
 
     found = [run(load, rows("persons.csv", "maria", name))[:2] for name in ("Maria García", "Maria López")]
-    renamed = "persons.csv, line 2: person 'Maria López' (ES) was called 'Maria García' before"
+    renamed = "persons.csv, line 2: person 'Maria López' (ES) was renamed from 'Maria García'"
     added, updated = (f"persons.csv: {words}, 0 unchanged\n" for words in ("1 added, 0 updated", "0 added, 1 updated"))
     assert found == [(0, added), (0, f"{updated}{renamed}\n")]
     code, out, _ = run(load, "persons.csv", is_json=True)
@@ -193,13 +193,13 @@ def test_load_reports_renamed_parties(run: Run) -> None:
     # A name that lookups still find for that party.
     assert run(load, rows("other.csv", "ann", "Ann Lee"))[0] == 0
     code, _, err = run(load, rows("other.csv", "ann", "Maria García"))
-    same = "named like person 'Maria López' (ES), which may be the same: lookups ask"
+    same = "renamed to the name of person 'Maria López' (ES); possible duplicate, lookups will ask"
     assert (code, err) == (0, f"other.csv, line 2: {same}\n")
 
 
 def test_find_does_not_create_a_missing_database(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", f"sqlite:///{folder / 'mistyped' / 'parties.db'}")
-    with pytest.raises(CommandRefused, match=r"there is no database .*mistyped/parties\.db \(DAGWRIGHT_DATABASE_URL\)"):
+    with pytest.raises(CommandRefused, match=r"no database at .*mistyped/parties\.db \(DAGWRIGHT_DATABASE_URL\)"):
         find(("kite", "company", None), Output())
     assert not (folder / "mistyped").exists()
 
@@ -208,5 +208,5 @@ def test_migrate_reports_the_revision_and_the_added_names(run: Run) -> None:
     code, out, _ = run(migrate, None, is_json=True)
     document = json.loads(out)
     assert (code, document["status"], document["names_added"]) == (0, "migrated", 0)
-    revision = f"the database is of revision {document['revision']}"
-    assert run(migrate, None)[:2] == (0, f"{revision}; 0 names were not in the search index and are now\n")
+    revision = f"the database is at revision {document['revision']}"
+    assert run(migrate, None)[:2] == (0, f"{revision}; 0 missing names were added to the search index\n")

@@ -12,12 +12,12 @@ from sqlalchemy.orm import Session
 
 from dagwright_onboarding import loading
 from dagwright_onboarding.database import EntityDatabase
-from dagwright_onboarding.fresh_rows import TakenTogether
-from dagwright_onboarding.loading import LoadReport, RenamedRow, TwinRow, load_parties, load_read_parties
+from dagwright_onboarding.loading import LoadReport, RenamedRow, TwinRow, load_parties, load_party_file
 from dagwright_onboarding.lookup import find_parties
 from dagwright_onboarding.models import Party, PartyIdentifier, PartyName, PartySearch
-from dagwright_onboarding.overview import RowSort, read_overview
+from dagwright_onboarding.overview import RowKind, read_overview
 from dagwright_onboarding.party_file import PartiesUnreadable, RefusedRow, read_parties
+from dagwright_onboarding.simple_rows import SimpleRows
 
 pytestmark = pytest.mark.waits
 
@@ -49,7 +49,7 @@ def test_example_loads_whole_and_again_changes_nothing(database: EntityDatabase)
     before = read_overview(database)
     assert load_parties(database, EXAMPLES / "parties.csv") == LoadReport(0, 0, 32, (), ())
     assert read_overview(database) == before
-    assert [before.counts[sort] for sort in (RowSort.PERSON, RowSort.COMPANY, RowSort.FUND)] == [15, 11, 6]
+    assert [before.counts[sort] for sort in (RowKind.PERSON, RowKind.COMPANY, RowKind.FUND)] == [15, 11, 6]
 
 
 def test_refused_rows_are_told_by_line(database: EntityDatabase) -> None:
@@ -57,10 +57,10 @@ def test_refused_rows_are_told_by_line(database: EntityDatabase) -> None:
     assert (report.added, report.ignored_columns) == (1, ("desk",))
     assert [(row.line, row.reason.partition(";")[0][:52]) for row in report.refused] == [
         (3, "the name is empty"),
-        (4, "jurisdiction 'ZZZ' is no ISO 3166 code"),
+        (4, "jurisdiction 'ZZZ' is not an ISO 3166 code"),
         (5, "kind: expected person, company, fund, got 'vehicle'."),
         (6, "LEI '635400BLACKROCKMAN99' has wrong check digits"),
-        (7, "born '31.12.1970' is no date such as 1970-12-31"),
+        (7, "born '31.12.1970' is not a date such as 1970-12-31"),
         (8, "the row has 7 fields, the header has 6"),
     ]
 
@@ -103,14 +103,14 @@ def test_rows_that_contradict_the_store_are_refused(load: Load, database: Entity
     assert report.added == 2
     assert report.refused == (
         RefusedRow(3, "id: 'kite' is called 'Kite AG' in line 2"),
-        RefusedRow(4, "id: company 'Kite AG' (CH) is there already with the id 'kite', not 'other'"),
+        RefusedRow(4, "id: company 'Kite AG' (CH) already exists with the id 'kite', not 'other'"),
         RefusedRow(5, "lei: 635400BLACKROCKMAN14 belongs to company 'Kite AG' (CH)"),
         RefusedRow(6, "lei: company 'Kite AG' (CH) has the LEI 635400BLACKROCKMAN14, not 771200BLACKROCKMAN14"),
         RefusedRow(8, "client_type: fund 'Rook Fund' (CH) is a 'fund', not 'trust'"),
         RefusedRow(9, "client_type: only a fund has one, not a person"),
-        RefusedRow(10, "lei: a person has none"),
+        RefusedRow(10, "lei: a person cannot have a LEI"),
     )
-    assert read_overview(database).counts[RowSort.COMPANY] == 1
+    assert read_overview(database).counts[RowKind.COMPANY] == 1
 
 
 def test_rows_that_no_verb_would_take_are_refused(load: Load) -> None:
@@ -118,10 +118,10 @@ def test_rows_that_no_verb_would_take_are_refused(load: Load) -> None:
     report = load(text)
     assert report.added == 0
     assert report.refused == (
-        RefusedRow(2, "'Evil \\u202e oC' is no name: it holds the character U+202E at position 5"),
-        RefusedRow(3, "'Z\\u200bw Co' is no name: it holds the character U+200B at position 1"),
-        RefusedRow(4, "'\u3164' is no name: it holds the character U+3164 at position 0"),
-        RefusedRow(5, "id: 'fund_1' is written as that of a fund, and this is a person"),
+        RefusedRow(2, "'Evil \\u202e oC' is not a name: it has the character U+202E at position 5"),
+        RefusedRow(3, "'Z\\u200bw Co' is not a name: it has the character U+200B at position 1"),
+        RefusedRow(4, "'\u3164' is not a name: it has the character U+3164 at position 0"),
+        RefusedRow(5, "id: 'fund_1' has the prefix of a fund, but the row is a person"),
     )
 
 
@@ -166,13 +166,13 @@ def test_broken_quote_costs_only_its_row(load: Load) -> None:
     assert (report.added, report.refused[1].line) == (5, 4)
     assert [row.line for row in report.refused] == [2, 4, 9, 11, 12]
     last = load('name,kind\nDee,person\n"Eve,person\nFay,person\n')
-    assert (last.added, last.refused) == (2, (RefusedRow(3, "the row is no valid CSV: a quote in it is never closed"),))
+    assert (last.added, last.refused) == (2, (RefusedRow(3, "invalid CSV: unclosed quote"),))
 
 
 def test_row_that_is_not_utf_8_costs_only_itself(load: Load) -> None:
     content = b"\xef\xbb\xbfname,kind,note\nJos\xe9,person,\nAnn Lee,person,\nBen Ray,person,caf\xe9\n"
     report = load(content)
-    reason = "it is not UTF-8 (byte 0xe9); save the file as UTF-8"
+    reason = "not UTF-8 (byte 0xe9); save the file as UTF-8"
     assert (report.added, report.refused) == (1, (RefusedRow(2, reason), RefusedRow(4, reason)))
 
 
@@ -185,7 +185,7 @@ def test_row_with_the_id_of_a_party_renames_it_once(load: Load, database: Entity
     report = load_parties(database, later)
     renamed = (
         RenamedRow(2, "company 'Rook AG' (CH)", "Kite AG"),
-        RenamedRow(3, "person 'Ann Poe' (jurisdiction not known)", "Ann Lee"),
+        RenamedRow(3, "person 'Ann Poe' (jurisdiction unknown)", "Ann Lee"),
     )
     assert report == LoadReport(0, 2, 0, (), (), renamed=renamed)
     assert load_parties(database, later) == LoadReport(0, 0, 2, (), ())
@@ -213,7 +213,7 @@ def test_id_renames_nothing_but_its_own_party(load: Load) -> None:
     rows = "kite,Rook AG,company,CH,,\nkite,Kite Fund,fund,CH,,\nrook,Rook Bank,company,DE,,\n"
     report = load(f"{NAMED}{rows}")
     assert report.refused == (
-        RefusedRow(2, "id: 'kite' belongs to company 'Kite AG' (CH), and company 'Rook AG' (CH) is 'rook'"),
+        RefusedRow(2, "id: 'kite' belongs to company 'Kite AG' (CH), but company 'Rook AG' (CH) is 'rook'"),
         RefusedRow(3, "id: 'kite' is called 'Rook AG' in line 2"),
         RefusedRow(4, "id: 'rook' belongs to company 'Rook AG' (CH); only its name can change"),
     )
@@ -247,11 +247,11 @@ def test_names_that_rows_give_on_go_in_with_one_load(
 def test_rows_that_exchange_names_are_told_the_way_out(load: Load) -> None:
     load(f"{NAMED}kite,Kite,company,CH,,\nrook,Rook,company,CH,,\n")
     swap = f"{NAMED}kite,Rook,company,CH,,\nrook,Kite,company,CH,,\n"
-    reason = "id: {0!r} belongs to company {1!r} (CH), and company {3!r} (CH) is {2!r}; the rows exchange names: give"
-    way = " {2!r} a third name in a load before"
+    reason = "id: {0!r} belongs to company {1!r} (CH), but company {3!r} (CH) is {2!r}; the rows swap names; "
+    hint = "first give {2!r} a third name in a separate load"
     assert load(swap).refused == (
-        RefusedRow(2, f"{reason}{way}".format("kite", "Kite", "rook", "Rook")),
-        RefusedRow(3, f"{reason}{way}".format("rook", "Rook", "kite", "Kite")),
+        RefusedRow(2, f"{reason}{hint}".format("kite", "Kite", "rook", "Rook")),
+        RefusedRow(3, f"{reason}{hint}".format("rook", "Rook", "kite", "Kite")),
     )
     assert load(f"{NAMED}rook,Third,company,CH,,\n").updated == 1
     report = load(swap)
@@ -268,7 +268,7 @@ def test_row_with_the_former_name_of_another_party_is_told(load: Load) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"name,kind,Caf\xe9\nAnn,person,\n", r"line 1: it is not UTF-8 \(byte 0xe9\); save the file as UTF-8"),
+        (b"name,kind,Caf\xe9\nAnn,person,\n", r"line 1: not UTF-8 \(byte 0xe9\); save the file as UTF-8"),
         (b"", "the first line must name the columns; it is empty"),
         (
             b"name,type\n",
@@ -280,9 +280,9 @@ def test_row_with_the_former_name_of_another_party_is_told(load: Load) -> None:
             "the column name and kind is missing; the first line of a CSV file of parties names its columns, such as "
             "name, kind, jurisdiction; it has something else",
         ),
-        (b"x" * 200_000, "the first line names no columns, as that of a CSV file of parties does: field larger than"),
-        (b"name,kind,Name\n", "the column name is there more than once"),
-        (b'"name,kind\n', "the first line names no columns, as that of a CSV file of parties does: "),
+        (b"x" * 200_000, "the first line must name the columns of a CSV file of parties: field larger than"),
+        (b"name,kind,Name\n", "duplicate column name"),
+        (b'"name,kind\n', "the first line must name the columns of a CSV file of parties: "),
     ],
 )
 def test_file_that_cannot_be_used_is_told_in_one_sentence(load: Load, content: bytes, message: str) -> None:
@@ -297,7 +297,7 @@ def test_file_that_is_not_there_is_told(database: EntityDatabase, tmp_path: Path
 
 def test_products_and_roles_are_no_rows_of_parties(load: Load) -> None:
     report = load("name,kind\nCustody,product\nDirector,role\nAnn Lee,Person\n")
-    reason = "kind: a {} is no party; products and roles are those of the catalogue, and always there"
+    reason = "kind: a {} is not a party; products and roles are fixed in the catalogue"
     assert report.added == 1
     assert report.refused == (RefusedRow(2, reason.format("product")), RefusedRow(3, reason.format("role")))
 
@@ -317,16 +317,16 @@ def text_of(rows: list[str]) -> bytes:
 
 
 def test_rows_of_new_parties_take_few_statements(database: EntityDatabase) -> None:
-    load_read_parties(database, read_parties(text_of([",Ann Lee,person,,,,,,"]), name="one"))
+    load_party_file(database, read_parties(text_of([",Ann Lee,person,,,,,,"]), name="one"))
     statements: list[str] = []
     event.listen(database._ready_engine(), "before_cursor_execute", lambda *given: statements.append(given[2]))
     rows = [f"p{n},Person{n} Lee{n},person,GB,,Former{n},,1980-01-01," for n in range(200)]
-    report = load_read_parties(database, read_parties(text_of(rows), name="many"))
+    report = load_party_file(database, read_parties(text_of(rows), name="many"))
     assert report.added == 200
     # Each other name takes one still; one after the other a row took more than ten.
     assert len(statements) < 300
     statements.clear()
-    report = load_read_parties(database, read_parties(text_of(rows), name="again"))
+    report = load_party_file(database, read_parties(text_of(rows), name="again"))
     assert report.unchanged == 200
     assert len(statements) < 30
 
@@ -376,12 +376,12 @@ def test_it_is_the_same_as_one_row_after_the_other(tmp_path: Path, monkeypatch: 
 
     def loaded(name: str) -> tuple[list[LoadReport], list[object]]:
         database = EntityDatabase(f"sqlite:///{tmp_path / name}.db")
-        reports = [without_chance(load_read_parties(database, file)) for file in files]
+        reports = [without_chance(load_party_file(database, file)) for file in files]
         found = database.read(content)
         database.dispose()
         return reports, found
 
     together = loaded("together")
-    monkeypatch.setattr(loading, "take_together", lambda *_: TakenTogether(frozenset(), {}))
+    monkeypatch.setattr(loading, "load_simple_rows", lambda *_: SimpleRows(frozenset(), {}))
     assert together == loaded("one_by_one")
     assert together[0][0].added > 3

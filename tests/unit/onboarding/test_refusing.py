@@ -15,9 +15,9 @@ from dagwright.database.error_messages import DatabaseUnavailable, readable_erro
 from dagwright.tools import ToolRegistry
 from dagwright.tools.environment import ToolEnvironment
 from dagwright_onboarding.database import PARTIES, EntityDatabase
+from dagwright_onboarding.lazy_database import LazyDatabase
 from dagwright_onboarding.lookup_tools import lookup_tools
 from dagwright_onboarding.onboarding import onboarding_tools
-from dagwright_onboarding.opening import LazyDatabase
 from dagwright_onboarding.verbs import OnboardingVerbs
 from tests.support.tool_bench import ToolBench
 

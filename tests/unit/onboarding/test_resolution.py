@@ -19,7 +19,7 @@ from dagwright_onboarding.gateway import SqlEntityGateway
 from dagwright_onboarding.loading import load_parties
 from dagwright_onboarding.models import Party, PartyStatus
 from dagwright_onboarding.parties import NaturalKey, add_party
-from dagwright_onboarding.resolution import CREATE_NEW, NONE_OF_THESE, PartySearch, Wanted
+from dagwright_onboarding.resolution import CREATE_NEW, NONE_OF_THESE, LookupRequest, PartyResolver
 
 _PARTIES = Path(__file__).parents[3] / "examples" / "onboarding" / "parties.csv"
 
@@ -58,7 +58,7 @@ class Conversation:
     """A lookup that asks, as its tool is called again with each answer."""
 
     def __init__(self, gateway: SqlEntityGateway, *wanted: str) -> None:
-        self._search = PartySearch(gateway, Wanted(*wanted), asks=True)
+        self._search = PartyResolver(gateway, LookupRequest(*wanted), asks=True)
         self._checkpoint: Any = None
         self.result: Any = None
         self.question: Any = self._go_on()
@@ -74,7 +74,7 @@ class Conversation:
 
     def _go_on(self, *answers: Any) -> Any:
         try:
-            self.result = self._search.found(answers, self._checkpoint)
+            self.result = self._search.resolve(answers, self._checkpoint)
             return None
         except AskPerson as asked:
             self._checkpoint = asked.checkpoint
@@ -85,7 +85,7 @@ class Conversation:
 
 def problem_of(gateway: SqlEntityGateway, *wanted: str) -> Any:
     """Return the problem of a lookup that may not ask anybody."""
-    return PartySearch(gateway, Wanted(*wanted), asks=False).found((), None).get("problem")
+    return PartyResolver(gateway, LookupRequest(*wanted), asks=False).resolve((), None).get("problem")
 
 
 def id_of(database: EntityDatabase, name: str) -> str:
@@ -107,8 +107,8 @@ def test_partial_name_is_confirmed_by_a_person_or_fails(gateway: SqlEntityGatewa
     problem = problem_of(gateway, "John Smiths", "person")
     assert (problem["code"], [each["id"] for each in problem["candidates"]]) == ("lookup_ambiguous", [smithson])
     assert problem["message"] == (
-        f"It is not sure that person 'John Smiths' means John Smithson (person, GB, born 1975-11-02, {smithson}): "
-        "words begin like this."
+        f"Only a possible match for person 'John Smiths': John Smithson (person, GB, born 1975-11-02, {smithson}): "
+        "words start with these."
     )
 
 
@@ -118,7 +118,7 @@ def test_question_tells_of_who_is_inactive(own: EntityDatabase, tmp_path: Path) 
     john, gone = id_of(own, "John Smith"), id_of(own, "Eve Gone")
     told = f"John Smith (person, GB, born 1968-03-14, {john}) is inactive. "
     asked = Conversation(gateway, "John Smith", "person")
-    assert asked.question["prompt"] == f"{told}Which person is meant by 'John Smith'? Or write another name."
+    assert asked.question["prompt"] == f"{told}Which person is meant by 'John Smith'? Or enter another name."
     assert john not in [option["id"] for option in asked.question["options"]]
     # Whoever is to be created beside him has to be told from him.
     assert asked.select(CREATE_NEW)["schema"]["required"] == ["date_of_birth"]
@@ -130,7 +130,7 @@ def test_question_tells_of_who_is_inactive(own: EntityDatabase, tmp_path: Path) 
         ("lookup_ambiguous", " is inactive. "),
         ("lookup_not_found", " is inactive. "),
     ]
-    assert problems[0]["message"].startswith(f"{told}It is not sure that person 'John Smith' means John Smithson")
+    assert problems[0]["message"].startswith(f"{told}Only a possible match for person 'John Smith': John Smithson")
     assert "with the status `active`" in problems[1]["hint"]
 
 
@@ -162,7 +162,7 @@ def test_none_of_these_asks_for_a_name(gateway: SqlEntityGateway, loaded: Entity
     asked = talk.answer(text="none of these") if is_written else talk.select(NONE_OF_THESE)
     assert (asked["type"], asked["prompt"]) == (
         "CLARIFICATION",
-        "Which party is meant by person 'Maria Garcia'? Write another name, an identifier or the id of a party, or "
+        "Which party is meant by person 'Maria Garcia'? Enter another name, an identifier or the id of a party, or "
         "'create new'.",
     )
     asked = talk.answer(text="7")
@@ -181,7 +181,7 @@ def test_near_misses_are_told_and_one_can_be_named_by_its_id(gateway: SqlEntityG
 def test_id_of_another_type_is_asked_about_again(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
     talk = Conversation(gateway, "Nobody Known", "fund")
     asked = talk.answer(text=id_of(loaded, "Sarah Chen"))
-    assert asked["prompt"].startswith("'Sarah Chen' is a person, and a fund is looked up. Which party is meant by fund")
+    assert asked["prompt"].startswith("'Sarah Chen' is a person, but the lookup is for a fund. Which party ")
     assert talk.answer(text="CUSTODY")["prompt"].startswith("No party found for fund 'CUSTODY'")
     assert talk.answer(text="Apex Fund")["party"]["id"] == id_of(loaded, "Apex Fund")
     anybody = Conversation(gateway, "Nobody Known", "entity").answer(text=id_of(loaded, "Sarah Chen"))
@@ -192,7 +192,7 @@ def test_nobody_is_offered_to_create_a_product(gateway: SqlEntityGateway) -> Non
     talk = Conversation(gateway, "fund accountng", "product")
     assert talk.question["prompt"] == (
         "No product found for product 'fund accountng'; near: Fund accounting (product, FUND_ACCOUNTING). "
-        "Which product is meant by product 'fund accountng'? Write another name or a code."
+        "Which product is meant by product 'fund accountng'? Enter another name or a code."
     )
     assert talk.answer(text="create new")["prompt"].startswith("No product found for product 'create new'")
     assert talk.answer(text="FUND_ACCOUNTING")["party"]["id"] == "FUND_ACCOUNTING"
@@ -217,7 +217,7 @@ def test_company_needs_a_jurisdiction_to_be_created(gateway: SqlEntityGateway) -
 
 def test_person_of_a_name_that_nobody_has_is_created_without_a_question(gateway: SqlEntityGateway) -> None:
     told = Conversation(gateway, "Zoltan Zed", "person").answer(text=CREATE_NEW)
-    assert told == {"create": {"kind": "person", "name": "Zoltan Zed"}, "reason": "created because a person said so"}
+    assert told == {"create": {"kind": "person", "name": "Zoltan Zed"}, "reason": "created at the request of a person"}
 
 
 def test_name_that_is_none_is_asked_for(gateway: SqlEntityGateway) -> None:
@@ -240,12 +240,12 @@ def test_answer_that_means_nobody_leaves_what_was_offered(gateway: SqlEntityGate
     offered, apex = talk.question["options"], id_of(loaded, "Apex Fund")
     for said, wrong in (
         ("7", "No party found for person '7'."),
-        (apex, "'Apex Fund' is a fund, and a person is looked up."),
-        ("?!", "search_text '?!' holds no letter or digit."),
+        (apex, "'Apex Fund' is a fund, but the lookup is for a person."),
+        ("?!", "search_text '?!' has no letter or digit."),
     ):
         asked = talk.answer(text=said)
         assert asked["options"] == offered
-        assert asked["prompt"] == f"{wrong} Which person is meant by 'Maria Garcia'? Or write another name."
+        assert asked["prompt"] == f"{wrong} Which person is meant by 'Maria Garcia'? Or enter another name."
     near = talk.answer(text="Sarah Cohen")
     assert near["options"] == offered
     assert "near: Sarah Chen (person, HK" in near["prompt"]
@@ -267,7 +267,7 @@ def test_only_kinds_that_are_taken_are_found_and_created(gateway: SqlEntityGatew
         "No party found for company or fund 'John Smith'; near: John Smith (person"
     )
     john = talk.answer(text=id_of(loaded, "John Smith"))
-    assert john["prompt"].startswith("'John Smith' is a person, and a company or fund is looked up. ")
+    assert john["prompt"].startswith("'John Smith' is a person, but the lookup is for a company or fund. ")
     kinds = talk.answer(text=CREATE_NEW)
     assert (kinds["type"], kinds["options"]) == ("SELECTION", ["company", "fund"])
 
@@ -277,7 +277,7 @@ def test_another_text_offers_its_own_parties_from_then_on(gateway: SqlEntityGate
     offered = talk.answer(text="Meridian Global")["options"]
     asked = talk.answer(text="7")
     assert asked["options"] == offered
-    assert "meant by 'Meridian Global' (it was looked up as entity 'Maria Garcia')?" in asked["prompt"]
+    assert "meant by 'Meridian Global' (lookup: entity 'Maria Garcia')?" in asked["prompt"]
 
 
 @pytest.mark.parametrize(
@@ -307,11 +307,11 @@ def test_text_that_was_only_searched_for_is_nobody_s_name(gateway: SqlEntityGate
 def test_person_who_is_there_is_not_created_again(gateway: SqlEntityGateway, loaded: EntityDatabase) -> None:
     talk = Conversation(gateway, "Sarah Chen", "person", "SG")
     asked = talk.answer(text="create new")
-    assert "There is a person called 'Sarah Chen' already" in asked["prompt"]
+    assert "A person called 'Sarah Chen' already exists" in asked["prompt"]
     details = {"data": {"name": "Sarah Chen", "date_of_birth": "1987-05-17"}}
     asked = talk.answer(**details)
     sarah = id_of(loaded, "Sarah Chen")
-    again = "That person is there already. Which person is meant by 'Sarah Chen'? Or write another name."
+    again = "This person already exists. Which person is meant by 'Sarah Chen'? Or enter another name."
     assert asked["prompt"] == again
     assert [option["id"] for option in asked["options"]] == [sarah, NONE_OF_THESE, CREATE_NEW]
     # Another one of the name can still be made.
@@ -325,7 +325,7 @@ def test_person_who_is_inactive_is_not_created_again_nor_offered(own: EntityData
     talk = Conversation(gateway, "Eve Gone", "person")
     talk.answer(text=CREATE_NEW)
     asked = talk.answer(data={"name": "Eve Gone", "date_of_birth": "1970-01-01"})
-    told = "That person is there already: Eve Gone (person, jurisdiction not known, born 1970-01-01, "
+    told = "This person already exists: Eve Gone (person, jurisdiction unknown, born 1970-01-01, "
     assert asked["type"] == "CLARIFICATION"
     assert asked["prompt"].startswith(f"{told}{id_of(own, 'Eve Gone')}) is inactive. Which party is meant")
 
@@ -333,10 +333,10 @@ def test_person_who_is_inactive_is_not_created_again_nor_offered(own: EntityData
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"name": " "}, "' ' is no name: it holds no letter or digit"),
-        ({"date_of_birth": "2999-01-01"}, "'2999-01-01' is no date of birth from 1800-01-01 to 2099-12-31"),
-        ({"date_of_birth": "1980-02-30"}, "'1980-02-30' is no date such as 1970-12-31"),
-        ({"jurisdiction": "XX"}, "jurisdiction 'XX' is no ISO 3166 code"),
+        ({"name": " "}, "' ' is not a name: it has no letter or digit"),
+        ({"date_of_birth": "2999-01-01"}, "'2999-01-01' is not a date of birth from 1800-01-01 to 2099-12-31"),
+        ({"date_of_birth": "1980-02-30"}, "'1980-02-30' is not a date such as 1970-12-31"),
+        ({"jurisdiction": "XX"}, "jurisdiction 'XX' is not an ISO 3166 code"),
     ],
 )
 def test_invalid_details_do_not_fit_the_form(gateway: SqlEntityGateway, given: dict[str, str], problem: str) -> None:
@@ -375,16 +375,15 @@ def test_advice_where_nobody_is_asked_names_what_works(own: EntityDatabase, tmp_
     one_place, two_places = problem("Paul Twin", "person"), problem("Eva Twin", "person")
     parts = problem("Rook Fund", "fund")
     assert [each["hint"] for each in (one_place, two_places, parts)] == [
-        "Name the one you mean by its id, as search_text or in the words of the request.",
-        "Name the one you mean by its id, as search_text or in the words of the request, or put its jurisdiction "
-        "beside it.",
-        "Name the one you mean by its id or its whole name or its LEI, as search_text or in the words of the request.",
+        "Name the party by its id, as search_text or in the text of the request.",
+        "Name the party by its id, as search_text or in the text of the request, or add its jurisdiction.",
+        "Name the party by its id or its whole name or its LEI, as search_text or in the text of the request.",
     ]
     product = problem("fund accountng", "product")
     assert product["message"] == (
         "No product found for product 'fund accountng'; near: Fund accounting (product, FUND_ACCOUNTING)."
     )
-    assert product["hint"].startswith("Use the name or the code of one in the catalogue")
+    assert product["hint"].startswith("Use a name or a code of the catalogue")
     # Each of these means one of them.
     for candidate in one_place["candidates"]:
         assert candidate["id"] in one_place["message"]

@@ -15,7 +15,7 @@ from dagwright_onboarding.models import Party, PartyName, PartyStatus
 from dagwright_onboarding.name_search import KnownName, NameIndex
 from dagwright_onboarding.names import name_key
 from dagwright_onboarding.parties import NaturalKey, add_party
-from dagwright_onboarding.spelling import likeness_of
+from dagwright_onboarding.spelling import name_similarity
 
 pytestmark = pytest.mark.waits
 
@@ -45,7 +45,7 @@ def test_names_that_were_written_past_the_models_can_be_brought_in(database: Ent
 
     database.write(write)
     assert found(database, "harbour") == ["First Harbour"]
-    assert [database.bring_in_names() for _ in range(2)] == [3, 0]
+    assert [database.index_missing_names() for _ in range(2)] == [3, 0]
     assert found(database, "harbour") == ["First Harbour", "Late Harbour"]
     assert found(database, "mill old") == ["Late Harbour"]
 
@@ -92,7 +92,7 @@ def test_party_that_became_inactive_is_not_found(database: EntityDatabase) -> No
     database.write(lambda session: session.execute(update(Party).values(status=PartyStatus.INACTIVE)))
     findings = search(database, "Harbour Kite")
     assert (findings.hits, findings.near) == ((), ())
-    assert [(gone.name, gone.reason) for gone in findings.inactive] == [("Kite Harbour", "has just these words")]
+    assert [(gone.name, gone.reason) for gone in findings.inactive] == [("Kite Harbour", "same words in another order")]
 
 
 def test_party_that_is_active_again_is_found_by_all_its_names(database: EntityDatabase, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_moved_party_is_found_in_its_new_jurisdiction(database: EntityDatabase, 
 def test_short_and_odd_words_are_found(database: EntityDatabase, search_text: str, names: list[str] | None) -> None:
     add(database, "J Smith", "a_b Holdings", "axb Holdings", "AT&T Networks", "東京 海上", "Plain Ltd", "Limited Ltd")
     if names is None:
-        with pytest.raises(ValueError, match="holds no letter or digit"):
+        with pytest.raises(ValueError, match="has no letter or digit"):
             search(database, search_text)
     else:
         assert sorted(found(database, search_text)) == names
@@ -153,7 +153,7 @@ def test_name_is_near_among_many_that_share_its_beginning(database: EntityDataba
     (tmp_path / "many.csv").write_text(f"name,kind\n{rows}Rookwood Castle,company\n")
     load_parties(database, tmp_path / "many.csv")
     near = search(database, "Rokwood Castel").near
-    assert [(hit.name, hit.reason) for hit in near] == [("Rookwood Castle", "another spelling")]
+    assert [(hit.name, hit.reason) for hit in near] == [("Rookwood Castle", "different spelling")]
 
 
 def test_misspelt_name_is_near_among_many_that_share_a_word(database: EntityDatabase) -> None:
@@ -184,11 +184,11 @@ def test_near_names_are_few_and_all_alike_whatever_many_share_a_word(database: E
     words = ("kate", "smithfeild")
 
     def near(session: Session) -> list[list[KnownName]]:
-        return list(NameIndex(session, kinds=["company"]).near(words, likeness=80))
+        return list(NameIndex(session, kinds=["company"]).near(words, min_similarity=80))
 
     found = database.read(near)
     assert [len(names) <= 50 for names in found] == [True] * len(found)
-    assert {likeness_of(words, name.core) >= 80 for names in found for name in names} == {True}
+    assert {name_similarity(words, name.core) >= 80 for names in found for name in names} == {True}
     assert "Kate Smithfield Ltd" in [name.name for name in found[0]]
 
 

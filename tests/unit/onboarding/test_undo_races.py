@@ -141,10 +141,10 @@ def test_fund_is_taken_back_or_used_but_never_both(two: tuple[OnboardingVerbs, O
             partial(other.add_product, f"p-{number}", cbu_id=fund.id, product="CUSTODY"),
         )
         if isinstance(undone, UndoResult):
-            assert undone.reverted == [f"fund 'Apex {number}' (LU) is gone"]
+            assert undone.reverted == [f"fund 'Apex {number}' (LU) was removed"]
             assert used == f"cbu-id: no party has the id {fund.id!r}"
         else:
-            assert undone == f"fund 'Apex {number}' (LU) stays: a cbu.add-product has used it since"
+            assert undone == f"fund 'Apex {number}' (LU) cannot be undone: a cbu.add-product has used it since"
             assert other.get_cbu(fund.id).products == ["CUSTODY"]
 
 
@@ -166,7 +166,7 @@ def test_concurrent_undo_leaves_nothing(database: EntityDatabase, two: tuple[Onb
         ensure = partial(one.ensure_cbu, f"k-{number}", CbuRequest(f"Apex {number}", "LU"))
         at_once(ensure, *[partial(other.undo, f"k-{number}")] * 2)
         assert read_overview(database) == before
-        with pytest.raises(ValueError, match="was taken back"):
+        with pytest.raises(ValueError, match="was undone"):
             ensure()
 
 

@@ -41,45 +41,45 @@ def ids(verbs: OnboardingVerbs) -> Ids:
 CALLS: dict[str, tuple[Callable[[OnboardingVerbs, str, Ids], Any], list[str]]] = {
     "entity.create-limited-company": (
         lambda verbs, key, ids: verbs.create_limited_company(key, name="New", jurisdiction="LU"),
-        ["company 'New' (LU) is gone"],
+        ["company 'New' (LU) was removed"],
     ),
     "entity.create-person": (
         lambda verbs, key, ids: verbs.create_person(key, name="Bob", jurisdiction="IE"),
-        ["person 'Bob' (IE) is gone"],
+        ["person 'Bob' (IE) was removed"],
     ),
     "cbu.ensure": (
         lambda verbs, key, ids: verbs.ensure_cbu(key, CbuRequest("New", "LU", None, ids["fund"], ids["manco"])),
         [
-            "the link of fund 'New' (LU) to company 'ManCo' (LU) (manco) is gone",
-            "the link of fund 'New' (LU) to fund 'Fund' (LU) (parent) is gone",
-            "fund 'New' (LU) is gone",
+            "the link of fund 'New' (LU) to company 'ManCo' (LU) (manco) was removed",
+            "the link of fund 'New' (LU) to fund 'Fund' (LU) (parent) was removed",
+            "fund 'New' (LU) was removed",
         ],
     ),
     "cbu.assign-role": (
         lambda verbs, key, ids: verbs.assign_role(key, cbu_id=ids["fund"], entity_id=ids["person"], role="CHAIRPERSON"),
-        ["the role CHAIRPERSON of person 'Ann Lee' (jurisdiction not known) at fund 'Fund' (LU) is gone"],
+        ["the role CHAIRPERSON of person 'Ann Lee' (jurisdiction unknown) at fund 'Fund' (LU) was removed"],
     ),
     "cbu.remove-role": (
         lambda verbs, key, ids: verbs.remove_role(key, cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR"),
-        ["the role DIRECTOR of person 'Ann Lee' (jurisdiction not known) at fund 'Fund' (LU) is there again"],
+        ["the role DIRECTOR of person 'Ann Lee' (jurisdiction unknown) at fund 'Fund' (LU) was restored"],
     ),
     "cbu.add-product": (
         lambda verbs, key, ids: verbs.add_product(key, cbu_id=ids["fund"], product="DEPOSITARY"),
-        ["the product DEPOSITARY of fund 'Fund' (LU) is gone"],
+        ["the product DEPOSITARY of fund 'Fund' (LU) was removed"],
     ),
     "cbu.remove-product": (
         lambda verbs, key, ids: verbs.remove_product(key, cbu_id=ids["fund"], product="CUSTODY"),
-        ["the product CUSTODY of fund 'Fund' (LU) is there again"],
+        ["the product CUSTODY of fund 'Fund' (LU) was restored"],
     ),
     "cbu.link": (
         lambda verbs, key, ids: verbs.link(key, cbu_id=ids["fund"], entity_id=ids["other"], link="RELATED"),
-        ["the link of fund 'Fund' (LU) to company 'Other' (LU) (related) is gone"],
+        ["the link of fund 'Fund' (LU) to company 'Other' (LU) (related) was removed"],
     ),
     "cbu.unlink": (
         lambda verbs, key, ids: verbs.unlink(
             key, cbu_id=ids["fund"], entity_id=ids["manco"], link="MANAGEMENT_COMPANY"
         ),
-        ["the link of fund 'Fund' (LU) to company 'ManCo' (LU) (manco) is there again"],
+        ["the link of fund 'Fund' (LU) to company 'ManCo' (LU) (manco) was restored"],
     ),
 }
 """Verb -> a call of it that changes something, and what its undo says."""
@@ -125,7 +125,7 @@ def test_call_is_undone_and_does_nothing_afterwards(verb: Verb) -> None:
     assert undone == UndoResult("k", verb.name, CALLS[verb.name][1])
     assert verb.overview() == before
     assert verb.undo("k") == undone
-    with pytest.raises(ValueError, match=rf"this {verb.name} was taken back at 20.*changes nothing any more"):
+    with pytest.raises(ValueError, match=rf"this {verb.name} was undone at 20.*cannot run again"):
         verb.call("k")
     assert verb.overview() == before
     verb.call("k2")
@@ -136,7 +136,7 @@ def test_call_that_never_took_effect_never_will(verb: Verb) -> None:
     before = verb.overview()
     assert verb.undo("k") == UndoResult("k", None, [])
     assert verb.undo("k") == UndoResult("k", None, [])
-    with pytest.raises(ValueError, match=rf"this {verb.name} was taken back"):
+    with pytest.raises(ValueError, match=rf"this {verb.name} was undone"):
         verb.call("k")
     assert verb.overview() == before
 
@@ -157,7 +157,7 @@ def test_what_another_call_relies_on_is_not_taken_back_before_it(verb: Verb) -> 
     verb.call("k1")
     after = verb.overview()
     verb.call("k2")
-    with pytest.raises(ValueError, match=rf"stays: a {verb.name} has used it since"):
+    with pytest.raises(ValueError, match=rf"cannot be undone: a {verb.name} has used it since"):
         verb.undo("k1")
     assert verb.overview() == after
     verb.call("k1")
@@ -174,7 +174,7 @@ def test_onboarding_is_undone_backwards(database: EntityDatabase, verbs: Onboard
     verbs.assign_role("k4", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR")
     verbs.remove_role("k5", cbu_id=fund.id, entity_id=person.id, role="DIRECTOR")
     verbs.add_product("k6", cbu_id=fund.id, product="CUSTODY")
-    with pytest.raises(ValueError, match=r"fund 'Apex' \(LU\) stays: a cbu\.assign-role and a cbu\.remove-role and a"):
+    with pytest.raises(ValueError, match=r"cannot be undone: a cbu\.assign-role and a cbu\.remove-role and a"):
         verbs.undo("k2")
     for key in ("k6", "k5", "k4", "k3", "k2", "k1"):
         verbs.undo(key)
@@ -189,7 +189,7 @@ def test_changed_party_is_not_undone(database: EntityDatabase, verbs: Onboarding
     file = tmp_path / "parties.csv"
     file.write_text("name,kind,jurisdiction,aliases,lei\nApex,company,LU,Apx,529900T8BM49AURSDO55\n")
     assert load_parties(database, file).updated == 1
-    with pytest.raises(ValueError, match=r"company 'Apex' \(LU\) stays: it has another name and an identifier by now"):
+    with pytest.raises(ValueError, match=r"cannot be undone: it now has another name and an identifier"):
         verbs.undo("k1")
 
 
@@ -199,11 +199,11 @@ def test_client_type_is_restored_unless_used_since(database: EntityDatabase, ver
     before = read_overview(database)
     verbs.ensure_cbu("k1", CbuRequest("Apex", "LU", "pension-fund"))
     verbs.ensure_cbu("k2", CbuRequest("Apex", "LU", "pension-fund"))
-    with pytest.raises(ValueError, match=r"the client_type of fund 'Apex' \(LU\) stays: a cbu\.ensure has used it"):
+    with pytest.raises(ValueError, match=r"the client_type of fund .* cannot be undone: a cbu\.ensure has used it"):
         verbs.undo("k1")
     verbs.undo("k2")
     verbs.ensure_cbu("k3", CbuRequest("Apex", "LU"))
-    assert verbs.undo("k1").reverted == ["fund 'Apex' (LU) is as before"]
+    assert verbs.undo("k1").reverted == ["fund 'Apex' (LU) was reset"]
     assert read_overview(database) == before
 
 
@@ -245,7 +245,7 @@ def test_undone_role_is_not_restored(verbs: OnboardingVerbs, database: EntityDat
 def test_call_whose_changes_nobody_took_down_is_not_undone(verbs: OnboardingVerbs, database: EntityDatabase) -> None:
     verbs.create_limited_company("k1", name="Apex", jurisdiction="LU")
     database.write(lambda session: session.execute(text("UPDATE effect SET changes = NULL")))
-    with pytest.raises(ValueError, match="cannot be taken back: it is not known what it changed"):
+    with pytest.raises(ValueError, match="cannot be undone: its changes were not recorded"):
         verbs.undo("k1")
 
 
@@ -268,7 +268,7 @@ def test_tool_takes_what_a_saga_gives(database: EntityDatabase) -> None:
     made = called("cbu.ensure", "k1", arguments)
     saga = {"key": "k1", "arguments": arguments, "result": {"id": made.id}}
     undone = called("onboarding.undo", "k2", saga)
-    assert undone == UndoResult("k1", "cbu.ensure", ["fund 'Apex' (LU) is gone"])
+    assert undone == UndoResult("k1", "cbu.ensure", ["fund 'Apex' (LU) was removed"])
     assert called("onboarding.undo", "k2", saga) == undone
     assert called("onboarding.undo", "k3", {"key": "k4", "arguments": {}, "result": None}).verb is None
     assert database.read(lambda session: session.get(Effect, "k2")) is None

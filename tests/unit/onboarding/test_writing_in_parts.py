@@ -64,13 +64,15 @@ def test_others_write_while_a_long_piece_of_work_goes_on(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "how_far"),
-    [(0, "nothing was loaded"), (2, "2 of 3 rows are loaded and stay; load the file again for the others")],
+    ("before", "describe_progress"),
+    [(0, "nothing was loaded"), (2, "2 of 3 rows were loaded and stay; load the file again for the rest")],
 )
-def test_locked_load_can_be_run_again(path: Path, monkeypatch: pytest.MonkeyPatch, before: int, how_far: str) -> None:
+def test_locked_load_can_be_run_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch, before: int, describe_progress: str
+) -> None:
     monkeypatch.setattr(entity_database, "SQLITE_BUSY_TIMEOUT_S", 0.05)
     monkeypatch.setattr(entity_database, "PART_S", 0.0)
-    monkeypatch.setattr(loading, "ROWS_AT_ONCE", 1)
+    monkeypatch.setattr(loading, "ROWS_PER_TRANSACTION", 1)
     database = EntityDatabase(f"sqlite:///{path}")
     database.read(lambda session: session.execute(text("SELECT 1")))
     holder = sqlite3.connect(path, isolation_level=None)
@@ -80,14 +82,14 @@ def test_locked_load_can_be_run_again(path: Path, monkeypatch: pytest.MonkeyPatc
         if number == before:
             holder.execute("BEGIN IMMEDIATE")
 
-    monkeypatch.setattr(EntityDatabase, "let_others_write", lambda _: hold(next(gaps)))
+    monkeypatch.setattr(EntityDatabase, "release_write_lock", lambda _: hold(next(gaps)))
     hold(0)
     parties = path.with_suffix(".csv")
     parties.write_text("name,kind\nAnn Lee,person\nBen Ray,person\nCy Poe,person\n", encoding="utf-8")
     with pytest.raises(DatabaseUnavailable) as refused:
         load_parties(database, parties)
     told = "the database reports an error: database is locked: another process has held the write lock for 30 s"
-    assert str(refused.value) == f"{told}; {how_far}"
+    assert str(refused.value) == f"{told}; {describe_progress}"
     holder.execute("ROLLBACK")
     gaps = iter((-1, -1))
     report = load_parties(database, parties)

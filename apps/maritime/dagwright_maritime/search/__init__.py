@@ -1,6 +1,5 @@
-"""The search server: finds or starts an OpenSearch server, opens a client of it, and asks it what only reads.
+"""The search server: find or start an OpenSearch server, connect to it, and run read-only queries.
 
-`server` runs one on this machine, `python -m dagwright_maritime.search` is what `make search-server` calls,
-`read_only` says which queries may be run. The package knows nothing of plans and runs, and nothing of what is in the
-indices.
+`server` runs a server on this machine, `make search-server` calls `python -m dagwright_maritime.search`, `read_only`
+defines the allowed queries. The package does not depend on plans and runs, nor on the content of the indices.
 """

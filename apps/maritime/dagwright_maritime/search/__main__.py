@@ -1,4 +1,4 @@
-"""Starts and ends the search server of the state folder: `python -m dagwright_maritime.search up`, and `down`."""
+"""Start and stop the search server of the state folder: `python -m dagwright_maritime.search up`, and `down`."""
 
 import argparse
 import asyncio
@@ -14,7 +14,7 @@ _BAD_USAGE = 2
 
 
 def main() -> int:
-    """Returns 0, 2 for settings that can not be used, or 4 with a sentence on stderr if no server can be had."""
+    """Return 0, 2 for invalid settings, or 4 with a message on stderr if there is no server."""
     parser = argparse.ArgumentParser(prog="python -m dagwright_maritime.search", description=__doc__)
     parser.add_argument("command", choices=["up", "down"])
     command = parser.parse_args().command
@@ -34,12 +34,12 @@ async def _up(settings: MaritimeSettings) -> None:
     running = await LocalSearch.of(settings).start()
     sys.stdout.write(f"{running.address}\n")
     if settings.opensearch_url is not None:
-        sys.stderr.write("commands do not use it: DAGWRIGHT_OPENSEARCH_URL names another server\n")
+        sys.stderr.write("commands do not use it: DAGWRIGHT_OPENSEARCH_URL is set to another server\n")
 
 
 async def _down(settings: MaritimeSettings) -> None:
     ended = await LocalSearch.of(settings).stop()
-    sys.stdout.write("the search server has ended\n" if ended else f"no search server runs in {settings.state_dir}\n")
+    sys.stdout.write("the search server was stopped\n" if ended else f"no search server runs in {settings.state_dir}\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Cells of Markdown tables: any value as one line of bounded width that means nothing to Markdown."""
+"""Cells of Markdown tables: any value as one line of limited width, with Markdown escaped."""
 
 import json
 import math
@@ -10,13 +10,13 @@ from typing import Any
 CELL_WIDTH = 40
 """Columns on a screen; a wide character takes two."""
 _JOINERS = "\u200c\u200d"
-"""Parts of words and of pictures, unlike other characters that nobody sees."""
+"""Invisible characters that are parts of words and emoji."""
 _SPECIAL = re.compile(r"[\\|`*\[\]<>~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
-"""What Markdown reads something into; a `_` inside of a word is none."""
+"""Characters with a meaning in Markdown; a `_` inside a word has none."""
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Returns a Markdown table; numbers stand right, and null is an empty cell.
+    """Return a Markdown table; numbers are right-aligned, and null is an empty cell.
 
     Args:
         columns: at least one.
@@ -33,7 +33,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def cell(value: Any, width: int = CELL_WIDTH) -> str:
-    """Returns a value as a cell of at most `width` columns, those of escapes not counted."""
+    """Return a value as a cell of at most `width` columns, not counting escapes."""
     return _SPECIAL.sub(lambda found: f"\\{found[0]}", _cut(_one_line(_plain(value)), width))
 
 
@@ -50,7 +50,7 @@ def _plain(value: Any) -> str:
         case None:
             return ""
         case str():
-            # No cell shows more, and a text may have millions.
+            # Texts may be very long, and no cell shows more.
             return value[: 20 * CELL_WIDTH]
         case bool():
             return "yes" if value else "no"
@@ -70,7 +70,7 @@ def _one_line(text: str) -> str:
 
 
 def _is_unseen(character: str) -> bool:
-    """Tells whether a character only steers others, such as one that turns the direction of writing."""
+    """Return whether a character is an invisible control character, such as a bidirectional mark."""
     return unicodedata.category(character) == "Cf" and character not in _JOINERS
 
 
@@ -79,7 +79,7 @@ def _is_break(character: str) -> bool:
 
 
 def _cut(text: str, width: int) -> str:
-    """Returns the beginning of a text that fits, with `…` if it is not all; no mark is parted from its letter."""
+    """Return a text cut to a width, with `…` at the end if it was cut; combining marks stay with their letter."""
     if sum(map(_width, text)) <= width:
         return text
     used = 0

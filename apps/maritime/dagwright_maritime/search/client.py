@@ -1,4 +1,4 @@
-"""Clients of search servers: one that a block opens, and those that a process keeps."""
+"""Clients of search servers: one for a block, and the shared clients of a process."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -10,26 +10,26 @@ if TYPE_CHECKING:
     from opensearchpy import AsyncOpenSearch
 
 _TIMEOUT_S = 30.0
-"""Of a request that does not say how long it may take."""
+"""Default timeout of a request."""
 _CONNECTIONS = 100
-"""Of one client: as many as a worker has calls at once. One that waits for another would count that as its own time."""
+"""Connections per client: one per concurrent call of a worker, because waiting for one would count as request time."""
 
 _CLIENT_LOGGER = "opensearch"
-"""It warns of every failed request, with a traceback; the caller reports the failure once."""
+"""It logs a warning with a traceback for every failed request, which the caller reports anyway."""
 
 
 class SearchClients:
-    """The clients of a process, one for each address; of one event loop.
+    """The clients of a process, one per address, for one event loop.
 
-    A request is sent once: who retries is the caller, such as Temporal.
+    Requests are sent once; retries are up to the caller, such as Temporal.
     """
 
     def __init__(self) -> None:
         self._clients: dict[str, AsyncOpenSearch] = {}
 
     def client(self, address: str) -> "AsyncOpenSearch":
-        """Returns the client of the server at an address; nothing is sent before it is used."""
-        # A command that only lists or checks the tools needs no client, and its import takes 0.3 s of CPU time.
+        """Return the client for an address; it connects at first use."""
+        # Imported here: it takes 0.3 s of CPU time, and commands that list or check tools need no client.
         from opensearchpy import AsyncOpenSearch  # noqa: PLC0415
 
         if address not in self._clients:
@@ -40,7 +40,7 @@ class SearchClients:
         return self._clients[address]
 
     async def close(self) -> None:
-        """Closes all of them."""
+        """Close all clients."""
         clients, self._clients = self._clients, {}
         for client in clients.values():
             await client.close()
@@ -48,7 +48,7 @@ class SearchClients:
 
 @asynccontextmanager
 async def client_of(address: str) -> AsyncIterator["AsyncOpenSearch"]:
-    """Opens a client of the server at an address for as long as the block lasts."""
+    """Open a client for an address for the duration of the block."""
     clients = SearchClients()
     try:
         yield clients.client(address)
@@ -57,6 +57,6 @@ async def client_of(address: str) -> AsyncIterator["AsyncOpenSearch"]:
 
 
 def shown(address: str) -> str:
-    """Returns an address without the name and password that it may hold."""
+    """Return an address without credentials."""
     parts = urlsplit(address)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -1,8 +1,8 @@
-"""Which conditions a query may have: each kind by name, with the parameters that it may have; all else is refused.
+"""The allowed conditions of a query: each kind by name, with its allowed parameters; everything else is refused.
 
-What comes out is made anew of the parts that are known, so nothing that nobody looked at reaches the server. Left out
-on purpose: scripts in all their forms, `regexp`, `fuzzy`, `query_string` and `simple_query_string` (patterns in a
-text), `more_like_this`, `percolate` and `terms` of another document (they read other indices), and joins.
+The output is built from the checked parts, so no unchecked part reaches the server. Deliberately excluded: scripts in
+all forms, `regexp`, `fuzzy`, `query_string` and `simple_query_string` (patterns in a text), `more_like_this`,
+`percolate` and `terms` lookups (they read other indices), and joins.
 
 Source: the query DSL of OpenSearch 2.19.
 """
@@ -27,12 +27,12 @@ _OCCURS = ("must", "filter", "should", "must_not")
 _BOUNDS = ("gt", "gte", "lt", "lte")
 
 
-def checked_condition(check: Check, value: Any, path: Path, depth: int = 1) -> Json:
-    """Returns a query as the server gets it; what is wrong with it is noted in `check`.
+def check_condition(check: Check, value: Any, path: Path, depth: int = 1) -> Json:
+    """Return a query as it is sent to the server; problems are added to `check`.
 
     Args:
-        path: where it stands.
-        depth: conditions around it, and itself.
+        path: location of the query.
+        depth: nesting depth, 1 for the outermost condition.
     """
     if not check.clause(path, depth):
         return {}
@@ -42,19 +42,19 @@ def checked_condition(check: Check, value: Any, path: Path, depth: int = 1) -> J
     kind, inner = found
     condition = _CONDITIONS.get(kind)
     if condition is None:
-        check.refuse((*path, kind), f"there is no such condition here; allowed: {', '.join(_CONDITIONS)}")
+        check.refuse((*path, kind), f"unknown condition; allowed: {', '.join(_CONDITIONS)}")
         return {}
     return {kind: condition(check, inner, (*path, kind), depth)}
 
 
-def date_words(check: Check, given: Mapping[str, Any], path: Path) -> Json:
-    """Returns the format and the time zone of dates."""
-    told: Json = {}
+def date_parameters(check: Check, given: Mapping[str, Any], path: Path) -> Json:
+    """Return the format and the time zone of dates."""
+    checked: Json = {}
     if "format" in given:
-        told["format"] = check.text(given["format"], (*path, "format"), form=_FORMAT, what="a format of dates")
+        checked["format"] = check.text(given["format"], (*path, "format"), form=_FORMAT, what="a format of dates")
     if "time_zone" in given:
-        told["time_zone"] = check.text(given["time_zone"], (*path, "time_zone"), form=_ZONE, what="a time zone")
-    return members(told)
+        checked["time_zone"] = check.text(given["time_zone"], (*path, "time_zone"), form=_ZONE, what="a time zone")
+    return members(checked)
 
 
 def _nothing(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001 - as every condition
@@ -65,7 +65,7 @@ def _nothing(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa:
 def _on_field(
     check: Check, value: Any, path: Path, *, main: str, others: Sequence[str] = ()
 ) -> tuple[str, Json, Path] | None:
-    """Returns a field and what is asked of it, which may be the value of `main` alone."""
+    """Return a field and its parameters; a plain value is the value of `main`."""
     found = check.one(value, path, what="a field")
     if found is None:
         return None
@@ -87,10 +87,10 @@ def _term(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: AR
     if found is None:
         return {}
     name, given, here = found
-    told: Json = {"value": check.scalar(given["value"], here)}
+    checked: Json = {"value": check.scalar(given["value"], here)}
     if "case_insensitive" in given:
-        told["case_insensitive"] = check.flag(given["case_insensitive"], (*here, "case_insensitive"))
-    return {name: members(told)}
+        checked["case_insensitive"] = check.flag(given["case_insensitive"], (*here, "case_insensitive"))
+    return {name: members(checked)}
 
 
 def _terms(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
@@ -98,7 +98,7 @@ def _terms(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: A
     name = None if found is None else check.field_name(found[0], (*path, found[0]))
     if found is None or name is None:
         return {}
-    # An object here would read the values out of a document of any index.
+    # An object here would be a terms lookup, which reads a document of any index.
     return {name: check.scalars(found[1], (*path, name))}
 
 
@@ -112,13 +112,13 @@ def _pattern(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa:
         check.refuse(here, f"expected a pattern of 1 to {_PATTERN_CHARACTERS} characters")
         return {}
     if path[-1] == "wildcard" and _WILDCARDS.match(pattern):
-        check.refuse(here, "a pattern that begins with a wildcard would read every value; use match on the text field")
+        check.refuse(here, "a leading wildcard would scan all values; use match on the text field")
     if path[-1] == "wildcard" and len(_WILDCARDS.findall(pattern)) > _PATTERN_WILDCARDS:
         check.refuse(here, f"a pattern has at most {_PATTERN_WILDCARDS} wildcards")
-    told: Json = {"value": check.scalar(pattern, here)}
+    checked: Json = {"value": check.scalar(pattern, here)}
     if "case_insensitive" in given:
-        told["case_insensitive"] = check.flag(given["case_insensitive"], (*here, "case_insensitive"))
-    return {name: members(told)}
+        checked["case_insensitive"] = check.flag(given["case_insensitive"], (*here, "case_insensitive"))
+    return {name: members(checked)}
 
 
 def _match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
@@ -134,25 +134,25 @@ def _match_phrase(check: Check, value: Any, path: Path, depth: int) -> Json:  # 
     if found is None:
         return {}
     name, given, here = found
-    told: Json = {"query": check.scalar(given["query"], here)}
+    checked: Json = {"query": check.scalar(given["query"], here)}
     if "slop" in given:
-        told["slop"] = check.count(given["slop"], (*here, "slop"), most=10)
-    return {name: members(told)}
+        checked["slop"] = check.count(given["slop"], (*here, "slop"), most=10)
+    return {name: members(checked)}
 
 
 def _multi_match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
     keys = ("query", "fields", "type", "operator", "fuzziness", "minimum_should_match")
     given = check.known(value, path, keys=keys)
-    told = _full_text(check, given, path)
+    checked = _full_text(check, given, path)
     fields = given.get("fields")
     if not isinstance(fields, list) or not 0 < len(fields) <= 20:
         check.refuse((*path, "fields"), "expected a list of 1 to 20 fields")
         return {}
-    told["fields"] = [_weighted(check, each, (*path, "fields", place)) for place, each in enumerate(fields)]
+    checked["fields"] = [_weighted(check, each, (*path, "fields", place)) for place, each in enumerate(fields)]
     if "type" in given:
         kinds = ("best_fields", "most_fields", "cross_fields", "phrase", "bool_prefix")
-        told["type"] = check.choice(given["type"], (*path, "type"), among=kinds)
-    return members(told)
+        checked["type"] = check.choice(given["type"], (*path, "type"), among=kinds)
+    return members(checked)
 
 
 def _weighted(check: Check, value: Any, path: Path) -> str | None:
@@ -162,19 +162,19 @@ def _weighted(check: Check, value: Any, path: Path) -> str | None:
 
 
 def _full_text(check: Check, given: Json, path: Path) -> Json:
-    told: Json = {"query": check.scalar(given.get("query"), (*path, "query"))}
+    checked: Json = {"query": check.scalar(given.get("query"), (*path, "query"))}
     if "operator" in given:
-        told["operator"] = check.choice(given["operator"], (*path, "operator"), among=("and", "or"))
+        checked["operator"] = check.choice(given["operator"], (*path, "operator"), among=("and", "or"))
     if "fuzziness" in given:
         fuzziness = given["fuzziness"]
         written = str(fuzziness) if type(fuzziness) is int else fuzziness
-        told["fuzziness"] = check.choice(written, (*path, "fuzziness"), among=_FUZZINESS)
-    told |= _share(check, given, path)
-    return members(told)
+        checked["fuzziness"] = check.choice(written, (*path, "fuzziness"), among=_FUZZINESS)
+    checked |= _share(check, given, path)
+    return members(checked)
 
 
 def _share(check: Check, given: Json, path: Path) -> Json:
-    """Returns how many of several must fit."""
+    """Return `minimum_should_match`."""
     if "minimum_should_match" not in given:
         return {}
     share = given["minimum_should_match"]
@@ -193,7 +193,7 @@ def _range(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: A
     bounds = {bound: check.scalar(given[bound], (*here, bound)) for bound in _BOUNDS if bound in given}
     if not bounds:
         check.refuse(here, f"a range needs one of {', '.join(_BOUNDS)}")
-    return {name: members({**bounds, **date_words(check, given, here)})}
+    return {name: members({**bounds, **date_parameters(check, given, here)})}
 
 
 def _exists(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
@@ -203,24 +203,24 @@ def _exists(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: 
 
 def _bool(check: Check, value: Any, path: Path, depth: int) -> Json:
     given = check.known(value, path, keys=(*_OCCURS, "minimum_should_match"))
-    told: Json = {}
+    checked: Json = {}
     for occurs in _OCCURS:
         if occurs not in given:
             continue
         here = (*path, occurs)
         if isinstance(given[occurs], list):
-            told[occurs] = [
-                checked_condition(check, each, (*here, place), depth + 1)
+            checked[occurs] = [
+                check_condition(check, each, (*here, place), depth + 1)
                 for place, each in enumerate(given[occurs][: check.limits.clauses + 1])
             ]
         else:
-            told[occurs] = [checked_condition(check, given[occurs], here, depth + 1)]
-    return {**told, **_share(check, given, path)}
+            checked[occurs] = [check_condition(check, given[occurs], here, depth + 1)]
+    return {**checked, **_share(check, given, path)}
 
 
 def _constant_score(check: Check, value: Any, path: Path, depth: int) -> Json:
     given = check.known(value, path, keys=("filter",))
-    return {"filter": checked_condition(check, given.get("filter"), (*path, "filter"), depth + 1)}
+    return {"filter": check_condition(check, given.get("filter"), (*path, "filter"), depth + 1)}
 
 
 _CONDITIONS: Mapping[str, Condition] = {

@@ -1,32 +1,32 @@
-"""What can keep a search server from being had.
+"""Errors of finding and starting a search server.
 
-    NoSearchServer            no search server could be had; all below are such
-    ├── NotRunning            none is named, and none runs in the state folder: start one, or name one
-    │   └── NeverStarted      nor did one ever run there: waiting is of no use
-    ├── ProgramMissing        Java or Maven is not on this machine: install it, or name a server
-    ├── InstallFailed         the server's parts could not be fetched or compiled
+    NoSearchServer            base class
+    ├── NotRunning            no server is configured, and none runs in the state folder: start or configure one
+    │   └── NeverStarted      no server has ever run there: waiting does not help
+    ├── ProgramMissing        Java or Maven is not installed: install it, or configure a server
+    ├── InstallFailed         the server could not be downloaded or compiled
     └── StartFailed           the process ended or did not answer; with the last lines of its log
 
-Each text is one sentence that says what to do, with the lines of a log behind it where there is one.
+Each message is one sentence with a hint, followed by log lines if there are any.
 """
 
 from collections.abc import Sequence
 
 
 class NoSearchServer(Exception):
-    """No search server could be had."""
+    """No search server is available."""
 
 
 class NotRunning(NoSearchServer):
-    """No server is named in the settings and none runs in the state folder."""
+    """No server is configured, and none runs in the state folder."""
 
 
 class NeverStarted(NotRunning):
-    """No server is named in the settings, and none has ever run in the state folder."""
+    """No server is configured, and none has ever run in the state folder."""
 
 
 class ProgramMissing(NoSearchServer):
-    """A program that the server needs is not on the path."""
+    """A required program is not on the path."""
 
     def __init__(self, program: str, message: str) -> None:
         super().__init__(message)
@@ -34,14 +34,14 @@ class ProgramMissing(NoSearchServer):
 
 
 class InstallFailed(NoSearchServer):
-    """Maven could not fetch the server's parts, or Java could not compile its launcher."""
+    """Maven could not download the server, or Java could not compile its launcher."""
 
 
 class StartFailed(NoSearchServer):
-    """The server's process ended, or did not answer in time.
+    """The server process ended, or did not answer in time.
 
     Args:
-        lines: the last lines that this start wrote to the log, oldest first; may be empty.
+        lines: the last log lines of this start, oldest first; may be empty.
     """
 
     def __init__(self, message: str, lines: Sequence[str]) -> None:

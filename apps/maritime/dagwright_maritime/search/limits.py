@@ -1,6 +1,6 @@
-"""How much a query may ask for, and what is refused: the words that the checks of queries share.
+"""Limits of queries, and the checker that collects problems.
 
-It exists so that what a model wrote reads but never writes, and costs what we say. It must not import a client.
+Queries written by a model must be read-only and bounded in cost. This module must not import a client.
 """
 
 import math
@@ -16,29 +16,29 @@ Path = tuple[str | int, ...]
 Json = dict[str, Any]
 
 _FIELD = re.compile(r"(?:[^\W_]|@)[\w@ -]*(?:\.[\w@ -]+)*")
-"""Neither a pattern nor a word of the server, such as `_script`."""
+"""A field name, neither a pattern nor a reserved name of the server, such as `_script`."""
 _FIELD_CHARACTERS = 100
 TEXT_CHARACTERS = 500
-"""Of a value of a condition."""
+"""Limit of a value of a condition."""
 _INTEGER_LIMIT = 2**63
-_PROBLEMS_TOLD = 12
+_PROBLEMS_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
-    """How much one query may ask for.
+    """Limits of one query.
 
     Args:
-        rows: documents of one answer.
-        window: documents that may come before them, and they.
-        buckets: groups of one answer, those inside of others counted once for each of these.
-        figures: numbers of one answer, those of a group counted once for each group.
-        sorts: fields that order documents.
-        clauses: conditions, wherever they stand.
-        depth: conditions in conditions, and groups in groups.
-        values: of one list.
-        timeout_s: seconds that the server may search.
-        body_bytes: of the query as JSON.
+        rows: documents of a result.
+        window: documents of a result, plus those skipped before them.
+        buckets: groups of a result, nested groups counted once per enclosing group.
+        figures: figures of a result, counted once per group.
+        sorts: sort fields.
+        clauses: conditions at any depth.
+        depth: nesting depth of conditions, and of groups.
+        values: values of a list.
+        timeout_s: seconds of the search on the server.
+        body_bytes: size of the query as JSON.
     """
 
     rows: int = 1_000
@@ -54,25 +54,25 @@ class QueryLimits:
 
 
 class QueryRefused(ValueError):
-    """A query is not one that may be run; the message tells every reason with its place.
+    """A query is not allowed; the message lists each problem with its location.
 
     Args:
-        problems: each a JSON pointer into the query, and what is wrong there.
+        problems: each a JSON pointer into the query and a description.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
-        told = "; ".join(problems[:_PROBLEMS_TOLD])
-        more = f"; and {len(problems) - _PROBLEMS_TOLD} more" if len(problems) > _PROBLEMS_TOLD else ""
-        super().__init__(f"The query may not be run: {told}{more}")
+        shown = "; ".join(problems[:_PROBLEMS_SHOWN])
+        more = f"; and {len(problems) - _PROBLEMS_SHOWN} more" if len(problems) > _PROBLEMS_SHOWN else ""
+        super().__init__(f"The query is not allowed: {shown}{more}")
         self.problems = tuple(problems)
 
 
 @dataclass(slots=True)
 class Check:
-    """One look at a query: what it may ask for, what it has asked for so far, and what was wrong.
+    """The check of one query: limits, counters and problems.
 
     Args:
-        fields: name -> type of the fields that there are; `None` if that is not known, so any name will do.
+        fields: type of each field; `None` if unknown, in which case any field name is accepted.
     """
 
     limits: QueryLimits
@@ -83,23 +83,23 @@ class Check:
     figures: int = 0
 
     def refuse(self, path: Path, why: str) -> None:
-        """Notes that what stands at a place may not stand there."""
+        """Add a problem at a path."""
         self.problems.append(f"{_cut(pointer_of(path)) or '/'}: {why}")
 
     def known(self, value: Any, path: Path, *, keys: Iterable[str]) -> Json:
-        """Returns the members of an object that are among `keys`; every other is a problem."""
+        """Return the members of an object with an allowed key; any other member is a problem."""
         if not isinstance(value, dict):
             self.refuse(path, f"expected an object, got {_shown(value)}")
             return {}
         allowed = list(keys)
         for name in value:
             if name not in allowed:
-                told = ", ".join(allowed) or "nothing"
-                self.refuse((*path, name), f"this is not allowed here; allowed: {told}")
+                keys_text = ", ".join(allowed) or "nothing"
+                self.refuse((*path, name), f"not allowed here; allowed: {keys_text}")
         return {name: value[name] for name in allowed if name in value}
 
     def one(self, value: Any, path: Path, *, what: str) -> tuple[str, Any] | None:
-        """Returns the name and value of an object's only member."""
+        """Return the name and value of the only member of an object."""
         if not isinstance(value, dict) or len(value) != 1:
             self.refuse(path, f"expected an object with one key, {what}, got {_shown(value)}")
             return None
@@ -107,9 +107,9 @@ class Check:
         return str(name), inner
 
     def field_name(self, value: Any, path: Path) -> str | None:
-        """Returns the name of a field; a pattern is none."""
+        """Return a field name; patterns are refused."""
         if not isinstance(value, str) or len(value) > _FIELD_CHARACTERS or _FIELD.fullmatch(value) is None:
-            self.refuse(path, f"{_shown(value)} is no name of a field")
+            self.refuse(path, f"{_shown(value)} is not a field name")
             return None
         if self.fields is not None and value not in self.fields:
             hint = suggestion(value, list(self.fields))
@@ -118,7 +118,7 @@ class Check:
         return value
 
     def scalar(self, value: Any, path: Path) -> Any:
-        """Returns a text, a number or a truth value."""
+        """Return a text, a number or a boolean."""
         if isinstance(value, bool):
             return value
         is_number = isinstance(value, int | float)
@@ -131,45 +131,45 @@ class Check:
         return None
 
     def scalars(self, value: Any, path: Path) -> list[Any]:
-        """Returns a list of scalars."""
+        """Return a list of scalars."""
         if not isinstance(value, list) or len(value) > self.limits.values:
             self.refuse(path, f"expected a list of at most {self.limits.values:,} values, got {_shown(value)}")
             return []
         return [self.scalar(each, (*path, place)) for place, each in enumerate(value)]
 
     def text(self, value: Any, path: Path, *, form: re.Pattern[str], what: str) -> str | None:
-        """Returns a text of a form; `what` says which."""
+        """Return a text that matches a pattern; `what` describes it."""
         if isinstance(value, str) and form.fullmatch(value):
             return value
         self.refuse(path, f"expected {what}, got {_shown(value)}")
         return None
 
     def choice(self, value: Any, path: Path, *, among: Sequence[str]) -> str | None:
-        """Returns one of some words, written in small letters or in capitals."""
+        """Return one of some words, in lower case."""
         if isinstance(value, str) and value.lower() in among:
             return value.lower()
         self.refuse(path, f"expected {' or '.join(among)}, got {_shown(value)}")
         return None
 
     def flag(self, value: Any, path: Path) -> bool | None:
-        """Returns a truth value."""
+        """Return a boolean."""
         if isinstance(value, bool):
             return value
         self.refuse(path, f"expected true or false, got {_shown(value)}")
         return None
 
     def count(self, value: Any, path: Path, *, least: int = 0, most: int) -> int | None:
-        """Returns a whole number between two bounds, both included."""
+        """Return an integer within two inclusive bounds."""
         if type(value) is int and least <= value <= most:
             return value
-        self.refuse(path, f"expected a whole number from {least:,} to {most:,}, got {_shown(value)}")
+        self.refuse(path, f"expected an integer from {least:,} to {most:,}, got {_shown(value)}")
         return None
 
     def clause(self, path: Path, depth: int) -> bool:
-        """Counts a condition at a depth, 1 for the outermost; tells whether it may be looked at."""
+        """Count a condition at a depth, 1 for the outermost; return whether it may be processed."""
         self.clauses += 1
         if depth > self.limits.depth:
-            self.refuse(path, f"this is nested more than {self.limits.depth} deep")
+            self.refuse(path, f"nested more than {self.limits.depth} levels deep")
             return False
         if self.clauses == self.limits.clauses + 1:
             self.refuse(path, f"the query has more than {self.limits.clauses} conditions and aggregations")
@@ -177,12 +177,12 @@ class Check:
 
 
 def members(given: Mapping[str, Any]) -> Json:
-    """Returns the members of an object that have a value."""
+    """Return the members of an object that are not None."""
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _is_whole(text: str) -> bool:
-    """Tells whether a text has no half characters."""
+    """Return whether a text has no lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,7 +1,7 @@
-"""Gets the program of the search server: fetched from Maven Central by Maven and compiled, once, in the user's cache.
+"""Installation of the search server: downloaded from Maven Central and compiled once, into the user's cache.
 
-The folder `apps/maritime/search-server` of the checkout says what is fetched; the folder in the cache is named by its
-digest, so another version of it is another folder.
+The folder `apps/maritime/search-server` of the checkout defines the content; the cache folder is named by its digest,
+so each version has its own.
 """
 
 import asyncio
@@ -17,24 +17,24 @@ from dagwright.plugins.servers import locked, tell
 from dagwright_maritime.search.errors import InstallFailed, NoSearchServer, ProgramMissing
 
 SOURCES = Path(__file__).parents[2] / "search-server"
-"""In a checkout; an installed package has no such folder and needs a server of somebody else."""
+"""Only in a checkout; an installed package needs an existing server."""
 
 _FILES = ("SearchServer.java", "log4j2.properties", "opensearch.yml", "pom.xml")
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 _INSTALL_TIMEOUT_S = 900.0
-"""It takes half a minute on a free machine with an empty Maven repository, of which most is the line."""
+"""It takes half a minute on an idle machine with an empty Maven repository, mostly for the download."""
 
 _LAST_LINES = 8
-_ELSE = "or set DAGWRIGHT_OPENSEARCH_URL to a server that runs"
+_ELSE = "or set DAGWRIGHT_OPENSEARCH_URL to a running server"
 
 
 @dataclass(frozen=True, slots=True)
 class SearchProgram:
-    """Holds what a server is started with.
+    """An installed search server.
 
     Args:
-        java: the program that runs it.
-        folder: `jars/`, `classes/` and `config/`.
+        java: path of the Java program.
+        folder: has `jars/`, `classes/` and `config/`.
     """
 
     java: str
@@ -50,21 +50,22 @@ class SearchProgram:
 
 
 async def get_program(cache_home: Path, *, sources: Path = SOURCES) -> SearchProgram:
-    """Returns the program, made first if it is not in the cache.
+    """Return the installed server; install it first if it is not in the cache.
 
     Args:
         cache_home: the user's cache folder.
-        sources: the folder that says what it is made of.
+        sources: the folder with the definition of the server.
 
     Raises:
-        ProgramMissing: there is no Java; or no Maven or compiler, and the program has to be made.
-        InstallFailed: it could not be made.
-        NoSearchServer: this is no checkout.
+        ProgramMissing: Java is missing; or Maven or the compiler, if the server is not installed.
+        InstallFailed: the installation failed.
+        NoSearchServer: not a checkout.
     """
     try:
         digest = hashlib.sha256(b"\0".join((sources / name).read_bytes() for name in _FILES)).hexdigest()[:12]
     except OSError as error:
-        raise NoSearchServer(f"the search server can only be made in a checkout ({error.filename}), {_ELSE}") from error
+        message = f"the search server can only be installed from a checkout ({error.filename}), {_ELSE}"
+        raise NoSearchServer(message) from error
     java = _program("java", "Java 17 or newer")
     target = cache_home / "dagwright" / f"search-server-{digest}"
     if not target.exists():
@@ -86,7 +87,7 @@ async def _make(target: Path, sources: Path) -> None:
     try:
         shelf.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InstallFailed(f"the cache folder {shelf} can not be written: {error.strerror}") from error
+        raise InstallFailed(f"the cache folder {shelf} is not writable: {error.strerror}") from error
     async with locked(shelf / "search-server.lock", timeout_s=_INSTALL_TIMEOUT_S, on_wait=_tell_of_other):
         if target.exists():
             return
@@ -125,7 +126,7 @@ async def _run(command: list[str]) -> None:
     if process.returncode != 0:
         lines = output.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:]
         words = "\n".join(f"  {line}" for line in lines)
-        raise InstallFailed(f"{command[0]} ended with {process.returncode}: mend what it says, {_ELSE}\n{words}")
+        raise InstallFailed(f"{command[0]} exited with {process.returncode}: fix the reported error, {_ELSE}\n{words}")
 
 
 def _tell_of_other() -> None:

@@ -1,7 +1,7 @@
-"""Queries that read and do nothing else: what a model or a person wrote, checked against what is allowed.
+"""Read-only queries: the check of a query from a model or a person against the allowed subset.
 
-`read_query` is the only way to a `ReadQuery`, and whoever asks the server takes nothing else. Everything that is not
-named in the tables of these modules is refused, and what is sent is made anew of what was checked.
+Only `parse_query` creates a `CheckedQuery`, and requests accept nothing else. Anything that these modules do not list
+is refused, and the query is built from the checked parts.
 """
 
 import json
@@ -9,10 +9,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright_maritime.search.conditions import checked_condition
-from dagwright_maritime.search.groupings import checked_groupings
+from dagwright_maritime.search.conditions import check_condition
+from dagwright_maritime.search.groupings import check_groupings
 from dagwright_maritime.search.limits import Check, Json, QueryRefused, members
-from dagwright_maritime.search.rows import checked_sort, checked_source
+from dagwright_maritime.search.rows import check_sort, check_source
 
 DEFAULT_ROWS = 50
 _KEYS = (
@@ -24,12 +24,12 @@ _REST = re.compile(r"[a-z0-9][a-z0-9_-]{0,100}")
 
 
 @dataclass(frozen=True, slots=True)
-class ReadQuery:
-    """A query that may be run; made by `read_query`.
+class CheckedQuery:
+    """An allowed query; created by `parse_query`.
 
     Args:
-        index: one index, no pattern.
-        body: as the server gets it; its size, its time and whether all hits are counted are always said.
+        index: one index, not a pattern.
+        body: as it is sent to the server; size, timeout and the counting of all hits are always set.
     """
 
     index: str
@@ -37,7 +37,7 @@ class ReadQuery:
 
     @property
     def rows(self) -> int:
-        """Documents that it asks for."""
+        """Maximum number of documents of the result."""
         return int(self.body["size"])
 
     @property
@@ -47,41 +47,41 @@ class ReadQuery:
         return found
 
 
-def read_query(index: Any, body: Any, *, prefix: str, check: Check) -> ReadQuery:
-    """Returns a query as it may be run.
+def parse_query(index: Any, body: Any, *, prefix: str, check: Check) -> CheckedQuery:
+    """Return a query after the check.
 
     Args:
-        prefix: of the indices that may be read, which are called `{prefix}-…`.
-        check: what it may ask for, and which fields there are; new for every query.
+        prefix: prefix of the allowed indices, `{prefix}-…`.
+        check: the limits and the known fields; new for every query.
 
     Raises:
-        QueryRefused: some part of it may not be run; all reasons are told.
+        QueryRefused: a part of the query is not allowed; the error lists all problems.
     """
     name = _index(index, prefix, check)
     if _is_small(body, check):
         body = _body(check, body)
     if check.problems:
         raise QueryRefused(check.problems)
-    return ReadQuery(name, body)
+    return CheckedQuery(name, body)
 
 
 def _index(index: Any, prefix: str, check: Check) -> str:
     if not isinstance(index, str) or not index.startswith(f"{prefix}-"):
-        check.refuse(("index",), f"{index!r:.100} is none of the indices that may be read, {prefix}-…")
+        check.refuse(("index",), f"{index!r:.100} is not one of the allowed indices, {prefix}-…")
         return ""
     if _REST.fullmatch(index.removeprefix(f"{prefix}-")) is None:
-        check.refuse(("index",), f"{index!r:.100} is not the name of one index; patterns and lists are not read")
+        check.refuse(("index",), f"{index!r:.100} is not the name of one index; patterns and lists are not allowed")
     return index
 
 
 def _is_small(body: Any, check: Check) -> bool:
     if not isinstance(body, dict):
-        check.refuse((), "the body of a query is an object")
+        check.refuse((), "the body of a query must be an object")
         return False
     try:
         written = len(json.dumps(body, allow_nan=False).encode())
     except (ValueError, TypeError, RecursionError) as error:
-        check.refuse((), f"the body of the query is no JSON: {type(error).__name__}")
+        check.refuse((), f"the body of the query is not valid JSON: {type(error).__name__}")
         return False
     if written > check.limits.body_bytes:
         check.refuse((), f"the query has {written:,} bytes, over the limit of {check.limits.body_bytes:,}")
@@ -91,19 +91,19 @@ def _is_small(body: Any, check: Check) -> bool:
 def _body(check: Check, body: Json) -> Json:
     given = check.known(body, (), keys=_KEYS)
     if "aggs" in given and "aggregations" in given:
-        check.refuse(("aggregations",), "aggs and aggregations are the same; give one of them")
+        check.refuse(("aggregations",), "aggs and aggregations are synonyms; use one of them")
     groups = given.get("aggs", given.get("aggregations"))
-    told: Json = {"query": checked_condition(check, given.get("query", {"match_all": {}}), ("query",))}
+    checked: Json = {"query": check_condition(check, given.get("query", {"match_all": {}}), ("query",))}
     if groups is not None:
-        told["aggs"] = checked_groupings(check, groups, ("aggs",))
+        checked["aggs"] = check_groupings(check, groups, ("aggs",))
     if "sort" in given:
-        told["sort"] = checked_sort(check, given["sort"], ("sort",))
+        checked["sort"] = check_sort(check, given["sort"], ("sort",))
     if "_source" in given:
-        told["_source"] = checked_source(check, given["_source"], ("_source",))
+        checked["_source"] = check_source(check, given["_source"], ("_source",))
     if "track_total_hits" in given and given["track_total_hits"] is not True:
-        check.refuse(("track_total_hits",), "all hits are counted; leave it out")
-    told |= _window(check, given, default=DEFAULT_ROWS if groups is None else 0)
-    return members({**told, "track_total_hits": True, "timeout": _time(check, given)})
+        check.refuse(("track_total_hits",), "all hits are always counted; remove it")
+    checked |= _window(check, given, default=DEFAULT_ROWS if groups is None else 0)
+    return members({**checked, "track_total_hits": True, "timeout": _time(check, given)})
 
 
 def _window(check: Check, given: Json, *, default: int) -> Json:
@@ -111,22 +111,22 @@ def _window(check: Check, given: Json, *, default: int) -> Json:
     start = check.count(given.get("from", 0), ("from",), most=check.limits.window)
     if size is not None and start is not None and size + start > check.limits.window:
         check.refuse(
-            ("from",), f"only the first {check.limits.window:,} documents can be counted off; use search_after"
+            ("from",), f"from and size together are limited to {check.limits.window:,} documents; use search_after"
         )
-    told: Json = {"size": size}
+    checked: Json = {"size": size}
     if start:
-        told["from"] = start
+        checked["from"] = start
     if "search_after" in given:
         after = _place(check, given["search_after"])
         sorts = given.get("sort", [])
         if start or len(after) != (len(sorts) if isinstance(sorts, list) else 1):
-            check.refuse(("search_after",), "it has one value for each part of sort, and goes without from")
-        told["search_after"] = after
-    return told
+            check.refuse(("search_after",), "expected one value for each sort field, and no from")
+        checked["search_after"] = after
+    return checked
 
 
 def _place(check: Check, value: Any) -> list[Any]:
-    """Returns the values that the last document was ordered by; one without a value has null there."""
+    """Return the sort values of the last document; null for a missing value."""
     if not isinstance(value, list):
         check.refuse(("search_after",), "expected a list")
         return []
@@ -134,7 +134,7 @@ def _place(check: Check, value: Any) -> list[Any]:
 
 
 def _time(check: Check, given: Json) -> str:
-    """Returns how long the server may search: as long as is asked for, and no longer than the limit."""
+    """Return the timeout of the search: the requested time, up to the limit."""
     seconds = check.limits.timeout_s
     if "timeout" in given:
         written = check.text(given["timeout"], ("timeout",), form=_TIMEOUT, what="a time such as 5s")

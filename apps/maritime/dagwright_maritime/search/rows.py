@@ -1,4 +1,4 @@
-"""Which documents a query brings, in which order, and which of their fields."""
+"""The documents of a result: their sort order and fields."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ from dagwright_maritime.search.limits import Check, Json, Path, members
 _FIELDS = 100
 
 
-def checked_sort(check: Check, value: Any, path: Path) -> list[Json]:
-    """Returns the order of documents as the server gets it; what is wrong with it is noted in `check`."""
+def check_sort(check: Check, value: Any, path: Path) -> list[Json]:
+    """Return the sort order of documents as it is sent to the server; problems are added to `check`."""
     sorts = value if isinstance(value, list) else [value]
     most = check.limits.sorts
     if len(sorts) > most:
-        check.refuse(path, f"at most {most} fields order documents")
+        check.refuse(path, f"at most {most} sort fields are allowed")
     return [_sort(check, each, (*path, place)) for place, each in enumerate(sorts[:most])]
 
 
@@ -26,16 +26,16 @@ def _sort(check: Check, value: Any, path: Path) -> Json:
         return {}
     here = (*path, name)
     given = check.known({"order": how} if isinstance(how, str) else how, here, keys=("order", "missing"))
-    told: Json = {"order": "desc" if name == "_score" else "asc"}
+    checked: Json = {"order": "desc" if name == "_score" else "asc"}
     if "order" in given:
-        told["order"] = check.choice(given["order"], (*here, "order"), among=("asc", "desc"))
+        checked["order"] = check.choice(given["order"], (*here, "order"), among=("asc", "desc"))
     if "missing" in given:
-        told["missing"] = check.choice(given["missing"], (*here, "missing"), among=("_last", "_first"))
-    return {name: members(told)}
+        checked["missing"] = check.choice(given["missing"], (*here, "missing"), among=("_last", "_first"))
+    return {name: members(checked)}
 
 
-def checked_source(check: Check, value: Any, path: Path) -> Any:
-    """Returns which fields of documents are told: a truth value, or names of fields."""
+def check_source(check: Check, value: Any, path: Path) -> Any:
+    """Return the requested fields of documents: a boolean, or field names."""
     if isinstance(value, bool):
         return value
     if isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""The search server of one state folder: found if it runs, started if not, ended by its process id.
+"""The search server of one state folder: found if it runs, otherwise started; stopped by its process id.
 
-Files in the state folder: `search.lock` (owned by the server process itself), `search.json` (address and pid),
-`search.pid`, `search.log`, `search-start.lock` (owned by the command that starts or ends it) and `search/` (its data).
-It stays until it is told to end; `hold` ends what it has started.
+Files in the state folder: `search.lock` (locked by the server process), `search.json` (address and pid),
+`search.pid`, `search.log`, `search-start.lock` (locked by the command that starts or stops it) and `search/` (its
+data). The server runs until it is stopped; `hold` stops a server that it has started.
 """
 
 import asyncio
@@ -25,22 +25,22 @@ from dagwright_maritime.settings import MaritimeSettings
 
 _HOST = "127.0.0.1"
 _START_TIMEOUT_S = 120.0
-"""It takes 4 s on a free machine; this leaves room for a slow one on which tests run."""
+"""It takes 4 s on an idle machine; this leaves room for slow test machines."""
 
 _ANSWER_TIMEOUT_S = 30.0
-"""How long a server that runs may leave us without an answer before it is ended and started again."""
+"""How long a running server may not answer before it is restarted."""
 
 _TURN_TIMEOUT_S = 1200.0
-"""How long to wait for another command that starts the server: it may have to fetch it first."""
+"""How long to wait for another command that starts the server, possibly after a download."""
 
 _POLL_S = 0.1
 _LAST_LINES = 12
 _MEMORY = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""The least heap that a million shipments are loaded with in good time; the other two make it start in 4 s, not 5.4."""
+"""The smallest heap that loads a million shipments in reasonable time; the other two cut the start from 5.4 to 4 s."""
 
 
 class RunningSearch(BaseModel):
-    """Says where a search server is: what `search.json` holds; the file stays when the server ends, for its port."""
+    """The content of `search.json`; the file stays when the server stops, so that the port can be reused."""
 
     address: str = Field(pattern=r"^http://127\.0\.0\.1:\d+$")
     pid: int
@@ -48,14 +48,14 @@ class RunningSearch(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class LocalSearch:
-    """Finds, starts and ends the search server of one state folder; holds nothing open itself."""
+    """Finds, starts and stops the search server of one state folder; holds no resources itself."""
 
     folder: Path
     cache_home: Path
 
     @classmethod
     def of(cls, settings: Settings) -> "LocalSearch":
-        """Returns that of the settings' state folder."""
+        """Return the server of the settings' state folder."""
         return cls(settings.state_dir, settings.cache_home)
 
     @property
@@ -63,7 +63,7 @@ class LocalSearch:
         return self._daemon.log_path
 
     def find(self) -> RunningSearch | None:
-        """Returns where the server is, or None if its process does not live.
+        """Return the running server, or None if its process does not run.
 
         Raises:
             NoSearchServer: the state folder cannot be read.
@@ -71,7 +71,7 @@ class LocalSearch:
         with _state_folder():
             pid = self._daemon.pid()
             record = self._read()
-        # A file that a killed server left behind names another process.
+        # The file of a killed server has the pid of another process.
         return record if record is not None and record.pid == pid else None
 
     @property
@@ -81,10 +81,10 @@ class LocalSearch:
             return self._record_path.exists() or self._daemon.is_running()
 
     async def start(self) -> RunningSearch:
-        """Returns the server that runs, started first if none does; two commands at once start one.
+        """Return the running server; start it first if needed. Concurrent calls start one server.
 
         Raises:
-            NoSearchServer: it cannot be made or started.
+            NoSearchServer: the server cannot be installed or started.
         """
         with _state_folder():
             make_private_folder(self.folder)
@@ -92,10 +92,10 @@ class LocalSearch:
                 return await self._find_or_start()
 
     async def stop(self) -> bool:
-        """Ends the server, in good order if it does so within seconds; tells whether it ran.
+        """Stop the server, gracefully if it ends within seconds; return whether it was running.
 
         Raises:
-            NoSearchServer: the state folder cannot be used, or another command holds on to it.
+            NoSearchServer: the state folder cannot be used, or another command has locked it.
         """
         if not self.folder.is_dir() or not self.was_started:
             return False
@@ -105,10 +105,10 @@ class LocalSearch:
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[RunningSearch]:
-        """Has the server run inside the block; ends it then if the block has started it.
+        """Keep the server running inside the block; stop it afterwards if the block has started it.
 
         Raises:
-            NoSearchServer: it cannot be made or started.
+            NoSearchServer: the server cannot be installed or started.
         """
         before = self.find()
         running = await self.start()
@@ -131,7 +131,7 @@ class LocalSearch:
             if await self._is_answering(running.address, timeout_s=_ANSWER_TIMEOUT_S):
                 return running
             tell(f"the search server, process {running.pid}, does not answer and is started again")
-        # One whose command was killed before it could write where it is.
+        # A server whose starting command was killed before it wrote the address.
         await self._daemon.stop()
         return await self._start(await get_program(self.cache_home))
 
@@ -160,7 +160,7 @@ class LocalSearch:
         return [*command, f"http.port={port}", "transport.port=0"]
 
     async def _address(self, ports: Path) -> str | None:
-        """Waits for the file in which the server names its port; None if the process ends, or takes too long."""
+        """Wait for the file with the server's port; None if the process ends, or takes too long."""
         deadline = time.monotonic() + _START_TIMEOUT_S
         while self._daemon.is_running() and time.monotonic() < deadline:
             if ports.exists() and (text := ports.read_text(encoding="ascii")).endswith("\n"):
@@ -169,9 +169,9 @@ class LocalSearch:
         return None
 
     async def _is_answering(self, address: str, *, timeout_s: float) -> bool:
-        """Waits until the server can search; False as soon as its process is gone, or after `timeout_s` seconds."""
+        """Wait until the server can search; False as soon as its process has ended, or after `timeout_s` seconds."""
         deadline = time.monotonic() + timeout_s
-        # Whatever proxy the machine has is not meant for this.
+        # A proxy from the environment must not be used for this address.
         async with httpx.AsyncClient(base_url=address, timeout=10, trust_env=False) as client:
             while self._daemon.is_running() and time.monotonic() < deadline:
                 try:
@@ -185,12 +185,12 @@ class LocalSearch:
         return False
 
     def _lines(self, written: int) -> list[str]:
-        """Returns the last lines of the log behind its first `written` bytes."""
+        """Return the last lines of the log after its first `written` bytes."""
         try:
             text = self.log_path.read_bytes()
         except FileNotFoundError:
             return []
-        # A log that had grown too long has started afresh.
+        # A log that was rotated is shorter.
         fresh = text[written:] if len(text) >= written else text
         return fresh.decode("utf-8", "replace").strip().splitlines()[-_LAST_LINES:]
 
@@ -223,10 +223,10 @@ async def stop_search(settings: Settings) -> list[str]:
 
 
 def find_address(settings: MaritimeSettings) -> str:
-    """Returns the address of the server to search: the one that the settings name, else that of the state folder.
+    """Return the address of the server: from the settings, otherwise that of the state folder.
 
     Raises:
-        NotRunning: there is neither; `NeverStarted` if there never was one in the state folder.
+        NotRunning: there is no server; `NeverStarted` if none ever ran in the state folder.
     """
     if settings.opensearch_url is not None:
         return settings.opensearch_url
@@ -236,24 +236,24 @@ def find_address(settings: MaritimeSettings) -> str:
         kind = NotRunning if local.was_started else NeverStarted
         raise kind(
             f"no search server runs in {settings.state_dir}: start one with `make search-server`, or set "
-            "DAGWRIGHT_OPENSEARCH_URL to one that runs"
+            "DAGWRIGHT_OPENSEARCH_URL to a running server"
         )
     return running.address
 
 
 @contextmanager
 def _state_folder() -> Iterator[None]:
-    """Turns what goes wrong with the state folder inside the block into a sentence."""
+    """Map errors of the state folder inside the block to `NoSearchServer`."""
     try:
         yield
     except TimeoutError as error:
         raise NoSearchServer(f"another command has been starting the server for too long: {error}") from error
     except OSError as error:
-        raise NoSearchServer(f"the state folder can not be used: {error.filename}: {error.strerror}") from error
+        raise NoSearchServer(f"the state folder cannot be used: {error.filename}: {error.strerror}") from error
 
 
 def _port_again(before: RunningSearch | None) -> int:
-    """Returns the port of the last time if nobody listens there, so that clients find the server again; else 0."""
+    """Return the previous port if it is free, so that clients find the server again; otherwise 0."""
     port = int(before.address.rpartition(":")[2]) if before is not None else 0
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

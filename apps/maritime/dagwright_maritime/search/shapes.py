@@ -1,4 +1,4 @@
-"""Tells whether aggregations that somebody hands on have the form in which a search server tells them."""
+"""Validation of the form of aggregations that another tool passes on."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,29 +8,29 @@ from dagwright_maritime.search.limits import Path
 
 
 def shape_problems(groups: Mapping[str, Any], path: Path = ()) -> Iterator[str]:
-    """Yields what is wrong with the form of aggregations, each with its place.
+    """Yield the problems in the form of aggregations, each with its location.
 
     Args:
-        groups: aggregations by name; what is no object stands beside them, such as the key of a group.
-        path: where they stand.
+        groups: aggregations by name; other values, such as the key of a group, are ignored.
+        path: location of the aggregations.
     """
-    for name, told in groups.items():
-        if isinstance(told, Mapping):
-            yield from _problems(told, (*path, name))
+    for name, aggregation in groups.items():
+        if isinstance(aggregation, Mapping):
+            yield from _problems(aggregation, (*path, name))
 
 
-def _problems(told: Mapping[str, Any], path: Path) -> Iterator[str]:
-    others = told.get("sum_other_doc_count", 0)
+def _problems(aggregation: Mapping[str, Any], path: Path) -> Iterator[str]:
+    others = aggregation.get("sum_other_doc_count", 0)
     if type(others) is not int:
-        yield f"{pointer_of((*path, 'sum_other_doc_count'))}: expected a whole number"
-    if "hits" in told:
-        hits = told["hits"].get("hits") if isinstance(told["hits"], Mapping) else None
+        yield f"{pointer_of((*path, 'sum_other_doc_count'))}: expected an integer"
+    if "hits" in aggregation:
+        hits = aggregation["hits"].get("hits") if isinstance(aggregation["hits"], Mapping) else None
         if not isinstance(hits, list) or not all(isinstance(each, Mapping) for each in hits):
             yield f"{pointer_of((*path, 'hits'))}: expected an object with a list of documents, `hits`"
-    if "buckets" in told:
-        yield from _bucket_problems(told["buckets"], (*path, "buckets"))
-    elif "doc_count" in told:
-        yield from shape_problems(told, path)
+    if "buckets" in aggregation:
+        yield from _bucket_problems(aggregation["buckets"], (*path, "buckets"))
+    elif "doc_count" in aggregation:
+        yield from shape_problems(aggregation, path)
 
 
 def _bucket_problems(buckets: Any, path: Path) -> Iterator[str]:

@@ -1,39 +1,39 @@
-"""What a search found as Markdown that people read: documents in a table, groups and figures in tables of their own."""
+"""Markdown for search results: documents in a table, groups and figures in tables of their own."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright_maritime.search.answers import bucket_list, figures_of, others_of
 from dagwright_maritime.search.cells import cell, table
+from dagwright_maritime.search.results import bucket_list, figures_of, omitted_documents
 
 MAX_COLUMNS = 12
 MAX_TABLES = 8
 _COUNT = "count"
 _ONE_GROUP = "group"
-"""Heads the names of groups that are one each, such as a filter."""
+"""Column title of single groups, such as filters."""
 
 Keyed = tuple[tuple[str, ...], Mapping[str, Any]]
-"""A group, and the keys that lead to it."""
+"""A group with its keys, from the outermost group."""
 
 
 def document_table(
     hits: Sequence[Mapping[str, Any]], *, total: int | None, rows: int, first: Sequence[str] = ()
 ) -> str:
-    """Returns documents as Markdown, and says how many more there are.
+    """Return documents as Markdown, and how many more there are.
 
     Args:
-        total: how many match; `None` if nobody knows.
-        rows: how many are shown at most.
-        first: fields that come first, in this order, if a document has them.
+        total: number of matches; `None` if unknown.
+        rows: maximum number of documents shown.
+        first: fields that come first, in this order.
     """
     if not hits:
-        return "Nothing matches." if not total else f"{total:,} match; none of them was asked for."
+        return "Nothing matches." if not total else f"{total:,} match; no documents were requested."
     shown = list(hits[:rows])
     named = dict.fromkeys(name for hit in shown for name in hit)
     columns = [name for name in first if name in named] + [name for name in named if name not in first]
     if not columns:
-        return f"{max(total or 0, len(hits)):,} match; none of their fields was asked for."
+        return f"{max(total or 0, len(hits)):,} match; no fields were requested."
     omitted = columns[MAX_COLUMNS:]
     columns = columns[:MAX_COLUMNS]
     said = [table(columns, [[hit.get(name) for name in columns] for hit in shown])]
@@ -50,9 +50,9 @@ class GroupTable:
     """The groups of one aggregation.
 
     Args:
-        names: of the aggregations around it and its own.
-        groups: in the order of the answer.
-        others: documents in groups that the server left out.
+        names: names of the enclosing aggregations and its own.
+        groups: in the order of the result.
+        others: number of documents in groups that the server omitted.
     """
 
     names: tuple[str, ...]
@@ -60,23 +60,23 @@ class GroupTable:
     others: int = 0
 
     def markdown(self, rows: int) -> str:
-        """Returns the first `rows` groups, and how many more there are."""
+        """Return the first `rows` groups, and how many more there are."""
         shown = self.groups[:rows]
         figures = list(dict.fromkeys(name for _, group in shown for name, _ in figures_of(group)))
-        told = [[*keys, group.get("doc_count"), *_values(group, figures)] for keys, group in shown]
-        said = [table([*self.names, _COUNT, *figures], told)] if shown else ["There are no groups."]
+        lines = [[*keys, group.get("doc_count"), *_values(group, figures)] for keys, group in shown]
+        said = [table([*self.names, _COUNT, *figures], lines)] if shown else ["There are no groups."]
         if len(self.groups) > len(shown):
             said.append(f"{len(shown):,} of {len(self.groups):,} groups are shown.")
         if self.others:
-            said.append(f"{self.others:,} more documents are in groups that were not asked for.")
+            said.append(f"{self.others:,} more documents are in groups that were not requested.")
         return "\n\n".join(said)
 
 
 def group_tables(groups: Mapping[str, Any], *, rows: int) -> str:
-    """Returns the aggregations of an answer as Markdown: figures over all documents, then a table for each grouping.
+    """Return aggregations as Markdown: figures over all documents, then a table for each grouping.
 
     Args:
-        rows: groups that each table shows at most.
+        rows: maximum number of groups of each table.
     """
     figures = [*figures_of(groups)]
     tables = [*_tables([((), groups)], ())]
@@ -91,7 +91,7 @@ def group_tables(groups: Mapping[str, Any], *, rows: int) -> str:
 
 
 def _tables(around: Sequence[Keyed], names: tuple[str, ...]) -> Iterator[GroupTable]:
-    """Yields a table for each aggregation that makes groups inside of some groups, then those inside of it."""
+    """Yield a table for each grouping within some groups, then those nested in it."""
     for name in dict.fromkeys(name for _, group in around for name in group):
         found = [(keys, group[name]) for keys, group in around if bucket_list(group.get(name)) is not None]
         inside: list[Keyed] = [
@@ -99,7 +99,7 @@ def _tables(around: Sequence[Keyed], names: tuple[str, ...]) -> Iterator[GroupTa
         ]
         if not found or _is_one_group(found[0][1]):
             continue
-        others = sum(others_of(grouping) for _, grouping in found)
+        others = sum(omitted_documents(grouping) for _, grouping in found)
         yield GroupTable((*names, name), inside, others)
         yield from _tables(inside, (*names, name))
     ones = [((*keys, name), one) for keys, group in around for name, one in group.items() if _is_one_group(one)]
@@ -113,5 +113,5 @@ def _is_one_group(grouping: Any) -> bool:
 
 
 def _values(group: Mapping[str, Any], figures: Sequence[str]) -> list[Any]:
-    told = dict(figures_of(group))
-    return [told.get(name) for name in figures]
+    values = dict(figures_of(group))
+    return [values.get(name) for name in figures]

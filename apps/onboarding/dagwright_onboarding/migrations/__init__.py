@@ -1,1 +1,1 @@
-"""The migrations of the entity store, for Alembic; `migrations` runs them at the first opening of a store."""
+"""The Alembic migrations of the entity store; `migrations` runs them when a store is first opened."""

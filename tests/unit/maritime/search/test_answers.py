@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from dagwright_maritime.search.answers import AnswerTooLarge, Gap, SearchAnswer, bucket_list, key_of, search_answer
 from dagwright_maritime.search.limits import QueryLimits
+from dagwright_maritime.search.results import Gap, ResultTooLarge, SearchResult, bucket_list, key_of, parse_result
 
 
 def answered(
     *documents: dict[str, Any], groups: Any = None, asked: Any = None, limits: QueryLimits | None = None, **told: Any
-) -> SearchAnswer:
+) -> SearchResult:
     """Returns what is made of an answer of the server."""
     found = [{"_source": each, "sort": [place]} for place, each in enumerate(documents)]
     body = {"took": 3, "timed_out": False, "hits": {"total": {"value": 7}, "hits": found}, **told}
     if groups is not None:
         body["aggregations"] = groups
-    return search_answer(body, asked or {}, limits or QueryLimits())
+    return parse_result(body, asked or {}, limits or QueryLimits())
 
 
 AVERAGE = {"avg": {"field": "days"}}
@@ -37,7 +37,7 @@ def test_figure_that_some_groups_lack_is_told_with_their_keys() -> None:
     groups = {"by": {"buckets": [bucket("A", 3.0), bucket("B", None), bucket("C", 1.5), bucket("D", None)]}}
     [gap] = answered(groups=groups, asked={"by": BY_SHIPPER}).gaps
     assert gap == Gap("by", "days", 4, ["B", "D"])
-    assert gap.words() == "days is available for 2 of 4 (by); not for B, D."
+    assert gap.words() == "days is available for 2 of 4 (by); missing for B, D."
 
 
 def test_gap_in_groups_of_groups_has_the_keys_of_both() -> None:
@@ -70,17 +70,17 @@ def test_many_groups_without_a_value_are_counted() -> None:
 def test_what_the_server_could_not_do_is_told() -> None:
     shards = {"total": 3, "failed": 1, "failures": [{"reason": {"reason": "disk is gone"}}]}
     assert answered(timed_out=True, _shards=shards).problems == [
-        "The server ran out of time: what is here is of a part of the documents only.",
-        "1 of 3 parts of the index could not be searched (disk is gone); what is here is of the others.",
+        "The search timed out: the result covers only a part of the documents.",
+        "1 of 3 parts of the index could not be searched (disk is gone); the result covers the others.",
     ]
 
 
 def test_documents_that_are_too_much_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagwright_maritime.search.answers.ANSWER_LIMIT_BYTES", 30)
+    monkeypatch.setattr("dagwright_maritime.search.results.RESULT_LIMIT_BYTES", 30)
     answer = answered({"id": "a" * 10}, {"id": "b" * 5}, {"id": "c"})
     assert (answer.hits, answer.omitted) == ([{"id": "a" * 10}], 2)
     assert answer.problems == [
-        "Only the first 1 of 3 documents are here: all together they have more than 30 bytes; ask for fewer fields."
+        "The result has only the first 1 of 3 documents: together they exceed 30 bytes; request fewer fields."
     ]
 
 
@@ -88,18 +88,16 @@ def test_more_groups_than_an_answer_may_have_are_refused() -> None:
     inner = {"buckets": [{"key": 1, "doc_count": 1}]}
     groups = {"a": {"buckets": [{"key": number, "doc_count": 1, "b": inner} for number in range(3)]}}
     asked: dict[str, Any] = {"a": {"histogram": {}, "aggs": {"b": {"histogram": {}}}}}
-    with pytest.raises(
-        AnswerTooLarge, match=r"^The query makes 6 groups, over the limit of 5; ask for a shorter range"
-    ):
+    with pytest.raises(ResultTooLarge, match=r"^The query makes 6 groups, over the limit of 5; use a shorter range"):
         answered(groups=groups, asked=asked, limits=QueryLimits(buckets=5))
 
 
 def test_figures_of_more_bytes_than_an_answer_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagwright_maritime.search.answers.ANSWER_LIMIT_BYTES", 300)
+    monkeypatch.setattr("dagwright_maritime.search.results.RESULT_LIMIT_BYTES", 300)
     groups = {"by": {"buckets": [bucket("A", 3.0), bucket("B", 2.0)]}}
     assert answered(groups=groups, asked={"by": BY_SHIPPER}).groups
     groups["by"]["buckets"] *= 5
-    with pytest.raises(AnswerTooLarge, match=r"^The groups and figures have 821 bytes, over the limit of 300; ask for"):
+    with pytest.raises(ResultTooLarge, match=r"^The groups and figures have 821 bytes, over the limit of 300; request"):
         answered(groups=groups, asked={"by": BY_SHIPPER})
 
 

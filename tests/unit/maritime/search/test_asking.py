@@ -7,20 +7,20 @@ import pytest
 from opensearchpy import AsyncOpenSearch, exceptions
 
 from dagwright.tools.errors import GiveUp, RetryLater
-from dagwright_maritime.search.asking import (
+from dagwright_maritime.search.limits import Check, QueryLimits
+from dagwright_maritime.search.read_only import parse_query
+from dagwright_maritime.search.requests import (
     AccessRefused,
     IndexMissing,
-    NoAnswer,
     QueryInvalid,
-    ServerHangs,
-    ask,
-    ask_error_of,
+    QueryTimeout,
+    ServerUnresponsive,
+    error_of,
+    execute_query,
     read_mapping,
     read_types,
-    why_invalid,
+    validation_error,
 )
-from dagwright_maritime.search.limits import Check, QueryLimits
-from dagwright_maritime.search.read_only import read_query
 
 
 def told(status: Any, kind: str, reason: str, *, cause: dict[str, Any] | None = None) -> exceptions.TransportError:
@@ -60,17 +60,17 @@ BAD_PLACE = told(
     ("error", "kind", "words"),
     [
         (NO_INDEX, IndexMissing, "There is no index 'goods-a' on the search server"),
-        (WRONG, QueryInvalid, "The search server does not take the query: 400: Text fields are not optimised"),
-        (TOO_MANY, QueryInvalid, "The search server does not take the query: 503: 65535"),
-        (TOO_MUCH, QueryInvalid, "The query needs more memory than the search server has; ask for fewer groups or fig"),
-        (BAD_PLACE, QueryInvalid, "The search server does not take the query: 500: Cannot invoke"),
-        (BAD_ORDER, QueryInvalid, "The search server does not take the query: 500: order"),
-        (told(403, "security_exception", "no"), AccessRefused, "The search server does not let us read 'goods-a': 403"),
-        (exceptions.TransportError(413, "large", None), QueryInvalid, "The search server does not take the query: 413"),
+        (WRONG, QueryInvalid, "The search server rejects the query: 400: Text fields are not optimised"),
+        (TOO_MANY, QueryInvalid, "The search server rejects the query: 503: 65535"),
+        (TOO_MUCH, QueryInvalid, "The query needs more memory than the search server has; request fewer groups or fig"),
+        (BAD_PLACE, QueryInvalid, "The search server rejects the query: 500: Cannot invoke"),
+        (BAD_ORDER, QueryInvalid, "The search server rejects the query: 500: order"),
+        (told(403, "security_exception", "no"), AccessRefused, "The search server denies access to 'goods-a': 403"),
+        (exceptions.TransportError(413, "large", None), QueryInvalid, "The search server rejects the query: 413"),
     ],
 )
 def test_what_never_works_is_final(error: exceptions.TransportError, kind: type[Exception], words: str) -> None:
-    failure = ask_error_of(error, "goods-a")
+    failure = error_of(error, "goods-a")
     assert type(failure) is kind
     assert isinstance(failure, GiveUp)
     assert str(failure).startswith(words)
@@ -89,26 +89,26 @@ def test_what_never_works_is_final(error: exceptions.TransportError, kind: type[
     ],
 )
 def test_server_that_is_not_there_is_asked_again(error: exceptions.OpenSearchException) -> None:
-    failure = ask_error_of(error, "goods-a")
+    failure = error_of(error, "goods-a")
     assert isinstance(failure, RetryLater)
     assert failure.after is not None
     assert failure.after.total_seconds() == 5
-    assert isinstance(failure, NoAnswer) == isinstance(error, exceptions.ConnectionTimeout)
+    assert isinstance(failure, QueryTimeout) == isinstance(error, exceptions.ConnectionTimeout)
 
 
 def test_server_that_has_no_memory_left_for_all_it_does_is_asked_again_a_few_times() -> None:
-    failure = ask_error_of(told(429, "circuit_breaking_exception", "[parent] Data too large"), "goods-a")
-    assert type(failure) is NoAnswer
-    assert failure.advice == "ask for less, such as fewer groups"
+    failure = error_of(told(429, "circuit_breaking_exception", "[parent] Data too large"), "goods-a")
+    assert type(failure) is QueryTimeout
+    assert failure.advice == "request less, such as fewer groups"
 
 
 def test_reason_that_says_the_same_twice_is_told_once() -> None:
     once = "failed to parse date field [soon] with format [strict_date]"
     inner = {"type": "illegal_argument_exception", "reason": once}
     cause = {"type": "parse_exception", "reason": f"{once}: [{once}]", "caused_by": inner}
-    failure = ask_error_of(told(400, "search_phase_execution_exception", "all shards failed", cause=cause), "goods-a")
-    assert str(failure) == f"The search server does not take the query: 400: {once}"
-    other = ask_error_of(told(400, "parse_exception", "[b] is not [a]: [b]"), "goods-a")
+    failure = error_of(told(400, "search_phase_execution_exception", "all shards failed", cause=cause), "goods-a")
+    assert str(failure) == f"The search server rejects the query: 400: {once}"
+    other = error_of(told(400, "parse_exception", "[b] is not [a]: [b]"), "goods-a")
     assert str(other).endswith("400: [b] is not [a]: [b]")
 
 
@@ -125,13 +125,15 @@ class Slow:
         return self._lives
 
 
-@pytest.mark.parametrize(("lives", "kind"), [(True, NoAnswer), (False, ServerHangs)])
-async def test_server_that_hangs_is_told_from_a_query_that_takes_too_long(lives: bool, kind: type[NoAnswer]) -> None:
-    query = read_query("goods-a", {}, prefix="goods", check=Check(QueryLimits()))
-    with pytest.raises(NoAnswer, match="did not answer in time when 'goods-a' was asked") as failed:
-        await ask(cast("AsyncOpenSearch", Slow(lives=lives)), query, QueryLimits())
+@pytest.mark.parametrize(("lives", "kind"), [(True, QueryTimeout), (False, ServerUnresponsive)])
+async def test_server_that_hangs_is_told_from_a_query_that_takes_too_long(
+    lives: bool, kind: type[QueryTimeout]
+) -> None:
+    query = parse_query("goods-a", {}, prefix="goods", check=Check(QueryLimits()))
+    with pytest.raises(QueryTimeout, match="did not answer in time when 'goods-a' was asked") as failed:
+        await execute_query(cast("AsyncOpenSearch", Slow(lives=lives)), query, QueryLimits())
     assert type(failed.value) is kind
-    assert ("ask for less" in failed.value.advice) == lives
+    assert ("request less" in failed.value.advice) == lives
     assert ("dagwright_maritime.search up" in failed.value.advice) != lives
 
 
@@ -163,9 +165,9 @@ async def test_each_request_ends_after_the_time_of_a_query_and_the_grace() -> No
     patient = Patient()
     client = cast("AsyncOpenSearch", patient)
     body = {"sort": [{"port": "asc"}]}
-    query = read_query("goods-a", body, prefix="goods", check=Check(limits, {"port": "keyword"}))
-    await ask(client, query, limits)
-    assert await why_invalid(client, query, limits) is None
+    query = parse_query("goods-a", body, prefix="goods", check=Check(limits, {"port": "keyword"}))
+    await execute_query(client, query, limits)
+    assert await validation_error(client, query, limits) is None
     assert await read_types(client, "goods-a", limits) == {"port": "keyword"}
     assert await read_mapping(client, "goods-a", limits) == {"properties": {"port": {"type": "keyword"}}}
     requests = ["search", "validate_query", "search", "get_mapping", "get_mapping"]

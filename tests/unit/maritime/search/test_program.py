@@ -56,7 +56,7 @@ async def test_what_maven_says_is_told_and_nothing_is_kept(programs: Path, tmp_p
     write(programs, "java", "")
     write(programs, "javac", "")
     write(programs, "mvn", "echo the network is down; exit 1")
-    with pytest.raises(InstallFailed, match=r"mvn ended with 1(.|\n)*\n  the network is down$"):
+    with pytest.raises(InstallFailed, match=r"mvn exited with 1(.|\n)*\n  the network is down$"):
         await get_program(tmp_path / "cache")
     assert [path.name for path in (tmp_path / "cache" / "dagwright").iterdir()] == ["search-server.lock"]
 
@@ -72,7 +72,7 @@ async def test_program_is_made_once_by_two_that_want_it(programs: Path, tmp_path
 
 
 async def test_without_a_checkout_a_server_has_to_be_named(tmp_path: Path) -> None:
-    with pytest.raises(NoSearchServer, match="can only be made in a checkout"):
+    with pytest.raises(NoSearchServer, match="can only be installed from a checkout"):
         await get_program(tmp_path, sources=tmp_path / "nowhere")
 
 
@@ -108,9 +108,9 @@ def test_named_server_comes_first(tmp_path: Path) -> None:
 async def test_state_folder_that_is_a_file_is_told_in_a_sentence(tmp_path: Path, folder: str) -> None:
     (tmp_path / "state").write_text("", encoding="ascii")
     local = LocalSearch(tmp_path / folder, tmp_path)
-    with pytest.raises(NoSearchServer, match=r"^the state folder can not be used: /.*: Not a directory$"):
+    with pytest.raises(NoSearchServer, match=r"^the state folder cannot be used: /.*: Not a directory$"):
         local.find()
-    with pytest.raises(NoSearchServer, match=r"^the state folder can not be used: /"):
+    with pytest.raises(NoSearchServer, match=r"^the state folder cannot be used: /"):
         await local.start()
     assert not await local.stop()
 
@@ -120,16 +120,16 @@ def test_unreadable_state_folder_is_reported(tmp_path: Path, monkeypatch: pytest
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr("dagwright.server.daemon.is_locked", refuse)
-    with pytest.raises(NoSearchServer, match=r"^the state folder can not be used: /.*/search.lock: Permission denied$"):
+    with pytest.raises(NoSearchServer, match=r"^the state folder cannot be used: /.*/search.lock: Permission denied$"):
         LocalSearch(tmp_path, tmp_path).find()
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["search", "up"], 4, "the state folder can not be used: "),
+        (["search", "up"], 4, "the state folder cannot be used: "),
         (["search", "down"], 0, "no search server runs in "),
-        (["maritime", "load"], 4, "the state folder can not be used: "),
+        (["maritime", "load"], 4, "the state folder cannot be used: "),
     ],
 )
 def test_commands_say_in_a_sentence_that_the_state_folder_is_a_file(
@@ -164,4 +164,4 @@ def test_invalid_day_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setattr("sys.argv", ["maritime", "load", "--today", "foo"])
     with pytest.raises(SystemExit):
         maritime_main()
-    assert "'foo' is no day; write it like 2026-03-31" in capsys.readouterr().err
+    assert "'foo' is not a date; write it like 2026-03-31" in capsys.readouterr().err

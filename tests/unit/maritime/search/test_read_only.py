@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dagwright_maritime.search.limits import Check, QueryLimits, QueryRefused
-from dagwright_maritime.search.read_only import read_query
+from dagwright_maritime.search.read_only import parse_query
 
 LIMITS = QueryLimits(
     rows=100, window=1_000, buckets=500, figures=599, clauses=10, depth=3, values=5, timeout_s=5.0, body_bytes=5_000
@@ -14,12 +14,12 @@ FIELDS = {"shipper_name": "keyword", "teu": "integer", "eta_date": "date"}
 
 
 def body_of(body: Any) -> dict[str, Any]:
-    return read_query("maritime-shipments", body, prefix="maritime", check=Check(LIMITS, FIELDS)).body
+    return parse_query("maritime-shipments", body, prefix="maritime", check=Check(LIMITS, FIELDS)).body
 
 
 def problems_of(body: Any, index: Any = "maritime-shipments") -> tuple[str, ...]:
     with pytest.raises(QueryRefused) as refused:
-        read_query(index, body, prefix="maritime", check=Check(LIMITS, FIELDS))
+        parse_query(index, body, prefix="maritime", check=Check(LIMITS, FIELDS))
     return refused.value.problems
 
 
@@ -67,38 +67,38 @@ def test_histograms_have_no_empty_groups() -> None:
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        ({"script_fields": {}}, "/script_fields: this is not allowed here; allowed: query, aggs, aggregations, size, "),
-        ({"query": {"query_string": {"query": "*"}}}, "/query/query_string: there is no such condition here; allowed"),
+        ({"script_fields": {}}, "/script_fields: not allowed here; allowed: query, aggs, aggregations, size, "),
+        ({"query": {"query_string": {"query": "*"}}}, "/query/query_string: unknown condition; allowed"),
         ({"query": {}}, "/query: expected an object with one key, the kind of a condition, got an object of 0 keys"),
         ({"query": {"term": {"shiper_name": "x"}}}, "/query/term/shiper_name: there is no field 'shiper_name'; did"),
-        ({"query": {"term": {"ship*": "x"}}}, "/query/term/ship*: 'ship*' is no name of a field"),
-        ({"query": {"term": {"teu": {"value": 1, "boost": 2}}}}, "/query/term/teu/boost: this is not allowed here; "),
+        ({"query": {"term": {"ship*": "x"}}}, "/query/term/ship*: 'ship*' is not a field name"),
+        ({"query": {"term": {"teu": {"value": 1, "boost": 2}}}}, "/query/term/teu/boost: not allowed here; "),
         (
             {"query": {"terms": {"shipper_name": {"index": "secret", "id": "1", "path": "names"}}}},
             "/query/terms/shipper_name: expected a list of at most 5 values, got an object of 3 keys",
         ),
-        ({"query": {"wildcard": {"shipper_name": "*corp"}}}, "/query/wildcard/shipper_name: a pattern that begins"),
+        ({"query": {"wildcard": {"shipper_name": "*corp"}}}, "/query/wildcard/shipper_name: a leading wildcard"),
         ({"query": {"wildcard": {"shipper_name": "a*b*c*d*"}}}, "/query/wildcard/shipper_name: a pattern has at most"),
         ({"query": {"range": {"teu": {}}}}, "/query/range/teu: a range needs one of gt, gte, lt, lte"),
-        ({"query": {"term": {"teu": float("inf")}}}, "/: the body of the query is no JSON: ValueError"),
+        ({"query": {"term": {"teu": float("inf")}}}, "/: the body of the query is not valid JSON: ValueError"),
         ({"query": {"term": {"teu": 2**70}}}, "/query/term/teu: expected a text of at most 500 characters, a number, "),
-        ({"size": 101}, "/size: expected a whole number from 0 to 100, got 101"),
-        ({"from": 990, "size": 20}, "/from: only the first 1,000 documents can be counted off; use search_after"),
-        ({"search_after": [1]}, "/search_after: it has one value for each part of sort, and goes without from"),
-        ({"track_total_hits": False}, "/track_total_hits: all hits are counted; leave it out"),
+        ({"size": 101}, "/size: expected an integer from 0 to 100, got 101"),
+        ({"from": 990, "size": 20}, "/from: from and size together are limited to 1,000 documents; use search_after"),
+        ({"search_after": [1]}, "/search_after: expected one value for each sort field, and no from"),
+        ({"track_total_hits": False}, "/track_total_hits: all hits are always counted; remove it"),
         ({"timeout": "forever"}, "/timeout: expected a time such as 5s, got 'forever'"),
-        ({"sort": [{"_script": {"script": "1"}}]}, "/sort/0: '_script' is no name of a field"),
-        ({"_source": ["t*"]}, "/_source/0: 't*' is no name of a field"),
+        ({"sort": [{"_script": {"script": "1"}}]}, "/sort/0: '_script' is not a field name"),
+        ({"_source": ["t*"]}, "/_source/0: 't*' is not a field name"),
         (
             {"query": {"bool": {"must": [{"bool": {"must": [{"bool": {"must": [{"match_all": {}}]}}]}}]}}},
-            "/query/bool/must/0/bool/must/0/bool/must/0: this is nested more than 3 deep",
+            "/query/bool/must/0/bool/must/0/bool/must/0: nested more than 3 levels deep",
         ),
         (
             {"query": {"bool": {"should": [{"match_all": {}}] * 12}}},
             "/query/bool/should/9: the query has more than 10 conditions and aggregations",
         ),
         ({"query": {"term": {"shipper_name": "x" * 5_000}}}, "/: the query has 5,041 bytes, over the limit of 5,000"),
-        ([], "/: the body of a query is an object"),
+        ([], "/: the body of a query must be an object"),
     ],
 )
 def test_each_problem_is_told_with_its_place(body: Any, problem: str) -> None:
@@ -110,24 +110,24 @@ def test_each_problem_is_told_with_its_place(body: Any, problem: str) -> None:
 @pytest.mark.parametrize(
     ("groups", "problem"),
     [
-        ({"a": {"scripted_metric": {}}}, "/aggs/a/scripted_metric: there is no such aggregation here; allowed: te"),
-        ({"a": {"terms": {"field": "teu", "size": 501}}}, "/aggs/a/terms/size: expected a whole number from 1 to 500"),
+        ({"a": {"scripted_metric": {}}}, "/aggs/a/scripted_metric: unknown aggregation; allowed: te"),
+        ({"a": {"terms": {"field": "teu", "size": 501}}}, "/aggs/a/terms/size: expected an integer from 1 to 500"),
         ({"a": {"terms": {"field": "teu", "include": ".*"}}}, "/aggs/a/terms/include: expected a list of at most 5 "),
-        ({"a": {"terms": {"script": {"source": "1"}}}}, "/aggs/a/terms/script: this is not allowed here; allowed: f"),
-        ({"a": {"avg": {"field": "teu"}, "aggs": {}}}, "/aggs/a: avg makes no groups, so nothing can be inside of it"),
+        ({"a": {"terms": {"script": {"source": "1"}}}}, "/aggs/a/terms/script: not allowed here; allowed: f"),
+        ({"a": {"avg": {"field": "teu"}, "aggs": {}}}, "/aggs/a: avg makes no groups, so it cannot have aggregations"),
         ({"a": {"histogram": {"field": "teu", "interval": 0.001}}}, "/aggs/a/histogram/interval: expected a number"),
         (
             {"a": {"date_histogram": {"field": "eta_date", "calendar_interval": "1m"}}},
             "/aggs/a/date_histogram/calendar_interval: expected day, week, month, quarter or year, got '1m'",
         ),
-        ({"a>b": {"avg": {"field": "teu"}}}, "/aggs/a>b: the name of an aggregation has at most 80 letters, digits, _"),
+        ({"a>b": {"avg": {"field": "teu"}}}, "/aggs/a>b: an aggregation name must have 1 to 80 letters, digits, _"),
         (
             {"a": {"terms": {"field": "teu", "size": 50}, "aggs": {"b": {"terms": {"field": "teu", "size": 50}}}}},
-            "/aggs: 2,550 groups or more are asked for, over the limit of 500",
+            "/aggs: the query requests at least 2,550 groups, over the limit of 500",
         ),
         (
             {"a": {"terms": {"field": "teu", "size": 60}, "aggs": {"b": {"top_hits": {"size": 10}}}}},
-            "/aggs: 660 groups or more are asked for, over the limit of 500",
+            "/aggs: the query requests at least 660 groups, over the limit of 500",
         ),
         (
             {
@@ -141,9 +141,9 @@ def test_each_problem_is_told_with_its_place(body: Any, problem: str) -> None:
                     },
                 }
             },
-            "/aggs: 600 figures or more are asked for, each group's counted, over the limit of 599; ask for fewer ",
+            "/aggs: the query requests at least 600 figures over all groups, over the limit of 599; request fewer ",
         ),
-        ({"a": {"sum": {"field": "eta_date"}}}, "/aggs/a/sum/field: dates cannot be added up; ask for min, max or avg"),
+        ({"a": {"sum": {"field": "eta_date"}}}, "/aggs/a/sum/field: dates cannot be summed; use min, max or avg"),
         (
             {"a": {"date_histogram": {"field": "eta_date", "fixed_interval": "1\u0663d"}}},
             "/aggs/a/date_histogram/fixed_interval: expected days, such as 7d",

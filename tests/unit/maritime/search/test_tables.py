@@ -80,8 +80,8 @@ def test_documents_that_are_all_shown_say_nothing_more() -> None:
 def test_nothing_found_and_nothing_asked_for_are_told_apart() -> None:
     assert document_table([], total=0, rows=20) == "Nothing matches."
     assert document_table([], total=None, rows=20) == "Nothing matches."
-    assert document_table([], total=5, rows=20) == "5 match; none of them was asked for."
-    assert document_table([{}, {}], total=9, rows=20) == "9 match; none of their fields was asked for."
+    assert document_table([], total=5, rows=20) == "5 match; no documents were requested."
+    assert document_table([{}, {}], total=9, rows=20) == "9 match; no fields were requested."
 
 
 def test_fields_that_have_no_room_are_named() -> None:
@@ -100,7 +100,7 @@ def test_groups_and_their_figures_are_a_table() -> None:
     assert group_tables(groups, rows=2) == (
         "| by_shipper | count | volume | days |\n| --- | ---: | ---: | ---: |\n"
         "| A | 7 | 12 | 3.25 |\n| B\\|C | 5 | 9 |  |\n\n"
-        "2 of 3 groups are shown.\n\n1,000 more documents are in groups that were not asked for."
+        "2 of 3 groups are shown.\n\n1,000 more documents are in groups that were not requested."
     )
 
 

@@ -1,1 +1,1 @@
-"""One module for each revision of the store's tables, numbered; `database.PARTIES` lists them."""
+"""One module per schema revision, numbered; `database.PARTIES` lists them."""

@@ -1,6 +1,6 @@
-"""Parties, their names, identifiers and links, and the effects of verbs.
+"""Parties, their names, identifiers and links, and the log of verb calls.
 
-Stores that were made before there were migrations have some of it; they get what they lack.
+Stores from before the first migration have some of the tables; the missing ones are created.
 """
 
 import sqlalchemy as sa
@@ -11,7 +11,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Makes the tables and indexes that are not there."""
+    """Create the missing tables and indexes."""
     op.create_table(
         "party",
         sa.Column("id", sa.String(64), primary_key=True),

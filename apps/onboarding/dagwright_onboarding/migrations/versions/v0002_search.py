@@ -1,6 +1,6 @@
-"""The search index: names word by word, and a list of all words.
+"""The search index: names split into words, and a list of all words.
 
-What an earlier version searched by is dropped; revision 0005 brings all names in.
+The search tables of earlier versions are dropped; revision 0005 indexes all names.
 """
 
 import sqlalchemy as sa
@@ -13,7 +13,7 @@ revision = "0002"
 down_revision = "0001"
 
 _SQLITE = (
-    # Words hold no sign that this tokenizer splits at; `#` begins what is no word but of what kind the party is.
+    # Words have no character that this tokenizer splits at; `#` starts a tag with the kind or jurisdiction.
     "CREATE VIRTUAL TABLE party_words USING fts5(tokens, content='', detail=none, prefix='1 2',"
     " tokenize=\"ascii tokenchars '&_#'\")",
     "CREATE TRIGGER party_search_added AFTER INSERT ON party_search BEGIN"
@@ -27,10 +27,10 @@ _SQLITE = (
 )
 _POSTGRESQL = (
     "CREATE EXTENSION IF NOT EXISTS pg_trgm",
-    # Without fastupdate: what was written since the last vacuum would be read through by every search.
+    # Without fastupdate: every search would scan the entries pending since the last vacuum.
     "CREATE INDEX party_search_by_words ON party_search USING gin (array_to_tsvector(string_to_array(tokens, ' ')))"
     " WITH (fastupdate = off)",
-    # Of `lower(word)` and not of `word`, which is lower: else equal words are looked for by their trigrams too.
+    # On `lower(word)`, not on `word`, which is lower case: otherwise equality comparisons use trigrams too.
     "CREATE INDEX search_word_by_trigram ON search_word USING gin (lower(word) gin_trgm_ops) WITH (fastupdate = off)",
 )
 _NEEDS = {
@@ -40,7 +40,7 @@ _NEEDS = {
 
 
 def upgrade() -> None:
-    """Makes the tables and their indexes anew."""
+    """Create the tables and their indexes again."""
     connection = op.get_bind()
     if connection.dialect.name == "sqlite":
         op.execute("DROP TABLE IF EXISTS party_trigram_count")
@@ -69,4 +69,4 @@ def upgrade() -> None:
             connection.exec_driver_sql(statement)
     except DBAPIError as error:
         needs = _NEEDS[connection.dialect.name]
-        raise DatabaseUnusable(f"the search for parties needs {needs} ({error.orig})") from None
+        raise DatabaseUnusable(f"the party search requires {needs} ({error.orig})") from None

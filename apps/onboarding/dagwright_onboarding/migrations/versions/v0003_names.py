@@ -1,8 +1,8 @@
-"""Nothing: names are brought into the search index by 0005, after all that changes its tables."""
+"""Empty: revision 0005 indexes the names, after all changes of the search tables."""
 
 revision = "0003"
 down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Changes nothing."""
+    """Change nothing."""

@@ -1,6 +1,6 @@
-"""What each call of a verb changed and relies on, and when it was undone.
+"""The rows that each call of a verb changed and relies on, and the time it was undone.
 
-Of earlier calls nobody knows it: they cannot be undone.
+For earlier calls this is unknown, so they cannot be undone.
 """
 
 import sqlalchemy as sa
@@ -11,7 +11,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Adds the columns to the effects, and the table of the rows that they rely on."""
+    """Add the columns to the effects, and the table of the rows that they rely on."""
     op.add_column("effect", sa.Column("changes", sa.JSON))
     op.add_column("effect", sa.Column("undone_at", sa.DateTime(timezone=True)))
     op.create_table(

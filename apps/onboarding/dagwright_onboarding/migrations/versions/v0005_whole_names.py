@@ -1,7 +1,7 @@
-"""All names are in the search index, those of inactive parties too, and a core is equal for any order of its words.
+"""Index all names, including those of inactive parties, with the words of each core in sorted order.
 
-Earlier indices had no names of inactive parties, and the words of a core in the order of the name. What is not there is
-made of the names, always as the present version searches it.
+Earlier indexes had no names of inactive parties, and kept a core in the order of the name. Missing names are indexed by
+the code of the current version.
 """
 
 from dataclasses import dataclass
@@ -9,47 +9,47 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from alembic import op
 
-from dagwright_onboarding.search_index import NAMES_AT_ONCE, BroughtIn, bring_in_part
+from dagwright_onboarding.search_index import NAMES_PER_TRANSACTION, IndexProgress, index_next_batch
 
 revision = "0005"
 down_revision = "0004"
 
 _READ = sa.text("SELECT id, core FROM party_search WHERE id > :after ORDER BY id LIMIT :count")
-_PUT_IN_ORDER = sa.text("UPDATE party_search SET core = :core WHERE id = :id")
+_UPDATE_CORE = sa.text("UPDATE party_search SET core = :core WHERE id = :id")
 
 
 @dataclass(frozen=True, slots=True)
-class PutInOrder:
-    """How far the cores that were in the index are in order.
+class CoreProgress:
+    """Progress of sorting the cores in the index.
 
     Args:
-        after: the last `party_search.id` that was looked at.
-        done: how many were.
+        after: the last `party_search.id` that was processed.
+        done: how many were processed.
     """
 
     after: int
     done: int
 
     def __str__(self) -> str:
-        return f"{self.done:,} names of the search index are as they are searched now"
+        return f"{self.done:,} names of the search index converted"
 
 
-def part(connection: sa.Connection, so_far: PutInOrder | BroughtIn | None) -> PutInOrder | BroughtIn | None:
-    """Puts the next cores in order; when all are, brings in the next names."""
-    if isinstance(so_far, BroughtIn):
-        return bring_in_part(connection, so_far)
-    before = so_far or PutInOrder(0, 0)
-    rows = connection.execute(_READ, {"after": before.after, "count": NAMES_AT_ONCE}).all()
+def part(connection: sa.Connection, so_far: CoreProgress | IndexProgress | None) -> CoreProgress | IndexProgress | None:
+    """Sort the next batch of cores; when all are sorted, index the next batch of names."""
+    if isinstance(so_far, IndexProgress):
+        return index_next_batch(connection, so_far)
+    before = so_far or CoreProgress(0, 0)
+    rows = connection.execute(_READ, {"after": before.after, "count": NAMES_PER_TRANSACTION}).all()
     if not rows:
-        return bring_in_part(connection, None)
+        return index_next_batch(connection, None)
     in_order = ((row.id, row.core, " ".join(sorted(row.core.split()))) for row in rows)
     if changed := [{"id": id_, "core": core} for id_, was, core in in_order if core != was]:
-        connection.execute(_PUT_IN_ORDER, changed)
-    return PutInOrder(rows[-1].id, before.done + len(rows))
+        connection.execute(_UPDATE_CORE, changed)
+    return CoreProgress(rows[-1].id, before.done + len(rows))
 
 
 def upgrade() -> None:
-    """Has the database look at what was brought in: PostgreSQL reads whole tables without, SQLite many small lists."""
+    """Update the statistics of the database: without them PostgreSQL scans whole tables, SQLite many small segments."""
     connection = op.get_bind()
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql("ANALYZE party, party_search, search_word")

@@ -1,27 +1,27 @@
-"""Finds the figures in a text of a model that nobody has reckoned."""
+"""Search for figures in a model's text that were not computed."""
 
 import re
 from collections.abc import Iterable, Iterator
 
 _NUMBER = re.compile(r"(?<![A-Za-z\d])\d+(?:[.,'’\u00a0\u202f]\d+)*")
-"""One that stands by itself, in any way of writing thousands and decimals; `Q4` and `B2B` hold none."""
+"""A number with any thousands and decimal separators; not the digits of `Q4` and `B2B`."""
 _LIST_MARK = re.compile(r"^\s*\d+[.)]\s", re.MULTILINE)
 _DIGIT = re.compile(r"\d")
 _NEAR = 1e-9
 
 
-def stray_figures(
+def unsupported_numbers(
     text: str, numbers: Iterable[int | float], texts: Iterable[str], shown: Iterable[str] = ()
 ) -> list[str]:
-    """Returns the figures of a text that are none of the numbers, as they are written, each once.
+    """Return the figures of a text that match none of the numbers, as they are written, each once.
 
-    A number may be rounded; one without decimals has to be written whole. Its sign does not count: "20 less" is -20.
+    A number may be rounded; an integer must be exact. The sign is ignored: "20 less" is -20.
 
     Args:
-        numbers: what was reckoned.
-        texts: names and the like, whose numbers may be repeated, each as a whole.
-        shown: values of documents, such as identifiers and dates. They may be repeated as they stand; there are so many
-            of them that their digits alone could be any figure.
+        numbers: the computed numbers.
+        texts: names and other texts whose numbers may be repeated, each as a whole.
+        shown: values of documents, such as identifiers and dates. They may only be repeated as a whole: their digits
+            alone could match any figure.
     """
     named = {match[0] for each in texts for match in _NUMBER.finditer(each)}
     known = {abs(number) for number in numbers} | {value for each in named for value, _ in _readings(each)}
@@ -31,9 +31,9 @@ def stray_figures(
 
 
 def _without(text: str, shown: Iterable[str]) -> str:
-    """Returns a text without the values that stand in it as a whole."""
+    """Return a text without the values that occur in it as a whole."""
     standing = {each for each in shown if _DIGIT.search(each) and each in text}
-    # The longest first: one may be the beginning of another.
+    # The longest first: a value may be a prefix of another.
     for each in sorted(standing, key=lambda value: (-len(value), value)):
         text = re.sub(rf"(?<![\w-])(?<!\d[.,'’]){re.escape(each)}(?![\w-]|[.,'’]\d)", "…", text)
     return text
@@ -50,7 +50,7 @@ def _is_of(value: float, decimals: int, number: int | float) -> bool:
 
 
 def _readings(written: str) -> Iterator[tuple[float, int]]:
-    """Yields what a number may be: `1.234` is one of four digits to some, and one with three decimals to others."""
+    """Yield the possible values of a number: `1.234` may have a thousands separator or three decimals."""
     parts = re.split(r"[.,'’\u00a0\u202f]", written)
     if len(written) > 40:
         return

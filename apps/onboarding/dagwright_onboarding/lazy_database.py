@@ -1,6 +1,6 @@
-"""The store as tools hold it: not even imported before one of them is called.
+"""The store as a dependency of tools: imported and opened at the first call.
 
-Every command that knows tools imports them, and SQLAlchemy takes longer to import than a command may take to start.
+Every command that lists tools imports them, and importing SQLAlchemy takes longer than a command may take to start.
 """
 
 import threading
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class LazyDatabase:
-    """A store that is made of its URL at first use; safe to share among threads.
+    """A store that is opened at first use; thread-safe.
 
     Args:
         database: the store, or its URL.

@@ -1,8 +1,8 @@
-"""Taking back what one call of a verb did, by its record: only what that call changed, all of it or nothing.
+"""Undo one call of a verb by its record: all of its changes and nothing else, in one transaction.
 
-What others rely on by now stays, and the undo is refused. The record of an undone call stays under its key, and one is
-left for a call that never took effect: an attempt that comes late finds it and changes nothing.
-This module must not know the verbs.
+If another call relies on a change, the undo is refused. The record of an undone call stays under its key, and a call
+that never took effect gets one too, so that a late attempt finds it and changes nothing.
+This module must not depend on the verbs.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from typing import Any, cast
 from sqlalchemy import ColumnElement, exists, or_, select
 from sqlalchemy.orm import Session
 
-from dagwright_onboarding.effects import TABLES, UNKNOWN_CALL, Change, Row, checked_key, value_id
+from dagwright_onboarding.effects import TABLES, UNKNOWN_CALL, Change, Row, validate_key, value_id
 from dagwright_onboarding.models import (
     Effect,
     EffectRow,
@@ -25,21 +25,21 @@ from dagwright_onboarding.models import (
     RelationKind,
     RoleAssignment,
 )
-from dagwright_onboarding.parties import described, ensure_product, ensure_relation, ensure_role, held_party
+from dagwright_onboarding.parties import describe, ensure_product, ensure_relation, ensure_role, locked_party
 from dagwright_onboarding.verb_results import UndoResult
 
-_CALLS_TOLD = 3
+_CALLS_SHOWN = 3
 
 
 def undo_call(session: Session, key: str) -> UndoResult:
-    """Takes back what the call of a key did, and keeps any later attempt of it from doing anything.
+    """Undo the call of a key, and prevent any later attempt of the call from taking effect.
 
-    Done again, it changes nothing and returns the same.
+    A second undo changes nothing and returns the same result.
 
     Raises:
-        ValueError: others rely on what it did, what it removed cannot stand again, or it is not known what it changed.
+        ValueError: other calls rely on a change, a removed row cannot be restored, or the changes were not recorded.
     """
-    effect = session.get(Effect, checked_key(key), with_for_update=True)
+    effect = session.get(Effect, validate_key(key), with_for_update=True)
     if effect is None:
         effect = Effect(key=key, verb=UNKNOWN_CALL, changes=[])
         session.add(effect)
@@ -47,7 +47,7 @@ def undo_call(session: Session, key: str) -> UndoResult:
     elif effect.undone_at is not None:
         return UndoResult(**effect.result)
     elif effect.changes is None:
-        raise ValueError(f"this {effect.verb} cannot be taken back: it is not known what it changed")
+        raise ValueError(f"this {effect.verb} cannot be undone: its changes were not recorded")
     else:
         reverted = [_revert(session, record, key=key) for record in reversed(effect.changes)]
         undone = UndoResult(key, effect.verb, [words for words in reverted if words is not None])
@@ -57,39 +57,39 @@ def undo_call(session: Session, key: str) -> UndoResult:
 
 
 def _revert(session: Session, record: dict[str, Any], *, key: str) -> str | None:
-    """Takes one change back; returns it in words, or `None` if there is nothing to take back any more."""
+    """Undo one change; return a description, or `None` if there is nothing left to undo."""
     table, row_id = TABLES[record["table"]], record["row"]["id"]
     change = Change(record["change"])
     if change is Change.REMOVED:
-        return None if _was_taken_back(session, row_id) else _restore(session, record)
+        return None if _was_undone(session, row_id) else _restore(session, record)
     row = cast("Row | None", session.get(table, row_id, with_for_update=True))
     if row is None:
         return None
-    words = _in_words(session, row)
+    words = _describe(session, row)
     if change is Change.ADDED:
         _refuse_if_relied_on(session, row_id, words, key=key)
-        _refuse_if_held(session, row, words)
+        _refuse_if_referenced(session, row, words)
         session.delete(row)
         session.flush()
-        return f"{words} is gone"
+        return f"{words} was removed"
     for column, before in record["before"].items():
         _refuse_if_relied_on(session, value_id(row_id, column), f"the {column} of {words}", key=key)
         setattr(row, column, before)
     session.flush()
-    return f"{words} is as before"
+    return f"{words} was reset"
 
 
 def _refuse_if_relied_on(session: Session, row_id: str, words: str, *, key: str) -> None:
     calls = select(Effect.verb).join(EffectRow, EffectRow.key == Effect.key)
     others = calls.where(EffectRow.row_id == row_id, Effect.key != key, Effect.undone_at.is_(None))
-    verbs = session.scalars(others.order_by(Effect.at, Effect.key).limit(_CALLS_TOLD)).all()
+    verbs = session.scalars(others.order_by(Effect.at, Effect.key).limit(_CALLS_SHOWN)).all()
     if verbs:
-        told = " and ".join(f"a {verb}" for verb in dict.fromkeys(verbs))
-        raise ValueError(f"{words} stays: {told} has used it since")
+        users = " and ".join(f"a {verb}" for verb in dict.fromkeys(verbs))
+        raise ValueError(f"{words} cannot be undone: {users} has used it since")
 
 
-def _refuse_if_held(session: Session, row: Row, words: str) -> None:
-    """Refuses to take away a party on which hangs what no call has made, such as what was loaded from a file."""
+def _refuse_if_referenced(session: Session, row: Row, words: str) -> None:
+    """Refuse to remove a party that has rows which no call has made, such as names loaded from a file."""
     if not isinstance(row, Party):
         return
     hanging: Sequence[tuple[str, Any, ColumnElement[bool]]] = (
@@ -101,11 +101,11 @@ def _refuse_if_held(session: Session, row: Row, words: str) -> None:
     )
     held = [what for what, table, condition in hanging if session.scalar(select(exists(table).where(condition)))]
     if held:
-        raise ValueError(f"{words} stays: it has {' and '.join(held)} by now")
+        raise ValueError(f"{words} cannot be undone: it now has {' and '.join(held)}")
 
 
-def _was_taken_back(session: Session, row_id: str) -> bool:
-    """Tells whether the call that added a row was undone while the row was not there."""
+def _was_undone(session: Session, row_id: str) -> bool:
+    """Return whether the call that added a row was undone while the row did not exist."""
     undone = (
         select(Effect.changes)
         .join(EffectRow, EffectRow.key == Effect.key)
@@ -116,35 +116,37 @@ def _was_taken_back(session: Session, row_id: str) -> bool:
 
 
 def _restore(session: Session, record: dict[str, Any]) -> str | None:
-    """Makes a removed row again, with its id, as a verb would: what is in its way is told in the same words."""
-    told = record["row"]
-    row, was_added = _made_again(session, record["table"], told)
+    """Add a removed row again with its id, as a verb would, including the error if something is in its way."""
+    columns = record["row"]
+    row, was_added = _recreate(session, record["table"], columns)
     if not was_added:
         return None
-    row.created_at = datetime.fromisoformat(told["created_at"])
+    row.created_at = datetime.fromisoformat(columns["created_at"])
     session.flush()
-    return f"{_in_words(session, row)} is there again"
+    return f"{_describe(session, row)} was restored"
 
 
-def _made_again(session: Session, table: str, told: dict[str, Any]) -> tuple[Row, bool]:
+def _recreate(session: Session, table: str, columns: dict[str, Any]) -> tuple[Row, bool]:
     def party(column: str) -> Party:
-        return held_party(session, told[column], argument=column)
+        return locked_party(session, columns[column], argument=column)
 
     if table == RoleAssignment.__tablename__:
-        return ensure_role(session, party("cbu_id"), party("entity_id"), role=told["role"], assignment_id=told["id"])
+        return ensure_role(
+            session, party("cbu_id"), party("entity_id"), role=columns["role"], assignment_id=columns["id"]
+        )
     if table == ProductSubscription.__tablename__:
-        return ensure_product(session, party("cbu_id"), product=told["product"], subscription_id=told["id"])
-    kind = RelationKind(told["kind"])
-    return ensure_relation(session, party("from_id"), party("to_id"), kind=kind, relation_id=told["id"])
+        return ensure_product(session, party("cbu_id"), product=columns["product"], subscription_id=columns["id"])
+    kind = RelationKind(columns["kind"])
+    return ensure_relation(session, party("from_id"), party("to_id"), kind=kind, relation_id=columns["id"])
 
 
-def _in_words(session: Session, row: Row) -> str:
+def _describe(session: Session, row: Row) -> str:
     def party(party_id: str) -> str:
-        return described(session.get_one(Party, party_id))
+        return describe(session.get_one(Party, party_id))
 
     match row:
         case Party():
-            return described(row)
+            return describe(row)
         case RoleAssignment():
             return f"the role {row.role} of {party(row.entity_id)} at {party(row.cbu_id)}"
         case ProductSubscription():

@@ -1,27 +1,27 @@
-"""Reads what a model says that a question asks for, and finds what cannot be so."""
+"""Validation of a model's analysis of a question."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
-from dagwright_maritime.asking import Unusable
-from dagwright_maritime.dates import UnknownPeriod, period_of
+from dagwright_maritime.dates import UnknownPeriod, parse_period
 from dagwright_maritime.fields import NUMBERS, IndexFields
+from dagwright_maritime.model_answers import InvalidAnswer
 from dagwright_maritime.slots import AnalysisResult, DateRange, Filter, Metric
 
 MOST_NAMES = 20
 NAME_CHARACTERS = 200
-"""Of one name: the server looks for each of its words."""
+"""Limit of one name: the server searches for each of its words."""
 KIND_FIELDS: Mapping[str, tuple[str, ...]] = {
     "shipper": ("shipper_name",),
     "carrier": ("carrier_name",),
     "port": ("destination_port", "origin_port"),
 }
-"""Kind of a name -> the fields that hold such names; the first is taken where nothing else is known."""
+"""Kind of a name -> the fields with such names; the first is the default."""
 
 _LARGEST = 1e15
-"""More than that is no number of anything here; infinite and undefined ones are not either."""
+"""Larger numbers are invalid, as are infinity and NaN."""
 _NO_VALUES = ("exists", "missing")
 _OF_NUMBERS = ("sum", "avg", "min", "max", "percentiles")
 _OF_ORDER = ("gt", "gte", "lt", "lte")
@@ -29,10 +29,10 @@ _OF_ORDER = ("gt", "gte", "lt", "lte")
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A name as the question has it.
+    """A name in the spelling of the question.
 
     Args:
-        kind, field: what the model takes it for.
+        kind, field: the model's assumption.
     """
 
     text: str
@@ -41,12 +41,12 @@ class Mention:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadQuestion:
-    """What a question asks for, before its names are looked up.
+class ParsedQuestion:
+    """An analysed question before its names are looked up.
 
     Args:
         analysis: without names; the values of its conditions are texts of the model.
-        named_fields: all fields that the question is about, each once.
+        named_fields: all fields of the question, each once.
     """
 
     mentions: tuple[Mention, ...]
@@ -54,62 +54,62 @@ class ReadQuestion:
     named_fields: tuple[str, ...]
 
 
-def read_answer(told: Mapping[str, Any], question: str, fields: IndexFields) -> ReadQuestion:
-    """Returns what a model says of a question.
+def parse_answer(answer: Mapping[str, Any], question: str, fields: IndexFields) -> ParsedQuestion:
+    """Return the analysis of a question.
 
     Raises:
-        Unusable: with all that cannot be so.
+        Unusable: the answer is invalid; the message lists all problems.
     """
-    problems = [*_problems(told, question, fields)]
-    period, problem = _period(told["period"], fields.today)
+    problems = [*_problems(answer, question, fields)]
+    period, problem = _period(answer["period"], fields.today)
     if problem:
         problems.append(problem)
     if problems:
-        raise Unusable("; ".join(problems))
+        raise InvalidAnswer("; ".join(problems))
     mentions = tuple(
-        dict.fromkeys(Mention(each["text"].strip(), each["kind"], each["field"]) for each in told["names"])
+        dict.fromkeys(Mention(each["text"].strip(), each["kind"], each["field"]) for each in answer["names"])
     )
-    dates = told["period"]["fields"] if told["period"] else []
+    dates = answer["period"]["fields"] if answer["period"] else []
     metrics = [
-        Metric(op=each["op"], field=None if each["op"] == "count" else each["field"]) for each in told["metrics"]
+        Metric(op=each["op"], field=None if each["op"] == "count" else each["field"]) for each in answer["metrics"]
     ]
-    filters = [_filter(each, fields) for each in told["conditions"]]
+    filters = [_filter(each, fields) for each in answer["conditions"]]
     named = [
         *dates,
         *(each.field for each in filters),
         *(each.field for each in metrics if each.field is not None),
-        *told["group_by"],
-        *told["fields"],
+        *answer["group_by"],
+        *answer["fields"],
     ]
     analysis = AnalysisResult(
-        intent_type=told["intent_type"],
+        intent_type=answer["intent_type"],
         question=question,
         fields=list(dict.fromkeys(named)),
         filters=filters,
         metrics=metrics,
-        group_by=list(dict.fromkeys(told["group_by"])),
-        top=told["top"],
+        group_by=list(dict.fromkeys(answer["group_by"])),
+        top=answer["top"],
         date_range=period,
     )
-    return ReadQuestion(mentions, analysis, tuple(analysis.fields))
+    return ParsedQuestion(mentions, analysis, tuple(analysis.fields))
 
 
-def _problems(told: Mapping[str, Any], question: str, fields: IndexFields) -> Iterator[str]:
+def _problems(answer: Mapping[str, Any], question: str, fields: IndexFields) -> Iterator[str]:
     words = " ".join(question.casefold().split())
-    if len(told["names"]) > MOST_NAMES:
-        yield f"names: at most {MOST_NAMES} are looked up at once"
-    for name in told["names"]:
+    if len(answer["names"]) > MOST_NAMES:
+        yield f"names: at most {MOST_NAMES} names are allowed"
+    for name in answer["names"]:
         text = " ".join(name["text"].casefold().split())
         if not text or len(text) > NAME_CHARACTERS or text not in words:
-            yield f"names: {name['text'][:60]!r} does not stand so in the question, or is no name"
-    for metric in told["metrics"]:
+            yield f"names: {name['text'][:60]!r} is not in the question, or is not a name"
+    for metric in answer["metrics"]:
         yield from _metric_problems(metric, fields)
-    for condition in told["conditions"]:
+    for condition in answer["conditions"]:
         yield from _condition_problems(condition, fields)
-    if told["top"] is not None and told["top"] < 1:
-        yield "top: it is a number from 1, or null"
-    if told["period"] and not told["period"]["fields"]:
-        yield "period: name at least one field of dates"
+    if answer["top"] is not None and answer["top"] < 1:
+        yield "top: expected a number from 1, or null"
+    if answer["period"] and not answer["period"]["fields"]:
+        yield "period: expected at least one date field"
 
 
 def _metric_problems(metric: Mapping[str, Any], fields: IndexFields) -> Iterator[str]:
@@ -119,7 +119,7 @@ def _metric_problems(metric: Mapping[str, Any], fields: IndexFields) -> Iterator
     if name is None:
         yield f"metrics: {op} needs a field"
     elif op in _OF_NUMBERS and fields.by_name[name].type not in NUMBERS:
-        yield f"metrics: {op} needs a field of numbers, and {name} is {fields.by_name[name].type}"
+        yield f"metrics: {op} needs a numeric field, but {name} is {fields.by_name[name].type}"
 
 
 def _condition_problems(condition: Mapping[str, Any], fields: IndexFields) -> Iterator[str]:
@@ -130,24 +130,24 @@ def _condition_problems(condition: Mapping[str, Any], fields: IndexFields) -> It
     if not values or not all(value.strip() for value in values):
         yield f"conditions: {op} of {name} needs a value"
     elif len(values) > 1 and op != "in":
-        yield f"conditions: {op} of {name} takes one value, or write in"
+        yield f"conditions: {op} of {name} takes one value; use in for several"
     elif kind == "date":
-        yield f"conditions: {name} is a date: say it as the period"
+        yield f"conditions: {name} is a date; use period"
     elif op in _OF_ORDER and kind not in NUMBERS:
-        yield f"conditions: {op} needs a field of numbers, and {name} is {kind}"
+        yield f"conditions: {op} needs a numeric field, but {name} is {kind}"
     elif kind in NUMBERS and any(_number(value) is None for value in values):
-        yield f"conditions: {name} is a number, and {values[0][:60]!r} is none"
+        yield f"conditions: {name} is a number, but {values[0][:60]!r} is not"
 
 
-def _period(told: Mapping[str, Any] | None, today: date) -> tuple[DateRange | None, str | None]:
-    if told is None:
+def _period(period: Mapping[str, Any] | None, today: date) -> tuple[DateRange | None, str | None]:
+    if period is None:
         return None, None
     try:
-        first, last = period_of(told["words"], today)
+        first, last = parse_period(period["words"], today)
     except UnknownPeriod as error:
         return None, f"period: {error}"
-    # More than one field means that the question does not decide it.
-    field = told["fields"][0] if len(dict.fromkeys(told["fields"])) == 1 else None
+    # Several fields mean that the question does not say which.
+    field = period["fields"][0] if len(dict.fromkeys(period["fields"])) == 1 else None
     start, end = (day.isoformat() if day is not None else None for day in (first, last))
     return DateRange(field=field, start=start, end=end), None
 
@@ -171,8 +171,8 @@ def _number(text: str) -> int | float | None:
     return int(number) if number == int(number) else number
 
 
-def with_names(read: ReadQuestion, *, filters: list[Filter], entities: list[Any]) -> ReadQuestion:
-    """Returns the question with the conditions that its names are, before the others."""
+def with_names(read: ParsedQuestion, *, filters: list[Filter], entities: list[Any]) -> ParsedQuestion:
+    """Return the question with the conditions of its names, before the others."""
     fields = list(dict.fromkeys([*(each.field for each in filters), *read.named_fields]))
     found = {"entities": entities, "filters": [*filters, *read.analysis.filters], "fields": fields}
     return replace(read, analysis=read.analysis.model_copy(update=found), named_fields=tuple(fields))

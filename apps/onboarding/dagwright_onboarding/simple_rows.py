@@ -1,7 +1,7 @@
-"""The rows of a file that need no look of their own: parties that are new, or there already just as the row says.
+"""Load the rows of a file that need no individual handling: new parties, and parties that the row does not change.
 
-Of every other row it has to be looked, one after the other, what it renames, changes or is refused for. Of a large file
-most rows are of one of these two kinds, and they are taken together. This module must not import Temporal.
+All other rows (renames, changes, conflicts) are handled one by one in `loading`. Most rows of a large file are of these
+two kinds, so they are read and written in batches. This module must not import Temporal.
 """
 
 from collections import Counter, defaultdict
@@ -18,48 +18,48 @@ from dagwright_onboarding.party_file import PartyRow
 
 LEI_SCHEME = "LEI"
 
-_Mark = tuple[str, str]
-"""What one party has and another may have too: an id, a LEI, or the key of a name."""
+_Identity = tuple[str, str]
+"""A value that identifies a party, with its sort: an id, a LEI or the key of a name. Several parties may share one."""
 _Key = tuple[str, str, str, str]
 """Natural key of a party: kind, key of the name, jurisdiction, distinguisher."""
 
 
 @dataclass(frozen=True, slots=True)
-class TakenTogether:
-    """What became of the rows that need no look of their own.
+class SimpleRows:
+    """Rows that were handled as a batch.
 
     Args:
-        added: lines of those whose parties were added.
-        unchanged: line of one whose party is there just so -> that party.
+        added: lines of the rows whose parties were added.
+        unchanged: line of a row -> the party that already has everything the row says.
     """
 
     added: frozenset[int]
     unchanged: Mapping[int, Party]
 
 
-def take_together(session: Session, rows: Sequence[PartyRow]) -> TakenTogether:
-    """Adds the parties of the rows that are fresh, and finds those that change nothing.
+def load_simple_rows(session: Session, rows: Sequence[PartyRow]) -> SimpleRows:
+    """Add the parties of new rows, and find the rows that change nothing.
 
-    Both kinds share their id, their LEI and their names with no other one of these rows, so it does not matter when
-    they come. A row is fresh if nobody in the store has, or had, what it has either: nothing can be wrong with it.
+    A row qualifies only if it shares no id, LEI or name with another row of the batch, so the order does not matter.
+    A row is new if no party in the store has any of its values, current or former: such a row cannot conflict.
     """
-    marks = {row.line: _marks(row) for row in rows}
-    named = Counter(mark for each in marks.values() for mark in each)
-    alone = [row for row in rows if all(named[mark] == 1 for mark in marks[row.line])]
-    there = _there(session, alone)
-    fresh = [row for row in alone if there.marks.isdisjoint(marks[row.line])]
+    identities = {row.line: _identities(row) for row in rows}
+    named = Counter(mark for each in identities.values() for mark in each)
+    alone = [row for row in rows if all(named[mark] == 1 for mark in identities[row.line])]
+    there = _read_stored(session, alone)
+    fresh = [row for row in alone if there.identities.isdisjoint(identities[row.line])]
     for row in fresh:
         session.add_all(_rows_of(row))
     session.flush()
-    same = {row.line: party for row in alone if (party := there.just_so(row)) is not None}
-    return TakenTogether(frozenset(row.line for row in fresh), same)
+    same = {row.line: party for row in alone if (party := there.unchanged_party(row)) is not None}
+    return SimpleRows(frozenset(row.line for row in fresh), same)
 
 
 def names_to_add(party_id: str, names: Iterable[str], *, use: NameUse, known: set[str]) -> Iterator[PartyName]:
-    """Yields the rows of those names that a party does not have yet.
+    """Yield rows for the names that a party does not have yet.
 
     Args:
-        known: keys of the names that it has; those of the new ones are added.
+        known: keys of the party's names; keys of new names are added to it.
     """
     for name in names:
         if (key := name_key(name)) not in known:
@@ -67,36 +67,36 @@ def names_to_add(party_id: str, names: Iterable[str], *, use: NameUse, known: se
             yield PartyName(party_id=party_id, name=name, name_key=key, use=use.value)
 
 
-def lei_of(party_id: str, lei: str) -> PartyIdentifier:
-    """Returns the row of a LEI."""
+def lei_row(party_id: str, lei: str) -> PartyIdentifier:
+    """Return the row of a LEI."""
     return PartyIdentifier(party_id=party_id, scheme=LEI_SCHEME, value=lei)
 
 
-def _marks(row: PartyRow) -> frozenset[_Mark]:
-    found: set[_Mark] = {("name", name_key(name)) for name in (row.key.name, *row.former_names)}
+def _identities(row: PartyRow) -> frozenset[_Identity]:
+    found: set[_Identity] = {("name", name_key(name)) for name in (row.key.name, *row.former_names)}
     found |= {("id", row.id)} if row.id is not None else set()
     found |= {("lei", row.lei)} if row.lei is not None else set()
     return frozenset(found)
 
 
 @dataclass(frozen=True, slots=True)
-class _There:
-    """What the store has that rows may mean.
+class _StoredValues:
+    """The stored values that rows may refer to.
 
     Args:
-        marks: what somebody has.
+        identities: values that a stored party has.
         parties: natural key -> party, for the names of the rows.
-        names: id of a party -> keys of its other names, for these parties.
-        leis: id of a party -> its LEI, for these parties.
+        names: party id -> keys of its other names, for these parties.
+        leis: party id -> its LEI, for these parties.
     """
 
-    marks: set[_Mark]
+    identities: set[_Identity]
     parties: Mapping[_Key, Party]
     names: Mapping[str, set[str]]
     leis: Mapping[str, str]
 
-    def just_so(self, row: PartyRow) -> Party | None:
-        """Returns the party of a row that says nothing new of it; `None` if it does, or if there is no such party."""
+    def unchanged_party(self, row: PartyRow) -> Party | None:
+        """Return the party of a row that changes nothing, otherwise `None`."""
         key = row.key
         party = self.parties.get((key.kind.value, name_key(key.name), key.jurisdiction, key.distinguisher))
         if party is None:
@@ -112,7 +112,7 @@ class _There:
         return party if is_same else None
 
 
-def _there(session: Session, rows: Sequence[PartyRow]) -> _There:
+def _read_stored(session: Session, rows: Sequence[PartyRow]) -> _StoredValues:
     keys = [name_key(row.key.name) for row in rows]
     ids = [row.id for row in rows if row.id is not None]
     leis = [row.lei for row in rows if row.lei is not None]
@@ -122,17 +122,19 @@ def _there(session: Session, rows: Sequence[PartyRow]) -> _There:
     of_names = of_names.where(or_(PartyName.name_key.in_(keys), PartyName.party_id.in_(found)))
     of_leis = select(PartyIdentifier.party_id, PartyIdentifier.value).where(PartyIdentifier.scheme == LEI_SCHEME)
     of_leis = of_leis.where(or_(PartyIdentifier.value.in_(leis), PartyIdentifier.party_id.in_(found)))
-    marks: set[_Mark] = {("id", party.id) for party in parties} | {("name", party.name_key) for party in parties}
+    identities: set[_Identity] = {("id", party.id) for party in parties} | {
+        ("name", party.name_key) for party in parties
+    }
     names: defaultdict[str, set[str]] = defaultdict(set)
     for party_id, key in session.execute(of_names):
         names[party_id].add(key)
-        marks.add(("name", key))
+        identities.add(("name", key))
     lei_of_party: dict[str, str] = {}
     for party_id, lei in session.execute(of_leis):
         lei_of_party[party_id] = lei
-        marks.add(("lei", lei))
+        identities.add(("lei", lei))
     by_key = {(each.kind, each.name_key, each.jurisdiction, each.distinguisher): each for each in parties}
-    return _There(marks, by_key, names, lei_of_party)
+    return _StoredValues(identities, by_key, names, lei_of_party)
 
 
 def _rows_of(row: PartyRow) -> Iterator[Party | PartyName | PartyIdentifier]:
@@ -142,4 +144,4 @@ def _rows_of(row: PartyRow) -> Iterator[Party | PartyName | PartyIdentifier]:
     yield from names_to_add(party.id, row.aliases, use=NameUse.ALIAS, known=known)
     yield from names_to_add(party.id, row.former_names, use=NameUse.FORMER, known=known)
     if row.lei is not None:
-        yield lei_of(party.id, row.lei)
+        yield lei_row(party.id, row.lei)

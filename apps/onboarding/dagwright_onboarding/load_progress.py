@@ -1,4 +1,4 @@
-"""What a person sees of a long load: how far it is, on a terminal, and what is in when Ctrl-C or SIGTERM ends it."""
+"""Progress of a long load: a line on the terminal, and a report when Ctrl-C or SIGTERM interrupts the load."""
 
 import signal
 import sys
@@ -7,24 +7,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dagwright.plugins.commands import CommandRefused, ExitCode, Output, leave_at_once
-from dagwright_onboarding.loading import Watch, how_far
+from dagwright_onboarding.loading import ProgressCallback, describe_progress
 
 SHOWN_EVERY_S = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _CLEARED = "\r\x1b[K"
-"""Takes the line away on which a terminal's cursor stands."""
+"""Clears the terminal line and moves the cursor to its start."""
 
 
 @contextmanager
-def watched_load(output: Output) -> Iterator[Watch]:
-    """Yields what a load tells how far it is; it ends the load behind the transaction in which a signal came.
+def watched_load(output: Output) -> Iterator[ProgressCallback]:
+    """Yield a progress callback, which ends the load after the transaction during which a signal came.
 
-    The second signal leaves at once. The handlers are those of the main thread, which the block must run in.
+    The second signal exits at once. The signal handlers need the main thread.
 
     Raises:
-        CommandRefused: a signal came; the message says how many rows are in.
+        CommandRefused: a signal came; the message says how many rows were loaded.
     """
-    shown = _Line(output)
+    shown = _ProgressLine(output)
     signals, in_parts = [0], [False]
 
     def on_signal(number: int, _: object) -> None:
@@ -34,7 +34,7 @@ def watched_load(output: Output) -> Iterator[Watch]:
         if not in_parts[0]:
             raise KeyboardInterrupt
 
-    def watch(done: int, rows: int) -> None:
+    def on_progress(done: int, rows: int) -> None:
         in_parts[0] = True
         if signals[0] and done < rows:
             raise _interrupted(done, rows)
@@ -42,7 +42,7 @@ def watched_load(output: Output) -> Iterator[Watch]:
 
     before = {each: signal.signal(each, on_signal) for each in _SIGNALS}
     try:
-        yield watch
+        yield on_progress
     except KeyboardInterrupt:
         raise _interrupted(0, 0) from None
     finally:
@@ -52,11 +52,13 @@ def watched_load(output: Output) -> Iterator[Watch]:
 
 
 def _interrupted(done: int, rows: int) -> CommandRefused:
-    return CommandRefused(f"interrupted; {how_far(done, rows)}", status="interrupted", code=ExitCode.INTERRUPTED)
+    return CommandRefused(
+        f"interrupted; {describe_progress(done, rows)}", status="interrupted", code=ExitCode.INTERRUPTED
+    )
 
 
-class _Line:
-    """One line of a terminal that is written again and again; nothing elsewhere."""
+class _ProgressLine:
+    """A terminal line that is overwritten with each update; no output if standard error is not a terminal."""
 
     def __init__(self, output: Output) -> None:
         self._is_wanted = not output.is_json and sys.stderr.isatty()
@@ -69,7 +71,7 @@ class _Line:
             return
         self._next, self._is_there = now + SHOWN_EVERY_S, True
         a_second = round(done / max(now - self._began, 0.001))
-        sys.stderr.write(f"{_CLEARED}{done:,} of {rows:,} rows are in, {a_second:,} a second")
+        sys.stderr.write(f"{_CLEARED}{done:,} of {rows:,} rows loaded, {a_second:,} rows/s")
         sys.stderr.flush()
 
     def clear(self) -> None:

@@ -1,0 +1,42 @@
+"""State of a call of a worker tool, shared by its attempts through the heartbeat.
+
+Failures are counted by kind: Temporal's attempt number counts all of them, and an outage of the search server must not
+use up the attempts for slow answers or model failures.
+"""
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from dagwright.tools import context
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptState:
+    """State of all attempts of a call so far, including this one.
+
+    Args:
+        answer: the latest answer of the model; `None` if there is no answer, or none that matches its schema.
+        answers: number of answers of the model, including those that did not match the schema.
+        model_silent: number of model calls without an answer.
+        search_silent: number of requests that a running search server did not answer.
+    """
+
+    answer: Any = None
+    answers: int = 0
+    model_failures: int = 0
+    search_failures: int = 0
+
+
+def load_state() -> AttemptState:
+    """Return the state of the current call."""
+    heartbeat = context().newest_heartbeat
+    if not isinstance(heartbeat, dict):
+        return AttemptState()
+    return AttemptState(
+        **{field.name: heartbeat[field.name] for field in fields(AttemptState) if field.name in heartbeat}
+    )
+
+
+def save_state(**changed: Any) -> None:
+    """Update some fields of the state, also for the next attempt."""
+    context().heartbeat(asdict(replace(load_state(), **changed)))

@@ -1,0 +1,137 @@
+"""Model calls of the worker tools: data separate from the task, an answer by schema, and repairs of invalid answers."""
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from dagwright.plugins.models import Action, Message, ModelAnswer, ModelError, ModelFailure, json_line, system, user
+from dagwright.tools import GiveUp, context
+from dagwright_maritime.attempt_state import load_state, save_state
+
+PURPOSE = "worker"
+"""Label of the calls in scripts and logs, distinct from those of the planner."""
+MODEL_ATTEMPTS = 3
+"""Failed model calls before the tool call fails, as for other tools; only the search server is waited for longer.
+Attempts that ended while waiting for the model count; attempts without a search server do not."""
+MAX_ANSWERS = 4
+"""The first answer and three repairs, over all attempts together."""
+_UNANSWERED = "The model had not answered when {} attempts ended: they timed out, or their worker process died"
+QUESTION_CHARACTERS = 8_000
+_PROBLEM_CHARACTERS = 1_500
+
+T = TypeVar("T")
+
+
+class InvalidAnswer(ValueError):
+    """An answer of a model is invalid; the message is sent to the model."""
+
+
+class NoValidAnswer(GiveUp):
+    """The model gave no valid answer after all repairs.
+
+    Args:
+        problem: problem with its last answer.
+    """
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"The model gave no valid answer in {MAX_ANSWERS} attempts; last problem: {problem}")
+        self.problem = problem
+
+
+def data_lines(title: str, items: Iterable[Any]) -> str:
+    """Return data for a model, one JSON value per line, so that a value cannot break out of its line."""
+    return "\n".join([f"{title}:", *map(json_line, items)])
+
+
+async def request_answer(
+    task: str,
+    data: str,
+    *,
+    schema: Mapping[str, Any],
+    read: Callable[[Any], T],
+    judge: Callable[[T], Awaitable[None]] | None = None,
+) -> T:
+    """Return the parsed answer of the model; an `InvalidAnswer` answer is sent back with the problem.
+
+    Each answer is stored in the heartbeat with the number of answers, so that the next attempt does not pay for it
+    again.
+
+    Args:
+        task: the instructions; must not contain data.
+        data: the input data.
+        read: parses an answer; raises `InvalidAnswer` if it is invalid.
+        judge: validates the parsed answer with another system, such as the search server; may raise `InvalidAnswer`.
+
+    Raises:
+        NoUsableAnswer: no answer was valid.
+        ModelFailure: the model does not answer.
+    """
+    said: list[Message] = [system(task), user(data)]
+    output, problem = load_state().answer, "the answer to an earlier attempt was invalid"
+    while output is not None or load_state().answers < MAX_ANSWERS:
+        written = Message(role="assistant", content=json.dumps(output, ensure_ascii=False))
+        try:
+            if output is None:
+                answer = await _answer(said, schema)
+                output, written = answer.output, answer.message
+            found = read(output)
+            if judge is not None:
+                await judge(found)
+        except ModelFailure as failure:
+            if failure.action is not Action.FIX:
+                raise
+            problem, written = str(failure), Message(role="assistant", content=failure.partial or "{}")
+        except InvalidAnswer as wrong:
+            problem = str(wrong)
+        else:
+            return found
+        output = None
+        said += [written, user(f"Invalid answer. {problem[:_PROBLEM_CHARACTERS]}\nWrite the whole answer again.")]
+    raise NoValidAnswer(problem)
+
+
+async def _answer(said: Sequence[Message], schema: Mapping[str, Any]) -> ModelAnswer:
+    """Call the model once and return the answer.
+
+    Raises:
+        ModelFailure: the call failed; it is final if the call has no attempts left.
+    """
+    before = load_state()
+    if before.model_failures >= MODEL_ATTEMPTS:
+        raise _final(ModelFailure(ModelError.UNAVAILABLE, _UNANSWERED.format(before.model_failures)))
+    # Counted before the call: the attempt may end while it waits for the answer.
+    silent = before.model_failures + 1
+    save_state(model_failures=silent)
+    try:
+        answer = await context().ask_model(said, purpose=PURPOSE, output=schema)
+    except ModelFailure as failure:
+        if failure.action is Action.FIX:
+            save_state(answer=None, answers=before.answers + 1, model_failures=before.model_failures)
+        elif failure.action is Action.RETRY and silent >= MODEL_ATTEMPTS:
+            raise _final(failure) from None
+        elif failure.action is Action.RETRY and failure.delay is None:
+            # Temporal's backoff would also count the attempts without a search server.
+            failure.delay = timedelta(seconds=2 ** (silent - 1))
+        raise
+    save_state(answer=answer.output, answers=before.answers + 1, model_failures=before.model_failures)
+    return answer
+
+
+def _final(failure: ModelFailure) -> ModelFailure:
+    failure.action = Action.GIVE_UP
+    return failure
+
+
+def validate_question(text: str) -> str:
+    """Return a question without surrounding white space.
+
+    Raises:
+        ValueError: the question is empty or too long.
+    """
+    asked = text.strip()
+    if not asked:
+        raise ValueError("The question is empty; set 'question'")
+    if len(asked) > QUESTION_CHARACTERS:
+        raise ValueError(f"The question has {len(asked):,} characters, over the limit of {QUESTION_CHARACTERS:,}")
+    return asked

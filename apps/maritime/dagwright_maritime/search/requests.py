@@ -1,0 +1,238 @@
+"""Requests to the search server, and the mapping of its failures to errors.
+
+    AskFailed                 the request cannot succeed; the message says what would help
+    ├── QueryInvalid          the server rejects the query: change it
+    ├── IndexMissing          the index does not exist: load the data
+    └── AccessRefused         access to the server or index is denied
+    (RetryLater)              the server is unavailable or overloaded: the same query may work later
+    └── NoAnswer              the query timed out or the server ran out of memory: often the query is too expensive
+        └── ServerHangs       the server does not answer any request
+
+One function maps the errors of the client to these; this module does not retry.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from dagwright.tools.errors import GiveUp, RetryLater
+from dagwright_maritime.search.limits import QueryLimits
+from dagwright_maritime.search.read_only import CheckedQuery
+from dagwright_maritime.search.results import SearchResult, parse_result
+
+if TYPE_CHECKING:
+    from opensearchpy import AsyncOpenSearch
+    from opensearchpy.exceptions import OpenSearchException, TransportError
+
+RETRY_AFTER = timedelta(seconds=5)
+"""A server needs about five seconds to restart."""
+_GRACE_S = 10.0
+"""Extra time for the response after the server's own search timeout."""
+_PASSING = (408, 429, 500, 502, 503, 504)
+_FINAL_TYPES = (
+    "too_many_buckets_exception", "index_closed_exception", "illegal_argument_exception", "parsing_exception",
+    "query_shard_exception", "null_pointer_exception", "class_cast_exception", "number_format_exception",
+    "index_out_of_bounds_exception", "array_index_out_of_bounds_exception",
+)  # fmt: skip
+"""Errors of the query that the server reports with a status for an overloaded or broken server."""
+_OWN_MEMORY = ("[request]", "[fielddata]")
+"""Memory limits of a single request; other limits depend on the total load of the server."""
+_SIGN_OF_LIFE_S = 3.0
+_REASON_CHARACTERS = 500
+
+
+class RequestFailed(GiveUp):
+    """The request cannot succeed, at any time."""
+
+
+class QueryInvalid(RequestFailed):
+    """The server rejects the query."""
+
+
+class IndexMissing(RequestFailed):
+    """The index does not exist."""
+
+
+class AccessRefused(RequestFailed):
+    """Access to the server or the index is denied."""
+
+
+class QueryTimeout(RetryLater):
+    """The server did not answer; many retries would increase its load."""
+
+    advice = "request less, such as fewer groups"
+
+
+class ServerUnresponsive(QueryTimeout):
+    """The server did not answer in time, nor any other request: a smaller query would not help."""
+
+    advice = "it answers no request: check it, or restart it with `python -m dagwright_maritime.search up`"
+
+
+async def execute_query(client: "AsyncOpenSearch", query: CheckedQuery, limits: QueryLimits) -> SearchResult:
+    """Run a query and return its result.
+
+    Raises:
+        AskFailed: the query cannot succeed.
+        AnswerTooLarge: the query makes too many groups.
+        RetryLater: the server is unavailable.
+    """
+    async with _asked(client, query.index):
+        response = await client.search(index=query.index, body=query.body, params=_params(limits))
+    return parse_result(response, query.groups, limits)
+
+
+async def validation_error(client: "AsyncOpenSearch", query: CheckedQuery, limits: QueryLimits) -> str | None:
+    """Return why the server rejects a query, `None` if it is valid.
+
+    The server validates the conditions without running them. Aggregations and the sort order can only be validated by
+    running them; this is done without returning documents.
+
+    Raises:
+        AskFailed: the index does not exist, or access is denied.
+        AnswerTooLarge: the query makes too many groups.
+        RetryLater: the server is unavailable.
+    """
+    try:
+        async with _asked(client, query.index):
+            response = await client.indices.validate_query(
+                index=query.index,
+                body={"query": query.body["query"]},
+                params={"explain": "true", **_params(limits)},
+            )
+            if response.get("valid") is not True:
+                return _explanation(response)
+            if "aggs" in query.body or "sort" in query.body:
+                body = {name: value for name, value in query.body.items() if name not in ("from", "search_after")}
+                response = await client.search(index=query.index, body={**body, "size": 0}, params=_params(limits))
+                parse_result(response, query.groups, limits)
+    except QueryInvalid as wrong:
+        return str(wrong)
+    return None
+
+
+async def read_mapping(client: "AsyncOpenSearch", index: str, limits: QueryLimits) -> Mapping[str, Any]:
+    """Return the mapping of an index; for an alias, that of the first index in the response.
+
+    Raises:
+        AskFailed: the index does not exist, or access is denied.
+        RetryLater: the server is unavailable.
+    """
+    return (await _mappings(client, index, limits))[0]
+
+
+async def read_types(client: "AsyncOpenSearch", index: str, limits: QueryLimits) -> dict[str, str]:
+    """Return the types of the fields of an index, for an alias those of all its indices; raises as `read_mapping`."""
+    types: dict[str, str] = {}
+    for mapping in await _mappings(client, index, limits):
+        types |= types_of(mapping)
+    return types
+
+
+def types_of(mapping: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields of a mapping with their types; nested fields by their full name."""
+    types: dict[str, str] = {}
+    _add_types(types, mapping, "")
+    return types
+
+
+async def _mappings(client: "AsyncOpenSearch", index: str, limits: QueryLimits) -> list[Mapping[str, Any]]:
+    async with _asked(client, index):
+        response = await client.indices.get_mapping(index=index, params=_params(limits))
+    return [each.get("mappings", {}) for each in response.values()]
+
+
+def _params(limits: QueryLimits) -> dict[str, Any]:
+    # The server limits the time of the query; this limit is for a server that does not answer at all.
+    return {"request_timeout": limits.timeout_s + _GRACE_S}
+
+
+def _add_types(types: dict[str, str], mapping: Mapping[str, Any], above: str) -> None:
+    for word in ("properties", "fields"):
+        for name, field in mapping.get(word, {}).items():
+            whole = f"{above}{name}"
+            if "type" in field:
+                types[whole] = str(field["type"])
+            _add_types(types, field, f"{whole}.")
+
+
+def _explanation(response: Mapping[str, Any]) -> str:
+    reasons = [str(each["error"]) for each in response.get("explanations", []) if each.get("error")]
+    return (reasons or [str(response.get("error") or "the server rejects the query")])[0][:_REASON_CHARACTERS]
+
+
+@asynccontextmanager
+async def _asked(client: "AsyncOpenSearch", index: str) -> AsyncIterator[None]:
+    """Map errors of the client inside the block to errors of this module."""
+    # The client is imported when it is used (see `SearchClients`).
+    from opensearchpy.exceptions import ConnectionTimeout, OpenSearchException  # noqa: PLC0415
+
+    try:
+        yield
+    except ConnectionTimeout as error:
+        if await client.ping(params={"request_timeout": _SIGN_OF_LIFE_S}):
+            raise error_of(error, index) from None
+        raise ServerUnresponsive(_late(index), after=RETRY_AFTER) from None
+    except OpenSearchException as error:
+        raise error_of(error, index) from None
+
+
+def _late(index: str) -> str:
+    return f"The search server did not answer in time when {index!r} was asked"
+
+
+def error_of(error: "OpenSearchException", index: str) -> RequestFailed | RetryLater:
+    """Return the error of this module for an error of the client on a request to `index`."""
+    from opensearchpy.exceptions import ConnectionError as NoConnection  # noqa: PLC0415
+    from opensearchpy.exceptions import ConnectionTimeout, TransportError  # noqa: PLC0415
+
+    if isinstance(error, ConnectionTimeout):
+        return QueryTimeout(_late(index), after=RETRY_AFTER)
+    if isinstance(error, NoConnection):
+        return RetryLater(f"The search server does not answer: {error.error}", after=RETRY_AFTER)
+    if not isinstance(error, TransportError) or not isinstance(error.status_code, int):
+        return RetryLater(f"The search server returned an invalid response: {error}", after=RETRY_AFTER)
+    kinds, reason = _reason(error)
+    detail = f"{error.status_code}: {reason}"
+    if "index_not_found_exception" in kinds:
+        return IndexMissing(f"There is no index {index!r} on the search server")
+    if error.status_code in (401, 403):
+        return AccessRefused(f"The search server denies access to {index!r}: {detail}")
+    if "circuit_breaking_exception" in kinds:
+        if reason.startswith(_OWN_MEMORY):
+            return QueryInvalid(
+                f"The query needs more memory than the search server has; request fewer groups or figures: {detail}"
+            )
+        return QueryTimeout(f"The search server has no memory left: {detail}", after=RETRY_AFTER)
+    if error.status_code in _PASSING and not any(kind in kinds for kind in _FINAL_TYPES):
+        return RetryLater(f"The search server cannot answer now: {detail}", after=RETRY_AFTER)
+    return QueryInvalid(f"The search server rejects the query: {detail}")
+
+
+def _reason(error: "TransportError") -> tuple[list[str], str]:
+    """Return the types of a server error, and its innermost reason."""
+    failure = error.info.get("error") if isinstance(error.info, Mapping) else None
+    if not isinstance(failure, Mapping):
+        return [str(error.error)], str(failure or error.error)[:_REASON_CHARACTERS]
+    causes = [failure, *_causes(failure)]
+    kinds = [str(each.get("type", "")) for each in causes]
+    reasons = [_once(str(each["reason"])) for each in causes if each.get("reason")]
+    # The outermost reason only says that the query failed.
+    words = dict.fromkeys(reason for reason in reversed(reasons) if reason != "all shards failed")
+    return kinds, "; ".join(words)[:_REASON_CHARACTERS] or str(error.error)
+
+
+def _once(reason: str) -> str:
+    """Return a reason without its repetition, as in those of dates."""
+    half = reason[: (len(reason) - len(": []")) // 2]
+    return half if reason == f"{half}: [{half}]" else reason
+
+
+def _causes(failure: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = []
+    for each in (*failure.get("root_cause", ()), *failure.get("failed_shards", ()), failure.get("caused_by")):
+        inner = each.get("reason") if isinstance(each, Mapping) and isinstance(each.get("reason"), Mapping) else each
+        if isinstance(inner, Mapping):
+            found += [inner, *_causes({"caused_by": inner.get("caused_by")})] if inner.get("caused_by") else [inner]
+    return found
