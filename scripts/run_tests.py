@@ -13,9 +13,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
@@ -35,8 +36,8 @@ _GET_SERVER = (
     "import asyncio; from dagwright.server.binary import get_binary; from dagwright.settings import Settings; "
     "asyncio.run(get_binary(Settings().cache_home, wanted_version=None))"
 )
-_BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
-"""A file stays in one process: its tests may share what they made. Files are dealt out in the given order."""
+_REPORT_S = 60
+"""How often a stage prints how far it is."""
 
 _CORES = os.cpu_count() or 2
 _MARKERS_OF_FILE = re.compile(r"^pytestmark = .*$", re.MULTILINE)
@@ -60,6 +61,8 @@ class Stage:
     name: str
     expression: str
     processes: int
+    may_retry: bool = False
+    """Its tests measure time, so they may meet another program of the machine."""
     duration_s: float = 0.0
     exit_code: int | None = None
     failed: list[str] = field(default_factory=list)
@@ -77,9 +80,9 @@ def all_stages() -> dict[str, Stage]:
     stages = (
         Stage("fast", f"not (server or waits or slow or alone or {foreign})", _CORES),
         Stage("server", f"(server or waits) and not (slow or alone or {foreign})", waiting),
-        Stage("alone", f"alone and not (slow or {foreign})", 0),
+        Stage("alone", f"alone and not (slow or {foreign})", 1, may_retry=True),
         Stage("slow", f"slow and not (alone or {foreign})", waiting),
-        Stage("slow-alone", f"slow and alone and not ({foreign})", 0),
+        Stage("slow-alone", f"slow and alone and not ({foreign})", 1, may_retry=True),
         Stage("foreign", foreign, _CORES),
     )
     return {stage.name: stage for stage in stages}
@@ -122,13 +125,13 @@ def run(stage: Stage, paths: list[str], ends_at: float) -> None:
     if stage.name == "foreign" and files and not install_programs():
         stage.exit_code = 1
         return
-    print(f"\n=== stage {stage.name}: {len(files)} files, {max(stage.processes, 1)} processes", flush=True)
+    print(f"\n=== stage {stage.name}: {len(files)} files, {stage.processes} processes", flush=True)
     started = time.monotonic()
     stage.exit_code = _pytest(stage, files, ends_at) if files else 0
     if stage.exit_code == NOTHING_COLLECTED:
         stage.exit_code = 0
     # What fails beside other tests would fail again; what measures time may have met another program of the machine.
-    if not stage.processes and 0 < len(stage.failed) <= MAX_RETRIED and stage.exit_code == 1:
+    if stage.may_retry and 0 < len(stage.failed) <= MAX_RETRIED and stage.exit_code == 1:
         _retry(stage, ends_at)
     stage.duration_s = time.monotonic() - started
 
@@ -143,35 +146,83 @@ def _retry(stage: Stage, ends_at: float) -> None:
 
 
 def _pytest(stage: Stage, tests: list[str], ends_at: float) -> int:
-    report, named = REPORTS / f"{stage.name}.xml", REPORTS / f"{stage.name}.txt"
-    report.unlink(missing_ok=True)
-    # As arguments, pytest would load the fixtures beside each file in the process that only distributes them.
+    """Run files or tests in the processes of a stage, which share them; see `tests/support/shared_files.py`."""
+    named = REPORTS / f"{stage.name}.txt"
     named.write_text("\n".join(tests), encoding="utf-8")
-    options = ["--numprocesses", str(stage.processes), *_BY_FILE] if stage.processes else []
-    command = [sys.executable, "-m", "pytest", "-q", "-m", stage.expression, "--junitxml", str(report)]
-    command += ["-o", "junit_family=xunit1", *options, "--tests-from", str(named), "tests"]
-    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
-    code = _ended(process, ends_at)
-    if report.exists():
-        _read(report, stage)
-    return code
+    shutil.rmtree(taken := named.with_suffix(".taken"), ignore_errors=True)
+    taken.mkdir()
+    parts = [_Part.start(stage, named, number) for number in range(min(stage.processes, len(tests)))]
+    is_over = _wait(parts, ends_at, progress=lambda: f"{stage.name}: {len([*taken.iterdir()])} of {len(tests)} files")
+    for part in parts:
+        part.print_if_failed()
+        if part.report.exists():
+            _read(part.report, stage)
+    return GAVE_UP if is_over else max((part.code for part in parts), key=abs)
 
 
-def _ended(process: subprocess.Popen[bytes], ends_at: float) -> int:
-    """Wait for pytest; interrupt it when the time is over, so that it prints what it has."""
+@dataclass
+class _Part:
+    """One of the pytest processes of a stage; what it prints is in a file, except for a line for each failure."""
+
+    process: subprocess.Popen[bytes]
+    report: Path
+    log: Path
+
+    @classmethod
+    def start(cls, stage: Stage, named: Path, number: int) -> Self:
+        report, log = (REPORTS / f"{stage.name}-{number}.{kind}" for kind in ("xml", "log"))
+        report.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "pytest", "-q", "-m", stage.expression, "--junitxml", str(report)]
+        command += ["-o", "junit_family=xunit1", "-o", "console_output_style=classic", "-p", "no:cacheprovider"]
+        with log.open("wb") as output:
+            return cls(
+                subprocess.Popen(
+                    [*command, "--tests-from", str(named), "tests"], cwd=ROOT, stdout=output, start_new_session=True
+                ),
+                report,
+                log,
+            )
+
+    @property
+    def code(self) -> int:
+        """The exit code; 0 if the process found no test of the stage."""
+        return 0 if self.process.returncode == NOTHING_COLLECTED else self.process.returncode
+
+    def print_if_failed(self) -> None:
+        if self.code:
+            print(self.log.read_text(encoding="utf-8", errors="replace"), end="")
+            print(f"=== process {self.process.pid} ended with exit code {self.code}", flush=True)
+
+
+def _wait(parts: list[_Part], ends_at: float, *, progress: Callable[[], str]) -> bool:
+    """Wait for processes; interrupt them when the time is over, so that they print what they have.
+
+    Returns:
+        Whether they were interrupted.
+    """
+    printed = time.time()
     try:
-        return process.wait(timeout=max(0.0, ends_at - time.time()))
-    except subprocess.TimeoutExpired:
-        print("\n=== the time for tests is over: interrupting", flush=True)
+        while any(part.process.poll() is None for part in parts):
+            if time.time() > ends_at:
+                print("\n=== the time for tests is over: interrupting", flush=True)
+                break
+            if time.time() > printed + _REPORT_S:
+                printed = time.time()
+                print(progress(), flush=True)
+            time.sleep(0.1)
+        else:
+            return False
     except KeyboardInterrupt:
         print("\n=== interrupted", flush=True)
-    process.send_signal(signal.SIGINT)
-    try:
-        process.wait(timeout=GRACE_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    return GAVE_UP
+    for part in parts:
+        part.process.send_signal(signal.SIGINT)
+    for part in parts:
+        try:
+            part.process.wait(timeout=GRACE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(part.process.pid, signal.SIGKILL)
+            part.process.wait()
+    return True
 
 
 def _read(report: Path, stage: Stage) -> None:

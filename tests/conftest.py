@@ -12,6 +12,7 @@ from _pytest.unraisableexception import gc_collect_iterations_key
 
 from scripts.run_tests import FOREIGN
 from tests.support.live_report import LiveReport
+from tests.support.shared_files import SharedFiles
 
 _STAGE_MARKERS = {"server", "waits", "slow", "alone", *FOREIGN}
 """Markers by which `scripts/run_tests.py` selects the files of a stage."""
@@ -19,10 +20,9 @@ _STAGE_MARKERS = {"server", "waits", "slow", "alone", *FOREIGN}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option by which `scripts/run_tests.py` names files and tests."""
-    parser.addoption("--tests-from", type=Path, metavar="FILE", help="run the tests that this file names, one per line")
+    parser.addoption("--tests-from", type=Path, metavar="FILE", help="run files that this file names, with others")
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Report failures at once, end a session on SIGTERM as on Ctrl-C, collect garbage seldom, and write bytecode.
 
@@ -40,20 +40,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[gc_collect_iterations_key] = 1
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    is_worker = hasattr(config, "workerinput")
     if named := config.getoption("tests_from"):
-        config.args[:] = named.read_text(encoding="utf-8").splitlines()
-    if is_worker or not config.getoption("numprocesses", None):
-        config.pluginmanager.import_plugin("tests.support.fixtures")
-    terminal = config.pluginmanager.get_plugin("terminalreporter")
-    if isinstance(terminal, pytest.TerminalReporter) and not is_worker:
-        config.pluginmanager.register(LiveReport(terminal))
+        config.pluginmanager.register(SharedFiles(named))
+    config.pluginmanager.import_plugin("tests.support.fixtures")
+    config.pluginmanager.register(LiveReport())
 
 
 def pytest_collection_finish() -> None:
-    """Leave modules and collected tests out of garbage collection, which took a fifth of the CPU time."""
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 20)
+    """Leave modules and tests that are collected first out of garbage collection, which took a fifth of the time."""
+    if not gc.get_freeze_count():
+        gc.freeze()
+        gc.set_threshold(10_000, 20, 20)
 
 
 @functools.cache

@@ -1,8 +1,4 @@
-"""Fixtures of all tests: an environment without the machine's settings, and the real server if a test asks for it.
-
-`tests/conftest.py` registers this module in the processes that run tests: importing it takes seconds of CPU time, for
-which the process that distributes the tests would keep them waiting.
-"""
+"""Fixtures of all tests: an environment without the machine's settings, and the real server if a test asks for it."""
 
 import functools
 import os

@@ -1,13 +1,14 @@
 """Report failures of tests when they happen: a run that is killed prints no summary."""
 
+import sys
+
 import pytest
 
 
 class LiveReport:
-    """Plugin of the printing process: one line per failure, and the tests that an interrupt stopped."""
+    """Plugin that prints one line per failure, and the test that an interrupt stopped."""
 
-    def __init__(self, terminal: pytest.TerminalReporter) -> None:
-        self._terminal = terminal
+    def __init__(self) -> None:
         self._running: dict[str, None] = {}
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -34,9 +35,9 @@ class LiveReport:
             self._print(f"INTERRUPTED {nodeid}")
 
     def _print(self, line: str) -> None:
-        # With several processes the start of a progress line is unknown.
-        self._terminal.write_line(f"\n{line}")
-        self._terminal.flush()
+        # What `scripts/run_tests.py` has written to a file until the end is shown at once.
+        sys.stderr.write(f"\n{line}\n")
+        sys.stderr.flush()
 
 
 def error_line(report: pytest.TestReport | pytest.CollectReport) -> str:

@@ -2,6 +2,7 @@
 
 from itertools import chain, combinations
 from pathlib import Path
+from typing import IO
 
 import pytest
 from _pytest.mark.expression import Expression
@@ -9,6 +10,7 @@ from _pytest.mark.expression import Expression
 from scripts import run_tests
 from scripts.run_tests import FOREIGN, Stage, all_stages, files_of, summarize
 from tests.support.example_counts import examples
+from tests.support.shared_files import SharedFiles
 
 _MARKERS = ("server", "waits", "slow", "alone", *FOREIGN)
 
@@ -68,6 +70,34 @@ def test_stages_of_one_process_retry(name: str, runs: int, folder: Path, monkeyp
     run_tests.run(stage, ["."], ends_at=0.0)
     retried = ["test_it.py::test_it"] if runs == 2 else []
     assert (len(results), stage.retried, stage.exit_code) == (runs, retried, 2 - runs)
+
+
+def test_processes_share_the_files_of_a_stage(tmp_path: Path) -> None:
+    (tmp_path / "fast.txt").write_text("", encoding="utf-8")
+    first, second = (SharedFiles(tmp_path / "fast.txt").take("abc") for _ in range(2))
+    assert [next(first), next(second), next(first), next(second, ""), next(first, "")] == ["a", "b", "c", "", ""]
+
+
+def test_longest_exit_code_wins_and_a_process_without_tests_is_no_failure(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes = iter([5, 1, 0, 5, 5])
+
+    class Ended:
+        pid = 7
+
+        def __init__(self, *_: object, stdout: IO[bytes], **__: object) -> None:
+            self.returncode = next(codes)
+            stdout.write(b"what pytest prints\n")
+
+        def poll(self) -> int:
+            return self.returncode
+
+    monkeypatch.setattr("subprocess.Popen", Ended)
+    monkeypatch.setattr(run_tests, "REPORTS", folder)
+    assert run_tests._pytest(Stage("fast", "", 3), ["a", "b", "c", "d"], ends_at=1e12) == 1
+    assert capsys.readouterr().out == "what pytest prints\n=== process 7 ended with exit code 1\n"
+    assert run_tests._pytest(Stage("fast", "", 3), ["a", "b"], ends_at=1e12) == 0
 
 
 @pytest.mark.parametrize("argument", ["tests/no_such_file.py", "--stages=fast,sever"])

@@ -1,0 +1,65 @@
+"""Run files of tests that several pytest processes share: each process takes the next file that no other has taken.
+
+A file is imported by the process that runs its tests, when it is its turn. With `pytest-xdist` each process would
+import all files first, and a further process would handle the reports of all tests: a third of the CPU time of the
+stage `fast`.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar, cast
+
+import pytest
+
+T = TypeVar("T")
+
+
+class SharedFiles:
+    """Plugin that runs what a file names, one file or test per line; the processes that get the same file share it.
+
+    Args:
+        named: the file; a folder beside it has one entry for each line that a process has taken.
+    """
+
+    def __init__(self, named: Path) -> None:
+        self._names = named.read_text(encoding="utf-8").splitlines()
+        self._taken = named.with_suffix(".taken")
+        self._nodes: Sequence[pytest.Item | pytest.Collector] = ()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self, session: pytest.Session) -> bool:
+        """Collect the folders, whose fixtures belong to their nodes, and no test."""
+        options = session.config.option
+        # Nodes of files that are not imported have no markers.
+        expression, options.markexpr = options.markexpr, ""
+        try:
+            self._nodes = session.perform_collect(self._names, genitems=False)
+        finally:
+            options.markexpr = expression
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Collect and run the tests of one file after the other."""
+        collected = 0
+        for node in self.take(self._nodes):
+            items = [*session.genitems(node)]
+            session.config.hook.pytest_collection_modifyitems(session=session, config=session.config, items=items)
+            collected += len(items)
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                # Fixtures of the session outlive the file; the others end with it.
+                nextitem = following or cast(pytest.Item, session)
+                session.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
+        session.testscollected = collected
+        return True
+
+    def take(self, there: Sequence[T]) -> Iterator[T]:
+        """Yield what no other process has taken."""
+        self._taken.mkdir(exist_ok=True)
+        for number, each in enumerate(there):
+            # Of all processes one makes the entry.
+            with suppress(FileExistsError):
+                os.close(os.open(self._taken / str(number), os.O_CREAT | os.O_EXCL))
+                yield each
