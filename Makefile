@@ -64,7 +64,7 @@ docs-schema: setup ## Write the JSON Schemas and the catalogue of verbs in docs 
 screenshots: setup ## Take the pictures of the console anew (needs Chromium)
 	@$(BIN)/python -m tests.support.screenshots
 
-bench: setup ## Compare the engine with workflows written by hand
+bench: setup ## Compare the engine with hand-written workflows
 	@$(BIN)/python -m benchmarks
 
 bench-doors: setup ## Measure the gateway: a thousand streams, 200 starts at once, answers as they are written

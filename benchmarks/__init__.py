@@ -1,1 +1,1 @@
-"""Measures Dagwright against workflows written by hand: `python -m benchmarks`; see README.md beside this file."""
+"""Benchmarks of Dagwright against hand-written workflows: `python -m benchmarks`; see README.md in this folder."""

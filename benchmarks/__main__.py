@@ -1,7 +1,7 @@
-"""`python -m benchmarks [--set NAME] [--rows hand,servers] [--pairs N]`: measures, prints, saves, judges.
+"""`python -m benchmarks [--set NAME] [--rows hand,servers] [--pairs N]`: measure, print, save and judge.
 
-Exit code 1 only if a figure is past 1.5 times its goal. Each set of rows is measured and saved by itself, for together
-they would take an hour of a machine that does nothing else; a part of a set is printed, not saved.
+The exit code is 1 only if a figure exceeds 1.5 times its goal. Each set of rows is measured and saved separately,
+because all of them would occupy a machine for an hour; a part of a set is printed, not saved.
 """
 
 import argparse
@@ -26,14 +26,14 @@ SETS = {
     "doors": {**TEXT_ROWS, **STREAM_ROWS},
     "large": LARGE_ROWS,
 }
-"""Rows of the plans themselves, of the gateway and the texts that are read meanwhile, and those that take long."""
+"""The rows of plans, of the gateway and streamed texts, and those that take long."""
 ROWS = {name: row for rows in SETS.values() for name, row in rows.items()}
 PAIRS = 9
 _RESULTS = Path(__file__).resolve().parent / "results"
 
 
 async def measure(rows: list[str], pairs: int) -> list[Figure]:
-    """Returns the figures of some rows, in order."""
+    """Measure some rows and return their figures, in order."""
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         async with open_bench(Path(name)) as bench:
@@ -46,15 +46,15 @@ async def measure(rows: list[str], pairs: int) -> list[Figure]:
 
 
 def main() -> int:
-    """Returns the exit code."""
+    """Run the benchmarks and return the exit code."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("--set", choices=list(SETS), default="latest", help="which rows; the default: latest")
-    parser.add_argument("--rows", help=f"only these, of any set: some of {', '.join(ROWS)}")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help="interleaved pairs of each comparison")
+    parser.add_argument("--set", choices=list(SETS), default="latest", help="set of rows (default: latest)")
+    parser.add_argument("--rows", help=f"only these rows, of any set: {', '.join(ROWS)}")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="interleaved pairs per comparison")
     options = parser.parse_args()
     rows = options.rows.split(",") if options.rows else list(SETS[options.set])
     if unknown := [row for row in rows if row not in ROWS]:
-        parser.error(f"there is no row {unknown[0]!r}")
+        parser.error(f"unknown row {unknown[0]!r}")
     figures = asyncio.run(measure(rows, options.pairs))
     print(table(figures))
     if rows == list(SETS[options.set]):

@@ -1,4 +1,4 @@
-"""Runs a command to its end and tells how long it took and how much memory it needed."""
+"""Run a command and measure its duration and memory."""
 
 import os
 import subprocess
@@ -13,23 +13,23 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended.
+    """Outcome of a command.
 
     Args:
         code: exit code.
-        seconds: from before its start to its end.
-        peak_gb: the most memory it had at once, in 10^9 bytes.
-        told: the end of what it wrote.
+        seconds: duration, including its start.
+        peak_gb: peak memory, in 10^9 bytes.
+        last_output: the end of its output.
     """
 
     code: int
     seconds: float
     peak_gb: float
-    told: str
+    last_output: str
 
 
 def run_to_end(command: Sequence[str]) -> Ended:
-    """Runs a command in the root of the checkout; blocks until it ends."""
+    """Run a command in the root of the checkout; block until it ends."""
     with tempfile.TemporaryFile() as output:
         before = time.perf_counter()
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=_ROOT)
@@ -37,6 +37,6 @@ def run_to_end(command: Sequence[str]) -> Ended:
         seconds = time.perf_counter() - before
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
-        told = output.read()[-500:].decode("utf-8", "replace")
+        last_output = output.read()[-500:].decode("utf-8", "replace")
     # Linux counts in KiB.
-    return Ended(process.returncode, seconds, usage.ru_maxrss * 1024 / 1e9, told)
+    return Ended(process.returncode, seconds, usage.ru_maxrss * 1024 / 1e9, last_output)

@@ -1,9 +1,8 @@
-"""`python -m benchmarks.entities [--parties N] [--database URL]`: how long it takes to find one of a million parties.
+"""`python -m benchmarks.entities [--parties N] [--database URL]`: search times among a million parties.
 
-Makes a store as a version without the search index left it, has the index made by opening the store, and measures
-each kind of search. Without a URL the store is a SQLite file that is gone afterwards; a database that is named must be
-empty, and keeps what is put in. What is found among a million is saved. Exit code 1 only if a figure is past 1.5 times
-its goal.
+Creates a store as a version without the search index left it, builds the index by opening the store, and measures each
+kind of search. Without a URL, the store is a temporary SQLite file; a given database must be empty, and keeps the rows.
+Results for a million parties are saved. The exit code is 1 only if a figure exceeds 1.5 times its goal.
 """
 
 import argparse
@@ -34,7 +33,7 @@ SEED = 7
 _RESULTS = Path(__file__).resolve().parent / "results"
 _ROWS_AT_ONCE = 5_000
 _SAMPLE_STEP = 501
-"""Odd, so that all kinds are met."""
+"""Odd, so that all kinds are sampled."""
 _SYLLABLES = "ba be bo da den do el fa fer ga gel ha hol jo ka kel la lin lo ma mer mi na nor o pa per ra rin ro sa sel"
 _SECTORS = ("Capital", "Partners", "Holdings", "Services", "Advisers", "Energy", "Logistics", "Media", "Property")
 _STRATEGIES = ("Global Equity", "Global Bond", "Infrastructure", "Private Credit", "Small Cap", "Real Estate")
@@ -66,22 +65,22 @@ def _often_the_first(chance: random.Random, words: list[str]) -> str:
 
 
 def _swapped(chance: random.Random, name: str) -> str:
-    """Returns a name with two letters of its first word swapped."""
+    """Swap two letters of the first word of a name."""
     at = chance.randrange(0, len(name.split(maxsplit=1)[0]) - 1)
     return name[:at] + name[at + 1] + name[at] + name[at + 2 :]
 
 
 def _misspelt(chance: random.Random, name: str) -> str:
-    """Returns a name with one letter of its first word doubled and one of its second left out."""
+    """Double a letter of the first word of a name and drop a letter of the second."""
     first, second, *others = name.split()
     at, out = chance.randrange(1, len(first)), chance.randrange(1, len(second))
     return " ".join([first[:at] + first[at - 1] + first[at:], second[:out] + second[out + 1 :], *others])
 
 
 def generated(count: int) -> Iterator[tuple[dict[str, Any], str | None, str | None]]:
-    """Yields each party's row, an alias and an identifier of some; always the same ones.
+    """Yield each party's row, and an alias and an identifier of some; always the same ones.
 
-    Half are persons; a few names are had by very many and most by few, as in a register.
+    Half are persons; a few names are very common and most are rare, as in a register.
     """
     chance = random.Random(SEED)
     first, last, made_up = (_made_up(chance, number) for number in (3_000, 40_000, 30_000))
@@ -107,7 +106,7 @@ def generated(count: int) -> Iterator[tuple[dict[str, Any], str | None, str | No
 
 
 def fill(url: str, count: int) -> list[tuple[str, str]]:
-    """Makes the parties alone; returns the name and the kind of some of them to search for."""
+    """Insert the parties; return the name and kind of some of them as search targets."""
     tables = [Base.metadata.tables[model.__tablename__] for model in (Party, PartyName, PartyIdentifier)]
     engine = create_engine(url)
     sample = []
@@ -150,11 +149,11 @@ _KINDS_OF_SEARCH: dict[str, tuple[tuple[str, ...], Asked]] = {
     "near miss": (("person", "company", "fund"), _misspelt),
     "nothing like it": (("person",), lambda chance, _name: " ".join(chance.sample(["zwyq", "xkvj", "uqux"], 2))),
 }
-"""What is searched for: kinds of parties it suits, and how the text is made of a name."""
+"""Kinds of search: the matching kinds of parties, and how the search text is derived from a name."""
 
 
 def measure(database: EntityDatabase, sample: list[tuple[str, str]]) -> list[Figure]:
-    """Returns two figures for each kind of search; they take turns, so that what else runs hits all of them."""
+    """Return two figures for each kind of search; the kinds alternate, so that other load affects all of them."""
     chance = random.Random(SEED)
     times: dict[str, list[float]] = {sort: [] for sort in _KINDS_OF_SEARCH}
     found: dict[str, int] = dict.fromkeys(_KINDS_OF_SEARCH, 0)
@@ -176,10 +175,10 @@ def measure(database: EntityDatabase, sample: list[tuple[str, str]]) -> list[Fig
 
 
 def main() -> int:
-    """Returns the exit code."""
+    """Run the benchmark and return the exit code."""
     parser = argparse.ArgumentParser(prog="benchmarks.entities", description=__doc__)
     parser.add_argument("--parties", type=int, default=PARTIES)
-    parser.add_argument("--database", help="URL of an empty database; a SQLite file if left out")
+    parser.add_argument("--database", help="URL of an empty database (default: a SQLite file)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         url = options.database or f"sqlite:///{folder}/parties.db"
@@ -188,7 +187,7 @@ def main() -> int:
         try:
             before = time.monotonic()
             database.read(lambda session: session.connection())
-            indexed = Figure("making the index of an earlier store", time.monotonic() - before, None, unit="s")
+            indexed = Figure("building the index of an earlier store", time.monotonic() - before, None, unit="s")
             figures = [indexed, *measure(database, sample)]
         finally:
             database.dispose()

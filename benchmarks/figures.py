@@ -1,4 +1,4 @@
-"""What a benchmark says: figures with a goal, judged, written as JSON and as a table."""
+"""Results of a benchmark: figures with goals, judged, written as JSON and as a table."""
 
 import json
 import os
@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 SLACK = 1.5
-"""A goal is lost only past this: machines that build are noisy, and a slow minute must not stop a change."""
+"""A goal is lost only beyond this factor: build machines are noisy, and a slow minute must not stop a change."""
 
 Verdict = Literal["reached", "missed", "lost", "told"]
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured number and its goal.
+    """A measured number and its goal.
 
     Args:
-        name: what was measured.
+        name: the measured quantity.
         value: the number.
-        goal: the bound to reach; None for a number that is only told.
-        is_floor: whether the number should be at least the goal, and not at most.
-        unit: of number and goal; `x` for a ratio.
-        measured: the medians and samples it was made from.
+        goal: the bound to reach; `None` for a number without a goal.
+        is_floor: whether the goal is a lower bound instead of an upper bound.
+        unit: unit of number and goal; `x` for a ratio.
+        measured: the medians and samples behind the number.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Figure:
 
     @property
     def verdict(self) -> Verdict:
-        """`reached`; `missed` within the slack; `lost` past it; `told` where there is no goal."""
+        """`reached`; `missed` within the slack; `lost` beyond it; `told` without a goal."""
         if self.goal is None:
             return "told"
         past = self.goal / self.value if self.is_floor else self.value / self.goal
@@ -47,19 +47,19 @@ class Figure:
 def ratio_figure(
     name: str, above: Sequence[float], below: Sequence[float], *, goal: float | None = None, is_floor: bool = False
 ) -> Figure:
-    """Returns the ratio of two medians as a figure; the samples come along."""
+    """Return the ratio of two medians as a figure, with the samples."""
     over, under = statistics.median(above), statistics.median(below)
     samples = {"median": [_short(over), _short(under)], "samples": [_shortened(above), _shortened(below)]}
     return Figure(name, over / under, goal, is_floor=is_floor, measured=samples)
 
 
 def median_figure(name: str, samples: Sequence[float], *, goal: float, unit: str) -> Figure:
-    """Returns a median as a figure; the samples come along."""
+    """Return a median as a figure, with the samples."""
     return Figure(name, statistics.median(samples), goal, unit=unit, measured={"samples": _shortened(samples)})
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """Returns the figures as a Markdown table."""
+    """Format the figures as a Markdown table."""
     lines = ["| figure | measured | goal | |", "|---|---|---|---|"]
     for figure in figures:
         word = "at least" if figure.is_floor else "at most"
@@ -70,21 +70,21 @@ def table(figures: Sequence[Figure]) -> str:
 
 
 def save(figures: Sequence[Figure], folder: Path, *, name: str, pairs: int) -> None:
-    """Writes `<name>.json` and `<name>.md`."""
+    """Write `<name>.json` and `<name>.md`."""
     rows = [figure_to_json(figure) for figure in figures]
     save_as(folder, name, text=table(figures), document={"pairs": pairs, "figures": rows}, often=f"{pairs} pairs")
 
 
 def figure_to_json(figure: Figure) -> dict[str, Any]:
-    """Returns a figure for a file."""
+    """Return the JSON of a figure."""
     return {**asdict(figure), "verdict": figure.verdict}
 
 
 def save_as(folder: Path, name: str, *, text: str, document: Mapping[str, Any], often: str) -> None:
-    """Writes `<name>.json` with a document and `<name>.md` with a text, both with a note of the machine.
+    """Write `<name>.json` with a document and `<name>.md` with a text, both with details of the machine.
 
     Args:
-        often: how often everything was measured, in words.
+        often: number of repetitions, in words.
     """
     load = round(os.getloadavg()[0], 1)
     machine = {

@@ -1,6 +1,6 @@
-"""The rows of `make bench-large`: what takes minutes. Each tells what a node costs there and at a tenth of the size.
+"""The rows of `make bench-large`, which take minutes. Each compares a node's cost with that at a tenth of the size.
 
-The worker is started anew for each run, so that the most memory it had is that of the run.
+The worker is restarted for each run, so that its peak memory is that of the run.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _TIMEOUT_S = 3_600.0
 
 
 async def million(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
-    """Measures 1,000,000 pure nodes of three dependencies each."""
+    """Measure 1,000,000 pure nodes with three dependencies each."""
     return await _flat(
         bench,
         f"{PURE_NODES:,} pure nodes",
@@ -37,7 +37,7 @@ async def million(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a
 
 
 async def continued(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
-    """Measures 20,000 ordinary activities, which take several executions of the workflow."""
+    """Measure 20,000 ordinary activities, which need several executions of the workflow."""
     return await _flat(
         bench,
         f"{ORDINARY_NODES:,} ordinary steps",
@@ -48,7 +48,7 @@ async def continued(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 -
 
 
 async def mapped(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
-    """Measures a `for_each` of 100,000 items."""
+    """Measure a `for_each` of 100,000 items."""
     return await _flat(
         bench,
         f"a map of {MAP_ITEMS:,} items",
@@ -70,7 +70,7 @@ async def _flat(
     count: int,
     goal_s: float | None = None,
 ) -> list[Figure]:
-    """Runs a tenth and the whole; the figures say what a node costs in both, and what memory the worker took."""
+    """Run a tenth and the whole; the figures are the cost of a node in both, and the memory of the worker."""
     tenth_s, tenth_gb = await _run(bench, small)
     whole_s, whole_gb = await _run(bench, large)
     cost = [whole_s / count], [tenth_s / (count / _TENTH)]
@@ -83,7 +83,7 @@ async def _flat(
 
 
 async def _run(bench: Bench, plan: shapes.Plan) -> tuple[float, float]:
-    """Returns the seconds of a run that is checked before, and the most memory that its worker had, in 10^9 bytes."""
+    """Return the seconds of a run without its check, and the peak memory of its worker, in 10^9 bytes."""
     tools = one_queue_toolset(bench.settings).declarations()
     compiled = await asyncio.to_thread(lambda: prepare_plan(check_plan(plan, tools), {}))
     queue = f"large-{uuid4().hex[:8]}"

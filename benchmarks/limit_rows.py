@@ -1,4 +1,4 @@
-"""The rows of the engine at its limits: many pure nodes, pure beside slow ones, a killed worker, many watchers."""
+"""The rows of the engine at its limits: many pure nodes, pure next to slow ones, a killed worker, many watchers."""
 
 import asyncio
 import time
@@ -39,7 +39,7 @@ Tools = Mapping[str, ToolDeclaration]
 
 
 async def pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
-    """Measures 100,000 pure nodes of three dependencies each, and what one costs beside those of 10,000."""
+    """Measure 100,000 pure nodes with three dependencies each, and the cost of a node compared with 10,000."""
     tools = one_queue_toolset(bench.settings).declarations()
     large, small = [], []
     for _ in range(_FEW):
@@ -58,7 +58,7 @@ async def pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 
 
 
 async def mixed(bench: Bench, pairs: int) -> list[Figure]:
-    """Measures slow steps beside many pure ones against the same steps alone, and how soon a signal takes effect."""
+    """Measure slow nodes next to many pure ones against the same nodes alone, and the latency of a signal."""
     tools = one_queue_toolset(bench.settings).declarations()
     beside, alone = await in_turns(
         min(pairs, _FEW),
@@ -75,7 +75,7 @@ async def mixed(bench: Bench, pairs: int) -> list[Figure]:
 
 
 async def recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
-    """Measures how long after a kill -9 of the worker, started again at once, every chain has gone on."""
+    """Measure the time from a kill -9 of the worker, restarted at once, until every chain has progressed."""
     tools = one_queue_toolset(bench.settings).declarations()
     samples = []
     for _ in range(_FEW):
@@ -90,11 +90,11 @@ async def recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - 
             document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
         _assert_all_ones(document)
         samples.append(all_chains_on_s(await _events(handle), killed_at))
-    return [median_figure("worker killed: every chain goes on", samples, goal=RECOVERY_S, unit="s")]
+    return [median_figure("worker killed: every chain continues", samples, goal=RECOVERY_S, unit="s")]
 
 
 async def watchers(bench: Bench, pairs: int) -> list[Figure]:
-    """Measures a run that a hundred watchers of one process follow against the same run with one."""
+    """Measure a run with a hundred watchers in one process against the same run with one watcher."""
     tools = one_queue_toolset(bench.settings).declarations()
     many, one = await in_turns(
         min(pairs, 5), partial(_watched, bench, tools, WATCHERS), partial(_watched, bench, tools, 1)
@@ -104,7 +104,7 @@ async def watchers(bench: Bench, pairs: int) -> list[Figure]:
 
 
 async def _run_prepared(bench: Bench, plan: shapes.Plan, tools: Tools) -> Sample:
-    """Runs a plan; checking and compiling it is not measured, for `check` has a row of its own."""
+    """Run a plan; its check and compilation are not measured, as `check` has its own row."""
     return await run_prepared(bench.one_queue, prepare_plan(check_plan(plan, tools), {}), client=bench.client)
 
 
@@ -113,7 +113,7 @@ async def _events(handle: WorkflowHandle[Any, Any]) -> Sequence[HistoryEvent]:
 
 
 async def _longest_activation_s(handle: WorkflowHandle[Any, Any]) -> float:
-    """Returns the longest time between the start and the end of a workflow task, the way to the server included."""
+    """Return the longest time between the start and completion of a workflow task, including the network."""
     longest, started_at = 0.0, 0.0
     for event in await _events(handle):
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
@@ -124,7 +124,7 @@ async def _longest_activation_s(handle: WorkflowHandle[Any, Any]) -> float:
 
 
 async def _slow_makespan_s(handle: WorkflowHandle[Any, Any]) -> float:
-    """Returns the time from the run's start to the end of its last slow step."""
+    """Return the time from the run's start to the end of its last slow node."""
     events = await _events(handle)
     slow = {
         event.event_id
@@ -140,7 +140,7 @@ async def _slow_makespan_s(handle: WorkflowHandle[Any, Any]) -> float:
 
 
 async def _signal_latency_s(bench: Bench, tools: Tools) -> float:
-    """Returns the time from sending `cancel` amid pure steps to the first answer of the workflow to it."""
+    """Return the time from sending `cancel` among pure nodes to the first reaction of the workflow."""
     compiled = prepare_plan(check_plan(shapes.slow_and_pure(shapes.MIXED_PURE), tools), {})
     started = await bench.one_queue.start(StartRequest(compiled))
     handle = bench.client.get_workflow_handle(started.workflow_id)
@@ -161,7 +161,7 @@ async def _signal_latency_s(bench: Bench, tools: Tools) -> float:
 
 
 async def _steps_ended(handle: WorkflowHandle[Any, Any], count: int) -> None:
-    """Waits until so many activities have ended."""
+    """Wait until the given number of activities has ended."""
     async with asyncio.timeout(RUN_TIMEOUT_S):
         ended = 0
         while ended < count:
@@ -171,10 +171,10 @@ async def _steps_ended(handle: WorkflowHandle[Any, Any], count: int) -> None:
 
 
 def all_chains_on_s(events: Sequence[HistoryEvent], killed_at: float) -> float:
-    """Returns how long after the kill every chain had ended a step.
+    """Return the time from the kill until every chain has completed a node.
 
     Raises:
-        RuntimeError: a chain ended none after the kill, or a step was started twice by the run.
+        RuntimeError: a chain completed no node after the kill, or the run started a node twice.
     """
     names: dict[int, str] = {}
     first: dict[str, float] = {}
@@ -186,9 +186,9 @@ def all_chains_on_s(events: Sequence[HistoryEvent], killed_at: float) -> float:
             first.setdefault(chain, event_time(event))
     again = [name for name, count in Counter(names.values()).items() if count > 1]
     if again:
-        raise RuntimeError(f"steps ran again that had ended: {again[:5]}")
+        raise RuntimeError(f"completed nodes ran again: {again[:5]}")
     if len(first) != shapes.SLOW_CHAINS:
-        raise RuntimeError(f"of {shapes.SLOW_CHAINS} chains only {sorted(first)} went on after the kill")
+        raise RuntimeError(f"of {shapes.SLOW_CHAINS} chains only {sorted(first)} continued after the kill")
     return max(first.values()) - killed_at
 
 
@@ -199,7 +199,7 @@ def _assert_all_ones(document: Mapping[str, Any]) -> None:
 
 
 async def _watched(bench: Bench, tools: Tools, count: int) -> Sample:
-    """Runs layers of steps that so many watchers follow from start to end."""
+    """Run layers of nodes while the given number of watchers follows the run."""
     compiled = prepare_plan(check_plan(shapes.layers(), tools), {})
     before = time.perf_counter()
     started = await bench.one_queue.start(StartRequest(compiled))
@@ -214,7 +214,7 @@ async def _watched(bench: Bench, tools: Tools, count: int) -> Sample:
 
 
 async def watch(bench: Bench, workflow_id: str) -> str:
-    """Follows a run to its end and returns the state it ended in."""
+    """Follow a run to its end and return its final status."""
     status = "unknown"
     async for update in bench.one_queue.feeds.subscribe(workflow_id):
         status = update.view.status

@@ -1,8 +1,7 @@
-"""Dagwright's own worker with the tools of the benchmark on the queue of its workflows, where built-in tools are.
+"""Dagwright's own worker with the benchmark tools on the queue of its workflows, like built-in tools.
 
-The baseline has its workflows and activities on one queue too, as one would write it by hand, and only there does
-Temporal hand out activities eagerly. `python -m benchmarks.one_queue_worker ADDRESS [QUEUE]` serves until it is told to
-stop.
+The baseline has its workflows and activities on one queue too, as hand-written code would, and Temporal starts
+activities eagerly only there. `python -m benchmarks.one_queue_worker ADDRESS [QUEUE]` serves until it is stopped.
 """
 
 import asyncio
@@ -21,13 +20,13 @@ from dagwright.worker import serving as worker
 
 
 def one_queue_toolset(settings: Settings) -> Toolset:
-    """Returns every tool of the benchmark as if it were built in."""
+    """Return every tool of the benchmark as if it were built in."""
     toolset = load_toolset(settings)
     return replace(toolset, built_in=toolset.built_in.merged(load_tools([TOOLS_FILE])), own=ToolRegistry())
 
 
 async def serve(address: str, task_queue: str = ONE_QUEUE) -> None:
-    """Serves plans and tools until SIGINT or SIGTERM."""
+    """Serve plans and tools until SIGINT or SIGTERM."""
     settings = load_settings()
     configure_logging(settings)
     stopped = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The row of people: how soon what waited for an answer starts, beside an ordinary step, and with many watchers."""
+"""The row of people's answers: how soon a waiting node starts, beside an ordinary node, and with many watchers."""
 
 import asyncio
 import time
@@ -27,11 +27,11 @@ _BETWEEN_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """What one run with requests told.
+    """Measurements of one run with requests.
 
     Args:
-        effects: seconds from the sending of each answer to the start of the step that waited for it.
-        dispatches: seconds from the end of each of these steps to the start of the one behind it.
+        effects: seconds from sending each answer to the start of the node that waits for it.
+        dispatches: seconds from the end of each of these nodes to the start of its dependent.
     """
 
     effects: Sequence[float]
@@ -39,7 +39,7 @@ class _Answered:
 
 
 async def answers(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
-    """Measures the way of an answer against the dispatch of a step in the same run, and against itself when watched."""
+    """Measure the effect of an answer against the dispatch of a node in the same run, and with watchers."""
     await _answered(bench, watchers=0)
     alone, watched = await _answered(bench, watchers=0), await _answered(bench, watchers=WATCHERS)
     return [
@@ -49,7 +49,7 @@ async def answers(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a
 
 
 async def _answered(bench: Bench, *, watchers: int) -> _Answered:
-    """Answers the requests of a run one after the other."""
+    """Answer the requests of a run one after the other."""
     tools = one_queue_toolset(bench.settings).declarations()
     started = await bench.one_queue.start(StartRequest(prepare_plan(check_plan(shapes.asking(_ANSWERS), tools), {})))
     handle = bench.client.get_workflow_handle(started.workflow_id)
@@ -57,7 +57,7 @@ async def _answered(bench: Bench, *, watchers: int) -> _Answered:
     sent_at: dict[str, float] = {}
     for number in range(_ANSWERS):
         sent_at[f"after{number}"] = time.time()
-        message = {"request": f"ask{number}", "answer": {"text": "go on"}, "by": "benchmark"}
+        message = {"request": f"ask{number}", "answer": {"text": "continue"}, "by": "benchmark"}
         await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
         await asyncio.sleep(_BETWEEN_S)
     document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
@@ -72,7 +72,7 @@ async def _answered(bench: Bench, *, watchers: int) -> _Answered:
 
 
 def _times(events: Sequence[HistoryEvent]) -> tuple[Mapping[str, float], Mapping[str, float]]:
-    """Returns when each activity started and when it ended."""
+    """Return the start and end times of the activities."""
     names: dict[int, str] = {}
     starts: dict[str, float] = {}
     ends: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""The processes of a benchmark: the server that Dagwright starts, one as it comes, and a worker for each kind."""
+"""The processes of a benchmark: Dagwright's server, two default servers, and a worker of each kind."""
 
 import asyncio
 import os
@@ -20,9 +20,9 @@ from dagwright.server.local import dial
 from dagwright.server.namespace import register_search_attributes
 from dagwright.settings import Settings
 
-BY_HAND_QUEUE = "by-hand"
+BASELINE_QUEUE = "by-hand"
 ONE_QUEUE = "one-queue"
-"""Queue of Dagwright's worker that has workflows and tools on one."""
+"""Queue of the Dagwright worker that serves workflows and tools on one queue."""
 
 TOOLS_FILE = str(Path(tools.__file__).resolve())
 
@@ -34,16 +34,16 @@ _UNSET = ("TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "TEMPORAL_PROFILE", "TEMPORA
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What the rows need.
+    """The servers and clients of the rows.
 
     Args:
-        client: of the server that Dagwright starts, which the runs of Dagwright and those by hand share.
-        connection: to the same server.
-        one_queue: starts runs of Dagwright there, with the tools on the queue of the workflows.
-        own_queue: starts runs there whose tools are on a queue of their own, as those of `--tools` are.
-        plain: client of a server as it comes, its database in a file, with a worker for the workflows by hand.
+        client: client of Dagwright's server, which Dagwright's runs and the baseline share.
+        connection: connection to the same server.
+        one_queue: starts Dagwright runs there, with the tools on the queue of the workflows.
+        own_queue: starts runs there whose tools have their own queue, as those of `--tools` do.
+        plain: client of a default server with its database in a file, and a baseline worker.
         forgetful: the same with its database in memory.
-        settings: of the server that Dagwright starts; its state folder is a temporary one.
+        settings: settings of Dagwright's server, with a temporary state folder.
     """
 
     client: Client
@@ -57,7 +57,7 @@ class Bench:
 
 @asynccontextmanager
 async def open_bench(folder: Path) -> AsyncIterator[Bench]:
-    """Runs three servers and five workers inside the block, their state in a folder."""
+    """Run three servers and five workers inside the block, with their state in a folder."""
     settings = Settings(state_dir=folder / "state")
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(LocalServer(settings).hold())
@@ -68,9 +68,9 @@ async def open_bench(folder: Path) -> AsyncIterator[Bench]:
         workers = {
             "own-queue": ["worker.py", "--tools", TOOLS_FILE],
             "one-queue": ["-m", "benchmarks.one_queue_worker", server.address],
-            "by-hand": ["-m", "benchmarks.by_hand_worker", server.address],
-            "by-hand-plain": ["-m", "benchmarks.by_hand_worker", plain],
-            "by-hand-forgetful": ["-m", "benchmarks.by_hand_worker", forgetful],
+            "by-hand": ["-m", "benchmarks.baseline_worker", server.address],
+            "by-hand-plain": ["-m", "benchmarks.baseline_worker", plain],
+            "by-hand-forgetful": ["-m", "benchmarks.baseline_worker", forgetful],
         }
         for name, command in workers.items():
             log = folder / f"{name}.log"
@@ -82,7 +82,7 @@ async def open_bench(folder: Path) -> AsyncIterator[Bench]:
 
 
 class KillableWorker:
-    """A worker on a queue of its own that can be killed and started again."""
+    """A worker on its own queue that can be killed and restarted."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self._command = command
@@ -90,47 +90,47 @@ class KillableWorker:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Starts the worker."""
+        """Start the worker."""
         with self._log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, cwd=_ROOT
             )
 
     async def kill(self) -> None:
-        """Kills the worker with SIGKILL."""
+        """Kill the worker with SIGKILL."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
 
     def peak_gb(self) -> float:
-        """Returns the most memory that the worker has had, in 10^9 bytes."""
+        """Return the peak memory of the worker, in 10^9 bytes."""
         assert self._process is not None
         status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8")
         peak_kib = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
         return int(peak_kib) * 1024 / 1e9
 
     def cpu_s(self) -> float:
-        """Returns the seconds of CPU time that the worker has taken so far."""
+        """Return the CPU time of the worker, in seconds."""
         assert self._process is not None
         return cpu_s(self._process.pid)
 
     async def kill_and_start_again(self) -> None:
-        """Kills the worker with SIGKILL and starts another one at once."""
+        """Kill the worker with SIGKILL and restart it at once."""
         await self.kill()
         await self.start()
 
 
 def cpu_s(pid: int) -> float:
-    """Return the seconds of CPU time that a process has taken so far."""
+    """Return the CPU time of a process, in seconds."""
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    # Behind the name of the program, which may have blanks: the 12th and 13th field, of user and system.
+    # The 12th and 13th field after the program name, which may contain spaces: user and system time.
     user, system = stat.rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 @asynccontextmanager
 async def recovery_worker(bench: Bench, queue: str) -> AsyncIterator[KillableWorker]:
-    """Runs a worker of the tools and workflows on a queue inside the block."""
+    """Run a worker for the tools and workflows on a queue inside the block."""
     address = bench.connection.server.address
     command = [*python(bench.settings), "-m", "benchmarks.one_queue_worker", address, queue]
     worker = KillableWorker(command, bench.settings.state_dir.parent / f"{queue}.log")
@@ -142,19 +142,19 @@ async def recovery_worker(bench: Bench, queue: str) -> AsyncIterator[KillableWor
 
 
 def runs_on(connection: Connection, settings: Settings, *, queue: str) -> Runs:
-    """Returns the runs that are started on a queue."""
+    """Return a client for runs on a queue."""
     return open_runs(connection, settings.model_copy(update={"task_queue": queue}))
 
 
 def python(settings: Settings) -> list[str]:
-    """Returns the beginning of a command that runs our Python in the bench's state folder."""
+    """Return the start of a command that runs Python in the bench's state folder."""
     unset = [part for name in _UNSET for part in ("-u", name)]
     return ["env", *unset, f"DAGWRIGHT_STATE_DIR={settings.state_dir}", "DAGWRIGHT_LOG_LEVEL=warning", sys.executable]
 
 
 @asynccontextmanager
 async def running(command: Sequence[str], *, log: Path) -> AsyncIterator[None]:
-    """Runs a process inside the block; one that ended before is told with its last words."""
+    """Run a process inside the block; if it exits early, print the end of its log."""
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, cwd=_ROOT
@@ -176,7 +176,7 @@ async def running(command: Sequence[str], *, log: Path) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _plain_server(settings: Settings, *options: str) -> AsyncIterator[str]:
-    """Runs `temporal server start-dev` with nothing set but its port and where its database is."""
+    """Run `temporal server start-dev` with default settings except for its port and database."""
     binary = await get_binary(settings.cache_home, wanted_version=None)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -1,7 +1,7 @@
 """The rows of the table: each measures its pairs and returns its figures.
 
-Within a row the two sides take turns, and who begins changes from pair to pair, so that what else the machine
-does hits both. The first pair of each row warms up and is not counted.
+Within a row, the two sides alternate, and the first side changes from pair to pair, so that other load on the machine
+affects both. The first pair of each row is a warm-up and is not counted.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from benchmarks import shapes
 from benchmarks.commands import run_to_end
 from benchmarks.figures import Figure, median_figure, ratio_figure
 from benchmarks.one_queue_worker import one_queue_toolset
-from benchmarks.processes import BY_HAND_QUEUE, TOOLS_FILE, Bench, cpu_s, python
+from benchmarks.processes import BASELINE_QUEUE, TOOLS_FILE, Bench, cpu_s, python
 from dagwright.client.runs import Runs
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.compiled import CompiledPlan
@@ -32,7 +32,7 @@ from dagwright.toolset.toolset import load_toolset
 
 TIME_RATIO = 1.10
 SMALL_TIME_RATIO = 1.15
-"""Of small graphs that run so much at once that what comes before the first call counts."""
+"""For small graphs, where the work before the first call matters."""
 PURE_WIDE_RATIO = 20.0
 PURE_CHAIN_RATIO = 10.0
 EVENTS_RATIO = 1.05
@@ -45,17 +45,17 @@ CHECK_GB = 1.0
 
 CHECKED_NODES = 100_000
 FEW_SAMPLES = 3
-"""Samples of what takes seconds and has no pairs, or no goal."""
+"""Samples of slow measurements without pairs or without a goal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A graph as a plan and as a workflow by hand.
+    """A graph as a plan and as a hand-written workflow.
 
     Args:
         make_plan: returns the plan.
-        workflow_type: of the same graph by hand.
-        size: argument of that workflow, none for its usual size.
+        workflow_type: type of the hand-written workflow.
+        size: argument of that workflow; empty for its default size.
     """
 
     make_plan: Callable[[], shapes.Plan]
@@ -65,32 +65,32 @@ class Shape:
 
 _CHAIN = "chain of 50"
 _SHAPES = {
-    "fan-out 1-200-1": (Shape(shapes.fan_out, "FanOutByHand"), SMALL_TIME_RATIO),
-    _CHAIN: (Shape(shapes.chain, "ChainByHand"), TIME_RATIO),
-    "10 layers x 20": (Shape(shapes.layers, "LayersByHand"), SMALL_TIME_RATIO),
+    "fan-out 1-200-1": (Shape(shapes.fan_out, "FanOutBaseline"), SMALL_TIME_RATIO),
+    _CHAIN: (Shape(shapes.chain, "ChainBaseline"), TIME_RATIO),
+    "10 layers x 20": (Shape(shapes.layers, "LayersBaseline"), SMALL_TIME_RATIO),
 }
 _WIDE, _WIDE_LAYER = shapes.WIDE_FAN_WIDTH, shapes.WIDE_LAYER_WIDTH
 _WIDE_SHAPES = {
-    "fan-out 1-1000-1": Shape(lambda: shapes.fan_out(_WIDE), "FanOutByHand", (_WIDE,)),
-    "10 layers x 50": Shape(lambda: shapes.layers(width=_WIDE_LAYER), "LayersByHand", (_WIDE_LAYER,)),
+    "fan-out 1-1000-1": Shape(lambda: shapes.fan_out(_WIDE), "FanOutBaseline", (_WIDE,)),
+    "10 layers x 50": Shape(lambda: shapes.layers(width=_WIDE_LAYER), "LayersBaseline", (_WIDE_LAYER,)),
 }
 _PURE = shapes.PURE_NO_OP
 _PURE_SHAPES = {
     "fan-out 1-1000-1": (
-        Shape(lambda: shapes.fan_out(_WIDE, tool=_PURE), "FanOutByHand", (_WIDE,)),
+        Shape(lambda: shapes.fan_out(_WIDE, tool=_PURE), "FanOutBaseline", (_WIDE,)),
         PURE_WIDE_RATIO,
     ),
-    _CHAIN: (Shape(lambda: shapes.chain(tool=_PURE), "ChainByHand"), PURE_CHAIN_RATIO),
+    _CHAIN: (Shape(lambda: shapes.chain(tool=_PURE), "ChainBaseline"), PURE_CHAIN_RATIO),
     "10 layers x 50": (
-        Shape(lambda: shapes.layers(width=_WIDE_LAYER, tool=_PURE), "LayersByHand", (_WIDE_LAYER,)),
+        Shape(lambda: shapes.layers(width=_WIDE_LAYER, tool=_PURE), "LayersBaseline", (_WIDE_LAYER,)),
         PURE_WIDE_RATIO,
     ),
 }
-_STRAGGLERS = "StragglersByHand"
+_STRAGGLERS = "StragglersBaseline"
 
 _MANY_RUNS = 300
 _MANY_RUNS_WIDTH = 18
-"""With the first node and the last one, 20."""
+"""20 nodes with the first and the last one."""
 
 RUN_TIMEOUT_S = 120.0
 """A run that takes longer has lost its worker."""
@@ -100,15 +100,15 @@ Row = Callable[[Bench, int], Awaitable[list[Figure]]]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One run: seconds from before its start to its result, and events in its history."""
+    """One run: seconds from before its start to its result, and the number of its history events."""
 
     seconds: float
     events: int
     handle: WorkflowHandle[Any, Any]
 
 
-async def against_hand(bench: Bench, pairs: int) -> list[Figure]:
-    """Measures Dagwright against the same graph written by hand, on one server, all on one queue; check and all."""
+async def against_baseline(bench: Bench, pairs: int) -> list[Figure]:
+    """Measure Dagwright, including the check, against the hand-written graph, on one server and queue."""
     figures = []
     for name, (shape, goal) in _SHAPES.items():
         ours, theirs = await _checked_in_turns(bench, pairs, shape)
@@ -119,10 +119,10 @@ async def against_hand(bench: Bench, pairs: int) -> list[Figure]:
     return figures
 
 
-async def against_hand_wide(bench: Bench, pairs: int) -> list[Figure]:
-    """Measures the same for wide graphs, from the start of the run to its result, as of the workflow by hand.
+async def against_baseline_wide(bench: Bench, pairs: int) -> list[Figure]:
+    """Measure the same for wide graphs, from the start of the run to its result, as for the hand-written workflow.
 
-    What it is with the check and the compilation before, which a workflow by hand does not have, is told beside it.
+    The time with check and compilation, which a hand-written workflow does not have, is reported separately.
     """
     figures = []
     for name, shape in _WIDE_SHAPES.items():
@@ -137,24 +137,24 @@ async def against_hand_wide(bench: Bench, pairs: int) -> list[Figure]:
 
 
 async def _prepared_in_turns(bench: Bench, pairs: int, shape: Shape) -> tuple[list[Sample], list[Sample]]:
-    """Runs a compiled plan and the same by hand."""
+    """Run a compiled plan and the hand-written workflow."""
     tools = one_queue_toolset(bench.settings).declarations()
     compiled = prepare_plan(check_plan(shape.make_plan(), tools), {})
     ours = partial(run_prepared, bench.one_queue, compiled, client=bench.client)
-    return await in_turns(pairs, ours, partial(_by_hand, bench.client, shape.workflow_type, shape.size))
+    return await in_turns(pairs, ours, partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
 
 
 async def _checked_in_turns(bench: Bench, pairs: int, shape: Shape) -> tuple[list[Sample], list[Sample]]:
-    """Runs a plan as `run` does and the same by hand."""
+    """Run a plan as `run` does, and the hand-written workflow."""
     tools = one_queue_toolset(bench.settings).declarations()
     ours = partial(dagwright, bench.one_queue, shape.make_plan(), tools=tools, client=bench.client)
-    return await in_turns(pairs, ours, partial(_by_hand, bench.client, shape.workflow_type, shape.size))
+    return await in_turns(pairs, ours, partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
 
 
 async def pure(bench: Bench, pairs: int) -> list[Figure]:
-    """Measures nodes per second of pure tools against the same graph of activities by hand.
+    """Measure nodes per second of pure tools against the same graph of hand-written activities.
 
-    From the start of the run to its result; what it is with the check and the compilation before is told beside it.
+    From the start of the run to its result; the time with check and compilation is reported separately.
     """
     figures = []
     for name, (shape, goal) in _PURE_SHAPES.items():
@@ -167,17 +167,17 @@ async def pure(bench: Bench, pairs: int) -> list[Figure]:
 
 
 async def own_queue(bench: Bench, pairs: int) -> list[Figure]:
-    """Measure the chain with the tools of `--tools`, which have a queue of their own.
+    """Measure the chain with tools of `--tools`, which have their own queue.
 
-    Activities of another queue are never handed out eagerly, so each costs a way through the server's matching. A
-    chain pays that for every step, one after the other. The run is started on the queue of its tools to avoid it.
+    Activities of another queue are never started eagerly, so each costs a round trip through the server's matching. A
+    chain pays that for every node, one after the other. The run is started on the queue of its tools to avoid it.
     """
     shape = _SHAPES[_CHAIN][0]
     tools = load_toolset(bench.settings, [TOOLS_FILE]).declarations()
     ours, theirs = await in_turns(
         pairs,
         partial(dagwright, bench.own_queue, shape.make_plan(), tools=tools, client=bench.client),
-        partial(_by_hand, bench.client, shape.workflow_type),
+        partial(_run_baseline, bench.client, shape.workflow_type),
     )
     title = f"{_CHAIN}, tools of `--tools`: time"
     return [ratio_figure(title, seconds_of(ours), seconds_of(theirs), goal=TIME_RATIO)]
@@ -185,7 +185,7 @@ async def own_queue(bench: Bench, pairs: int) -> list[Figure]:
 
 async def many_runs(bench: Bench, pairs: int) -> list[Figure]:
     """Measure the CPU time of the server for 300 runs of 20 nodes at once, with the tools of `--tools`."""
-    shape = Shape(lambda: shapes.fan_out(_MANY_RUNS_WIDTH), "FanOutByHand", (_MANY_RUNS_WIDTH,))
+    shape = Shape(lambda: shapes.fan_out(_MANY_RUNS_WIDTH), "FanOutBaseline", (_MANY_RUNS_WIDTH,))
     compiled = prepare_plan(
         check_plan(shape.make_plan(), load_toolset(bench.settings, [TOOLS_FILE]).declarations()), {}
     )
@@ -200,7 +200,7 @@ async def many_runs(bench: Bench, pairs: int) -> list[Figure]:
     ours, theirs = [], []
     for number in range(min(pairs, FEW_SAMPLES) + 1):
         one = await measured(partial(run_prepared, bench.own_queue, compiled, client=bench.client))
-        other = await measured(partial(_by_hand, bench.client, shape.workflow_type, shape.size))
+        other = await measured(partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
         if number:
             ours.append(one)
             theirs.append(other)
@@ -208,39 +208,39 @@ async def many_runs(bench: Bench, pairs: int) -> list[Figure]:
 
 
 async def stragglers(bench: Bench, pairs: int) -> list[Figure]:
-    """Measures the makespan of 20 chains with stragglers against their critical path."""
+    """Measure the makespan of 20 chains with stragglers against their critical path."""
     tools = one_queue_toolset(bench.settings).declarations()
     ours, theirs = await in_turns(
         pairs,
         partial(dagwright, bench.one_queue, shapes.stragglers(), tools=tools, client=bench.client),
-        partial(_by_hand, bench.client, _STRAGGLERS),
+        partial(_run_baseline, bench.client, _STRAGGLERS),
     )
     makespans = [await _makespan_s(one.handle) for one in ours]
     critical = [shapes.STRAGGLERS_CRITICAL_PATH_S] * len(makespans)
     figure = ratio_figure("20 chains with stragglers: makespan", makespans, critical, goal=MAKESPAN_RATIO)
-    by_hand = [await _makespan_s(one.handle) for one in theirs]
-    return [figure, ratio_figure("20 chains with stragglers by hand: makespan", by_hand, critical)]
+    baseline = [await _makespan_s(one.handle) for one in theirs]
+    return [figure, ratio_figure("20 chains with stragglers, hand-written: makespan", baseline, critical)]
 
 
 async def servers(bench: Bench, pairs: int) -> list[Figure]:
-    """Measures the same workflows by hand on a server as it comes and on the one that Dagwright starts.
+    """Measure the hand-written workflows on a default server and on Dagwright's server.
 
-    Both keep their database in a file. One in memory forgets every run when it ends, so it is no choice for us; the
-    ratio to it is told.
+    Both keep their database in a file. A server with its database in memory loses every run when it ends, so it is no
+    option; its ratio is reported without a goal.
     """
     figures = []
     for name, (shape, _) in _SHAPES.items():
-        tuned = partial(_by_hand, bench.client, shape.workflow_type)
-        slow, fast = await in_turns(pairs, partial(_by_hand, bench.plain, shape.workflow_type), tuned)
-        title = f"{name}: server as it comes"
+        tuned = partial(_run_baseline, bench.client, shape.workflow_type)
+        slow, fast = await in_turns(pairs, partial(_run_baseline, bench.plain, shape.workflow_type), tuned)
+        title = f"{name}: default server"
         figures.append(ratio_figure(title, seconds_of(slow), seconds_of(fast), goal=SERVER_RATIO, is_floor=True))
-        slow, fast = await in_turns(FEW_SAMPLES, partial(_by_hand, bench.forgetful, shape.workflow_type), tuned)
+        slow, fast = await in_turns(FEW_SAMPLES, partial(_run_baseline, bench.forgetful, shape.workflow_type), tuned)
         figures.append(ratio_figure(f"{title}, in memory", seconds_of(slow), seconds_of(fast)))
     return figures
 
 
 async def start_up(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
-    """Measures the command `run` from its start to its first node's start, with the server up."""
+    """Measure the command `run` from its start to the start of its first node, with the server running."""
     plan = bench.settings.state_dir.parent / "small.json"
     plan.write_text(json.dumps(shapes.chain()), encoding="utf-8")
     samples = []
@@ -250,20 +250,20 @@ async def start_up(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - 
         command = ["starter.py", "run", str(plan), "--tools", TOOLS_FILE, "--id", workflow_id, "--json"]
         ended = await asyncio.to_thread(run_to_end, [*python(bench.settings), *command])
         if ended.code:
-            raise RuntimeError(f"the command `run` ended with exit code {ended.code}: {ended.told}")
+            raise RuntimeError(f"the command `run` ended with exit code {ended.code}: {ended.last_output}")
         first, _ = await _work_times(bench.client.get_workflow_handle(workflow_id))
         samples.append(first - before)
     return [median_figure("`run` to its first node", samples[1:], goal=START_UP_S, unit="s")]
 
 
 async def check(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
-    """Measures the command `check` of a plan of 100,000 nodes."""
+    """Measure the command `check` for a plan of 100,000 nodes."""
     plan = bench.settings.state_dir.parent / "large.json"
     plan.write_text(json.dumps(shapes.large(CHECKED_NODES, tool=shapes.PURE_NO_OP)), encoding="utf-8")
     command = [*python(bench.settings), "starter.py", "check", str(plan), "--tools", TOOLS_FILE, "--json"]
     ended = [await asyncio.to_thread(run_to_end, command) for _ in range(FEW_SAMPLES)]
     if ended[0].code:
-        raise RuntimeError(f"the command `check` ended with exit code {ended[0].code}: {ended[0].told}")
+        raise RuntimeError(f"the command `check` ended with exit code {ended[0].code}: {ended[0].last_output}")
     return [
         median_figure("`check` of 100,000 nodes: time", [one.seconds for one in ended], goal=CHECK_S, unit="s"),
         median_figure("`check` of 100,000 nodes: memory", [one.peak_gb for one in ended], goal=CHECK_GB, unit="GB"),
@@ -271,8 +271,8 @@ async def check(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a r
 
 
 BASIC_ROWS: dict[str, Row] = {
-    "hand": against_hand,
-    "hand-wide": against_hand_wide,
+    "hand": against_baseline,
+    "hand-wide": against_baseline_wide,
     "pure": pure,
     "own-queue": own_queue,
     "many-runs": many_runs,
@@ -287,7 +287,7 @@ Run = Callable[[], Awaitable[Sample]]
 
 
 async def in_turns(count: int, first: Run, second: Run) -> tuple[list[Sample], list[Sample]]:
-    """Runs both so many times in turn, after one pair to warm up."""
+    """Run both alternately, `count` times, after one warm-up pair."""
     of_first, of_second = [], []
     for number in range(count + 1):
         if number % 2:
@@ -301,13 +301,13 @@ async def in_turns(count: int, first: Run, second: Run) -> tuple[list[Sample], l
 
 
 async def dagwright(runs: Runs, plan: shapes.Plan, *, tools: Mapping[str, ToolDeclaration], client: Client) -> Sample:
-    """Runs a plan as `run` does: checked, compiled, started, waited for; all of it is measured."""
+    """Run a plan as `run` does: check, compile, start and wait; all of it is measured."""
     before = time.perf_counter()
     return await run_prepared(runs, prepare_plan(check_plan(plan, tools), {}), client=client, before=before)
 
 
 async def run_prepared(runs: Runs, compiled: CompiledPlan, *, client: Client, before: float | None = None) -> Sample:
-    """Runs a compiled plan; measures from `before`, a reading of the performance counter, or from now."""
+    """Run a compiled plan; measure from `before`, a reading of the performance counter, or from now."""
     before = time.perf_counter() if before is None else before
     started = await runs.start(StartRequest(compiled))
     handle = client.get_workflow_handle(started.workflow_id)
@@ -318,13 +318,13 @@ async def run_prepared(runs: Runs, compiled: CompiledPlan, *, client: Client, be
     return await _sample(handle, seconds)
 
 
-async def _by_hand(client: Client, workflow_type: str, size: tuple[int, ...] = ()) -> Sample:
+async def _run_baseline(client: Client, workflow_type: str, size: tuple[int, ...] = ()) -> Sample:
     before = time.perf_counter()
     handle: WorkflowHandle[Any, Any] = await client.start_workflow(
         workflow_type,
         args=size,
         id=f"{workflow_type}-{uuid4().hex[:12]}",
-        task_queue=BY_HAND_QUEUE,
+        task_queue=BASELINE_QUEUE,
         id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
     )
     await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
@@ -349,7 +349,7 @@ async def _makespan_s(handle: WorkflowHandle[Any, Any]) -> float:
 
 
 async def _work_times(handle: WorkflowHandle[Any, Any]) -> tuple[float, float]:
-    """Returns when the first activity started and when the last one ended, in seconds since the epoch."""
+    """Return the start of the first activity and the end of the last one, in seconds since the epoch."""
     history = await handle.fetch_history()
     started = _times(history.events, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
     ended = _times(history.events, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
@@ -361,5 +361,5 @@ def _times(events: Sequence[Any], kind: int) -> list[float]:
 
 
 def event_time(event: HistoryEvent) -> float:
-    """Returns when an event happened, in seconds since the epoch."""
+    """Return the time of an event, in seconds since the epoch."""
     return event.event_time.seconds + event.event_time.nanos / 1e9

@@ -1,6 +1,6 @@
-"""The graphs that are measured, as plans for Dagwright; `by_hand.py` has the same graphs as workflows.
+"""The measured graphs, as plans for Dagwright; `baseline.py` has the same graphs as workflows.
 
-Each function returns a plan document. Values travel along the edges in both, so that both move the same data.
+Each function returns a plan document. Values are passed along the edges in both, so that both move the same data.
 """
 
 from collections.abc import Sequence
@@ -26,20 +26,20 @@ Plan = dict[str, Any]
 
 
 def fan_out(width: int = FAN_WIDTH, *, tool: str = NO_OP) -> Plan:
-    """Returns one node, `width` that need it, and one that needs them all."""
+    """Return one node, its `width` dependents, and one that depends on all of them."""
     leaves = [_call(f"leaf{index}", "{{root.result}}", tool=tool) for index in range(width)]
     join = _call("join", width, tool=tool, needs=[leaf["id"] for leaf in leaves])
     return {"nodes": [_call("root", 1, tool=tool), *leaves, join]}
 
 
 def chain(length: int = CHAIN_LENGTH, *, tool: str = NO_OP) -> Plan:
-    """Returns `length` nodes, each of which needs the one before."""
+    """Return `length` nodes, each of which depends on the previous one."""
     later = [_call(f"step{index}", f"{{{{step{index - 1}.result}}}}", tool=tool) for index in range(1, length)]
     return {"nodes": [_call("step0", 1, tool=tool), *later]}
 
 
 def layers(count: int = LAYERS, width: int = LAYER_WIDTH, *, tool: str = NO_OP) -> Plan:
-    """Returns `count` layers of `width` nodes; each node needs the whole layer before."""
+    """Return `count` layers of `width` nodes; each node depends on the whole previous layer."""
     nodes = [_call(f"n0-{index}", index, tool=tool) for index in range(width)]
     for layer in range(1, count):
         before = [f"n{layer - 1}-{index}" for index in range(width)]
@@ -51,12 +51,12 @@ def layers(count: int = LAYERS, width: int = LAYER_WIDTH, *, tool: str = NO_OP) 
 
 
 def is_straggler(chain_number: int, step: int) -> bool:
-    """Tells whether a step is the slow one of its layer; no chain has two of them."""
+    """Return whether a step is the slow one of its layer; no chain has two of them."""
     return chain_number == 4 * step
 
 
 def stragglers() -> Plan:
-    """Returns 20 chains of 5 between a start and an end; in each layer one step takes 300 ms, all else 50 ms."""
+    """Return 20 chains of 5 between a start and an end; one step per layer takes 300 ms, all others 50 ms."""
     nodes = [_pause("start", STEP_S, value=1)]
     for number in range(CHAINS):
         for step in range(CHAIN_STEPS):
@@ -74,22 +74,22 @@ MIXED_PURE = 20_000
 
 
 def slow_chains() -> Plan:
-    """Returns a few long chains of steps that take 50 ms each and hand on a 1."""
+    """Return a few long chains of steps that take 50 ms each and pass on a 1."""
     return {"nodes": [node for number in range(SLOW_CHAINS) for node in _slow_chain(f"c{number}", SLOW_STEPS)]}
 
 
 def asking(count: int) -> Plan:
-    """Returns so many questions to a person, each with a step that waits for the answer and one behind that step."""
+    """Return `count` requests to a person, each with a node that waits for the answer and a dependent of that node."""
     nodes: list[Plan] = []
     for number in range(count):
-        nodes.append({"id": f"ask{number}", "human": {"type": "CLARIFICATION", "prompt": "Go on?"}})
+        nodes.append({"id": f"ask{number}", "human": {"type": "CLARIFICATION", "prompt": "Continue?"}})
         nodes.append(_call(f"after{number}", number, needs=[f"ask{number}"], tool=NO_OP))
         nodes.append(_call(f"behind{number}", f"{{{{after{number}.result}}}}", tool=NO_OP))
     return {"nodes": nodes}
 
 
 def slow_and_pure(count: int) -> Plan:
-    """Returns a chain of slow steps, and beside it so many pure nodes of three dependencies each."""
+    """Return a chain of slow steps, and next to it `count` pure nodes with three dependencies each."""
     pure = large(count, tool=PURE_NO_OP)["nodes"] if count else []
     return {"nodes": [*_slow_chain("slow", MIXED_STEPS), *pure]}
 
@@ -100,11 +100,11 @@ def _slow_chain(name: str, length: int) -> list[Plan]:
 
 
 STRAGGLERS_CRITICAL_PATH_S = 2 * STEP_S + (CHAIN_STEPS - 1) * STEP_S + STRAGGLER_S
-"""Start, a chain with its straggler, end: what no engine can undercut."""
+"""Start, a chain with its straggler, end: the lower bound for any engine."""
 
 
 def large(count: int, *, tool: str = NO_OP) -> Plan:
-    """Returns a plan of so many nodes; each uses the result of an earlier one and waits for two more."""
+    """Return a plan of `count` nodes; each uses the result of an earlier node and waits for two more."""
     nodes = [_call(f"node{index}", index, tool=tool) for index in range(3)]
     for index in range(3, count):
         nodes.append(
@@ -120,7 +120,7 @@ def large(count: int, *, tool: str = NO_OP) -> Plan:
 
 
 def mapped(count: int) -> Plan:
-    """Returns a node that makes so many items, and one that runs for each of them."""
+    """Return a node that returns `count` items, and a node that runs for each of them."""
     call = {"id": "call", "for_each": "{{list.result}}", "tool": NO_OP, "arguments": {"value": "{{item}}"}}
     return {
         "nodes": [{"id": "list", "tool": NUMBERS, "arguments": {"count": count}}, call],

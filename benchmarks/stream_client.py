@@ -1,10 +1,10 @@
-"""One process that reads many streams of events at once, and tells how late each event came.
+"""One process that reads many event streams at once, and reports the delay of each event.
 
     python -m benchmarks.stream_client HOST PORT COUNT RUN...
 
-Opens `COUNT` streams of each run, prints `reading` once each has been told something, and at the end one JSON document.
-It speaks as much HTTP as that takes, so that what is measured is the gateway: reading is done by protocols, and what
-several streams are told alike is read once.
+Opens `COUNT` streams of each run, prints `reading` when each has received an event, and at the end one JSON document.
+It implements only the necessary HTTP, so that the gateway is measured: asyncio protocols read the streams, and events
+that are equal in several streams are decoded once.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ _ENDED = ("completed", "failed", "skipped", "blocked", "cancelled")
 
 
 @dataclass(slots=True)
-class Told:
-    """What one stream has told.
+class StreamContent:
+    """Content of one stream.
 
     Args:
-        nodes: node -> states, in the order in which they came.
-        late: seconds from the end of a node to when that was read, since the stream has begun.
+        nodes: node -> statuses, in the order of arrival.
+        late: seconds from the end of a node until the client read it, after the start of the stream.
     """
 
     nodes: dict[str, list[str]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Told:
 
 @lru_cache(maxsize=256)
 def _event(block: str) -> tuple[str | None, str, Any]:
-    """Returns id, type and content of an event."""
+    """Return id, type and content of an event."""
     fields = dict(line.split(": ", 1) for line in block.split("\n"))
     return fields.get("id"), fields.get("event", ""), json.loads(fields.get("data", "null"))
 
@@ -53,11 +53,11 @@ def _at(text: str) -> float:
 
 
 class Stream(asyncio.Protocol):
-    """Reads one stream to its end."""
+    """Protocol that reads one stream to its end."""
 
     def __init__(self, request: bytes) -> None:
-        self.told = Told()
-        self.begun = asyncio.get_running_loop().create_future()
+        self.received = StreamContent()
+        self.opened = asyncio.get_running_loop().create_future()
         self.ended = asyncio.get_running_loop().create_future()
         self._request = request
         self._bytes = b""
@@ -65,12 +65,12 @@ class Stream(asyncio.Protocol):
         self._is_inside = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asks."""
-        # The transports of uvloop are of no class of asyncio.
+        """Send the request."""
+        # The transports of uvloop do not subclass those of asyncio.
         cast("asyncio.WriteTransport", transport).write(self._request)
 
     def data_received(self, received: bytes) -> None:
-        """Takes what came: the head, then parts of events in chunks."""
+        """Process received data: the head, then parts of events in chunks."""
         now = time.time()
         self._bytes += received
         if not self._is_inside:
@@ -91,11 +91,11 @@ class Stream(asyncio.Protocol):
             self._take(now)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fails what has not come to its end."""
+        """Fail the stream unless it has ended."""
         self._fail(f"connection lost: {exc}")
 
     def _fail(self, words: str) -> None:
-        for each in (self.begun, self.ended):
+        for each in (self.opened, self.ended):
             if not each.done():
                 each.set_exception(RuntimeError(words))
 
@@ -108,23 +108,23 @@ class Stream(asyncio.Protocol):
             self._note(id or "", name, content, now)
 
     def _note(self, id: str, name: str, content: Mapping[str, Any], now: float) -> None:
-        told = self.told
-        told.ids.append(id)
+        received = self.received
+        received.ids.append(id)
         if name == "nodes":
             for node in content["nodes"]:
-                told.nodes.setdefault(node["node_id"], []).append(node["status"])
-                if self.begun.done() and node["status"] in _ENDED:
-                    told.late.append(now - _at(node["ended_at"]))
+                received.nodes.setdefault(node["node_id"], []).append(node["status"])
+                if self.opened.done() and node["status"] in _ENDED:
+                    received.late.append(now - _at(node["ended_at"]))
         elif name == "end":
-            told.ends += 1
+            received.ends += 1
             if not self.ended.done():
                 self.ended.set_result(None)
-        if not self.begun.done():
-            self.begun.set_result(None)
+        if not self.opened.done():
+            self.opened.set_result(None)
 
 
 async def read(host: str, port: int, runs: list[str], *, count: int) -> list[Stream]:
-    """Opens so many streams of each run, says when all are open, and returns them at their end."""
+    """Open `count` streams of each run, print when all are open, and return them at their end."""
     loop = asyncio.get_running_loop()
     streams: list[Stream] = []
     wanted = [run for _ in range(count) for run in runs]
@@ -134,28 +134,28 @@ async def read(host: str, port: int, runs: list[str], *, count: int) -> list[Str
             request = f"GET /v1/runs/{run}/events HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode()
             _, stream = await loop.create_connection(lambda request=request: Stream(request), host, port)  # type: ignore[misc]
             opened.append(stream)
-        await asyncio.gather(*(stream.begun for stream in opened))
+        await asyncio.gather(*(stream.opened for stream in opened))
         streams += opened
     print("reading", flush=True)
     await asyncio.gather(*(stream.ended for stream in streams))
     return streams
 
 
-def wrong_with(told: Told) -> str | None:
-    """Returns what is wrong with what a stream has told; `None` if every event came once and in order."""
-    for node, told_states in told.nodes.items():
+def problem_with(received: StreamContent) -> str | None:
+    """Return the problem of a stream; `None` if every event came once and in order."""
+    for node, told_states in received.nodes.items():
         states = _without_waits(told_states)
         ended = [state for state in states if state in _ENDED]
         if ended != ["completed"] or states[-1] != "completed" or len(set(states)) != len(states):
             return f"{node}: {states}"
-    places = [tuple(map(int, id.rstrip("we").split("-"))) for id in told.ids]
+    places = [tuple(map(int, id.rstrip("we").split("-"))) for id in received.ids]
     if places != sorted(places):
-        return f"ids go back: {told.ids}"
-    return None if told.ends == 1 else f"{told.ends} ends"
+        return f"ids go back: {received.ids}"
+    return None if received.ends == 1 else f"{received.ends} ends"
 
 
 def _without_waits(states: Sequence[str]) -> list[str]:
-    """Returns states without the waits for a worker, after which a node that has begun is told to run once more."""
+    """Drop waits for a worker, after which a started node is reported as running once more."""
     found: list[str] = []
     for state in states:
         if state == "running" and found[-2:] == ["running", "waiting"]:
@@ -166,17 +166,17 @@ def _without_waits(states: Sequence[str]) -> list[str]:
 
 
 async def main() -> None:
-    """Reads as the command line says and tells what came."""
+    """Read the streams of the command line and report the delays."""
     host, port, count, *runs = sys.argv[1:]
     started = time.process_time()
     streams = await read(host, int(port), runs, count=int(count))
-    late = sorted(each for stream in streams for each in stream.told.late)
-    nodes = {len(stream.told.nodes) for stream in streams}
+    late = sorted(each for stream in streams for each in stream.received.late)
+    nodes = {len(stream.received.nodes) for stream in streams}
     document = {
         "streams": len(streams),
         "nodes": sorted(nodes),
         "events": len(late),
-        "wrong": [each for stream in streams if (each := wrong_with(stream.told)) is not None][:5],
+        "wrong": [each for stream in streams if (each := problem_with(stream.received)) is not None][:5],
         "cpu_s": round(time.process_time() - started, 2),
         "p50_s": late[len(late) // 2],
         "p95_s": late[int(len(late) * 0.95)],

@@ -1,7 +1,7 @@
-"""The rows of streams: a thousand clients of one gateway, and two hundred runs that are started through it at once.
+"""The rows of streams: a thousand clients of one gateway, and two hundred runs started through it at once.
 
-Gateway, worker, server and clients are processes of their own. How late an event is counts from when a node ended to
-when a client has read it. Beside it stands the same for a reader of the same runs without a gateway, at the same time.
+Gateway, worker, server and clients are separate processes. The delay of an event is the time from the end of a node
+until a client has read it. It is compared with that of a concurrent reader of the same runs without a gateway.
 """
 
 import asyncio
@@ -25,50 +25,50 @@ from benchmarks.rows import RUN_TIMEOUT_S, Row
 from dagwright.interfaces.http.run_events import node_now
 
 ADDED_S = 0.25
-"""By which events may come later at p95 than to a reader without a gateway."""
+"""Permitted additional delay at p95 compared with a reader without a gateway."""
 ANSWER_RATIO = 2.0
 MEMORY_RATIO = 1.1
 START_S = 60.0
 EVENTS_PER_S = 50
-"""Changes of nodes in all runs together; a node of these plans changes twice."""
+"""State changes in all runs together; a node of these plans changes twice."""
 STREAMS = 1_000
 RUNS = 200
 LONG_S = 40
-"""How long the runs take that are read."""
+"""Duration of the measured runs."""
 DIRECT_RUNS = 10
-"""Runs that are read without a gateway too, where there are many."""
+"""If there are many runs, how many are also read without a gateway."""
 ANSWERS = 20
 """Requests that are answered while all streams are open."""
 _SETTLED_S = 12.0
-"""After which memory is looked at for the first time."""
+"""Time of the first memory reading."""
 _PORT_FILE = "gateway.url"
 _STARTED_AT_ONCE = {"plan": 1, "nodes": [{"id": "wait", "tool": "pause", "arguments": {"seconds": 2}}]}
 
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """A gateway in a process of its own."""
+    """A gateway in a separate process."""
 
     url: str
     pid: int
 
     def memory_mb(self) -> float:
-        """Returns how much memory it has now, in 10^6 bytes."""
+        """Return its current memory, in 10^6 bytes."""
         status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
         resident = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))
         return int(resident) * 1024 / 1e6
 
     def cpu_s(self) -> float:
-        """Returns how much time of a core it has taken."""
+        """Return its CPU time, in seconds."""
         parts = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def streams(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
-    """Measures a thousand streams of one run, and five of each of 200."""
+    """Measure a thousand streams of one run, and five of each of 200 runs."""
     async with _gateway(bench) as gateway, httpx.AsyncClient(base_url=gateway.url, timeout=RUN_TIMEOUT_S) as http:
         chains = EVENTS_PER_S // 2
-        # The same goes on in the same run, and nobody reads it.
+        # A run with the same load and without readers.
         unread = await _start(http, _chains(chains, LONG_S // 2, 1.0))
         alone = await _answered(http)
         await bench.client.get_workflow_handle(unread).result()
@@ -90,7 +90,7 @@ async def streams(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a
 
 
 async def starts(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
-    """Measures 200 runs that are started through the gateway at once."""
+    """Measure 200 runs that are started through the gateway at once."""
     async with _gateway(bench) as gateway, httpx.AsyncClient(base_url=gateway.url, timeout=RUN_TIMEOUT_S) as http:
         await _start(http, _STARTED_AT_ONCE)
         before = time.perf_counter()
@@ -110,17 +110,17 @@ async def starts(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was read.
+    """Result of reading the streams.
 
     Args:
-        told: by the process of the clients.
-        direct: seconds by which a reader without a gateway was told late, sorted.
-        memory: of the gateway once all streams are open and when they are about to end, in 10^6 bytes.
-        cpu: of the gateway, cores.
-        answers: seconds from an answer to the start of what waited for it.
+        client_report: report of the client process.
+        direct: delays of a reader without a gateway in seconds, sorted.
+        memory: memory of the gateway when all streams are open and just before their end, in 10^6 bytes.
+        cpu: CPU cores used by the gateway.
+        answers: seconds from an answer to the start of the node that waited for it.
     """
 
-    told: Mapping[str, Any]
+    client_report: Mapping[str, Any]
     direct: Sequence[float]
     memory: tuple[float, float]
     cpu: float
@@ -130,19 +130,19 @@ class _Read:
 def _figures(name: str, read: _Read) -> list[Figure]:
     direct = read.direct[int(len(read.direct) * 0.95)]
     about = {
-        "median": [round(read.told["p95_s"], 4), round(direct, 4)],
-        "samples": [dict(read.told), {"gateway_cores": round(read.cpu, 2)}],
+        "median": [round(read.client_report["p95_s"], 4), round(direct, 4)],
+        "samples": [dict(read.client_report), {"gateway_cores": round(read.cpu, 2)}],
     }
     return [
         Figure(
             f"{name}: events later than read directly, p95",
-            read.told["p95_s"] - direct,
+            read.client_report["p95_s"] - direct,
             ADDED_S,
             unit="s",
             measured=about,
         ),
         Figure(
-            f"{name}: memory of the gateway, at the end beside the beginning",
+            f"{name}: memory of the gateway, at the end against the start",
             read.memory[1] / read.memory[0],
             MEMORY_RATIO,
             measured={"median": [round(each, 1) for each in reversed(read.memory)]},
@@ -153,7 +153,7 @@ def _figures(name: str, read: _Read) -> list[Figure]:
 async def _read(
     bench: Bench, gateway: Gateway, runs: Sequence[str], *, asking: httpx.AsyncClient | None = None
 ) -> _Read:
-    """Reads runs by all streams and directly, to their end; answers requests meanwhile if there is a client for it."""
+    """Read runs with all streams and directly, to their end; answer requests meanwhile if there is a client for it."""
     host, port = gateway.url.removeprefix("http://").split(":")
     command = ["-m", "benchmarks.stream_client", host, port, str(STREAMS // len(runs)), *runs]
     client = await asyncio.create_subprocess_exec(
@@ -174,19 +174,19 @@ async def _read(
             last = gateway.memory_mb()
             await asyncio.wait({ended}, timeout=0.5)
         cores = (gateway.cpu_s() - cpu) / (time.perf_counter() - at)
-        told = json.loads(await ended)
+        client_report = json.loads(await ended)
         direct = sorted(each for some in await reading for each in some)
     finally:
         if client.returncode is None:
             client.terminate()
         await client.wait()
-    if told["wrong"] or told["streams"] != STREAMS:
-        raise RuntimeError(f"streams did not tell every event once and in order: {told}")
-    return _Read(told, direct, (first, last), cores, answers)
+    if client_report["wrong"] or client_report["streams"] != STREAMS:
+        raise RuntimeError(f"streams did not report every event once and in order: {client_report}")
+    return _Read(client_report, direct, (first, last), cores, answers)
 
 
 async def _directly(bench: Bench, run: str) -> list[float]:
-    """Returns how late a reader of this process is told of the end of each node, since it has begun."""
+    """Return the delays of a reader in this process for the ends of nodes, after its start."""
     late: list[float] = []
     async with aclosing(bench.own_queue.feeds.subscribe(run)) as updates:
         has_begun = False
@@ -200,10 +200,10 @@ async def _directly(bench: Bench, run: str) -> list[float]:
 
 
 async def _answered(http: httpx.AsyncClient) -> list[float]:
-    """Answers requests of a run through the gateway; returns the seconds from each answer to what waited for it."""
+    """Answer the requests of a run through the gateway; return the seconds from each answer to its effect."""
     nodes: list[dict[str, Any]] = []
     for number in range(ANSWERS):
-        ask = {"id": f"ask{number}", "human": {"type": "CLARIFICATION", "prompt": "Go on?"}}
+        ask = {"id": f"ask{number}", "human": {"type": "CLARIFICATION", "prompt": "Continue?"}}
         after = {"id": f"after{number}", "tool": "no_op", "arguments": {"value": 1}, "depends_on": [f"ask{number}"]}
         nodes += [ask, after]
     run = await _start(http, {"plan": 1, "nodes": nodes})
@@ -222,20 +222,20 @@ async def _answered(http: httpx.AsyncClient) -> list[float]:
 
 
 async def _start(http: httpx.AsyncClient, plan: Mapping[str, Any]) -> str:
-    """Starts a run through the gateway."""
+    """Start a run through the gateway."""
     answer = await http.post("/v1/runs", json={"plan": plan})
     answer.raise_for_status()
     return str(answer.json()["run_id"])
 
 
 def _chains(count: int, length: int, each_s: float) -> dict[str, Any]:
-    """Returns so many chains of steps, each of which takes so long."""
+    """Return `count` chains of steps that take `each_s` seconds."""
     nodes = []
     for chain in range(count):
         for step in range(length):
-            # Chains do not go in step, as runs that people start do not.
+            # Chains are not synchronous, just as independent runs are not.
             seconds = each_s if step else each_s * (chain + 1) / count
-            # So many processes on a machine may be late with signs of life; that is not what is measured here.
+            # With many processes on a machine, heartbeats may be late; that is not measured here.
             node = {"id": f"c{chain}-{step}", "tool": "pause", "arguments": {"seconds": seconds}, "heartbeat": "1m"}
             nodes.append(node | ({"depends_on": [f"c{chain}-{step - 1}"]} if step else {}))
     return {"plan": 1, "title": "Chains", "nodes": nodes}
@@ -247,7 +247,7 @@ def _middle(samples: Sequence[float]) -> float:
 
 @asynccontextmanager
 async def _gateway(bench: Bench) -> AsyncIterator[Gateway]:
-    """Serves the API in a process of its own inside the block."""
+    """Serve the API in a separate process inside the block."""
     file = bench.settings.state_dir / f"{uuid4().hex[:8]}-{_PORT_FILE}"
     options = ["serve", "--no-worker", "--port", "0", "--tools", TOOLS_FILE, "--address-file", str(file)]
     process = await asyncio.create_subprocess_exec(

@@ -1,6 +1,6 @@
-"""The row of texts: how soon a person reads what a model writes for a run, beside what the model itself answers.
+"""The row of texts: how soon a client reads the text that a model writes in a run, compared with the model itself.
 
-Both are asked through the gateway by the official client, and answered by the same scripted model, which writes slowly.
+The official client calls both through the gateway, and the same scripted model answers slowly.
 """
 
 import statistics
@@ -24,7 +24,7 @@ from dagwright.toolset.toolset import load_toolset
 from dagwright.worker import serving as worker
 
 FIRST_WORD_S = 0.1
-"""By which the first word of a run may come later than the model's own."""
+"""Permitted additional delay of the first word in a run."""
 DIRECT, RUN = "small", "profile/plan"
 _WORDS = "Oslo has rain today, and Bergen has more of it. " * 10
 _PIECE = 8
@@ -34,11 +34,11 @@ _PLAN = {"nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """How late a reader was told what the model had written.
+    """Delays of a reader compared with the model's output.
 
     Args:
-        first_s: seconds from when the model sent the first word.
-        each_s: seconds from when it sent the newest character, for each piece that the reader was told.
+        first_s: seconds since the model sent the first word.
+        each_s: seconds since the model sent the latest character, for each received chunk.
     """
 
     first_s: float
@@ -46,13 +46,13 @@ class Read:
 
 
 async def texts(bench: Bench, pairs: int) -> list[Figure]:
-    """Measures the first word and those that follow, of the model itself and of a run in turn."""
+    """Measure the first word and later ones, alternately for the model itself and for a run."""
     read: dict[str, list[Read]] = {DIRECT: [], RUN: []}
     async with ModelServer(*script()) as model, _gateway(bench, model) as client:
         for pair in range(pairs + 1):
             for name in (DIRECT, RUN) if pair % 2 else (RUN, DIRECT):
                 found = await _read(client, model, name)
-                # The first pair warms up.
+                # The first pair is a warm-up.
                 if pair:
                     read[name].append(found)
     firsts = {name: [one.first_s for one in found] for name, found in read.items()}
@@ -68,7 +68,7 @@ async def texts(bench: Bench, pairs: int) -> list[Figure]:
 
 
 def script() -> Sequence[Step]:
-    """Returns what the model says, however often it is asked."""
+    """Return the responses of the model, for any number of calls."""
     answer = slow(json_text({"answer": _WORDS, "missing": []}), **_PACE)
     return [
         step(json_text(_PLAN), metadata={"purpose": "plan"}, times=ANY_NUMBER),
@@ -79,7 +79,7 @@ def script() -> Sequence[Step]:
 
 @asynccontextmanager
 async def _gateway(bench: Bench, model: ModelServer) -> AsyncIterator[AsyncOpenAI]:
-    """Serves runs and the gateway inside the block, and gives a client of it."""
+    """Serve runs and the gateway inside the block, and yield a client."""
     settings = Settings(
         state_dir=bench.settings.state_dir,
         task_queue=f"texts-{uuid4().hex[:8]}",
@@ -98,7 +98,7 @@ async def _gateway(bench: Bench, model: ModelServer) -> AsyncIterator[AsyncOpenA
 
 
 async def _read(client: AsyncOpenAI, model: ModelServer, name: str) -> Read:
-    """Asks once and reads the answer to its end."""
+    """Send one request and read the response to its end."""
     before, told, came = "" if name == DIRECT else '{"answer": "', 0, list[tuple[float, int]]()
     stream = await client.chat.completions.create(
         model=name, messages=[{"role": "user", "content": "What is the weather?"}], stream=True

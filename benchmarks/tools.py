@@ -1,4 +1,4 @@
-"""The tools of the benchmark plans, given to Dagwright with `--tools` as a user would."""
+"""The tools of the benchmark plans, passed to Dagwright with `--tools`."""
 
 import asyncio
 
@@ -19,12 +19,12 @@ def pure_no_op(value: int = 0) -> int:
 
 @tool(effects="read")
 async def pause(seconds: float, value: int = 0) -> int:
-    """Return the value after a while."""
+    """Return the value after a pause."""
     await asyncio.sleep(seconds)
     return value
 
 
 @tool(effects="read")
 async def numbers(count: int) -> list[int]:
-    """Return the numbers from 0 on, so many."""
+    """Return the numbers from 0 to `count` - 1."""
     return list(range(count))

@@ -1,1 +1,1 @@
-"""Scores the plans that a model writes for requests in words."""
+"""Score the plans that a model writes for requests."""

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.planning --model M [--base-url U]`: scores the plans that a model writes.
+"""`python -m benchmarks.planning --model M [--base-url U]`: score the plans that a model writes.
 
-Each request is planned for as a run does it, with the prompt, the response format, the reading and the repair of the
-code that is checked out. Nothing runs and no server is needed. Exit code 1 if a request could not be asked about.
+Each request is planned as in a run, with the prompt, response format, parser and repair of the checked-out code.
+Nothing is executed and no server is needed. The exit code is 1 if a model call failed.
 """
 
 import argparse
@@ -23,7 +23,7 @@ PARALLEL = 4
 
 
 async def measure(options: argparse.Namespace, *, model: str, endpoint: Endpoint) -> list[Planned]:
-    """Returns what the model makes of each request."""
+    """Return the plans of the model for each request."""
     config = ModelConfig(model=model, temperature=options.temperature, seed=options.seed)
     asked = Asked(config, plans=options.repairs + 1)
     async with ModelClient(endpoint, model=model) as client:
@@ -31,21 +31,21 @@ async def measure(options: argparse.Namespace, *, model: str, endpoint: Endpoint
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit code."""
+    """Run the benchmark and return the exit code."""
     settings = Settings()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planning", description=__doc__)
-    parser.add_argument("--model", default=settings.model, help="what is asked; DAGWRIGHT_MODEL without it")
-    parser.add_argument("--base-url", default=settings.llm_base_url, help="the service; it gets OPENAI_API_KEY")
-    parser.add_argument("--repairs", type=int, default=MOST_PLANS - 1, help="how often it may mend a plan")
+    parser.add_argument("--model", default=settings.model, help="model to score (default: DAGWRIGHT_MODEL)")
+    parser.add_argument("--base-url", default=settings.llm_base_url, help="URL of the provider; it gets OPENAI_API_KEY")
+    parser.add_argument("--repairs", type=int, default=MOST_PLANS - 1, help="maximum number of repairs of a plan")
     parser.add_argument("--temperature", type=float)
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--parallel", type=int, default=PARALLEL, help="requests at one time")
-    parser.add_argument("--save", type=Path, help="a file for the scores and all that the model wrote, as JSON")
+    parser.add_argument("--parallel", type=int, default=PARALLEL, help="concurrent requests")
+    parser.add_argument("--save", type=Path, help="JSON file for the scores and all responses")
     options = parser.parse_args(arguments)
     if not options.model:
-        parser.error("no model is named; give --model, or set DAGWRIGHT_MODEL")
+        parser.error("no model: pass --model, or set DAGWRIGHT_MODEL")
     if options.repairs < 0 or options.parallel < 1:
-        parser.error("--repairs is at least 0, and --parallel at least 1")
+        parser.error("--repairs must be at least 0, and --parallel at least 1")
     key = settings.llm_api_key.get_secret_value() if settings.llm_api_key is not None else ""
     planned = asyncio.run(measure(options, model=options.model, endpoint=Endpoint(options.base_url, key)))
     print(f"{options.model}\n\n{table(planned)}")

@@ -1,4 +1,4 @@
-"""Asks a model for the plan of a request as a run does: the same prompt, response format, reading and repair."""
+"""Ask a model for plans as a run does: the same prompt, response format, parser and repair."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ from dagwright.planning.plan_and_execute.nodes import plan_request
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One answer of the model.
+    """One response of the model.
 
     Args:
-        text: what it wrote.
-        facts: of its plan; `None` if that cannot be run.
-        problems: why not.
+        text: the response.
+        facts: facts of its plan; `None` if the plan is invalid.
+        problems: the problems of an invalid plan.
     """
 
     text: str
@@ -35,12 +35,12 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What a model has made of a request.
+    """The plans of a model for one request.
 
     Args:
-        tries: its answers, the last of which alone may be a plan that can be run.
-        usage: of all calls.
-        failure: why the model could not be asked, or asked again.
+        tries: its responses; only the last one may have a valid plan.
+        usage: token usage of all calls.
+        failure: the failure of a model call, if any.
     """
 
     case: Case
@@ -50,16 +50,16 @@ class Planned:
 
     @property
     def first(self) -> PlanFacts | None:
-        """Returns the facts of the plan that came first; `None` if that could not be run."""
+        """Return the facts of the first plan; `None` if it was invalid."""
         return self.tries[0].facts if self.tries else None
 
     @property
     def last(self) -> PlanFacts | None:
-        """Returns the facts of the plan that came last; `None` if that could not be run."""
+        """Return the facts of the last plan; `None` if it was invalid."""
         return self.tries[-1].facts if self.tries else None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns all of it for a file."""
+        """Return the JSON for a report."""
         tries = [
             {
                 "text": each.text,
@@ -77,10 +77,10 @@ class Planned:
 
 
 async def plan_all(cases: Cases, client: ModelClient, *, asked: Asked, parallel: int) -> list[Planned]:
-    """Returns what a model makes of each request, in their order.
+    """Plan each request with a model; return the results in order.
 
     Args:
-        parallel: how many requests are planned at one time.
+        parallel: maximum number of concurrent requests.
     """
     room = asyncio.Semaphore(parallel)
 
@@ -92,7 +92,7 @@ async def plan_all(cases: Cases, client: ModelClient, *, asked: Asked, parallel:
 
 
 async def plan_one(case: Case, cases: Cases, client: ModelClient, *, asked: Asked) -> Planned:
-    """Returns what a model makes of a request; it is shown what is wrong with its plan as often as a run would."""
+    """Plan a request with a model; repair an invalid plan as often as a run would."""
     plan, _ = prepare_goal(case.words, cases.tools, asked)
     goal = goal_from_json(plan.pursuit)
     tries: list[Try] = []
@@ -109,7 +109,7 @@ async def plan_one(case: Case, cases: Cases, client: ModelClient, *, asked: Aske
 
 
 def _said(case: Case, cases: Cases, tries: Sequence[Try]) -> list[Message]:
-    """Returns the conversation so far: each plan that cannot be run, and what is wrong with it."""
+    """Return the conversation so far: each invalid plan, followed by its problems."""
     said: list[Message] = [*planning_messages(case.words, catalogue_of(cases.tools), plans_again=True)]
     for each in tries:
         said += [Message(role="assistant", content=each.text), user(repair_words(each.problems))]

@@ -1,4 +1,4 @@
-"""The requests of our own: their words, the tools that are offered, and the plan that is right for each."""
+"""The requests of the benchmark: their texts, the offered tools, and the expected plan of each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ REQUESTS_FILE = Path(__file__).parent / "requests.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A request and what is right for it.
+    """A request and its expected plan.
 
     Args:
-        words: of the request.
+        words: text of the request.
         plan: in the plan format.
-        facts: of that plan.
+        facts: facts of that plan.
     """
 
     words: str
@@ -36,10 +36,10 @@ class Cases:
 
 
 def read_cases(path: Path = REQUESTS_FILE) -> Cases:
-    """Returns the requests of a file.
+    """Read the requests of a file.
 
     Raises:
-        PlanInvalid: the file is no YAML, or a plan of it is not right.
+        PlanInvalid: the file is not YAML, or a plan in it is invalid.
     """
     found: Any = read_yaml(path.read_text(encoding="utf-8"), name=path.name)
     tools = {name: _tool(name, told) for name, told in found["tools"].items()}
@@ -51,7 +51,7 @@ def read_cases(path: Path = REQUESTS_FILE) -> Cases:
 
 
 def _tool(name: str, told: Mapping[str, Any]) -> ToolDeclaration:
-    """Returns a tool of `{effects, description, arguments: {name: type or [choices]}}`; every argument is needed."""
+    """Build a tool from `{effects, description, arguments: {name: type or [choices]}}`; all arguments are required."""
     arguments = told["arguments"]
     schema = {
         "type": "object",

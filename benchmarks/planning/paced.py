@@ -1,8 +1,7 @@
-"""What a model says that writes 50 tokens a second: plans of three shapes, and the turns of an agent in their place.
+"""Scripted responses of a model that writes 50 tokens a second: plans of three shapes, and equivalent agent turns.
 
-The model is scripted, so that nothing but the way of working differs: the same calls of the same tool, the same answer
-at the end, the same tokens a second. To the advantage of the agent, it reads in no time however much it was told, and
-calls its tools without a thought before.
+The model is scripted, so that only the method differs: the same calls of the same tool, the same final answer, the same
+tokens per second. In favour of the agent, reading its prompt takes no time, and it calls tools without reasoning first.
 """
 
 import json
@@ -17,7 +16,7 @@ from dagwright.testing import Completion, Step, slow, step, text, tool_call
 TOKENS_PER_S = 50.0
 TOKEN_CHARACTERS = 4
 PIECE_CHARACTERS = 8
-"""Characters of one piece of a stream."""
+"""Characters per stream chunk."""
 PIECE_S = PIECE_CHARACTERS / TOKEN_CHARACTERS / TOKENS_PER_S
 
 TOOL = "look_up"
@@ -34,7 +33,7 @@ class Shape:
     """A graph of calls.
 
     Args:
-        before: places of the calls whose results each call needs, all of them before it.
+        before: for each call, the indices of the earlier calls whose results it needs.
     """
 
     name: str
@@ -42,17 +41,17 @@ class Shape:
 
 
 def independent(size: int) -> Shape:
-    """Returns calls that do not wait for each other."""
+    """Return calls without dependencies."""
     return Shape("independent", [()] * size)
 
 
 def chain(size: int) -> Shape:
-    """Returns calls of which each needs the one before it."""
+    """Return calls that each depend on the previous one."""
     return Shape("chain", [(place - 1,) if place else () for place in range(size)])
 
 
 def mixed(size: int) -> Shape:
-    """Returns calls of which the last third needs two of the others each."""
+    """Return calls of which the last third depends on two of the others each."""
     joins = size // 3
     return Shape("mixed", [*[()] * (size - joins), *[(2 * place, 2 * place + 1) for place in range(joins)]])
 
@@ -65,7 +64,7 @@ def _topic(place: int) -> str:
 
 
 def plan_text(shape: Shape) -> str:
-    """Returns the plan as a model writes it that keeps to the prompt."""
+    """Return the plan of a model that follows the prompt."""
     nodes = []
     for place, before in enumerate(shape.before):
         arguments = {"topic": _topic(place)}
@@ -81,7 +80,7 @@ def _id(place: int) -> str:
 
 
 def turns(shape: Shape) -> Sequence[Mapping[str, Any]]:
-    """Returns the arguments of the calls that an agent makes one after the other; it writes out what it was told."""
+    """Return the arguments of an agent's successive calls, including the results that it copies."""
     return [
         {"topic": _topic(place)} | ({"known": "; ".join(said_of(_topic(other)) for other in before)} if before else {})
         for place, before in enumerate(shape.before)
@@ -89,17 +88,17 @@ def turns(shape: Shape) -> Sequence[Mapping[str, Any]]:
 
 
 def writing_s(words: str) -> float:
-    """Returns how long the model writes, in seconds."""
+    """Return how long the model writes a text, in seconds."""
     return len(words) / TOKEN_CHARACTERS / TOKENS_PER_S
 
 
 def at_once(answer: Completion, words: str) -> Completion:
-    """Returns an answer that comes when all of it has been written."""
+    """Return a response that arrives when all of it has been written."""
     return slow(answer, first_s=writing_s(words))
 
 
 def planner_script(run: str, shape: Shape, *, is_streamed: bool) -> Sequence[Step]:
-    """Returns what the model says to the planner of a run, and what to its synthesizer."""
+    """Return the model's responses to the planner and the synthesizer of a run."""
     words = plan_text(shape)
     streamed = slow(text(words), characters=PIECE_CHARACTERS, each_s=PIECE_S)
     plan = streamed if is_streamed else at_once(text(words), words)
@@ -110,7 +109,7 @@ def planner_script(run: str, shape: Shape, *, is_streamed: bool) -> Sequence[Ste
 
 
 def agent_script(run: str, shape: Shape) -> Sequence[Step]:
-    """Returns what the model says to an agent that calls one tool a turn."""
+    """Return the model's responses to an agent that calls one tool per turn."""
     calls = [
         at_once(tool_call(TOOL, **arguments), TOOL + json.dumps(arguments, ensure_ascii=False))
         for arguments in turns(shape)

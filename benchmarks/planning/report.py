@@ -1,4 +1,4 @@
-"""What a model's plans are worth, as a table and as JSON."""
+"""Scores of a model's plans, as a table and as JSON."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -18,7 +18,7 @@ _NAMED = {
 
 
 def scores_of(planned: Sequence[Planned]) -> tuple[Scores, Scores]:
-    """Returns the scores of the first plans, and of those after repair."""
+    """Return the scores of the first plans, and of the plans after repair."""
     return (
         score((each.case.facts, each.first) for each in planned),
         score((each.case.facts, each.last) for each in planned),
@@ -26,12 +26,12 @@ def scores_of(planned: Sequence[Planned]) -> tuple[Scores, Scores]:
 
 
 def usage_of(planned: Sequence[Planned]) -> Usage:
-    """Returns what all calls have used."""
+    """Return the token usage of all calls."""
     return reduce(add, (each.usage for each in planned), NONE)
 
 
 def table(planned: Sequence[Planned]) -> str:
-    """Returns the scores as a Markdown table, with what was used and what failed below it."""
+    """Format the scores as a Markdown table, followed by the usage and the failures."""
     first, last = scores_of(planned)
     before, after = first.to_json(), last.to_json()
     lines = ["| | first plans | after repair |", "|---|---|---|"]
@@ -44,7 +44,7 @@ def table(planned: Sequence[Planned]) -> str:
 
 
 def report(planned: Sequence[Planned], *, model: str) -> dict[str, Any]:
-    """Returns everything for a file: the scores, and each request with all that the model wrote."""
+    """Return the JSON report: the scores, and each request with all responses."""
     first, last = scores_of(planned)
     return {
         "model": model,
@@ -60,7 +60,7 @@ def _number(value: float | None) -> str:
 
 
 def _without_plan(planned: Sequence[Planned]) -> list[str]:
-    """Returns a line for each request without a plan; one for all of them if they have the same reason."""
+    """Return a line for each request without a plan; a single line if all have the same reason."""
     reasons = {each.case.words: _why(each) for each in planned if each.last is None}
     if len(reasons) == len(planned) > 1 and len(different := set(reasons.values())) == 1:
         return [f"- all {len(reasons)} requests: {different.pop()}"]

@@ -1,4 +1,4 @@
-"""The workers of the questions that are measured, given to the worker with `--tools`."""
+"""The worker tools of the benchmark questions, passed to the worker with `--tools`."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ from dagwright.tools import worker_tool
 
 
 @worker_tool(outputs=["noted"], goal_type="support")
-async def note(name: str, before: str = "") -> dict[str, Any]:  # noqa: ARG001 - what is before makes a call wait
-    """Notes a name."""
+async def note(name: str, before: str = "") -> dict[str, Any]:  # noqa: ARG001 - `before` makes a call wait
+    """Note a name."""
     return {"noted": name}
 
 
 @worker_tool(outputs=["report"], goal_type="deliverable")
 async def tell(noted: str) -> dict[str, Any]:
-    """Tells what was noted."""
+    """Report the noted name."""
     return {"report": f"It is {noted}."}

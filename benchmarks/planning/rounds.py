@@ -1,10 +1,10 @@
-"""`python -m benchmarks.planning.rounds [--questions N] [--at-once N]`: what a round costs beside its workers.
+"""`python -m benchmarks.planning.rounds [--questions N] [--at-once N]`: the cost of a round besides its worker tools.
 
-A scripted model plans rounds of two chains of workers that do nothing. Of each round three gaps are read from the
-history: from the planner's answer to the first worker, from the last worker to the planner, and between two workers of
-a chain, which is an ordinary dispatch. Then many questions are asked at once of one worker, twice. An answer that is
-not as it should be ends the measurement. The same is the row `rounds` of `make bench`. Exit code 1 only if a goal is
-missed by more than half as much again.
+A scripted model plans rounds of two chains of worker tools that do nothing. Three gaps of each round are read from the
+history: from the planner's response to the first worker tool, from the last worker tool to the planner, and between two
+worker tools of a chain, which is an ordinary dispatch. Then one worker gets many concurrent questions, twice. An
+unexpected answer ends the benchmark. It is also the row `rounds` of `make bench`. The exit code is 1 only if a goal is
+missed by more than half.
 """
 
 import argparse
@@ -41,15 +41,15 @@ from dagwright.toolset.toolset import load_toolset
 QUESTIONS, AT_ONCE, ROUNDS = 10, 50, 6
 ANSWER = "It is so."
 MOST_RATIO = 2.0
-"""Of a gap around the planner to an ordinary dispatch in the same run."""
+"""Maximum ratio of a gap around the planner to an ordinary dispatch in the same run."""
 CPU_RATIO = 1.3
-"""Of the worker's CPU time for a question among many at once to that of one alone: what many cost by being in each
-other's way. How long they take by the clock depends on what else the machine does, so that is only told."""
+"""Maximum ratio of the worker's CPU time per question for many concurrent questions to that of a single one: the cost
+of their interference. Their wall-clock time depends on other load, so it has no goal."""
 FAIR_RATIO = 1.5
-"""Of the slowest of many questions at once to the median of them: none waits until the others are through."""
+"""Maximum ratio of the slowest concurrent question to the median: no question waits for all others."""
 MEMORY_RATIO = 1.2
-"""Of the most memory of the worker after twice as many questions to that after the first half: what stays of a question
-is garbage that Python has not looked for yet (benchmarks/README.md)."""
+"""Maximum ratio of the worker's peak memory after twice as many questions to that after the first half: the remainder
+of a question is garbage that Python has not collected yet (benchmarks/README.md)."""
 _TOOLS_FILE = str(Path(round_workers.__file__).resolve())
 _RESULTS = Path(__file__).resolve().parent.parent / "results"
 _CHAINS, _LENGTH = 2, 3
@@ -57,12 +57,12 @@ _CHAINS, _LENGTH = 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Seconds between the end of one activity and the start of another, of all rounds of a question.
+    """Seconds between the end of one activity and the start of another, for all rounds of a question.
 
     Args:
-        after_answer: from the planner's answer to the first worker that it begins.
-        before_planner: from the end of the last worker of a round to the call of the planner.
-        ordinary: from the end of a worker to the start of the one behind it in its chain.
+        after_answer: from the planner's response to the first worker tool that it starts.
+        before_planner: from the end of the last worker tool of a round to the call of the planner.
+        ordinary: from the end of a worker tool to the start of the next one in its chain.
     """
 
     after_answer: Sequence[float]
@@ -72,7 +72,7 @@ class Gaps:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Where questions are asked, and the one worker that serves them."""
+    """The server for questions, and the only worker."""
 
     place: Place
     worker: KillableWorker
@@ -80,13 +80,13 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class AtOnce:
-    """Many questions that were asked at the same time.
+    """Many concurrent questions.
 
     Args:
         whole_s: from the first start to the last answer.
-        each_s: of each question, from its start to its answer.
-        cpu_s: of the worker, for all of them.
-        peak_gb: the most memory that the worker has had until then, in 10^9 bytes.
+        each_s: for each question, from its start to its answer.
+        cpu_s: CPU time of the worker for all of them.
+        peak_gb: peak memory of the worker until then, in 10^9 bytes.
     """
 
     whole_s: float
@@ -96,13 +96,13 @@ class AtOnce:
 
 
 def script() -> Sequence[Step]:
-    """Returns what the model says to any question, however often it is asked."""
+    """Return the model's responses to any number of questions."""
     steps = [step("Note and tell.", metadata={"purpose": "intention"}, times=ANY_NUMBER)]
     for number in range(1, ROUNDS + 1):
         answer = {"reasoning": "On.", "action": "continue", "sub_goals": _sub_goals(number)}
         steps.append(step(json_text(answer), last=f"This is round {number} of", times=ANY_NUMBER))
     last = {"from_sub_goal": _id(ROUNDS, 0, _LENGTH), "slot": "report"}
-    enough = {"reasoning": "All is told.", "action": "done", "synthesis_inputs": {"report": last}}
+    enough = {"reasoning": "All is noted.", "action": "done", "synthesis_inputs": {"report": last}}
     steps.append(step(json_text(enough), last=f"This is round {ROUNDS + 1} of", times=ANY_NUMBER))
     return [*steps, step(ANSWER, metadata={"purpose": "answer"}, times=ANY_NUMBER)]
 
@@ -133,7 +133,7 @@ def _sub_goals(number: int) -> list[dict[str, Any]]:
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[Served]:
-    """Runs a server, one worker and the scripted model inside the block."""
+    """Run a server, one worker and the scripted model inside the block."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         settings = Settings(state_dir=Path(name) / "state")
         async with LocalServer(settings).hold() as server, ModelServer(*script()) as model:
@@ -150,7 +150,7 @@ async def serving() -> AsyncIterator[Served]:
 
 
 async def asked(place: Place, name: str) -> tuple[Gaps, float]:
-    """Asks one question; returns its gaps, and how many seconds it took."""
+    """Ask one question; return its gaps and its duration in seconds."""
     tools = load_toolset(place.settings, [_TOOLS_FILE]).declarations()
     plan, _ = prepare_rounds("What is noted?", tools, RoundsAsked(limits=RoundsLimits(synthesis="model")))
     began = time.monotonic()
@@ -162,25 +162,25 @@ async def asked(place: Place, name: str) -> tuple[Gaps, float]:
     )
     document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
     took = time.monotonic() - began
-    if (wrong := wrong_with(document)) is not None:
-        raise RuntimeError(f"{name} did not go as it should: {wrong}")
+    if (wrong := problem_with(document)) is not None:
+        raise RuntimeError(f"unexpected result of {name}: {wrong}")
     return gaps_of((await handle.fetch_history()).events), took
 
 
-def wrong_with(document: Mapping[str, Any]) -> str | None:
-    """Returns what is wrong with how a question was answered, `None` if nothing is: all of its work is looked at."""
+def problem_with(document: Mapping[str, Any]) -> str | None:
+    """Return the problem of an answered question, `None` without a problem; all of its nodes are checked."""
     if document["status"] != "completed" or document["output"] != ANSWER:
         return f"{document['status']}, {document['output']!r}: {document['error']}"
     wanted = [[sub_goal["id"] for sub_goal in _sub_goals(number)] for number in range(1, ROUNDS + 1)]
     rounds = document["rounds"]["rounds"]
     if [each["sub_goals"] for each in rounds] != [*wanted, []]:
-        return f"{len(rounds)} rounds, with sub-goals that nobody planned"
+        return f"{len(rounds)} rounds, with unplanned sub-goals"
     again = [name for name, node in document["nodes"].items() if node["status"] != "completed" or node["attempts"] > 1]
-    return f"{', '.join(again[:5])} did not complete at once" if again else None
+    return f"{', '.join(again[:5])} did not complete in one attempt" if again else None
 
 
 def gaps_of(events: Sequence[HistoryEvent]) -> Gaps:
-    """Returns the gaps of a question, round by round."""
+    """Return the gaps of a question, round by round."""
     began, ended = _times(events)
     planners = ["plan", *(f"plan#{number}" for number in range(2, ROUNDS + 2))]
     after, before, ordinary = [], [], []
@@ -195,7 +195,7 @@ def gaps_of(events: Sequence[HistoryEvent]) -> Gaps:
 
 
 def _times(events: Sequence[HistoryEvent]) -> tuple[Mapping[str, float], Mapping[str, float]]:
-    """Returns when each activity started and ended, in seconds since the epoch."""
+    """Return the start and end times of the activities, in seconds since the epoch."""
     names: dict[int, str] = {}
     began: dict[str, float] = {}
     ended: dict[str, float] = {}
@@ -210,7 +210,7 @@ def _times(events: Sequence[HistoryEvent]) -> tuple[Mapping[str, float], Mapping
 
 
 async def asked_at_once(served: Served, name: str, number: int) -> AtOnce:
-    """Asks many questions at the same time."""
+    """Ask many questions concurrently."""
     began, before_s = time.monotonic(), served.worker.cpu_s()
     each = await asyncio.gather(*(asked(served.place, f"{name}-{place}") for place in range(number)))
     whole_s, cpu_s = time.monotonic() - began, served.worker.cpu_s() - before_s
@@ -218,7 +218,7 @@ async def asked_at_once(served: Served, name: str, number: int) -> AtOnce:
 
 
 async def measure(questions: int, at_once: int) -> list[Figure]:
-    """Returns the figures: the gaps and times of one question after the other, and what many at once take."""
+    """Return the figures: gaps and times of sequential questions, and the cost of concurrent ones."""
     async with serving() as served:
         await asked(served.place, "warm")
         before_s = served.worker.cpu_s()
@@ -229,12 +229,12 @@ async def measure(questions: int, at_once: int) -> list[Figure]:
 
 
 def figures_of(gaps: Sequence[Gaps], alone_s: float, batches: Sequence[AtOnce]) -> list[Figure]:
-    """Returns what was measured.
+    """Build the figures.
 
     Args:
-        gaps: of the questions that were asked one after the other.
+        gaps: gaps of the sequential questions.
         alone_s: CPU time of the worker for one of them.
-        batches: of questions at once, in the order in which they were asked.
+        batches: the batches of concurrent questions, in order.
     """
     ordinary = [1000 * gap for each in gaps for gap in each.ordinary]
     after = [1000 * gap for each in gaps for gap in each.after_answer]
@@ -258,18 +258,18 @@ def figures_of(gaps: Sequence[Gaps], alone_s: float, batches: Sequence[AtOnce]) 
 
 
 async def rounds(_: Bench, pairs: int) -> list[Figure]:
-    """Measures rounds as a row of `make bench`, on a server and a worker of its own."""
+    """Measure rounds as a row of `make bench`, with a separate server and worker."""
     return await measure(pairs, AT_ONCE)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit code."""
+    """Run the benchmark and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planning.rounds", description=__doc__)
-    parser.add_argument("--questions", type=int, default=QUESTIONS, help="questions asked one after the other")
-    parser.add_argument("--at-once", type=int, default=AT_ONCE, help="questions asked at once, twice")
+    parser.add_argument("--questions", type=int, default=QUESTIONS, help="number of sequential questions")
+    parser.add_argument("--at-once", type=int, default=AT_ONCE, help="number of concurrent questions, asked twice")
     options = parser.parse_args(arguments)
     if options.questions < 1 or options.at_once < 1:
-        parser.error("--questions and --at-once are at least 1")
+        parser.error("--questions and --at-once must be at least 1")
     figures = asyncio.run(measure(options.questions, options.at_once))
     print(table(figures))
     if (options.questions, options.at_once) == (QUESTIONS, AT_ONCE):

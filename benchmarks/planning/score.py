@@ -1,12 +1,12 @@
-"""How near the plans of a model are to the expected ones: F1 of nodes, edges and arguments, as TaskBench has them.
+"""Compare a model's plans with the expected ones: F1 of nodes, edges and arguments, as in TaskBench.
 
-Of each plan four sets are made: the tools it calls, the pairs of tools that an edge joins, the pairs of a tool and an
-argument's name, and these with the argument's value. A tool that is called twice is in its set once, and a value that
-comes from another node is the name of that node's tool, so plans are compared without their ids. Members are counted
-over all plans together (micro average), and F1 is the harmonic mean of precision and recall.
+Each plan yields four sets: its tools, the pairs of tools that an edge joins, the pairs of a tool and an argument name,
+and these with the argument's value. A tool that is called twice is in its set once, and a value that comes from another
+node is the name of that node's tool, so plans are compared without their ids. Members are counted over all plans
+together (micro average), and F1 is the harmonic mean of precision and recall.
 
-An answer with no valid plan in it predicts nothing, and so costs recall; TaskBench leaves such answers out and reports
-how many there were, which `Scores.valid` and `Scores.answers` tell here.
+A response without a valid plan predicts nothing, and so costs recall; TaskBench leaves such responses out and reports
+their number, which is `Scores.valid` and `Scores.answers` here.
 
 Source: Shen et al., "TaskBench: Benchmarking Large Language Models for Task Automation" (2023), and `evaluate.py` of
 its repository (`flatten`, binary F1 of links and of tasks with arguments).
@@ -32,10 +32,10 @@ from dagwright.dialects.written_plan import read_written_plan
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """What is compared of a plan.
+    """The compared facts of a plan.
 
     Args:
-        tools: called at least once.
+        tools: tools that are called at least once.
         edges: (tool, tool that needs its result).
         argument_names: (tool, name).
         argument_values: (tool, name, value as canonical JSON).
@@ -48,16 +48,16 @@ class PlanFacts:
 
 
 NOTHING = PlanFacts()
-"""What an answer without a valid plan predicts."""
+"""The prediction of a response without a valid plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How near one kind of sets is.
+    """Score of one kind of sets.
 
     Args:
         found: members that were predicted and expected, over all plans.
-        predicted, expected: members in all.
+        predicted, expected: total number of members.
     """
 
     found: int
@@ -66,28 +66,28 @@ class Score:
 
     @property
     def precision(self) -> float:
-        """Share of what was predicted that was expected; 0 if nothing was predicted."""
+        """Share of the predicted members that were expected; 0 without predictions."""
         return self.found / self.predicted if self.predicted else 0.0
 
     @property
     def recall(self) -> float:
-        """Share of what was expected that was predicted; 0 if nothing was expected."""
+        """Share of the expected members that were predicted; 0 without expectations."""
         return self.found / self.expected if self.expected else 0.0
 
     @property
     def f1(self) -> float | None:
-        """Harmonic mean of both; `None` if there was nothing to find and nothing was predicted."""
+        """Harmonic mean of both; `None` without expected and predicted members."""
         both = self.predicted + self.expected
         return 2 * self.found / both if both else None
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """How near the plans of a model are to the expected ones.
+    """Scores of a model's plans.
 
     Args:
-        answers: compared.
-        valid: of them, those that held a valid plan.
+        answers: number of compared responses.
+        valid: number of responses with a valid plan.
     """
 
     nodes: Score
@@ -98,7 +98,7 @@ class Scores:
     valid: int
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the scores for a report."""
+        """Return the JSON for a report."""
         named: Mapping[str, Score] = {
             "node_f1": self.nodes,
             "edge_f1": self.edges,
@@ -109,16 +109,16 @@ class Scores:
 
 
 def facts_of_plan(plan: JsonValue, *, tools: Mapping[str, ToolDeclaration] | None = None) -> PlanFacts:
-    """Returns the facts of a plan in any dialect.
+    """Return the facts of a plan in any dialect.
 
     Raises:
-        PlanInvalid: it is none.
+        PlanInvalid: the plan is invalid.
     """
     return _facts(to_document(plan, tools=tools), tools)
 
 
 def facts_of_answer(text: str, *, tools: Mapping[str, ToolDeclaration] | None = None) -> PlanFacts | None:
-    """Returns the facts of the plan in a model's answer; `None` if it holds no valid one."""
+    """Return the facts of the plan in a model's response; `None` without a valid plan."""
     try:
         document, _ = read_written_plan(text, tools=tools)
         return _facts(document, tools)
@@ -152,7 +152,7 @@ def _name_of(node: Node) -> str:
 
 
 def _without_ids(value: Any, names: Mapping[str, str]) -> Any:
-    """Returns a value in which a text with results of other nodes names their tools instead."""
+    """Replace references to results of other nodes by the names of their tools."""
 
     def changed(text: str, _: object) -> str:
         try:
@@ -168,12 +168,12 @@ def _without_ids(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def score(pairs: Iterable[tuple[PlanFacts, PlanFacts | None]], *, known: Collection[str] | None = None) -> Scores:
-    """Returns how near predicted plans are to expected ones.
+    """Score predicted plans against expected ones.
 
     Args:
-        pairs: (expected, predicted); `None` is an answer without a valid plan.
-        known: names of tools; a predicted one that is none of them does not count, as in TaskBench. `None` counts all,
-            so that a tool which does not exist costs precision.
+        pairs: (expected, predicted); `None` is a response without a valid plan.
+        known: names of tools; other predicted tools do not count, as in TaskBench. `None` counts all, so that an
+            unknown tool costs precision.
     """
     compared = list(pairs)
     both = [(expected, predicted or NOTHING) for expected, predicted in compared]

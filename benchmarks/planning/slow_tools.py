@@ -1,20 +1,20 @@
-"""The tool of the plans that are streamed, given to the worker with `--tools`."""
+"""The tool of the streamed plans, passed to the worker with `--tools`."""
 
 import asyncio
 
 from dagwright.tools import tool
 
 TOOL_S = 1.0
-"""Seconds that a call takes."""
+"""Duration of a call in seconds."""
 
 
 @tool(effects="read")
-async def look_up(topic: str, known: str = "") -> str:  # noqa: ARG001 - what is known makes a call wait
-    """Return what a reference book says of a topic, after a second."""
+async def look_up(topic: str, known: str = "") -> str:  # noqa: ARG001 - `known` makes a call wait
+    """Return an entry of a reference book on a topic, after a second."""
     await asyncio.sleep(TOOL_S)
     return said_of(topic)
 
 
 def said_of(topic: str) -> str:
-    """Returns what the tool says of a topic."""
+    """Return the tool's entry on a topic."""
     return f"{topic}: 42 in the last year"

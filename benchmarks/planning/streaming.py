@@ -1,8 +1,8 @@
-"""`python -m benchmarks.planning.streaming [--repeats N] [--sizes 3,6,9]`: what starting before a plan is whole brings.
+"""`python -m benchmarks.planning.streaming [--repeats N] [--sizes 3,6,9]`: the gain of starting an incomplete plan.
 
-A scripted model writes 50 tokens a second, and each tool takes a second. The same request is met in three ways: by a
-plan whose nodes start while it is written, by a plan that starts when it is whole, and by an agent that calls one tool
-a turn. The ways take turns. Exit code 1 only if the goal is missed by more than half as much again.
+A scripted model writes 50 tokens a second, and each tool call takes a second. The same request is handled in three
+ways: by a plan whose nodes start while the model writes, by a plan that starts when it is complete, and by an agent
+that calls one tool per turn. The ways alternate. The exit code is 1 only if the goal is missed by more than half.
 """
 
 import argparse
@@ -48,11 +48,11 @@ _RESULTS = Path(__file__).resolve().parent.parent / "results"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run that is to be measured.
+    """One run of the benchmark.
 
     Args:
-        repeat: which of the runs of its kind, from 0.
-        is_counted: whether it is measured, and does not only warm up.
+        repeat: index among the runs of its kind.
+        is_counted: whether it is measured; otherwise it is a warm-up.
     """
 
     shape: Shape
@@ -62,12 +62,12 @@ class Run:
 
     @property
     def id(self) -> str:
-        """Returns the id of its workflow."""
+        """Return its workflow ID."""
         warm = "" if self.is_counted else "-warm"
         return f"{self.shape.name}-{len(self.shape.before)}-{self.way}-{self.repeat}{warm}"
 
     def script(self) -> Sequence[Step]:
-        """Returns what the model says in it."""
+        """Return the model's responses."""
         if self.way == TURNS:
             return agent_script(self.id, self.shape)
         return planner_script(self.id, self.shape, is_streamed=self.way == STREAMED)
@@ -75,7 +75,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where runs are started, and the model that they ask."""
+    """The server of the runs, and the model that they call."""
 
     client: Client
     model: ModelServer
@@ -83,7 +83,7 @@ class Place:
 
 
 def runs_of(sizes: Sequence[int], repeats: int) -> list[Run]:
-    """Returns all runs in their order: one of each way to warm up, then the ways in turns."""
+    """Return all runs in order: a warm-up of each way, then the ways alternately."""
     warm = [Run(SHAPES[0](min(sizes)), way, 0, is_counted=False) for way in WAYS]
     counted = [
         Run(make(size), WAYS[(turn + repeat) % len(WAYS)], repeat)
@@ -97,7 +97,7 @@ def runs_of(sizes: Sequence[int], repeats: int) -> list[Run]:
 
 @asynccontextmanager
 async def serving(runs: Sequence[Run]) -> AsyncIterator[Place]:
-    """Runs a server, a worker with the slow tool and the scripted model inside the block."""
+    """Run a server, a worker with the slow tool and the scripted model inside the block."""
     steps = [step for run in runs for step in run.script()]
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         settings = Settings(state_dir=Path(name) / "state")
@@ -111,7 +111,7 @@ async def serving(runs: Sequence[Run]) -> AsyncIterator[Place]:
 
 
 async def measure(sizes: Sequence[int], repeats: int) -> list[Compared]:
-    """Returns what the runs took, by shape and size."""
+    """Return the times of the runs, by shape and size."""
     runs = runs_of(sizes, repeats)
     taken: dict[tuple[str, int, str], list[Taken]] = {}
     async with serving(runs) as place:
@@ -150,7 +150,7 @@ async def _taken(place: Place, run: Run) -> Taken:
     events = (await handle.fetch_history()).events
     starts = tool_starts(events)
     if document["status"] != "completed" or len(starts) != len(run.shape.before) or len(calls) != len(run.script()):
-        raise RuntimeError(f"{run.id} did not go as it should: {len(starts)} calls of tools, {json.dumps(document)}")
+        raise RuntimeError(f"unexpected result of {run.id}: {len(starts)} tool calls, {json.dumps(document)}")
     return Taken(
         first_call_s=min(starts) - started_at,
         end_s=event_time(events[-1]) - started_at,
@@ -159,13 +159,13 @@ async def _taken(place: Place, run: Run) -> Taken:
 
 
 def _written(model: ModelServer, call: ReceivedCall, at: float) -> float | None:
-    """Returns the share of an answer that had been sent at a time; `None` if it was not streamed."""
+    """Return the share of a response that had been sent at a time; `None` if it was not streamed."""
     sent_at = model.sent_at[model.calls.index(call)]
     return sum(each <= at for each in sent_at) / len(sent_at) if call.is_streamed else None
 
 
 def tool_starts(events: Sequence[HistoryEvent]) -> list[float]:
-    """Returns when each call of the tool started, in seconds since the epoch."""
+    """Return the start times of the tool calls, in seconds since the epoch."""
     scheduled = {
         event.event_id
         for event in events
@@ -181,14 +181,14 @@ def tool_starts(events: Sequence[HistoryEvent]) -> list[float]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit code."""
+    """Run the benchmark and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planning.streaming", description=__doc__)
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="nodes of the plans, 3 to 9 each")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="nodes per plan, 3 to 9 each")
     parser.add_argument("--repeats", type=int, default=REPEATS, help="runs of each kind")
     options = parser.parse_args(arguments)
     sizes = tuple(int(size) for size in options.sizes.split(","))
     if not all(3 <= size <= 9 for size in sizes) or options.repeats < 1:
-        parser.error("--sizes are from 3 to 9, and --repeats at least 1")
+        parser.error("--sizes must be from 3 to 9, and --repeats at least 1")
     compared = asyncio.run(measure(sizes, options.repeats))
     print(comparison(compared))
     if sizes == SIZES:

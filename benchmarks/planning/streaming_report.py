@@ -1,4 +1,4 @@
-"""What the ways from a request to its answer take, as a table and as JSON."""
+"""Times from a request to its answer, as a table and as JSON."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -8,17 +8,17 @@ from typing import Any
 from benchmarks.figures import Figure, figure_to_json, table
 
 MOST_WRITTEN_PERCENT = 40.0
-"""Of a plan that is written when its first tool starts."""
+"""Maximum share of a plan that is written when its first tool starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What one run took.
+    """Times of one run.
 
     Args:
         first_call_s: from its start to the start of its first tool.
         end_s: from its start to its end.
-        written: share of the plan that had been sent when the first tool started; `None` where no plan is streamed.
+        written: share of the plan that had been sent when the first tool started; `None` without a streamed plan.
     """
 
     first_call_s: float
@@ -28,15 +28,15 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What the runs for one request took.
+    """Times of the runs for one request.
 
     Args:
-        shape: of the plan.
-        nodes: of the plan.
-        tokens: of the plan.
-        streamed: runs whose nodes start while the plan is written.
-        whole: runs that start with the whole plan.
-        turns: runs of an agent that calls one tool a turn.
+        shape: shape of the plan.
+        nodes: number of its nodes.
+        tokens: number of its tokens.
+        streamed: runs whose nodes start while the model writes the plan.
+        whole: runs that start with the complete plan.
+        turns: runs of an agent that calls one tool per turn.
     """
 
     shape: str
@@ -48,11 +48,11 @@ class Compared:
 
     @property
     def written_percent(self) -> float:
-        """Returns the median of what was written of the plan when its first tool started."""
+        """Return the median share of the plan that was written when its first tool started."""
         return 100 * statistics.median(each.written for each in self.streamed if each.written is not None)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns every sample for a file."""
+        """Return the JSON with every sample."""
         return asdict(self)
 
 
@@ -63,7 +63,7 @@ _HEAD = (
 
 
 def comparison(compared: Sequence[Compared]) -> str:
-    """Returns the medians as a Markdown table, in seconds, and how the goal stands below it."""
+    """Format the medians as a Markdown table in seconds, followed by the goal."""
     lines = [_HEAD, "|---|" + "---:|" * 9]
     for each in compared:
         cells = [each.shape, f"{each.nodes}", f"{each.tokens}", f"{each.written_percent:.0f} %"]
@@ -74,14 +74,14 @@ def comparison(compared: Sequence[Compared]) -> str:
 
 
 def written_figure(compared: Sequence[Compared]) -> Figure:
-    """Returns the worst of all plans beside the goal."""
+    """Return the worst value of all plans with the goal."""
     measured = {f"{each.shape} of {each.nodes}": round(each.written_percent, 1) for each in compared}
     name = "written of a plan when its first tool starts, the most"
     return Figure(name, max(measured.values()), MOST_WRITTEN_PERCENT, unit="%", measured=measured)
 
 
 def report(compared: Sequence[Compared]) -> dict[str, Any]:
-    """Returns everything for a file."""
+    """Return the JSON report."""
     return {
         "figures": [figure_to_json(written_figure(compared))],
         "plans": [each.to_json() for each in compared],

@@ -7,7 +7,17 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from benchmarks.planning import round_workers
-from benchmarks.planning.rounds import ANSWER, ROUNDS, AtOnce, Gaps, _sub_goals, figures_of, gaps_of, script, wrong_with
+from benchmarks.planning.rounds import (
+    ANSWER,
+    ROUNDS,
+    AtOnce,
+    Gaps,
+    _sub_goals,
+    figures_of,
+    gaps_of,
+    problem_with,
+    script,
+)
 from dagwright.planner.reading import tools_told
 from dagwright.planner.rounds_reading import read_round
 from dagwright.planning.rounds.sub_goals import RoundContext
@@ -67,12 +77,12 @@ def _document(**changed: Any) -> dict[str, Any]:
 
 
 def test_every_answer_is_looked_at() -> None:
-    assert wrong_with(_document()) is None
-    assert "'It is not.'" in str(wrong_with(_document(output="It is not.")))
-    assert "failed" in str(wrong_with(_document(status="failed", error={"code": "max_rounds"})))
-    assert "1 rounds" in str(wrong_with(_document(rounds={"rounds": [{"sub_goals": [1]}]})))
+    assert problem_with(_document()) is None
+    assert "'It is not.'" in str(problem_with(_document(output="It is not.")))
+    assert "failed" in str(problem_with(_document(status="failed", error={"code": "max_rounds"})))
+    assert "1 rounds" in str(problem_with(_document(rounds={"rounds": [{"sub_goals": [1]}]})))
     again = {"sg100": {"status": "completed", "attempts": 2}, "sg101": {"status": "completed", "attempts": 1}}
-    assert wrong_with(_document(nodes=again)) == "sg100 did not complete at once"
+    assert problem_with(_document(nodes=again)) == "sg100 did not complete at once"
 
 
 def test_questions_at_once_are_held_to_speed_fairness_and_memory() -> None:

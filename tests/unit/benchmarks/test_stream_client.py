@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.stream_client import Told, wrong_with
+from benchmarks.stream_client import StreamContent, problem_with
 
 
 @pytest.mark.parametrize(
@@ -20,5 +20,5 @@ from benchmarks.stream_client import Told, wrong_with
     ],
 )
 def test_every_event_is_told_once_and_in_order(states: list[str], *, is_right: bool) -> None:
-    told = Told(nodes={"sum": states}, ids=["1-1", "1-2e"], ends=1)
-    assert (wrong_with(told) is None) == is_right
+    told = StreamContent(nodes={"sum": states}, ids=["1-1", "1-2e"], ends=1)
+    assert (problem_with(told) is None) == is_right

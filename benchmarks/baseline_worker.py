@@ -1,6 +1,6 @@
-"""A worker process for the workflows written by hand, with the options of Dagwright's own worker.
+"""A worker process for the hand-written workflows, with the options of Dagwright's own worker.
 
-`python -m benchmarks.by_hand_worker ADDRESS` serves until it is told to stop.
+`python -m benchmarks.baseline_worker ADDRESS` serves until it is stopped.
 """
 
 import asyncio
@@ -12,28 +12,28 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from benchmarks.by_hand import (
-    ChainByHandWorkflow,
-    FanOutByHandWorkflow,
-    LayersByHandWorkflow,
-    StragglersByHandWorkflow,
+from benchmarks.baseline import (
+    ChainBaselineWorkflow,
+    FanOutBaselineWorkflow,
+    LayersBaselineWorkflow,
+    StragglersBaselineWorkflow,
     no_op,
     pause,
 )
-from benchmarks.processes import BY_HAND_QUEUE
+from benchmarks.processes import BASELINE_QUEUE
 from dagwright.worker.serving import ACTIVITY_POLLERS, STICKY_TIMEOUT, WORKFLOW_TASKS
 
 
 async def serve(address: str) -> None:
-    """Serves the workflows and their activities until SIGINT or SIGTERM."""
+    """Serve the workflows and their activities until SIGINT or SIGTERM."""
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     restrictions = SandboxRestrictions.default.with_passthrough_modules("benchmarks")
     async with Worker(
         await Client.connect(address, data_converter=pydantic_data_converter),
-        task_queue=BY_HAND_QUEUE,
-        workflows=[ChainByHandWorkflow, FanOutByHandWorkflow, LayersByHandWorkflow, StragglersByHandWorkflow],
+        task_queue=BASELINE_QUEUE,
+        workflows=[ChainBaselineWorkflow, FanOutBaselineWorkflow, LayersBaselineWorkflow, StragglersBaselineWorkflow],
         activities=[no_op, pause],
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
         sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,

@@ -1,7 +1,7 @@
-"""The same graphs as workflows written by hand: plain `execute_activity`, an asyncio task for each node.
+"""The same graphs as hand-written workflows: plain `execute_activity`, with an asyncio task per node.
 
-This is the baseline: what a developer would write for exactly one graph, and no slower than that can be. It
-imports the sizes of the graphs and nothing else of ours.
+This is the baseline: the code that a developer would write for exactly one graph, and its speed is the limit. It
+imports only the sizes of the graphs.
 """
 
 import asyncio
@@ -26,62 +26,62 @@ _TIMEOUT = timedelta(seconds=60)
 
 @activity.defn(name="no_op")
 async def no_op(value: int) -> int:
-    """Returns the value."""
+    """Return the value."""
     return value
 
 
 @activity.defn(name="pause")
 async def pause(seconds: float, value: int) -> int:
-    """Returns the value after a while."""
+    """Return the value after a pause."""
     await asyncio.sleep(seconds)
     return value
 
 
-@workflow.defn(name="FanOutByHand", sandboxed=False)
-class FanOutByHandWorkflow:
-    """One activity, many that need it, and one that needs them all."""
+@workflow.defn(name="FanOutBaseline", sandboxed=False)
+class FanOutBaselineWorkflow:
+    """One activity, its many dependents, and one that depends on all of them."""
 
     @workflow.run
     async def run(self, width: int = FAN_WIDTH) -> int:
-        """Runs the graph."""
+        """Run the graph."""
         root = await _no_op(1)
         leaves = await asyncio.gather(*(_no_op(root) for _ in range(width)))
         return await _no_op(len(leaves))
 
 
-@workflow.defn(name="ChainByHand", sandboxed=False)
-class ChainByHandWorkflow:
+@workflow.defn(name="ChainBaseline", sandboxed=False)
+class ChainBaselineWorkflow:
     """50 activities, one after the other."""
 
     @workflow.run
     async def run(self) -> int:
-        """Runs the graph."""
+        """Run the graph."""
         value = 1
         for _ in range(CHAIN_LENGTH):
             value = await _no_op(value)
         return value
 
 
-@workflow.defn(name="LayersByHand", sandboxed=False)
-class LayersByHandWorkflow:
-    """10 layers of activities; each needs the whole layer before."""
+@workflow.defn(name="LayersBaseline", sandboxed=False)
+class LayersBaselineWorkflow:
+    """10 layers of activities; each activity depends on the whole previous layer."""
 
     @workflow.run
     async def run(self, width: int = LAYER_WIDTH) -> int:
-        """Runs the graph."""
+        """Run the graph."""
         values = list(range(width))
         for _ in range(LAYERS):
             values = await asyncio.gather(*(_no_op(value) for value in values))
         return sum(values)
 
 
-@workflow.defn(name="StragglersByHand", sandboxed=False)
-class StragglersByHandWorkflow:
-    """20 chains of 5 activities between a start and an end; in each layer one takes longer."""
+@workflow.defn(name="StragglersBaseline", sandboxed=False)
+class StragglersBaselineWorkflow:
+    """20 chains of 5 activities between a start and an end; one activity per layer takes longer."""
 
     @workflow.run
     async def run(self) -> int:
-        """Runs the graph."""
+        """Run the graph."""
         start = await _pause(STEP_S, 1)
         ends = await asyncio.gather(*(self._chain(number, start) for number in range(CHAINS)))
         return await _pause(STEP_S, len(ends))
