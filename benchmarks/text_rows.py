@@ -101,7 +101,7 @@ async def _read(client: AsyncOpenAI, model: ModelServer, name: str) -> Read:
     """Send one request and read the response to its end."""
     before, told, came = "" if name == DIRECT else '{"answer": "', 0, list[tuple[float, int]]()
     stream = await client.chat.completions.create(
-        model=name, messages=[{"role": "user", "content": "What is the weather?"}], stream=True
+        model=name, messages=[{"role": "user", "content": "How is the weather?"}], stream=True
     )
     async for chunk in stream:
         words = (chunk.choices[0].delta.content or "") if chunk.choices else ""

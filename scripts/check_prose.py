@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 _STRICT: tuple[str, ...] = (
     "activities/",
-    "apps/",
+    "benchmarks/",
+    "scripts/",
     "dagwright/database/",
     "dagwright/store/",
     "dagwright/testing/",
@@ -49,8 +50,26 @@ _STRICT: tuple[str, ...] = (
     "dagwright/features/worker_tools.py",
 )
 """Files and folders, relative to the root, that are already rewritten."""
-_READ = ("dagwright", "workflows", "activities", "apps", "docs", "examples", "scripts", "README.md", "CONTRIBUTING.md")
-_LEFT_OUT = ("docs/decisions", "docs/pictures", "dagwright/workflows", "dagwright/activities", "scripts/check_prose.py")
+_READ = (
+    "dagwright",
+    "workflows",
+    "activities",
+    "apps",
+    "benchmarks",
+    "docs",
+    "examples",
+    "scripts",
+    "README.md",
+    "CONTRIBUTING.md",
+)
+_LEFT_OUT = (
+    "benchmarks/results",
+    "docs/decisions",
+    "docs/pictures",
+    "dagwright/workflows",
+    "dagwright/activities",
+    "scripts/check_prose.py",
+)
 
 _WORDS: dict[str, str] = {
     r"tells?\b|told\b|untold\b": "report, return, log, send, publish",

@@ -1,4 +1,4 @@
-"""Draws docs/run.svg: runs docs/run.yaml on a real server and keeps the live picture as it is in the middle.
+"""Draw docs/run.svg: run docs/run.yaml on a real server and save the live picture in the middle of the run.
 
 `python scripts/run_picture.py [FILE]`
 """
@@ -45,11 +45,11 @@ _FORMAT = """\
 {backgrounds}<g class="{unique_id}-matrix">{matrix}</g></g>
 </svg>
 """
-"""Rich's own format without the web fonts: a picture must not ask another site for anything."""
+"""Rich's own format without the web fonts: a picture must not load anything from another site."""
 
 
 async def picture_in_the_middle(state_dir: Path) -> str:
-    """Returns the picture of the run at the first moment at which `settle` runs and all else that can has ended."""
+    """Return the picture of the run when `settle` is running and all other runnable nodes have ended."""
     settings = Settings(state_dir=state_dir, files_root=ROOT, log_level="error")
     configure_logging(settings)
     toolset = load_toolset(settings)
@@ -77,7 +77,7 @@ def _is_in_the_middle(view: RunView) -> bool:
 
 
 def draw(view: RunView, url: str | None) -> str:
-    """Returns the picture of a run as SVG."""
+    """Return the picture of a run as SVG."""
     console = Console(record=True, width=WIDTH, height=HEIGHT, file=io.StringIO(), force_terminal=True, highlight=False)
     console.print("$ dagwright run docs/run.yaml", style="bold")
     console.print(Text(with_link(f"run {view.workflow_id}", url), no_wrap=True), soft_wrap=True)
@@ -86,7 +86,7 @@ def draw(view: RunView, url: str | None) -> str:
 
 
 def main() -> None:
-    """Draws the picture."""
+    """Draw the picture."""
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs/run.svg"
     with tempfile.TemporaryDirectory() as folder:
         picture = asyncio.run(picture_in_the_middle(Path(folder)))

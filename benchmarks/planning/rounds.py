@@ -97,7 +97,7 @@ class AtOnce:
 
 def script() -> Sequence[Step]:
     """Return the model's responses to any number of questions."""
-    steps = [step("Note and tell.", metadata={"purpose": "intention"}, times=ANY_NUMBER)]
+    steps = [step("Note and report.", metadata={"purpose": "intention"}, times=ANY_NUMBER)]
     for number in range(1, ROUNDS + 1):
         answer = {"reasoning": "On.", "action": "continue", "sub_goals": _sub_goals(number)}
         steps.append(step(json_text(answer), last=f"This is round {number} of", times=ANY_NUMBER))
@@ -152,7 +152,7 @@ async def serving() -> AsyncIterator[Served]:
 async def asked(place: Place, name: str) -> tuple[Gaps, float]:
     """Ask one question; return its gaps and its duration in seconds."""
     tools = load_toolset(place.settings, [_TOOLS_FILE]).declarations()
-    plan, _ = prepare_rounds("What is noted?", tools, RoundsAsked(limits=RoundsLimits(synthesis="model")))
+    plan, _ = prepare_rounds("Which name was noted?", tools, RoundsAsked(limits=RoundsLimits(synthesis="model")))
     began = time.monotonic()
     handle: Any = await place.client.start_workflow(
         wire.WORKFLOW_PLAN_AND_EXECUTE,

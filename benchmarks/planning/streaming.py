@@ -41,7 +41,7 @@ from dagwright.toolset.toolset import load_toolset
 SIZES = (3, 6, 9)
 REPEATS = 3
 STREAMED, WHOLE, TURNS = WAYS = ("streamed", "whole", "turns")
-_WORDS = "Compare what a flat with two rooms costs in some cities."
+_WORDS = "Compare the rents of flats with two rooms in some cities."
 _TOOLS_FILE = str(Path(slow_tools.__file__).resolve())
 _RESULTS = Path(__file__).resolve().parent.parent / "results"
 
@@ -137,7 +137,7 @@ async def _taken(place: Place, run: Run) -> Taken:
     tools = {TOOL: load_toolset(place.settings, [_TOOLS_FILE]).declarations()[TOOL]}
     if run.way == TURNS:
         spec = AgentSpec("helper", tools=tools)
-        plan = agent_plan(spec, prompt="Answer the request with what the tools find.", results={})
+        plan = agent_plan(spec, prompt="Answer the request with the results of the tools.", results={})
         kind, run_input = wire.WORKFLOW_RUN_AGENT, RunInput(compiled=plan, inputs={OBJECTIVE: _WORDS})
     else:
         plan, _ = prepare_goal(_WORDS, tools, Asked(streams=run.way == STREAMED))

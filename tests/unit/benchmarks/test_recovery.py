@@ -29,11 +29,11 @@ def test_chain_that_goes_on_last_counts() -> None:
 
 
 def test_chain_that_does_not_go_on_is_told() -> None:
-    with pytest.raises(RuntimeError, match=r"of 4 chains only \['c0', 'c1'\] went on after the kill"):
+    with pytest.raises(RuntimeError, match=r"of 4 chains only \['c0', 'c1'\] continued after the kill"):
         all_chains_on_s(history_of(*BEFORE, ("c0-1", 101), ("c1-1", 102)), 100.0)
 
 
 def test_step_that_had_ended_must_not_run_again() -> None:
     after = [(f"c{number}-1", 101 + number) for number in range(4)]
-    with pytest.raises(RuntimeError, match=r"steps ran again that had ended: \['c2-0'\]"):
+    with pytest.raises(RuntimeError, match=r"completed nodes ran again: \['c2-0'\]"):
         all_chains_on_s(history_of(*BEFORE, *after, ("c2-0", 106)), 100.0)

@@ -82,7 +82,7 @@ def test_every_answer_is_looked_at() -> None:
     assert "failed" in str(problem_with(_document(status="failed", error={"code": "max_rounds"})))
     assert "1 rounds" in str(problem_with(_document(rounds={"rounds": [{"sub_goals": [1]}]})))
     again = {"sg100": {"status": "completed", "attempts": 2}, "sg101": {"status": "completed", "attempts": 1}}
-    assert problem_with(_document(nodes=again)) == "sg100 did not complete at once"
+    assert problem_with(_document(nodes=again)) == "sg100 did not complete in one attempt"
 
 
 def test_questions_at_once_are_held_to_speed_fairness_and_memory() -> None:
