@@ -23,10 +23,10 @@ ROOT = Path(__file__).parents[1]
 REPORTS = ROOT / ".pytest_cache" / "reports"
 
 FOREIGN = ("java", "postgres", "chromium", "node", "litellm", "search")
-"""Markers of tests that need programs other than Python, make and a Temporal server."""
+"""Markers of tests that need programs beside Python, make and a Temporal server."""
 
 MAX_RETRIED = 3
-"""Limit of retries in a stage of one process: with more failures, a change broke something."""
+"""Of a stage of one process: more failures are not retried, a change broke something."""
 SLOWEST_FILES = 10
 GRACE_S = 60
 """For pytest to print its summary and to end its servers after an interrupt."""
@@ -37,7 +37,7 @@ _GET_SERVER = (
     "asyncio.run(get_binary(Settings().cache_home, wanted_version=None))"
 )
 _REPORT_S = 60
-"""How in one process: its tests may share fixtures. Files are stage prints how far it is."""
+"""How often a stage prints how far it is."""
 
 _CORES = os.cpu_count() or 2
 _MARKERS_OF_FILE = re.compile(r"^pytestmark = .*$", re.MULTILINE)
@@ -130,7 +130,7 @@ def run(stage: Stage, paths: list[str], ends_at: float) -> None:
     stage.exit_code = _pytest(stage, files, ends_at) if files else 0
     if stage.exit_code == NOTHING_COLLECTED:
         stage.exit_code = 0
-    # A failure next to other tests would repeat; a timing test may have been disturbed by other load.
+    # What fails beside other tests would fail again; what measures time may have met another program of the machine.
     if stage.may_retry and 0 < len(stage.failed) <= MAX_RETRIED and stage.exit_code == 1:
         _retry(stage, ends_at)
     stage.duration_s = time.monotonic() - started
@@ -195,7 +195,10 @@ class _Part:
 
 
 def _wait(parts: list[_Part], ends_at: float, *, progress: Callable[[], str]) -> bool:
-    """Wait for processes; interrupt them when the time is over, so that they print its summary.
+    """Wait for processes; interrupt them when the time is over, so that they print what they have.
+
+    Returns:
+        Whether they were interrupted.
     """
     printed = time.time()
     try:
@@ -237,7 +240,7 @@ def install_server() -> None:
 
 
 def install_programs() -> bool:
-    """Install the programs of the stage `foreign`, put them on the path, and return whether that succeeded."""
+    """Install what the stage `foreign` needs, put it on the path, and return whether that went well."""
     found = subprocess.run(["scripts/test-needs"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     os.environ["PATH"] = found.stdout.strip() or os.environ["PATH"]
     return found.returncode == 0
