@@ -26,7 +26,7 @@ FOREIGN = ("java", "postgres", "chromium", "node", "litellm", "search")
 """Markers of tests that need programs beside Python, make and a Temporal server."""
 
 MAX_RETRIED = 3
-"""Of a stage of one process: more failures are not retried, a change broke something."""
+"""Limit of retries in a stage of one process: with more failures, a change broke something."""
 SLOWEST_FILES = 10
 GRACE_S = 60
 """For pytest to print its summary and to end its servers after an interrupt."""
@@ -130,7 +130,7 @@ def run(stage: Stage, paths: list[str], ends_at: float) -> None:
     stage.exit_code = _pytest(stage, files, ends_at) if files else 0
     if stage.exit_code == NOTHING_COLLECTED:
         stage.exit_code = 0
-    # What fails beside other tests would fail again; what measures time may have met another program of the machine.
+    # A failure next to other tests would repeat; a timing test may have been disturbed by other load.
     if stage.may_retry and 0 < len(stage.failed) <= MAX_RETRIED and stage.exit_code == 1:
         _retry(stage, ends_at)
     stage.duration_s = time.monotonic() - started
@@ -195,7 +195,7 @@ class _Part:
 
 
 def _wait(parts: list[_Part], ends_at: float, *, progress: Callable[[], str]) -> bool:
-    """Wait for processes; interrupt them when the time is over, so that they print what they have.
+    """Wait for processes; interrupt them when the time is over, so that they print their summaries.
 
     Returns:
         Whether they were interrupted.
@@ -240,7 +240,7 @@ def install_server() -> None:
 
 
 def install_programs() -> bool:
-    """Install what the stage `foreign` needs, put it on the path, and return whether that went well."""
+    """Install the programs of the stage `foreign`, put them on the path, and return whether that succeeded."""
     found = subprocess.run(["scripts/test-needs"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     os.environ["PATH"] = found.stdout.strip() or os.environ["PATH"]
     return found.returncode == 0
