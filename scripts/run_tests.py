@@ -162,7 +162,7 @@ def _pytest(stage: Stage, tests: list[str], ends_at: float) -> int:
 
 @dataclass
 class _Part:
-    """One of the pytest processes of a stage; what it prints is in a file, except for a line for each failure."""
+    """One of the pytest processes of a stage; its output is in a file, except for a line per failure."""
 
     process: subprocess.Popen[bytes]
     report: Path
