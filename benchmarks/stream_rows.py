@@ -22,7 +22,7 @@ import httpx
 from benchmarks.figures import Figure
 from benchmarks.processes import TOOLS_FILE, Bench, python
 from benchmarks.rows import RUN_TIMEOUT_S, Row
-from dagwright.interfaces.http.run_events import node_now
+from dagwright.interfaces.http.run_events import node_document
 
 ADDED_S = 0.25
 """Permitted additional delay at p95 compared with a reader without a gateway."""
@@ -192,7 +192,7 @@ async def _directly(bench: Bench, run: str) -> list[float]:
         has_begun = False
         async for update in updates:
             now = time.time()
-            nodes = [node_now(update, task) for task in update.changed] if has_begun else []
+            nodes = [node_document(update, task) for task in update.changed] if has_begun else []
             ended = [node["ended_at"] for node in nodes if node["status"] == "completed"]
             late += [now - datetime.fromisoformat(at).timestamp() for at in ended]
             has_begun = True

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from benchmarks.figures import Figure
 from benchmarks.processes import Bench
 from benchmarks.rows import Row
-from dagwright.interfaces.http import create_app, open_desk
+from dagwright.interfaces.http import create_app, open_context
 from dagwright.process.listening import address_of, listening, opened_socket
 from dagwright.settings import Settings
 from dagwright.testing import ANY_NUMBER, ModelServer, Step, json_text, slow, step, text
@@ -90,8 +90,8 @@ async def _gateway(bench: Bench, model: ModelServer) -> AsyncIterator[AsyncOpenA
     toolset, listener = load_toolset(settings), opened_socket("127.0.0.1", 0)
     async with (
         worker.serving(bench.client, toolset, task_queue=settings.task_queue),
-        open_desk(settings, bench.connection, toolset, templates={}) as desk,
-        listening(create_app(desk), listener, leaving=desk.leaving),
+        open_context(settings, bench.connection, toolset, templates={}) as context,
+        listening(create_app(context), listener, leaving=context.stopping),
         AsyncOpenAI(base_url=f"{address_of(listener)}/v1", api_key="none", max_retries=0) as client,
     ):
         yield client

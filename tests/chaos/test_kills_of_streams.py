@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dagwright.interfaces.http.jobs import id_of_key
+from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.testing import ANY_NUMBER, ModelServer, json_text, slow, step
 from tests.e2e.conftest import calculation, pause
 from tests.support.chaos import QUICK_WORKER, restart, worker_process
@@ -54,7 +54,7 @@ async def test_each_client_has_the_whole_answer_once(own_server: LiveServer, fol
     ):
         keys = [f"stream-{number}" for number in range(RUNS)]
         asking = [AskingClient(gateway.url, ASKED, key=key) for key in keys]
-        watching = [EventClient(gateway.url, id_of_key(key)) for key in keys]
+        watching = [EventClient(gateway.url, run_id_of_key(key)) for key in keys]
         following = asyncio.gather(*(each.follow() for each in asking), *(each.follow() for each in watching))
 
         # Each is in the middle of its answer whenever something is killed.
@@ -71,7 +71,7 @@ async def test_each_client_has_the_whole_answer_once(own_server: LiveServer, fol
         released.set()
         await following
     assert [each.answer for each in asking] == [ANSWER] * RUNS
-    assert [each.runs for each in asking] == [{id_of_key(key)} for key in keys]
+    assert [each.runs for each in asking] == [{run_id_of_key(key)} for key in keys]
     for each in watching:
         ended = [(node, status) for node, status in each.states if status in ENDED]
         assert sorted(ended) == sorted({(node, "completed") for node, _ in ended})
@@ -110,7 +110,7 @@ async def test_nothing_is_half_done_while_the_server_is_dead(own_server: LiveSer
             *(http.get(path) for path in ("/readyz", "/v1/runs", "/v1/runs/run-1", "/v1/runs/run-1/events"))
         )
         await own_server.start()
-        there = [(await http.get(f"/v1/runs/{id_of_key(name)}")).status_code for name in requests]
+        there = [(await http.get(f"/v1/runs/{run_id_of_key(name)}")).status_code for name in requests]
         again = await asyncio.gather(*map(sent, requests))
     answers = [*refused, *looked]
     told = [(each.status_code, each.headers.get("retry-after")) for each in answers]

@@ -76,7 +76,7 @@ async def test_run_answers_a_model_of_the_service_with_routing_mode_orchestratio
             extra_body={"routing_mode": "orchestration"},
         )
         answer = raw.parse()
-        view = await live.desk.runs.feed(raw.headers["x-run-id"]).read()
+        view = await live.context.runs.feed(raw.headers["x-run-id"]).read()
         asked = {each.model for each in live.models.calls}
     about: Any = answer.model_dump()["dagwright"]
     assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("It is 3.", "stop")
@@ -154,7 +154,7 @@ async def test_turns_of_a_session_follow_each_other(serve: Serve) -> None:
         both = await asyncio.gather(
             *(live.chat("profile/plan", words, session_id="gateway-turns") for words in ("1 + 2?", "And again?"))
         )
-        session = (await live.desk.sessions.read("gateway-turns")).session
+        session = (await live.context.sessions.read("gateway-turns")).session
         planned = [each for each in live.models.calls if each.metadata["purpose"] == "plan"]
     assert sorted(each.json()["choices"][0]["message"]["content"] for each in both) == ["It is 3.", "Still 3."]
     assert {each.headers["x-session-id"] for each in both} == {"gateway-turns"}

@@ -165,8 +165,8 @@ async def test_client_that_leaves_a_background_response_cancels_nothing(serve: S
                 break
             run = response.headers["x-run-id"]
         await asyncio.sleep(0)
-        assert (await live.desk.runs.feed(run).read()).status == "running"
-        await live.desk.steering.cancel(run)
+        assert (await live.context.runs.feed(run).read()).status == "running"
+        await live.context.steering.cancel(run)
 
 
 async def test_what_a_response_cannot_be_made_of_is_refused(serve: Serve) -> None:

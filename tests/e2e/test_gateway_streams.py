@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from dagwright.interfaces.http.jobs import id_of_key
+from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.testing import Pace, json_text, slow, text
 from tests.e2e.conftest import CHECK, Serve, calculation, pause, plan_of
 from tests.support.eventually import eventually
@@ -160,12 +160,12 @@ async def test_client_that_leaves_cancels_only_if_it_asked_for_that(serve: Serve
         async def has(run: str, status: str) -> bool:
             return (await live.document(run)).get("status") == status
 
-        await eventually(lambda: has(id_of_key(key), "running"))
+        await eventually(lambda: has(run_id_of_key(key), "running"))
         asking.cancel()
-        for run in (ends, id_of_key(key)):
+        for run in (ends, run_id_of_key(key)):
             await eventually(partial(has, run, "cancelled"))
         assert await has(goes_on, "running")
-        await live.desk.steering.cancel(goes_on)
+        await live.context.steering.cancel(goes_on)
 
 
 async def test_gateway_that_ends_lets_streams_go_and_runs_stay(serve: Serve) -> None:
@@ -173,11 +173,11 @@ async def test_gateway_that_ends_lets_streams_go_and_runs_stay(serve: Serve) -> 
         request = live.http.stream("POST", CHAT, json=body("plan/long"), headers={"x-cancel-on-disconnect": "true"})
         async with request as response:
             run = response.headers["x-run-id"]
-            live.desk.leaving.set()
+            live.context.stopping.set()
             seen = (await response.aread()).decode()
         assert "[DONE]" not in seen
-        assert (await live.desk.runs.feed(run).read()).status == "running"
-        await live.desk.steering.cancel(run)
+        assert (await live.context.runs.feed(run).read()).status == "running"
+        await live.context.steering.cancel(run)
 
 
 async def test_question_to_a_person_is_a_tool_call_and_its_result_the_answer(serve: Serve) -> None:
@@ -201,7 +201,7 @@ async def test_question_to_a_person_is_a_tool_call_and_its_result_the_answer(ser
         # Sent again it changes nothing.
         again = await create(model="plan/asking", messages=messages, user="ann")
         run = last.model_dump()["dagwright"]["run_id"]
-        document = await live.desk.runs.document(await live.desk.runs.feed(run).read())
+        document = await live.context.runs.document(await live.context.runs.feed(run).read())
     assert (last.choices[0].finish_reason, again.choices[0].message) == ("stop", last.choices[0].message)
     answer = json.loads(last.choices[0].message.content or "")
     assert answer["approved"] is True
@@ -222,7 +222,7 @@ async def test_question_is_no_call_for_a_client_that_would_reply_to_it_by_itself
         fetched = await live.openai.responses.retrieve(response.id)
         runs = [asked["dagwright"]["run_id"], chunks[-1]["dagwright"]["run_id"], response.model_dump()["dagwright"]]
         for run in (*runs[:2], runs[2]["run_id"]):
-            await live.desk.steering.cancel(run)
+            await live.context.steering.cancel(run)
     (choice,) = asked["choices"]
     assert (choice["finish_reason"], "tool_calls" in choice["message"]) == ("stop", False)
     assert choice["message"]["content"].startswith("Publish?\nUnder which name?\n\n(The run 'run-")
@@ -243,7 +243,7 @@ async def test_streamed_question_comes_as_deltas_of_a_tool_call(serve: Serve) ->
         events = await live.stream(CHAT, body("plan/asking", stream_progress="progress"))
         chunks = [each.content for each in events if isinstance(each.content, dict)]
         calls = [call for each in chunks for call in each["choices"][0]["delta"].get("tool_calls", [])]
-        await live.desk.steering.cancel(chunks[-1]["dagwright"]["run_id"])
+        await live.context.steering.cancel(chunks[-1]["dagwright"]["run_id"])
     assert [call["index"] for call in calls] == [0, 1]
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
     assert ("human_feedback_requested", "check") in told(events)

@@ -12,8 +12,8 @@ import httpx
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from pydantic import SecretStr
 
-from dagwright.interfaces.http import Desk, create_app, open_desk
-from dagwright.interfaces.http.desk import HEARTBEAT_S
+from dagwright.interfaces.http import GatewayContext, create_app, open_context
+from dagwright.interfaces.http.context import HEARTBEAT_S
 from dagwright.process.listening import address_of, listening, opened_socket
 from dagwright.server import open_connection
 from dagwright.settings import Settings
@@ -36,7 +36,7 @@ class Gateway:
     """A running gateway; `url` is without `/v1`, and the client of OpenAI does not retry."""
 
     url: str
-    desk: Desk
+    context: GatewayContext
     models: ModelServer
     openai: AsyncOpenAI
     http: httpx.AsyncClient
@@ -194,14 +194,14 @@ async def gateway(
             # Not with the keys of a test: those would turn the interface of the shared server off.
             open_connection(server.settings) as connection,
             _served(connection, toolset, settings=settings, has_worker=has_worker),
-            open_desk(settings, connection, toolset, templates=templates, heartbeat_s=heartbeat_s) as desk,
-            listening(create_app(desk), listener, leaving=desk.leaving),
+            open_context(settings, connection, toolset, templates=templates, heartbeat_s=heartbeat_s) as context,
+            listening(create_app(context), listener, leaving=context.stopping),
             # Without certificates: to load those of the machine would take as long as the start of the gateway.
             DefaultAsyncHttpxClient(verify=False) as plain,
             AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, http_client=plain) as openai,
             httpx.AsyncClient(base_url=url, timeout=60, verify=False) as http,
         ):
-            yield Gateway(url, desk, model_server, openai, http)
+            yield Gateway(url, context, model_server, openai, http)
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from dagwright.history.reader import TaskState, has_begun
 from dagwright.history.run_reader import RunNotFound, RunView
 from dagwright.history.run_subscriptions import RunUpdate, Told
 from dagwright.history.text_stream import Mark, Piece, ToldText, Written
-from dagwright.interfaces.http import Desk, create_app, open_desk
+from dagwright.interfaces.http import GatewayContext, create_app, open_context
 from dagwright.process.listening import address_of, listening, opened_socket
 from dagwright.protocol.failures import run_error_of
 from dagwright.server import Connection, Server
@@ -159,7 +159,7 @@ class PendingRequestsOf:
 
 
 @asynccontextmanager
-async def told_desk(run: ToldRun, folder: Path, *, plans: Path | None = None) -> AsyncIterator[Desk]:
+async def told_desk(run: ToldRun, folder: Path, *, plans: Path | None = None) -> AsyncIterator[GatewayContext]:
     settings = Settings(state_dir=folder, model="small")
     toolset = load_toolset(settings, ())
     connection = Connection(cast("Any", None), Server("nowhere", "default"), frozenset())
@@ -174,8 +174,8 @@ async def told_desk(run: ToldRun, folder: Path, *, plans: Path | None = None) ->
         is_there=run.is_there,
         start=run.start,
     )
-    async with open_desk(settings, connection, toolset, templates=templates) as desk:
-        yield replace(desk, runs=cast("Any", runs))
+    async with open_context(settings, connection, toolset, templates=templates) as context:
+        yield replace(context, runs=cast("Any", runs))
 
 
 @asynccontextmanager
@@ -183,8 +183,8 @@ async def told_gateway(run: ToldRun, folder: Path, *, plans: Path | None = None)
     """Run a gateway inside the block; its address is that of the client."""
     listener = opened_socket("127.0.0.1", 0)
     async with (
-        told_desk(run, folder, plans=plans) as desk,
-        listening(create_app(desk), listener, leaving=desk.leaving),
+        told_desk(run, folder, plans=plans) as context,
+        listening(create_app(context), listener, leaving=context.stopping),
         httpx.AsyncClient(base_url=address_of(listener), timeout=60) as http,
     ):
         yield http

@@ -10,9 +10,9 @@ from dagwright.interfaces.cli.hosting import connected_to_run, served, settings_
 from dagwright.interfaces.cli.leaving import WayOut, stop_signal
 from dagwright.interfaces.cli.output import Output, with_link
 from dagwright.interfaces.cli.requests import ServeRequest
-from dagwright.interfaces.http import create_app, open_desk
+from dagwright.interfaces.http import create_app, open_context
+from dagwright.interfaces.http.allowed_hosts import ALL, listed
 from dagwright.interfaces.http.console import ROOT as CONSOLE
-from dagwright.interfaces.http.hosts import ALL, listed
 from dagwright.interfaces.http.keys import KeyFile, KeysUnreadable
 from dagwright.plans.templates import TemplateFolder
 from dagwright.process import event_loop
@@ -92,11 +92,11 @@ async def _serve(
         own = toolset if request.is_serving else None
         async with (
             connected_to_run(settings, toolset, is_comparing=request.is_serving) as connection,
-            open_desk(settings, connection, toolset, plans=plans) as desk,
+            open_context(settings, connection, toolset, plans=plans) as context,
             listening(
-                create_app(desk, host=request.host),
+                create_app(context, host=request.host),
                 listener,
-                leaving=desk.leaving,
+                leaving=context.stopping,
                 proxies=settings.api_proxies,
             ),
             # Inside: while the worker drains, the gateway reports it.
@@ -113,6 +113,6 @@ async def _serve(
                 output.say(with_link(f"API at {address}/v1", connection.server.runs_url()))
                 output.say(f"console at {address}{CONSOLE}/")
             await stopped.wait()
-            desk.leaving.set()
+            context.stopping.set()
             way_out.open(ExitCode.COMPLETED)
     return ExitCode.COMPLETED

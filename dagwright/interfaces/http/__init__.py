@@ -6,6 +6,6 @@ import the command line, workflows or activities.
 """
 
 from dagwright.interfaces.http.app import create_app
-from dagwright.interfaces.http.desk import Desk, open_desk
+from dagwright.interfaces.http.context import GatewayContext, open_context
 
-__all__ = ["Desk", "create_app", "open_desk"]
+__all__ = ["GatewayContext", "create_app", "open_context"]

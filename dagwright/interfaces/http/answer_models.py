@@ -7,10 +7,10 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from dagwright.interfaces.http.run_models import JsonObject, Told
+from dagwright.interfaces.http.run_models import JsonObject, OpenModel
 
 
-class ModelLine(Told):
+class ModelObject(OpenModel):
     """A model ID that requests can name."""
 
     id: str = Field(description="Value of `model` in a request.")
@@ -24,10 +24,10 @@ class ModelList(BaseModel):
     """The models of the service, plans, agents and profiles."""
 
     object: Literal["list"]
-    data: list[ModelLine]
+    data: list[ModelObject]
 
 
-class AnswerMessage(Told):
+class AnswerMessage(OpenModel):
     """An answer, or questions to a person."""
 
     role: Literal["assistant"]
@@ -37,7 +37,7 @@ class AnswerMessage(Told):
     )
 
 
-class AnswerChoice(Told):
+class AnswerChoice(OpenModel):
     """The answer; there is always one choice."""
 
     index: int
@@ -45,7 +45,7 @@ class AnswerChoice(Told):
     finish_reason: str | None = Field(default=None, description="`stop`; `tool_calls` if the answer has calls.")
 
 
-class Completion(Told):
+class Completion(OpenModel):
     """A chat completion. With `stream`, its chunks are sent as events, followed by `[DONE]`."""
 
     id: str
@@ -61,7 +61,7 @@ class Completion(Told):
     )
 
 
-class ResponseAnswer(Told):
+class ResponseObject(OpenModel):
     """A response. With `stream`, its parts are sent as events."""
 
     id: str = Field(description="ID of the response. Responses of runs can be fetched by it.")

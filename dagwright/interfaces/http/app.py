@@ -12,45 +12,45 @@ from starlette.types import ASGIApp
 
 from dagwright.interfaces.http import (
     completions,
-    feedback,
-    model_list,
-    orchestration,
+    feedback_routes,
+    limits_routes,
+    model_routes,
     plan_routes,
     responses,
     run_routes,
+    session_routes,
     steering_routes,
-    terms_routes,
 )
+from dagwright.interfaces.http.access import AccessMiddleware
+from dagwright.interfaces.http.allowed_hosts import AllowedHosts, listed
 from dagwright.interfaces.http.console import add_console
-from dagwright.interfaces.http.desk import Desk
-from dagwright.interfaces.http.errors import DOCUMENTED, install_errors, never_given
+from dagwright.interfaces.http.context import GatewayContext
+from dagwright.interfaces.http.errors import ERROR_RESPONSES, excluded_statuses, install_error_handlers
 from dagwright.interfaces.http.event_models import event_schemas
-from dagwright.interfaces.http.guard import Guard
-from dagwright.interfaces.http.headers import OF_ALL
+from dagwright.interfaces.http.headers import COMMON_HEADERS
 from dagwright.interfaces.http.health import add_health
-from dagwright.interfaces.http.hosts import Hosts, listed
 from dagwright.interfaces.http.operation_ids import operation_id
-from dagwright.interfaces.http.patience import Patience
 from dagwright.interfaces.http.request_ids import HEADER as REQUEST_ID_HEADER
-from dagwright.interfaces.http.request_ids import RequestIds
+from dagwright.interfaces.http.request_ids import RequestIdMiddleware
+from dagwright.interfaces.http.upstream_timeout import UpstreamTimeoutMiddleware
 
 _ABOUT = (
     "OpenAI's API in front of durable runs. A model is a model of the service, or `plan/NAME`, `agent/NAME` or "
     "`profile/NAME`. docs/gateway.md describes the extensions to OpenAI's API."
 )
 _ROUTED = (
-    model_list,
+    model_routes,
     completions,
     responses,
-    orchestration,
+    session_routes,
     plan_routes,
     run_routes,
-    feedback,
+    feedback_routes,
     steering_routes,
-    terms_routes,
+    limits_routes,
 )
 _DOCUMENTED_KEY = Depends(HTTPBearer(auto_error=False, description="A key from `dagwright keys add`."))
-"""For the OpenAPI document only: `Guard` checks keys."""
+"""For the OpenAPI document only: `AccessMiddleware` checks keys."""
 _EXPOSED = (
     "X-Run-Id",
     "X-Session-Id",
@@ -71,7 +71,7 @@ class _App(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         inside = super().build_middleware_stack()
         if not self.origins:
-            return RequestIds(inside)
+            return RequestIdMiddleware(inside)
         inside = CORSMiddleware(
             inside,
             allow_origins=self.origins,
@@ -79,7 +79,7 @@ class _App(FastAPI):
             allow_headers=["*"],
             expose_headers=_EXPOSED,
         )
-        return RequestIds(inside)
+        return RequestIdMiddleware(inside)
 
     def openapi(self) -> dict[str, Any]:
         document = super().openapi()
@@ -88,19 +88,19 @@ class _App(FastAPI):
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
                 for answer in operation["responses"].values():
-                    answer.setdefault("headers", {}).update(OF_ALL)
-                for status in never_given(path, method.upper()):
+                    answer.setdefault("headers", {}).update(COMMON_HEADERS)
+                for status in excluded_statuses(path, method.upper()):
                     operation["responses"].pop(str(status), None)
         return document
 
 
-def create_app(desk: Desk, *, host: str = "localhost") -> FastAPI:
+def create_app(context: GatewayContext, *, host: str = "localhost") -> FastAPI:
     """Return the application. The caller opens the gateway context before serving it and closes it afterwards.
 
     Args:
         host: the host that the server listens on.
     """
-    names, origins = listed(desk.settings.api_hosts), listed(desk.settings.api_origins)
+    names, origins = listed(context.settings.api_hosts), listed(context.settings.api_origins)
     app = _App(
         title="Dagwright",
         description=_ABOUT,
@@ -110,19 +110,23 @@ def create_app(desk: Desk, *, host: str = "localhost") -> FastAPI:
         generate_unique_id_function=operation_id,
         routes=[*_routes()],
     )
-    app.state.desk = desk
-    install_errors(app)
+    app.state.context = context
+    install_error_handlers(app)
 
     async def reach() -> None:
-        await desk.runs.reach()
+        await context.runs.reach()
 
-    app.add_middleware(Patience, reach=reach)
+    app.add_middleware(UpstreamTimeoutMiddleware, reach=reach)
     app.add_middleware(
-        Guard, keys=desk.keys, uses=desk.uses, hosts=Hosts(names, origins, own=host), leaving=desk.leaving
+        AccessMiddleware,
+        keys=context.keys,
+        usage=context.usage,
+        hosts=AllowedHosts(names, origins, own=host),
+        stopping=context.stopping,
     )
     app.origins = origins
 
-    add_health(app, desk)
+    add_health(app, context)
     add_console(app)
     return app
 
@@ -132,5 +136,5 @@ def _routes() -> Sequence[BaseRoute]:
     """Return the routes that all applications of a process share: FastAPI analyzes each signature."""
     shared = APIRouter(generate_unique_id_function=operation_id)
     for each in _ROUTED:
-        shared.include_router(each.router, responses=DOCUMENTED, dependencies=[_DOCUMENTED_KEY])
+        shared.include_router(each.router, responses=ERROR_RESPONSES, dependencies=[_DOCUMENTED_KEY])
     return tuple(shared.routes)

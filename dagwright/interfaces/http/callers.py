@@ -42,12 +42,12 @@ class Caller:
     key: str | None = None
 
     @property
-    def starts_for(self) -> str | None:
+    def run_owner(self) -> str | None:
         """Owner of the runs that it starts, whose number is limited; `None` if no key is required."""
         return ALL_OWNERS if self.owner is None and self.key is not None else self.owner
 
     @property
-    def acts_as(self) -> str | None:
+    def actor_name(self) -> str | None:
         """Name recorded for its commands and answers: its owner, else the ID of its key; `None` without a key."""
         return self.owner or self.key
 
@@ -56,7 +56,7 @@ class Caller:
         """Requests of its runs that it may answer: with a key, requests assigned to others need the scope `operate`."""
         return "all" if self.key is None or Scope.OPERATE in self.scopes else "unassigned"
 
-    def sees(self, owner: str | None) -> bool:
+    def can_see(self, owner: str | None) -> bool:
         """Return whether it sees the runs and sessions of an owner."""
         return self.owner is None or self.owner == owner
 
@@ -65,18 +65,18 @@ ANYONE = Caller()
 """The caller if no key is required."""
 
 
-def session_of(caller: Caller, name: str) -> str:
+def stored_session_name(caller: Caller, name: str) -> str:
     """Return the name under which a session of the caller is stored: two owners may use the same session ID."""
     return name if caller.owner is None else f"{caller.owner}{_OF}{name}"
 
 
-def new_session_of(caller: Caller, name: str) -> str:
+def new_session_name(caller: Caller, name: str) -> str:
     """Return the name under which a session of the caller is stored, for a request that may start the session.
 
     Raises:
         SessionNameInvalid: the name is invalid, or cannot be part of a URL.
     """
-    kept = session_name(session_of(caller, name))
+    kept = session_name(stored_session_name(caller, name))
     if "/" in kept or name.strip() in _STEPS:
         what = "contains a slash" if "/" in kept else "is a relative path segment"
         words = f"{what}, so it cannot be part of a URL of the API; choose another name"
@@ -84,6 +84,6 @@ def new_session_of(caller: Caller, name: str) -> str:
     return kept
 
 
-def known_as(caller: Caller, session: str | None) -> str | None:
+def public_session_id(caller: Caller, session: str | None) -> str | None:
     """Return the session ID that the caller uses for a stored session."""
     return session if session is None or caller.owner is None else session.removeprefix(f"{caller.owner}{_OF}")

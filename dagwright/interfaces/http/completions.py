@@ -16,35 +16,42 @@ from dagwright.client.following import RunMoment
 from dagwright.history.text_stream import Piece
 from dagwright.interfaces.http import direct, examples
 from dagwright.interfaces.http.answer_models import Completion
-from dagwright.interfaces.http.bodies import OWN_HEADERS, ChatBody, RoutingMode, TheShown, Wishes, passed_on, wishes_of
+from dagwright.interfaces.http.answer_stream import AnswerStream, unless_finished
 from dagwright.interfaces.http.callers import Scope
-from dagwright.interfaces.http.calls import (
-    Beginning,
-    Call,
-    answered_whole,
-    beginning_of,
-    call_for,
-    end_of,
-    joined,
-    left,
-    routed,
-)
+from dagwright.interfaces.http.context import ContextDep, GatewayContext, PlansContextDep, require_scope, requires_scope
 from dagwright.interfaces.http.conversation import UNSUPPORTED, conversation_of
-from dagwright.interfaces.http.desk import Desk, PlansDesk, TheDesk, needs, refuse_without
-from dagwright.interfaces.http.errors import CLIENT_GONE, ApiError, told_as
+from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, ApiError, api_error
 from dagwright.interfaces.http.event_models import CompletionChunk
-from dagwright.interfaces.http.feedback_calls import call_of
-from dagwright.interfaces.http.following import Outcome
-from dagwright.interfaces.http.headers import OF_ANSWERS
-from dagwright.interfaces.http.jobs import refuse_rounds
-from dagwright.interfaces.http.places import HEADER, Kind, place_in, refuse_place_of_other
-from dagwright.interfaces.http.request_bodies import JsonRoute
-from dagwright.interfaces.http.run_models import answered as described
-from dagwright.interfaces.http.run_models import streamed
+from dagwright.interfaces.http.feedback_calls import question_call
+from dagwright.interfaces.http.headers import ANSWER_HEADERS
+from dagwright.interfaces.http.json_route import JsonRoute
+from dagwright.interfaces.http.request_fields import (
+    GATEWAY_HEADERS,
+    ChatBody,
+    GatewayOptions,
+    RoutingMode,
+    StreamProgressDep,
+    gateway_options,
+    service_body,
+)
+from dagwright.interfaces.http.run_models import response_docs, stream_docs
+from dagwright.interfaces.http.run_outcome import RunOutcome
+from dagwright.interfaces.http.run_preparation import refuse_rounds
+from dagwright.interfaces.http.run_requests import (
+    RunBackedRequest,
+    StartTask,
+    follow_request,
+    handle_disconnect,
+    outcome_for_client,
+    route_request,
+    run_backed_request,
+    start_for_stream,
+    wait_for_outcome,
+)
 from dagwright.interfaces.http.run_routes import LastEventId
-from dagwright.interfaces.http.streams import DONE, NOTHING_MORE, Events, event, stream_response
+from dagwright.interfaces.http.sse import DONE, NO_MORE_EVENTS, Events, event, stream_response
+from dagwright.interfaces.http.stream_cursor import HEADER, StreamKind, cursor_in, refuse_cursor_of_other
 from dagwright.interfaces.http.targets import Target, target_of
-from dagwright.interfaces.http.telling import Telling, unless_over
 
 router = APIRouter(tags=["completions"], route_class=JsonRoute)
 RUN = "run"
@@ -54,13 +61,15 @@ RUN = "run"
 @router.post(
     "/v1/chat/completions",
     summary="Create a chat completion",
-    dependencies=[OWN_HEADERS, needs(Scope.RUN, Scope.ANSWER, unless=HEADER)],
-    responses=described(Completion, examples.COMPLETION, events=(examples.CHUNKS, CompletionChunk), headers=OF_ANSWERS),
+    dependencies=[GATEWAY_HEADERS, requires_scope(Scope.RUN, Scope.ANSWER, unless=HEADER)],
+    responses=response_docs(
+        Completion, examples.COMPLETION, events=(examples.CHUNKS, CompletionChunk), headers=ANSWER_HEADERS
+    ),
 )
 async def complete(
     body: ChatBody,
     request: Request,
-    desk: PlansDesk,
+    context: PlansContextDep,
     _: LastEventId = None,
 ) -> Response:
     """Answer with the model or with a durable run, depending on `routing_mode` and the model.
@@ -69,29 +78,32 @@ async def complete(
     `Last-Event-ID`, to resume the answer.
     """
     written = body.model_dump(exclude_unset=True)
-    wishes, seen = wishes_of(written, request.headers), place_in(request.headers, Kind.CHAT)
+    options, cursor = gateway_options(written, request.headers), cursor_in(request.headers, StreamKind.CHAT)
     if body.stream:
         # Before a run is started.
-        desk.hold_stream()
-    target = target_of(desk, body.model)
-    refuse_rounds(target, wishes)
-    if seen is None and _is_direct(wishes, target, body):
-        return await _direct(desk, {**passed_on(written), "model": target.id})
+        context.reserve_stream()
+    target = target_of(context, body.model)
+    refuse_rounds(target, options)
+    if cursor is None and _is_direct(options, target, body):
+        return await _direct(context, {**service_body(written), "model": target.id})
     try:
-        said = conversation_of(body.messages)
+        conversation = conversation_of(body.messages)
     except ApiError as error:
         # For content such as images there is nothing to decide: no run accepts it.
-        if seen or target.is_ours or wishes.mode is not RoutingMode.AUTO or error.code != UNSUPPORTED:
+        if cursor or target.needs_run or options.routing_mode is not RoutingMode.AUTO or error.code != UNSUPPORTED:
             raise
-        return await _direct(desk, {**passed_on(written), "model": target.id})
+        return await _direct(context, {**service_body(written), "model": target.id})
     # The route was decided when the run of the cursor was started.
-    if seen is None and await routed(desk, body, target, said, wishes=wishes) is RoutingMode.DIRECT:
-        return await _direct(desk, {**passed_on(written), "model": target.id})
-    call = await call_for(desk, body, target, said, wishes=wishes, seen=seen)
+    if (
+        cursor is None
+        and await route_request(context, body, target, conversation, options=options) is RoutingMode.DIRECT
+    ):
+        return await _direct(context, {**service_body(written), "model": target.id})
+    call = await run_backed_request(context, body, target, conversation, options=options, cursor=cursor)
     if not body.stream:
-        return await _whole(desk, call, request)
+        return await _whole(context, call, request)
     with_usage = body.stream_options is not None and body.stream_options.include_usage
-    return await _streamed(desk, call, with_usage=with_usage)
+    return await _streamed(context, call, with_usage=with_usage)
 
 
 @router.get(
@@ -102,7 +114,7 @@ async def complete(
     responses={
         200: {
             "description": "The chunks of a chat completion that the run answers.",
-            "content": streamed(examples.CHUNKS, data=CompletionChunk),
+            "content": stream_docs(examples.CHUNKS, data=CompletionChunk),
         },
         204: {"description": "The client has received the whole stream."},
     },
@@ -110,49 +122,51 @@ async def complete(
 async def answer(
     run_id: str,
     request: Request,
-    desk: TheDesk,
+    context: ContextDep,
     _: LastEventId = None,
     *,
-    shown: TheShown,
+    stream_progress: StreamProgressDep,
 ) -> Response:
     """Stream the answer from where the client stopped, until the run ends or asks for feedback."""
-    desk.hold_stream()
-    seen = place_in(request.headers, Kind.CHAT)
-    refuse_place_of_other(seen, run_id)
-    call = await joined(desk, run_id, RUN, wishes=Wishes(shown=shown), seen=seen)
-    return await _streamed(desk, call, with_usage=True)
+    context.reserve_stream()
+    cursor = cursor_in(request.headers, StreamKind.CHAT)
+    refuse_cursor_of_other(cursor, run_id)
+    call = await follow_request(
+        context, run_id, RUN, options=GatewayOptions(stream_progress=stream_progress), cursor=cursor
+    )
+    return await _streamed(context, call, with_usage=True)
 
 
-def _is_direct(wishes: Wishes, target: Target, body: ChatBody) -> bool:
+def _is_direct(options: GatewayOptions, target: Target, body: ChatBody) -> bool:
     """Return whether a request is passed on unread: it may have content that no run accepts, such as images."""
-    if target.is_ours or wishes.mode not in (None, RoutingMode.DIRECT):
+    if target.needs_run or options.routing_mode not in (None, RoutingMode.DIRECT):
         return False
-    return wishes.mode is RoutingMode.DIRECT or body.messages[-1].role != "tool"
+    return options.routing_mode is RoutingMode.DIRECT or body.messages[-1].role != "tool"
 
 
 # Answers of the model.
 
 
-async def _direct(desk: Desk, body: Mapping[str, Any]) -> Response:
-    refuse_without(desk, Scope.RUN)
+async def _direct(context: GatewayContext, body: Mapping[str, Any]) -> Response:
+    require_scope(context, Scope.RUN)
     headers = {"X-Routing-Mode": RoutingMode.DIRECT.value}
     if body.get("stream"):
-        return stream_response(await direct.opened_stream(desk, body), desk=desk, headers=headers)
-    return JSONResponse(await direct.answered(desk, body), headers=headers)
+        return stream_response(await direct.stream_events(context, body), context=context, headers=headers)
+    return JSONResponse(await direct.completion(context, body), headers=headers)
 
 
 # Answers of a run.
 
 
-async def _whole(desk: Desk, call: Call, request: Request) -> Response:
+async def _whole(context: GatewayContext, call: RunBackedRequest, request: Request) -> Response:
     """Respond when the run has ended or asks for feedback."""
-    outcome = await answered_whole(desk, call, request)
+    outcome = await wait_for_outcome(context, call, request)
     if outcome is None:
-        return Response(status_code=CLIENT_GONE)
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
     return JSONResponse(_completion(call, outcome), headers=call.headers)
 
 
-def _completion(call: Call, outcome: Outcome) -> dict[str, Any]:
+def _completion(call: RunBackedRequest, outcome: RunOutcome) -> dict[str, Any]:
     calls = _calls_of(call, outcome)
     message = {
         "role": "assistant",
@@ -172,14 +186,14 @@ def _completion(call: Call, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _calls_of(call: Call, outcome: Outcome) -> list[dict[str, Any]]:
+def _calls_of(call: RunBackedRequest, outcome: RunOutcome) -> list[dict[str, Any]]:
     """Return the tool calls of an answer: one per question, or the call of the function that receives the output."""
     if outcome.output is not None and outcome.output.function is not None:
         return [outcome.output.call(outcome.text, run=call.run)]
-    return [call_of(request, run=call.run) for request in outcome.calls]
+    return [question_call(request, run=call.run) for request in outcome.calls]
 
 
-def _reason(outcome: Outcome) -> str:
+def _reason(outcome: RunOutcome) -> str:
     is_required = outcome.output is not None and outcome.is_call and not outcome.output.is_named
     return "tool_calls" if outcome.calls or is_required else "stop"
 
@@ -187,52 +201,67 @@ def _reason(outcome: Outcome) -> str:
 # Streamed answers of a run.
 
 
-async def _streamed(desk: Desk, call: Call, *, with_usage: bool) -> Response:
-    beginning = await beginning_of(desk, call)
-    events = await unless_over(desk, _events(desk, call, beginning, with_usage=with_usage), seen=call.seen)
+async def _streamed(context: GatewayContext, call: RunBackedRequest, *, with_usage: bool) -> Response:
+    start_task = await start_for_stream(context, call)
+    events = await unless_finished(
+        context, _events(context, call, start_task, with_usage=with_usage), cursor=call.cursor
+    )
     if events is None:
-        return Response(status_code=NOTHING_MORE, headers=call.headers)
-    return stream_response(events, desk=desk, headers=call.headers, gone=lambda: left(desk, call, beginning))
+        return Response(status_code=NO_MORE_EVENTS, headers=call.headers)
+    return stream_response(
+        events,
+        context=context,
+        headers=call.headers,
+        on_disconnect=lambda: handle_disconnect(context, call, start_task),
+    )
 
 
-async def _events(desk: Desk, call: Call, beginning: Beginning, *, with_usage: bool) -> Events:
+async def _events(
+    context: GatewayContext, call: RunBackedRequest, start_task: StartTask, *, with_usage: bool
+) -> Events:
     """Yield the role, progress, and the answer as it is written, without the events that the client has received."""
-    telling = Telling(Kind.CHAT, call.run, seen=call.seen, shown=call.wishes.shown, is_whole=call.output is not None)
-    chunks = _Chunks(call, telling, with_usage=with_usage)
-    for role in telling.beginning([{"role": "assistant", "content": ""}]):
+    stream = AnswerStream(
+        StreamKind.CHAT,
+        call.run,
+        cursor=call.cursor,
+        progress=call.options.stream_progress,
+        is_buffered=call.output is not None,
+    )
+    chunks = _Chunks(call, stream, with_usage=with_usage)
+    for role in stream.opening_events([{"role": "assistant", "content": ""}]):
         yield chunks.delta(role)
     try:
-        answered = await asyncio.shield(beginning)
+        answered = await asyncio.shield(start_task)
         last: RunMoment | None = None
-        async with aclosing(telling.coming(desk, answered=answered)) as coming:
-            async for came in coming:
-                if isinstance(came, Piece):
-                    yield chunks.delta({"content": telling.words(came)})
+        async with aclosing(stream.follow(context, answered=answered)) as items:
+            async for found in items:
+                if isinstance(found, Piece):
+                    yield chunks.delta({"content": stream.text_of(found)})
                     continue
-                last = came
-                if happened := telling.happened(last):
-                    yield chunks.delta({}, dagwright={"events": happened})
+                last = found
+                if events := stream.progress_of(last):
+                    yield chunks.delta({}, dagwright={"events": events})
         assert last is not None
-        outcome = await end_of(desk, call, last)
+        outcome = await outcome_for_client(context, call, last)
     # The status of the response is sent, so errors from here on are events of the stream.
     except Exception as error:
-        wrong = told_as(error)
-        if wrong is None:
+        failure = api_error(error)
+        if failure is None:
             raise
-        if closing := telling.closing(wrong):
+        if closing := stream.final_progress(failure):
             yield chunks.delta({}, dagwright={"events": closing})
-        for each in telling.broken(wrong, [wrong.body(), None]):
-            yield event(each, id=str(telling.place)) if each is not None else f"id: {telling.place}\n{DONE}"
+        for each in stream.error_events(failure, [failure.body(), None]):
+            yield event(each, id=str(stream.cursor)) if each is not None else f"id: {stream.cursor}\n{DONE}"
         return
-    if (rest := telling.rest(outcome)) and not outcome.is_call:
+    if (rest := stream.remaining_text(outcome)) and not outcome.is_call:
         yield chunks.delta({"content": rest})
-    if closing := telling.closing():
+    if closing := stream.final_progress():
         yield chunks.delta({}, dagwright={"events": closing})
-    for told in telling.end([*_end_of(call, outcome, with_usage=with_usage), None]):
-        yield chunks.event(told) if told is not None else f"id: {telling.place}\n{DONE}"
+    for chunk in stream.closing_events([*_closing_chunks(call, outcome, with_usage=with_usage), None]):
+        yield chunks.event(chunk) if chunk is not None else f"id: {stream.cursor}\n{DONE}"
 
 
-def _end_of(call: Call, outcome: Outcome, *, with_usage: bool) -> list[dict[str, Any]]:
+def _closing_chunks(call: RunBackedRequest, outcome: RunOutcome, *, with_usage: bool) -> list[dict[str, Any]]:
     """Return the chunks after the text: questions, the finish reason, and the usage."""
     calls = _calls_of(call, outcome)
     asked = [_choice({"tool_calls": [{"index": index, **each}]}) for index, each in enumerate(calls)]
@@ -251,9 +280,9 @@ class _Chunks:
     Progress is sent in the field `dagwright` with an empty delta, which every client ignores.
     """
 
-    def __init__(self, call: Call, telling: Telling, *, with_usage: bool) -> None:
+    def __init__(self, call: RunBackedRequest, stream: AnswerStream, *, with_usage: bool) -> None:
         self._call = call
-        self._telling = telling
+        self._stream = stream
         self._with_usage = with_usage
         self._created = int(time.time())
 
@@ -265,4 +294,4 @@ class _Chunks:
         """Return an event; its ID is the client's cursor after it."""
         call, usage = self._call, {"usage": None} if self._with_usage else {}
         head = {"id": f"chatcmpl-{call.run}", "object": "chat.completion.chunk", "created": self._created}
-        return event({**head, "model": call.model, **usage, **parts}, id=str(self._telling.place))
+        return event({**head, "model": call.model, **usage, **parts}, id=str(self._stream.cursor))

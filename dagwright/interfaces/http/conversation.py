@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.interfaces.http.bodies import ChatMessage, json_of
 from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.request_fields import ChatMessage, parse_json
 from dagwright.planning.conversation import TURNS_TOLD, TurnSummary
 from dagwright.protocol.turn_summaries import OLDER_RESPONSE_BYTES, cut_inside, shortened
 
@@ -41,19 +41,19 @@ class Conversation:
     Args:
         text: the last user message; empty if the conversation ends with answers.
         instructions: text of the system and developer messages.
-        said_before: earlier turns, oldest first.
+        earlier_turns: earlier turns, oldest first.
         answers: the messages at the end that answer questions of runs.
-        other_tools: whether it ends with results of the client's own functions.
+        has_other_results: whether it ends with results of the client's own functions.
     """
 
     text: str
     instructions: str = ""
-    said_before: Sequence[TurnSummary] = ()
+    earlier_turns: Sequence[TurnSummary] = ()
     answers: Sequence[GivenAnswer] = ()
-    other_tools: bool = False
+    has_other_results: bool = False
 
     @property
-    def words(self) -> str:
+    def prompt(self) -> str:
         """Return the request, preceded by the instructions."""
         return f"{self.instructions}\n\n{self.text}" if self.instructions else self.text
 
@@ -74,12 +74,12 @@ def conversation_of(messages: Sequence[ChatMessage], *, run: str | None = None) 
     if results:
         calls = _calls_before(messages[:end])
         answers = [answer for each in results if (answer := _answer_of(each, calls, run)) is not None]
-        return Conversation("", answers=answers, other_tools=len(answers) < len(results))
+        return Conversation("", answers=answers, has_other_results=len(answers) < len(results))
     if messages[-1].role != "user":
         raise ApiError(400, "the last message must have the role user or tool", param="messages")
-    said = [each for each in messages if each.role in ("user", "assistant")]
+    spoken = [each for each in messages if each.role in ("user", "assistant")]
     system = [text_of(each) for each in messages if each.role in ("system", "developer")]
-    return Conversation(text_of(messages[-1]), "\n\n".join(filter(None, system)), _turns(said[:-1]))
+    return Conversation(text_of(messages[-1]), "\n\n".join(filter(None, system)), _turns(spoken[:-1]))
 
 
 def text_of(message: ChatMessage) -> str:
@@ -93,8 +93,8 @@ def text_of(message: ChatMessage) -> str:
     texts = []
     for part in message.content:
         if part.get("type") not in ("text", "input_text", "output_text") or not isinstance(part.get("text"), str):
-            words = f"a run accepts text only, not {part.get('type')!r:.40}; use routing_mode direct for other content"
-            raise ApiError(400, words, param="messages", code=UNSUPPORTED)
+            prompt = f"a run accepts text only, not {part.get('type')!r:.40}; use routing_mode direct for other content"
+            raise ApiError(400, prompt, param="messages", code=UNSUPPORTED)
         texts.append(part["text"])
     return "\n".join(texts)
 
@@ -114,15 +114,15 @@ def _turns(messages: Sequence[ChatMessage]) -> list[TurnSummary]:
             if not pairs:
                 pairs.append(([], []))
             pairs[-1][1].append(text)
-    kept = pairs[-TURNS_TOLD:]
-    answers = shortened(["\n".join(said) or None for _, said in kept])
+    newest = pairs[-TURNS_TOLD:]
+    answers = shortened(["\n".join(spoken) or None for _, spoken in newest])
     return [
         TurnSummary(
             number,
             cut_inside("\n".join(asked), max_bytes=OLDER_RESPONSE_BYTES) or "(nothing)",
-            answer or ("(left out)" if said else "(no answer)"),
+            answer or ("(left out)" if spoken else "(no answer)"),
         )
-        for number, ((asked, said), answer) in enumerate(zip(kept, answers, strict=True), start=1)
+        for number, ((asked, spoken), answer) in enumerate(zip(newest, answers, strict=True), start=1)
     ]
 
 
@@ -146,10 +146,10 @@ def _answer_of(message: ChatMessage, calls: Mapping[str, Mapping[str, Any]], run
     if function.get("name") != ANSWER_FUNCTION:
         return None
     try:
-        asking = str(json_of(function.get("arguments") or "")["run_id"])
+        run_id = str(parse_json(function.get("arguments") or "")["run_id"])
     except (ValueError, KeyError, TypeError):
-        asking = ""
-    if not (asking and asking.isprintable()):
-        words = "the arguments of the call of answer_feedback were changed; send them back as they were received"
-        raise ApiError(400, words, param="messages", code="answer_refused")
-    return GivenAnswer(call, asking, text_of(message))
+        run_id = ""
+    if not (run_id and run_id.isprintable()):
+        prompt = "the arguments of the call of answer_feedback were changed; send them back as they were received"
+        raise ApiError(400, prompt, param="messages", code="answer_refused")
+    return GivenAnswer(call, run_id, text_of(message))

@@ -5,33 +5,33 @@ from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar
 
-from dagwright.interfaces.http.calls import START_S
-from dagwright.interfaces.http.desk import Desk
-from dagwright.interfaces.http.errors import told_as
-from dagwright.interfaces.http.streams import DONE, Events, event
+from dagwright.interfaces.http.context import GatewayContext
+from dagwright.interfaces.http.errors import api_error
+from dagwright.interfaces.http.run_requests import START_WAIT_S
+from dagwright.interfaces.http.sse import DONE, Events, event
 from dagwright.planning.model_calls.failures import ModelFailure
 
 T = TypeVar("T")
 
 
-async def answered(desk: Desk, body: Mapping[str, Any]) -> Any:
+async def completion(context: GatewayContext, body: Mapping[str, Any]) -> Any:
     """Return the JSON response of the service.
 
     Raises:
         ModelFailure: the call failed.
     """
-    return await desk.model.pass_on(body)
+    return await context.model.pass_on(body)
 
 
-async def soon(asking: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-    """Start a call of a model and return its task after at most `START_S`, so that a stream can send its headers.
+async def start_call(model_call: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    """Start a call of a model and return its task after at most `START_WAIT_S`, so that a stream can send its headers.
 
     Raises:
         ModelFailure: the call failed by then.
     """
-    task = asyncio.create_task(asking)
+    task = asyncio.create_task(model_call)
     try:
-        await asyncio.wait({task}, timeout=START_S)
+        await asyncio.wait({task}, timeout=START_WAIT_S)
         if task.done():
             await task
     except asyncio.CancelledError:
@@ -40,21 +40,21 @@ async def soon(asking: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
     return task
 
 
-async def opened_stream(desk: Desk, body: Mapping[str, Any]) -> Events:
-    """Return the events of a streamed answer; raises as `soon`."""
-    chunks = desk.model.pass_on_stream(body)
-    return _events(await soon(_first(chunks)), chunks)
+async def stream_events(context: GatewayContext, body: Mapping[str, Any]) -> Events:
+    """Return the events of a streamed answer; raises as `start_call`."""
+    chunks = context.model.pass_on_stream(body)
+    return _events(await start_call(_first(chunks)), chunks)
 
 
 async def _first(chunks: AsyncGenerator[Any, None]) -> Any:
     return await anext(chunks, None)
 
 
-async def _events(beginning: "asyncio.Task[Any]", chunks: AsyncGenerator[Any, None]) -> Events:
+async def _events(start_task: "asyncio.Task[Any]", chunks: AsyncGenerator[Any, None]) -> Events:
     async with aclosing(chunks):
         try:
             # A disconnect cancels it.
-            first = await beginning
+            first = await start_task
             if first is not None:
                 yield event(first, id="0")
             number = 0
@@ -62,7 +62,7 @@ async def _events(beginning: "asyncio.Task[Any]", chunks: AsyncGenerator[Any, No
                 number += 1
                 yield event(chunk, id=str(number))
         except ModelFailure as failure:
-            told = told_as(failure)
-            assert told is not None
-            yield event(told.body())
+            failed = api_error(failure)
+            assert failed is not None
+            yield event(failed.body())
     yield DONE

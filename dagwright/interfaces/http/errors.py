@@ -30,10 +30,10 @@ from dagwright.core.model.errors import PlanInvalid
 from dagwright.dialects.json_reader import MAX_DEPTH
 from dagwright.history.explaining import NodeUnknown
 from dagwright.history.run_reader import RunClosed, RunNotFound
-from dagwright.interfaces.http.body_problems import describe
 from dagwright.interfaces.http.examples import ERRORS
 from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.interfaces.http.request_ids import REQUEST_ID
+from dagwright.interfaces.http.validation_errors import describe
 from dagwright.planner import GoalRefused
 from dagwright.planning.model_calls.calls import ModelError
 from dagwright.planning.model_calls.failures import ModelFailure
@@ -46,20 +46,20 @@ INVALID = "invalid_request_error"
 SERVER = "server_error"
 RUN_ERROR = "run_error"
 """Error type of a run without an answer. Clients retry a `server_error`, and a retry would start another run."""
-CLIENT_GONE = 499
+CLIENT_CLOSED_REQUEST = 499
 """Status for the access log: the client has disconnected and gets no response."""
 RETRY_AFTER_S = 2
 """Seconds after which a client may retry if a dependency does not respond."""
 NO_RETRY: Mapping[str, str] = {"x-should-retry": "false"}
 
 _MESSAGES = "messages"
-_OF_MODELS = ("/v1/chat/", "/v1/responses")
+_MESSAGE_PATHS = ("/v1/chat/", "/v1/responses")
 """Paths of requests that have messages."""
 _FEEDBACK = "/feedback"
-_PROBLEMS_TOLD = 5
+_PROBLEMS_IN_MESSAGE = 5
 _PROBLEMS_LISTED = 100
 _BY_COMMAND, _BY_REQUEST = "start it again with `run`", "start it again"
-_UNREAD = "There was an error parsing the body"
+_UNREADABLE = "There was an error parsing the body"
 """FastAPI's message for a body that Python's JSON parser gives up on."""
 _TOO_LARGE = "larger than max"
 """Part of gRPC's message for a message that is too large; its status is the same as that of a busy server."""
@@ -91,21 +91,21 @@ class ApiError(Exception):
 
     def body(self) -> dict[str, Any]:
         """Return the response body."""
-        told: dict[str, Any] = {
+        error_body: dict[str, Any] = {
             "message": self.message,
             "type": self.type,
             "param": self.param,
             "code": self.code,
             **({"errors": [dict(each) for each in self.errors]} if self.errors else {}),
         }
-        return {"error": told, **({} if self.about is None else {"dagwright": dict(self.about)})}
+        return {"error": error_body, **({} if self.about is None else {"dagwright": dict(self.about)})}
 
     def response(self) -> JSONResponse:
         """Return the response."""
         return JSONResponse(self.body(), self.status, headers=dict(self.headers))
 
 
-class ErrorFacts(BaseModel):
+class ErrorDetail(BaseModel):
     """The problem, and how to fix it."""
 
     message: str
@@ -123,7 +123,7 @@ class ErrorFacts(BaseModel):
 class ErrorBody(BaseModel):
     """The body of every error response."""
 
-    error: ErrorFacts
+    error: ErrorDetail
     dagwright: dict[str, Any] | None = Field(default=None, description="The run that the error is about, if any.")
 
 
@@ -145,7 +145,7 @@ _HEADERS: Mapping[int, Sequence[str]] = {
     429: ("Retry-After", "x-should-retry"),
     503: ("Retry-After", "x-should-retry"),
 }
-DOCUMENTED: dict[int | str, dict[str, Any]] = {
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {
         "model": ErrorBody,
         "description": words,
@@ -154,13 +154,13 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
     }
     for status, words in _STATUSES.items()
 }
-"""Error responses for the OpenAPI document; `never_given` lists those that an operation cannot return."""
-_OF_RUNS = ("/v1/chat/completions", "/v1/responses")
+"""Error responses for the OpenAPI document; `excluded_statuses` lists those that an operation cannot return."""
+_ANSWER_PATHS = ("/v1/chat/completions", "/v1/responses")
 """Operations that return the answer of a model or of a run."""
 _NEVER: Mapping[str, Sequence[int]] = {"/v1/plans/check": (404, 409), "/v1/responses/{response_id}/cancel": (409,)}
 
 
-def never_given(path: str, method: str) -> set[int]:
+def excluded_statuses(path: str, method: str) -> set[int]:
     """Return the error statuses that an operation cannot return.
 
     Args:
@@ -169,10 +169,10 @@ def never_given(path: str, method: str) -> set[int]:
     never = {*_NEVER.get(path, ())}
     if method == "GET":
         return never | ({409, 413, 422, 502} if "{" in path else {404, 409, 413, 422, 502})
-    return never if path in _OF_RUNS else never | {422, 502}
+    return never if path in _ANSWER_PATHS else never | {422, 502}
 
 
-_OF_MODEL: Mapping[ModelError, tuple[int, str, str]] = {
+_MODEL_ERRORS: Mapping[ModelError, tuple[int, str, str]] = {
     ModelError.BUSY: (429, "rate_limit_error", "rate_limit_exceeded"),
     ModelError.QUOTA_SPENT: (429, "insufficient_quota", "insufficient_quota"),
     ModelError.UNAVAILABLE: (503, SERVER, "model_unavailable"),
@@ -191,7 +191,7 @@ _OF_MODEL: Mapping[ModelError, tuple[int, str, str]] = {
     ModelError.REQUEST_INVALID: (400, INVALID, "invalid_request"),
 }
 """Error of a model call -> status, type and code. A refused key is the gateway's problem, not the client's."""
-_LASTING = (
+_PERMANENT = (
     ModelError.QUOTA_SPENT,
     ModelError.KEY_MISSING,
     ModelError.KEY_REFUSED,
@@ -201,7 +201,7 @@ _LASTING = (
 """Errors that a retry would meet again."""
 
 
-_PLAIN: Sequence[tuple[type[Exception], int, str | None, str, Mapping[str, str]]] = (
+_PLAIN_ERRORS: Sequence[tuple[type[Exception], int, str | None, str, Mapping[str, str]]] = (
     (SessionNameInvalid, 400, "session_id", "invalid_session_id", {}),
     (IdInvalid, 400, None, "invalid_run_id", {}),
     (SessionNotFound, 404, None, "not_found", {}),
@@ -214,9 +214,9 @@ _PLAIN: Sequence[tuple[type[Exception], int, str | None, str, Mapping[str, str]]
 """Exceptions whose message is sent as it is -> status, field, code and headers."""
 
 
-def told_as(error: Exception) -> ApiError | None:
+def api_error(error: Exception) -> ApiError | None:
     """Return the response for an exception; `None` for a bug."""
-    for kind, status, param, code, headers in _PLAIN:
+    for kind, status, param, code, headers in _PLAIN_ERRORS:
         if isinstance(error, kind):
             return ApiError(status, str(error), param=param, code=code, headers=headers)
     match error:
@@ -231,21 +231,21 @@ def told_as(error: Exception) -> ApiError | None:
             words = str(error).replace("--rerun", "rerun").replace("--plan", "plan").replace(_BY_COMMAND, _BY_REQUEST)
             return ApiError(400, words, code="fork_refused")
         case ModelFailure():
-            return _of_model(error)
+            return _model_error(error)
         case GoalRefused():
             return ApiError(400, str(error), param=_MESSAGES, code=error.code)
         case PlanInvalid():
-            return of_plan(error)
+            return plan_error(error)
         case TurnNotTaken():
-            return _of_turn(error)
+            return _turn_error(error)
         case ServerUnreachable() | StoreError():
             return unavailable(str(error))
         case RPCError():
-            return _of_temporal(error)
+            return _temporal_error(error)
     return None
 
 
-def _of_temporal(error: RPCError) -> ApiError | None:
+def _temporal_error(error: RPCError) -> ApiError | None:
     if error.status in NO_ANSWER:
         return unavailable("the Temporal server does not answer; nothing was lost, try again")
     if error.status is RPCStatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in error.message:
@@ -271,7 +271,7 @@ def draining() -> ApiError:
     return ApiError(503, words, SERVER, code=DRAINING, headers=headers)
 
 
-def too_many(words: str, *, retry_after_s: float) -> ApiError:
+def limit_exceeded(words: str, *, retry_after_s: float) -> ApiError:
     """Return the error of a caller that exceeds a limit.
 
     Args:
@@ -281,24 +281,24 @@ def too_many(words: str, *, retry_after_s: float) -> ApiError:
     return ApiError(429, words, "rate_limit_error", code="rate_limit_exceeded", headers=headers)
 
 
-def _of_model(failure: ModelFailure) -> ApiError:
-    status, kind, code = _OF_MODEL[failure.error]
-    headers = dict(NO_RETRY) if failure.error in _LASTING else {}
+def _model_error(failure: ModelFailure) -> ApiError:
+    status, kind, code = _MODEL_ERRORS[failure.error]
+    headers = dict(NO_RETRY) if failure.error in _PERMANENT else {}
     if failure.delay is not None:
         headers["Retry-After"] = str(max(1, round(failure.delay.total_seconds())))
     return ApiError(status, str(failure), kind, param="model" if status == 404 else None, code=code, headers=headers)
 
 
-def of_plan(invalid: PlanInvalid) -> ApiError:
+def plan_error(invalid: PlanInvalid) -> ApiError:
     """Return the error for an invalid plan or invalid inputs."""
-    told = [problem.text for problem in invalid.problems]
-    more = f"; and {len(told) - _PROBLEMS_TOLD:,} more" if len(told) > _PROBLEMS_TOLD else ""
+    texts = [problem.text for problem in invalid.problems]
+    more = f"; and {len(texts) - _PROBLEMS_IN_MESSAGE:,} more" if len(texts) > _PROBLEMS_IN_MESSAGE else ""
     code = invalid.problems[0].code if invalid.problems else "invalid"
     errors = [problem.to_json() for problem in invalid.problems[:_PROBLEMS_LISTED]]
-    return ApiError(400, "; ".join(told[:_PROBLEMS_TOLD]) + more, param=_MESSAGES, code=code, errors=errors)
+    return ApiError(400, "; ".join(texts[:_PROBLEMS_IN_MESSAGE]) + more, param=_MESSAGES, code=code, errors=errors)
 
 
-def _of_turn(refused: TurnNotTaken) -> ApiError:
+def _turn_error(refused: TurnNotTaken) -> ApiError:
     if refused.code == "no_worker":
         return unavailable(str(refused))
     if refused.code in ("invalid", "too_large"):
@@ -309,7 +309,7 @@ def _of_turn(refused: TurnNotTaken) -> ApiError:
 _KNOWN: Sequence[type[Exception]] = (
     RunIdInUse,
     ForkRefused,
-    *(kind for kind, *_ in _PLAIN),
+    *(kind for kind, *_ in _PLAIN_ERRORS),
     ApiError,
     ModelFailure,
     GoalRefused,
@@ -321,30 +321,34 @@ _KNOWN: Sequence[type[Exception]] = (
 )
 
 
-def install_errors(app: FastAPI) -> None:
+def install_error_handlers(app: FastAPI) -> None:
     """Make the application respond to all errors in OpenAI's format."""
 
     async def known(request: Request, error: Exception) -> JSONResponse:
-        told = told_as(error)
-        if told is not None and told.param == _MESSAGES and not request.url.path.startswith(_OF_MODELS):
+        error_body = api_error(error)
+        if error_body is not None and error_body.param == _MESSAGES and not request.url.path.startswith(_MESSAGE_PATHS):
             # Other requests have no field `messages`.
-            told = replace(told, param=None)
-        if told is not None and isinstance(error, FeedbackRejected) and not request.url.path.startswith(_OF_MODELS):
+            error_body = replace(error_body, param=None)
+        if (
+            error_body is not None
+            and isinstance(error, FeedbackRejected)
+            and not request.url.path.startswith(_MESSAGE_PATHS)
+        ):
             is_answer = request.url.path.endswith(_FEEDBACK)
-            told = replace(told, code=told.code if is_answer else "refused")
-        if told is None:
+            error_body = replace(error_body, code=error_body.code if is_answer else "refused")
+        if error_body is None:
             request_id = request.scope.get(REQUEST_ID)
             _LOG.error("internal error", path=request.url.path, request_id=request_id, exc_info=error)
-            told = ApiError(500, "internal error of the gateway; its log has the details", SERVER, code="defect")
-        return told.response()
+            error_body = ApiError(500, "internal error of the gateway; its log has the details", SERVER, code="defect")
+        return error_body.response()
 
     async def wrong_body(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
-        return _of_validation(error, request).response()
+        return _validation_error(error, request).response()
 
     async def http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
-        return _of_http(error, request).response()
+        return _http_error(error, request).response()
 
     app.add_exception_handler(RequestValidationError, wrong_body)
     app.add_exception_handler(HTTPException, http)
@@ -353,15 +357,15 @@ def install_errors(app: FastAPI) -> None:
     app.add_exception_handler(Exception, known)
 
 
-def _of_validation(error: RequestValidationError, request: Request) -> ApiError:
+def _validation_error(error: RequestValidationError, request: Request) -> ApiError:
     problem = error.errors()[0]
     if problem["type"] == "json_invalid":
         return ApiError(400, "the body of the request is not valid JSON", code="invalid_json")
     if tuple(problem["loc"]) == ("body",):
         words = "the body must be a JSON object, sent with Content-Type: application/json"
         return ApiError(400, words, code="invalid_json")
-    place, words = describe(error.errors(), error.body, _body_fields(request))
-    return ApiError(400, words, param=place or None, code="invalid_value")
+    field_name, words = describe(error.errors(), error.body, _body_fields(request))
+    return ApiError(400, words, param=field_name or None, code="invalid_value")
 
 
 def _body_fields(request: Request) -> Collection[str]:
@@ -373,13 +377,13 @@ def _body_fields(request: Request) -> Collection[str]:
     return models[0].model_fields if models else ()
 
 
-def _of_http(error: HTTPException, request: Request) -> ApiError:
+def _http_error(error: HTTPException, request: Request) -> ApiError:
     where = f"{request.method} {cut_name(request.url.path)}"
     words = {
         404: f"there is no {where}; GET /openapi.json lists all paths",
         405: f"{where} is not allowed; the Allow header lists the methods",
     }.get(error.status_code, str(error.detail))
-    if error.status_code == 400 and error.detail == _UNREAD:
+    if error.status_code == 400 and error.detail == _UNREADABLE:
         words = f"the body of the request is not valid JSON, or is nested more than {MAX_DEPTH} deep"
         return ApiError(400, words, code="invalid_json")
     codes = {404: "unknown_url", 405: "method_not_allowed", 413: "request_too_large"}

@@ -12,13 +12,13 @@ JsonObject = dict[str, Any]
 REF_TEMPLATE = "#/components/schemas/{model}"
 
 
-class _Open(BaseModel):
+class OpenModel(BaseModel):
     """A document that may have further fields."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class RunError(_Open):
+class RunError(OpenModel):
     """Why a run failed."""
 
     code: str = Field(description="Such as `node_failed`, `deadline` or `max_rounds`.")
@@ -26,7 +26,7 @@ class RunError(_Open):
     node_id: str | None = Field(default=None, description="The node that failed, if any.")
 
 
-class NodeFailure(_Open):
+class NodeFailure(OpenModel):
     """Why a node failed."""
 
     code: str
@@ -34,7 +34,7 @@ class NodeFailure(_Open):
     retryable: bool | None = None
 
 
-class NodeFacts(_Open):
+class NodeState(OpenModel):
     """A node in the document of a run."""
 
     status: NodeStatus
@@ -53,7 +53,7 @@ class NodeFacts(_Open):
     usage: JsonObject | None = Field(default=None, description="Tokens and cost of its model calls.")
 
 
-class ChangedNode(_Open):
+class ChangedNode(OpenModel):
     """A node or item whose state changed."""
 
     node_id: str
@@ -74,7 +74,7 @@ class NodesEvent(BaseModel):
     nodes: list[ChangedNode]
 
 
-class RunEvent(_Open):
+class RunEvent(OpenModel):
     """Event `run`: the current state of the run."""
 
     run_id: str
@@ -94,7 +94,7 @@ class EndEvent(BaseModel):
     output: Any = Field(default=None, description="By reference if over 8 KiB.")
 
 
-class ErrorEvent(_Open):
+class ErrorEvent(OpenModel):
     """Event `error`: the stream failed; reconnect with the last event ID."""
 
     error: JsonObject
@@ -109,7 +109,7 @@ class ProgressEvent(BaseModel):
     data: JsonObject
 
 
-class CompletionChunk(_Open):
+class CompletionChunk(OpenModel):
     """A chunk of a chat completion."""
 
     id: str
@@ -123,7 +123,7 @@ class CompletionChunk(_Open):
     )
 
 
-class ResponseEvent(_Open):
+class ResponseEvent(OpenModel):
     """An event of a response."""
 
     type: str = Field(description="As in OpenAI's Responses API.")

@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import quote
 
 from dagwright.core.model.argument_checks import validator_of
-from dagwright.interfaces.http.bodies import ChatBody, json_of
 from dagwright.interfaces.http.conversation import ANSWER_FUNCTION
 from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.request_fields import ChatBody, parse_json
 
 Request = Mapping[str, Any]
 """What `dagwright.core.model.requests.Request.to_json` returns."""
@@ -21,11 +21,22 @@ Request = Mapping[str, Any]
 _CALL = "call_"
 _YES = frozenset({"y", "yes", "true", "ok", "approve", "approved"})
 _NO = frozenset({"n", "no", "false", "reject", "rejected"})
-_TOLD = ("type", "prompt", "options", "multiple", "node_id", "assignee", "deadline", "purpose", "tool", "arguments")
+_SHOWN_FIELDS = (
+    "type",
+    "prompt",
+    "options",
+    "multiple",
+    "node_id",
+    "assignee",
+    "deadline",
+    "purpose",
+    "tool",
+    "arguments",
+)
 """Fields of a request that are sent to the client."""
 
 
-def may_call(body: ChatBody, *, is_structured: bool = False) -> bool:
+def allows_answer_calls(body: ChatBody, *, is_structured: bool = False) -> bool:
     """Return whether a request allows calls of `answer_feedback`.
 
     A client without tools does not execute tools by itself. A client with other tools is usually a framework that
@@ -73,9 +84,9 @@ def callable_requests(requests: Sequence[Request], *, allows_calls: bool) -> lis
     return [request for request in requests if allows_calls and request.get("channel") != "inbox"]
 
 
-def waiting_words(requests: Sequence[Request], *, run: str, allows_calls: bool) -> str:
+def questions_with_hint(requests: Sequence[Request], *, run: str, allows_calls: bool) -> str:
     """Return the questions as text, with the place to answer those that are not calls."""
-    words = question_words(requests)
+    words = questions_text(requests)
     inbox_only = [request for request in requests if not callable_requests([request], allows_calls=allows_calls)]
     if not inbox_only:
         return words
@@ -96,14 +107,14 @@ def waiting_for(requests: Sequence[Request], *, run: str) -> list[dict[str, Any]
     ]
 
 
-def call_of(request: Request, *, run: str) -> dict[str, Any]:
+def question_call(request: Request, *, run: str) -> dict[str, Any]:
     """Return the function call for a question.
 
     Args:
         run: ID of the run that the client knows.
     """
-    told = {name: request.get(name) for name in _TOLD if request.get(name) not in (None, False)}
-    arguments = {"run_id": run, "request_id": request["request_id"], **told, "schema": answer_schema(request)}
+    shown_fields = {name: request.get(name) for name in _SHOWN_FIELDS if request.get(name) not in (None, False)}
+    arguments = {"run_id": run, "request_id": request["request_id"], **shown_fields, "schema": answer_schema(request)}
     text = json.dumps(arguments, ensure_ascii=False)
     return {
         "id": call_id(request, run=run),
@@ -115,27 +126,27 @@ def call_of(request: Request, *, run: str) -> dict[str, Any]:
 def call_id(request: Request, *, run: str) -> str:
     """Return the ID of the call: the same from every gateway, and a new one if the same question is asked again.
 
-    It ends with a checksum, which `is_call_of` verifies.
+    It ends with a checksum, which `is_call_id_of` verifies.
     """
-    told = _digest([run, request["request_id"], request["opened_at"]])[:16]
-    return f"{_CALL}{told}{_check(told, run)}"
+    digest = _digest([run, request["request_id"], request["opened_at"]])[:16]
+    return f"{_CALL}{digest}{_check(digest, run)}"
 
 
-def is_call_of(call: str, *, run: str) -> bool:
+def is_call_id_of(call: str, *, run: str) -> bool:
     """Return whether an ID belongs to a call of a question that the run asked at any time."""
-    told = call.removeprefix(_CALL)
-    return call == f"{_CALL}{told[:16]}{_check(told[:16], run)}"
+    digest = call.removeprefix(_CALL)[:16]
+    return call == f"{_CALL}{digest}{_check(digest, run)}"
 
 
-def _check(told: str, run: str) -> str:
-    return _digest([run, told])[:8]
+def _check(digest: str, run: str) -> str:
+    return _digest([run, digest])[:8]
 
 
 def _digest(parts: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def question_words(requests: Sequence[Request]) -> str:
+def questions_text(requests: Sequence[Request]) -> str:
     """Return the questions as text."""
     return "\n".join(str(request.get("prompt") or request["type"].capitalize()) for request in requests)
 
@@ -180,7 +191,7 @@ def _option_id(option: Any) -> Any:
     return option["id"] if is_labelled else option
 
 
-def content_of(request: Request, text: str) -> dict[str, Any]:
+def parse_answer(request: Request, text: str) -> dict[str, Any]:
     """Parse the result of a call into an answer; the run validates it.
 
     Besides an object of `answer_schema`, it accepts what people type: `yes`, an option, a text, or the data.
@@ -197,13 +208,13 @@ def content_of(request: Request, text: str) -> dict[str, Any]:
             said = str(value).strip().lower().rstrip(".!")
             if said in _YES or said in _NO:
                 return {"approved": said in _YES}
-            raise _not_answered(request, 'answer {"approved": true} or {"approved": false, "reason": "…"}')
+            raise _not_an_answer(request, 'answer {"approved": true} or {"approved": false, "reason": "…"}')
         case "SELECTION":
             return {"selected": [each if isinstance(each, str) else json.dumps(each) for each in _listed(value)]}
         case "INFORMATION":
             if isinstance(value, dict):
                 return {"data": value}
-            raise _not_answered(request, 'answer {"data": {…}} with the fields of the schema')
+            raise _not_an_answer(request, 'answer {"data": {…}} with the fields of the schema')
         case _:
             return {"text": text}
 
@@ -240,7 +251,7 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
 
 def _json_or_text(text: str) -> Any:
     try:
-        return json_of(text)
+        return parse_json(text)
     except ValueError:
         return text
 
@@ -249,7 +260,7 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value.strip() if isinstance(value, str) else value]
 
 
-def _not_answered(request: Request, words: str) -> ApiError:
+def _not_an_answer(request: Request, words: str) -> ApiError:
     return ApiError(
         400, f"that is not an answer to {request['request_id']!r}: {words}", param="messages", code="answer_refused"
     )

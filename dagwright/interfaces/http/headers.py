@@ -34,7 +34,7 @@ _ANSWERED = {
     "x-request-id": _text("ID of the request: the `x-request-id` of the caller if it is valid, else a new one."),
     "x-should-retry": _text("`false`: a retry would give the same result.", enum=["false"]),
 }
-OF_ANSWERS = header_descriptions("X-Run-Id", "X-Session-Id", "X-Routing-Mode")
+ANSWER_HEADERS = header_descriptions("X-Run-Id", "X-Session-Id", "X-Routing-Mode")
 """Headers of answers in OpenAI's form; the first two only if a run answers."""
-OF_ALL = header_descriptions("x-request-id")
+COMMON_HEADERS = header_descriptions("x-request-id")
 """Headers of every response."""

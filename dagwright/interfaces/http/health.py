@@ -4,28 +4,28 @@ from fastapi import FastAPI
 
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.answer_models import Health, Ready
-from dagwright.interfaces.http.desk import Desk
-from dagwright.interfaces.http.errors import DOCUMENTED, ApiError, draining
-from dagwright.interfaces.http.run_models import answered
+from dagwright.interfaces.http.context import GatewayContext
+from dagwright.interfaces.http.errors import ERROR_RESPONSES, ApiError, draining
+from dagwright.interfaces.http.run_models import response_docs
 from dagwright.process.health import LIVEZ, READYZ, RETRY_AFTER_S, Readiness
 
 
-def add_health(app: FastAPI, desk: Desk) -> None:
+def add_health(app: FastAPI, context: GatewayContext) -> None:
     """Add both endpoints to the application."""
 
     async def temporal() -> None:
-        await desk.runs.reach()
+        await context.runs.reach()
 
     async def store() -> None:
-        await desk.toolset.store.check()
+        await context.toolset.store.check()
 
-    readiness = Readiness({"temporal": temporal, "store": store}, stopped=desk.leaving)
+    readiness = Readiness({"temporal": temporal, "store": store}, stopped=context.stopping)
 
     @app.get(
         LIVEZ,
         tags=["health"],
         summary="Liveness: the gateway responds",
-        responses=answered(Health, examples.HEALTH),
+        responses=response_docs(Health, examples.HEALTH),
     )
     async def livez() -> Health:
         return Health(status="ok")
@@ -34,7 +34,7 @@ def add_health(app: FastAPI, desk: Desk) -> None:
         READYZ,
         tags=["health"],
         summary="Readiness: Temporal and the payload store respond",
-        responses={**answered(Ready, examples.READY), 503: DOCUMENTED[503]},
+        responses={**response_docs(Ready, examples.READY), 503: ERROR_RESPONSES[503]},
     )
     async def readyz() -> Ready:
         headers = {"Retry-After": str(RETRY_AFTER_S)}

@@ -127,7 +127,7 @@ def _network_of(address: str) -> str:
 
 
 @dataclass(slots=True)
-class Uses:
+class KeyUsage:
     """Usage of keys at this gateway.
 
     Args:
@@ -162,20 +162,20 @@ class Uses:
 
 
 @dataclass(slots=True)
-class StreamOfKey:
+class StreamReservation:
     """The stream that a request may become; it counts from before a run is started until the request ends."""
 
-    uses: Uses
+    usage: KeyUsage
     key: str
     _is_open: bool = False
 
-    def opens(self) -> bool:
+    def reserve(self) -> bool:
         """Count the stream, once; return whether the limit allows it."""
-        self._is_open = self._is_open or self.uses.open_stream(self.key)
+        self._is_open = self._is_open or self.usage.open_stream(self.key)
         return self._is_open
 
     def close(self) -> None:
         """Stop counting the stream if it was counted."""
         if self._is_open:
             self._is_open = False
-            self.uses.close_stream(self.key)
+            self.usage.close_stream(self.key)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 from dagwright.core.model.errors import PlanInvalid, Problem
-from dagwright.interfaces.http.errors import RETRY_AFTER_S, too_many
+from dagwright.interfaces.http.errors import RETRY_AFTER_S, limit_exceeded
 from dagwright.process.process_pool import ProcessLost, ProcessPool
 
 P = ParamSpec("P")
@@ -78,7 +78,9 @@ class PlanChecks:
         """
         turn = self._turns.setdefault(key, _Turn())
         if is_large and turn.lock.locked() and turn.waiting >= _WAITING:
-            raise too_many("a key may have one large body or plan processed at a time", retry_after_s=RETRY_AFTER_S)
+            raise limit_exceeded(
+                "a key may have one large body or plan processed at a time", retry_after_s=RETRY_AFTER_S
+            )
         turn.waiting += 1
         try:
             await turn.lock.acquire()

@@ -14,24 +14,24 @@ from dagwright.core.model.answers import size_problem
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.interfaces.http import examples
-from dagwright.interfaces.http.bodies import metadata_of, seconds_of
 from dagwright.interfaces.http.callers import Scope
-from dagwright.interfaces.http.desk import Desk, PlansDesk, needs
-from dagwright.interfaces.http.errors import ApiError, of_plan
-from dagwright.interfaces.http.jobs import id_of_key
-from dagwright.interfaces.http.looking import created_run, told_json
-from dagwright.interfaces.http.posted import checked_beside, posted_of
-from dagwright.interfaces.http.request_bodies import JsonRoute
+from dagwright.interfaces.http.context import GatewayContext, PlansContextDep, requires_scope
+from dagwright.interfaces.http.errors import ApiError, plan_error
+from dagwright.interfaces.http.json_route import JsonRoute
+from dagwright.interfaces.http.posted_plans import check_in_pool, posted_plan_of
+from dagwright.interfaces.http.request_fields import duration_seconds, run_metadata
+from dagwright.interfaces.http.run_documents import created_run, json_response
 from dagwright.interfaces.http.run_models import (
-    CheckedPlan,
     PlanBody,
+    PlanCheck,
     PublishedPlan,
     RunBody,
     StartedRun,
-    answered,
-    created,
+    created_docs,
+    response_docs,
 )
-from dagwright.interfaces.http.targets import refuse_broken
+from dagwright.interfaces.http.run_preparation import run_id_of_key
+from dagwright.interfaces.http.targets import refuse_unusable
 from dagwright.plans.posted import PreparedPlan, RefusedPlan, check_posted, compiled_to_ask, prepare_posted
 from dagwright.plans.preparation import policy_problems
 from dagwright.plans.templates import Template
@@ -41,41 +41,43 @@ router = APIRouter(tags=["plans"], route_class=JsonRoute)
 Key = Annotated[str | None, Header(alias="Idempotency-Key", description="Requests with the same key start one run.")]
 
 
-@router.post("/v1/plans/check", summary="Check a plan", responses=answered(CheckedPlan, examples.CHECKED))
-async def check(body: PlanBody, desk: PlansDesk, request: Request) -> Response:
+@router.post("/v1/plans/check", summary="Check a plan", responses=response_docs(PlanCheck, examples.CHECKED))
+async def check(body: PlanBody, context: PlansContextDep, request: Request) -> Response:
     """Check a plan and list its problems, each with its JSON Pointer. No run is started."""
-    posted, tools = posted_of(desk, body.plan, body.dialect), desk.toolset.declarations()
-    return told_json(await checked_beside(desk, request, check_posted, posted, tools))
+    posted, tools = posted_plan_of(context, body.plan, body.dialect), context.toolset.declarations()
+    return json_response(await check_in_pool(context, request, check_posted, posted, tools))
 
 
 @router.post(
     "/v1/runs",
     summary="Start a run of a plan",
-    dependencies=[needs(Scope.RUN)],
-    responses=created(StartedRun, examples.STARTED),
+    dependencies=[requires_scope(Scope.RUN)],
+    responses=created_docs(StartedRun, examples.STARTED),
 )
-async def start(body: RunBody, desk: PlansDesk, request: Request, idempotency_key: Key = None) -> Response:
+async def start(body: RunBody, context: PlansContextDep, request: Request, idempotency_key: Key = None) -> Response:
     """Start a run and return at once. The run asks for missing inputs."""
-    run = id_of_key(idempotency_key, owner=desk.caller.owner) if idempotency_key else made_id()
-    prepared, title = await _prepared(desk, body, request)
-    deadline_s = seconds_of("deadline", body.deadline)
-    options = RunOptions(deadline_s, _policy(body), owner=desk.caller.starts_for, tags=metadata_of(body.metadata))
-    tools, named = desk.toolset.references, body.title or title
-    wanted = StartRequest(
+    run = run_id_of_key(idempotency_key, owner=context.caller.owner) if idempotency_key else made_id()
+    prepared, title = await _prepared(context, body, request)
+    deadline_s = duration_seconds("deadline", body.deadline)
+    options = RunOptions(deadline_s, _policy(body), owner=context.caller.run_owner, tags=run_metadata(body.metadata))
+    tools, named = context.toolset.references, body.title or title
+    start_request = StartRequest(
         prepared.compiled, prepared.source, body.inputs, options, run, named, template=body.template, tools=tools
     )
-    async with desk.room_for_run(run):
-        started = await desk.runs.start(wanted)
-    status = "running" if started.is_new else (await desk.runs.feed(started.workflow_id).read()).status
+    async with context.reserve_run(run):
+        started = await context.runs.start(start_request)
+    status = "running" if started.is_new else (await context.runs.feed(started.workflow_id).read()).status
     document = {"run_id": started.workflow_id, "status": status, "created": started.is_new}
-    return created_run(document, started.workflow_id) if started.is_new else told_json(document)
+    return created_run(document, started.workflow_id) if started.is_new else json_response(document)
 
 
-@router.get("/v1/plans/{name}", summary="Get a published plan", responses=answered(PublishedPlan, examples.PUBLISHED))
-async def read_plan(name: str, desk: PlansDesk) -> Response:
+@router.get(
+    "/v1/plans/{name}", summary="Get a published plan", responses=response_docs(PublishedPlan, examples.PUBLISHED)
+)
+async def read_plan(name: str, context: PlansContextDep) -> Response:
     """Return a plan as it was written, with the files of its sub-plans inlined."""
-    template = _published(desk, name, param="name")
-    told: dict[str, Any] = {
+    template = _published(context, name, param="name")
+    document: dict[str, Any] = {
         "name": template.name,
         "title": template.title,
         "description": template.description,
@@ -83,24 +85,24 @@ async def read_plan(name: str, desk: PlansDesk) -> Response:
         "inputs": template.input_schema,
         "plan": template.written,
     }
-    return told_json(told)
+    return json_response(document)
 
 
-def _published(desk: Desk, name: str, *, param: str) -> Template:
+def _published(context: GatewayContext, name: str, *, param: str) -> Template:
     """Return a published plan.
 
     Raises:
         ApiError: no plan with this name is published, or it cannot be used.
     """
-    template = desk.templates.get(name)
+    template = context.templates.get(name)
     if template is None:
-        refuse_broken(desk, name, param=param)
-        near = suggestion(name, list(desk.templates)) or "GET /v1/models lists them as plan/NAME"
+        refuse_unusable(context, name, param=param)
+        near = suggestion(name, list(context.templates)) or "GET /v1/models lists them as plan/NAME"
         raise ApiError(404, f"no plan {name!r:.80} is published: {near}", param=param, code="not_found")
     return template
 
 
-async def _prepared(desk: Desk, body: RunBody, request: Request) -> tuple[PreparedPlan, str | None]:
+async def _prepared(context: GatewayContext, body: RunBody, request: Request) -> tuple[PreparedPlan, str | None]:
     """Return the plan of a request, ready to run, and its title in lists.
 
     Raises:
@@ -111,13 +113,13 @@ async def _prepared(desk: Desk, body: RunBody, request: Request) -> tuple[Prepar
         raise ApiError(400, "send either `template` or `plan`", param="plan", code="invalid_value")
     policy = _policy(body)
     if body.template is None:
-        posted, tools = posted_of(desk, body.plan, body.dialect), desk.toolset.declarations()
+        posted, tools = posted_plan_of(context, body.plan, body.dialect), context.toolset.declarations()
         checking = partial(prepare_posted, inputs=body.inputs, policy=policy)
-        found = await checked_beside(desk, request, checking, posted, tools)
+        found = await check_in_pool(context, request, checking, posted, tools)
         if isinstance(found, RefusedPlan):
-            raise replace(of_plan(found.invalid), param=None, errors=found.errors)
+            raise replace(plan_error(found.invalid), param=None, errors=found.errors)
         return found, None
-    template = _published(desk, body.template, param="template")
+    template = _published(context, body.template, param="template")
     if policy is not None and (refused := policy_problems(template.checked, policy)):
         raise PlanInvalid(refused)
     compiled = await asyncio.to_thread(compiled_to_ask, template.checked, body.inputs)

@@ -14,7 +14,7 @@ REQUEST_ID = "dagwright.request_id"
 _VALID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
-class RequestIds:
+class RequestIdMiddleware:
     """Middleware that puts `x-request-id` on every answer: the id that the caller sent if it is valid, else a new one.
 
     Args:

@@ -12,41 +12,41 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dagwright.interfaces.http.bodies import (
-    OWN_FIELDS,
+from dagwright.interfaces.http.conversation import UNSUPPORTED
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.feedback_calls import question_call
+from dagwright.interfaces.http.request_fields import (
+    GATEWAY_FIELDS,
     ChatBody,
     ChatMessage,
     JsonObject,
     JsonObjects,
     RoundsField,
     RoutingModeField,
-    ShownField,
+    StreamProgressField,
     SynthesisField,
 )
-from dagwright.interfaces.http.conversation import UNSUPPORTED
-from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.feedback_calls import call_of
-from dagwright.interfaces.http.following import Outcome
+from dagwright.interfaces.http.run_outcome import RunOutcome
 from dagwright.planning.model_calls.calls import MODEL_NAME_CHARACTERS
 
 _PREFIX = "resp_"
-_WITHOUT_CALLS = "~"
+_NO_CALLS_SUFFIX = "~"
 """Suffix of the ID of a response whose request allows no calls of `answer_feedback`; not a base64 character."""
 _SAME_NAME = (
     *("model", "metadata", "user", "temperature", "top_p", "seed"),
-    *OWN_FIELDS,
+    *GATEWAY_FIELDS,
 )
 """Fields with the same name in both APIs."""
 _MESSAGE, _CALL = "msg_", "fc_"
 """Prefixes of item IDs; the first is followed by the ID of the run that answered."""
 _REFERENCE = "item_reference"
-_OUTSIDE = ("reasoning", _REFERENCE)
+_IGNORED_ITEMS = ("reasoning", _REFERENCE)
 """Items that a run ignores; a reference to a message is replaced by the answer of its run."""
-_SAYING_NOTHING = (_CALL, "rs_")
+_IGNORED_REFERENCES = (_CALL, "rs_")
 """Prefixes of references to function calls and reasoning."""
 
 
-NOTHING_REFERRED: Mapping[str, str | None] = {}
+NO_REFERENCES: Mapping[str, str | None] = {}
 
 
 class ResponseBody(BaseModel):
@@ -85,7 +85,7 @@ class ResponseBody(BaseModel):
     max_output_tokens: int | None = None
     routing_mode: RoutingModeField = None
     session_id: str | None = None
-    stream_progress: ShownField = None
+    stream_progress: StreamProgressField = None
     cancel_on_disconnect: bool | None = None
     inputs: JsonObject | None = None
     run_model: str | None = None
@@ -96,7 +96,7 @@ class ResponseBody(BaseModel):
     extra_body: JsonObject | None = None
 
 
-def runs_referred_to(body: ResponseBody) -> dict[str, int]:
+def referenced_runs(body: ResponseBody) -> dict[str, int]:
     """Return the runs whose answers are referenced by message IDs: run -> index of its last reference in the input.
 
     Raises:
@@ -105,7 +105,7 @@ def runs_referred_to(body: ResponseBody) -> dict[str, int]:
     found: dict[str, int] = {}
     for place, item in enumerate(body.input if isinstance(body.input, list) else ()):
         id = item.get("id")
-        if item.get("type") != _REFERENCE or (isinstance(id, str) and id.startswith(_SAYING_NOTHING)):
+        if item.get("type") != _REFERENCE or (isinstance(id, str) and id.startswith(_IGNORED_REFERENCES)):
             continue
         if not isinstance(id, str) or not id.removeprefix(_MESSAGE).isprintable() or not id.startswith(_MESSAGE):
             raise unknown_reference(place)
@@ -126,7 +126,7 @@ def unknown_reference(place: int) -> ApiError:
     return ApiError(400, words, param="input", code="unknown_item")
 
 
-def run_asked_by_reference(body: ResponseBody) -> str | None:
+def run_of_referenced_question(body: ResponseBody) -> str | None:
     """Return the run whose question is answered, if the input references the question by item IDs only."""
     items = list(body.input) if isinstance(body.input, list) else []
     while items and items[-1].get("type") == "function_call_output":
@@ -138,11 +138,11 @@ def run_asked_by_reference(body: ResponseBody) -> str | None:
     return ids[-1].removeprefix(_MESSAGE) if is_of_calls and ids and ids[-1].startswith(_MESSAGE) else None
 
 
-def chat_of(body: ResponseBody, referred: Mapping[str, str | None] = NOTHING_REFERRED) -> ChatBody:
+def to_chat_body(body: ResponseBody, references: Mapping[str, str | None] = NO_REFERENCES) -> ChatBody:
     """Convert a request to a chat completion.
 
     Args:
-        referred: run -> its answer, for referenced messages; references to other runs are omitted.
+        references: run -> its answer, for referenced messages; references to other runs are omitted.
 
     Raises:
         ApiError: neither a run nor a chat completion supports the request.
@@ -150,7 +150,7 @@ def chat_of(body: ResponseBody, referred: Mapping[str, str | None] = NOTHING_REF
     if body.conversation is not None:
         words = "conversations are not supported: use session_id, or send previous_response_id"
         raise ApiError(400, words, param="conversation", code="unsupported_parameter")
-    messages = _messages(body, referred)
+    messages = _messages(body, references)
     if not messages:
         raise ApiError(400, "input is empty", param="input", code="invalid_value")
     given = body.model_dump(exclude_unset=True)
@@ -166,7 +166,7 @@ def chat_of(body: ResponseBody, referred: Mapping[str, str | None] = NOTHING_REF
     return ChatBody(messages=messages, **fields)
 
 
-def _messages(body: ResponseBody, referred: Mapping[str, str | None]) -> list[ChatMessage]:
+def _messages(body: ResponseBody, references: Mapping[str, str | None]) -> list[ChatMessage]:
     found = [ChatMessage(role="system", content=body.instructions)] if body.instructions else []
     if isinstance(body.input, str):
         return [*found, ChatMessage(role="user", content=body.input)]
@@ -188,9 +188,9 @@ def _messages(body: ResponseBody, referred: Mapping[str, str | None]) -> list[Ch
             )
         elif kind == "message" and item.get("role") in ("system", "developer", "user", "assistant"):
             found.append(ChatMessage(role=item["role"], content=_text(item.get("content"), place)))
-        elif kind == _REFERENCE and (said := referred.get(str(item.get("id")).removeprefix(_MESSAGE))):
-            found.append(ChatMessage(role="assistant", content=said))
-        elif kind not in _OUTSIDE:
+        elif kind == _REFERENCE and (message := references.get(str(item.get("id")).removeprefix(_MESSAGE))):
+            found.append(ChatMessage(role="assistant", content=message))
+        elif kind not in _IGNORED_ITEMS:
             words = f"input.{place}: items of type {kind!r:.40} are not supported; send messages and function results"
             raise ApiError(400, words, param="input", code=UNSUPPORTED)
     return found
@@ -246,7 +246,7 @@ class ResponseRef:
 
     Args:
         model: model ID as the client sent it.
-        allows_calls: as in `Call`.
+        allows_calls: as in `RunBackedRequest`.
     """
 
     run: str
@@ -257,17 +257,17 @@ class ResponseRef:
     def id(self) -> str:
         """The ID of the response."""
         named = base64.urlsafe_b64encode(self.model.encode()).decode().rstrip("=")
-        return f"{_PREFIX}{self.run}.{named}{'' if self.allows_calls else _WITHOUT_CALLS}"
+        return f"{_PREFIX}{self.run}.{named}{'' if self.allows_calls else _NO_CALLS_SUFFIX}"
 
 
-def run_of_response(response: str) -> ResponseRef:
+def parse_response_id(response: str) -> ResponseRef:
     """Parse a response ID.
 
     Raises:
         ApiError: it is not the ID of a response of a run.
     """
     run, dot, named = response.removeprefix(_PREFIX).rpartition(".")
-    allows_calls, named = not named.endswith(_WITHOUT_CALLS), named.removesuffix(_WITHOUT_CALLS)
+    allows_calls, named = not named.endswith(_NO_CALLS_SUFFIX), named.removesuffix(_NO_CALLS_SUFFIX)
     try:
         model = base64.urlsafe_b64decode(named + "=" * (-len(named) % 4)).decode()
     except (binascii.Error, ValueError):
@@ -283,7 +283,7 @@ def response_object(body: Mapping[str, Any], of: ResponseRef, *, status: str) ->
 
     Args:
         body: body of the request, as far as it is known.
-        status: `in_progress`, `completed`, `failed` or `cancelled`.
+        status: `in_progress`, `completed`, `failed_response` or `cancelled`.
     """
     id, previous = of.id, body.get("previous_response_id")
     return {
@@ -315,9 +315,9 @@ def response_object(body: Mapping[str, Any], of: ResponseRef, *, status: str) ->
     }
 
 
-def answered(response: Mapping[str, Any], outcome: Outcome, *, run: str) -> dict[str, Any]:
+def completed_response(response: Mapping[str, Any], outcome: RunOutcome, *, run: str) -> dict[str, Any]:
     """Return a response with its answer: a text, or a call for each question to a person."""
-    calls = [call_of(request, run=run) for request in outcome.calls]
+    calls = [question_call(request, run=run) for request in outcome.calls]
     items: list[dict[str, Any]] = [message_item(outcome.text, run=run)]
     if outcome.output is not None and outcome.is_call:
         items, calls = [], [outcome.output.call(outcome.text, run=run)]
@@ -347,21 +347,21 @@ def message_item(text: str, *, run: str) -> dict[str, Any]:
     return {"type": "message", "id": f"{_MESSAGE}{run}", "status": "completed", "role": "assistant", "content": [part]}
 
 
-def failed(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
+def failed_response(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
     """Return the response of a run without an answer."""
     status = "cancelled" if error.code == "run_cancelled" else "failed"
     return {**response, "status": status, "error": {"code": error.code, "message": error.message}}
 
 
-def of_completion(body: Mapping[str, Any], completion: Mapping[str, Any], *, model: str) -> dict[str, Any]:
+def response_of_completion(body: Mapping[str, Any], completion: Mapping[str, Any], *, model: str) -> dict[str, Any]:
     """Convert a chat completion of a model to a response, which is not stored.
 
     Args:
         completion: the answer of the service.
     """
-    said: Mapping[str, Any] = ((completion.get("choices") or [{}])[0]).get("message") or {}
+    message: Mapping[str, Any] = ((completion.get("choices") or [{}])[0]).get("message") or {}
     name = str(completion.get("id") or "direct")
-    items = [message_item(said["content"], run=name)] if said.get("content") else []
+    items = [message_item(message["content"], run=name)] if message.get("content") else []
     items += [
         {
             "type": "function_call",
@@ -371,7 +371,7 @@ def of_completion(body: Mapping[str, Any], completion: Mapping[str, Any], *, mod
             "arguments": call["function"]["arguments"],
             "status": "completed",
         }
-        for call in said.get("tool_calls") or ()
+        for call in message.get("tool_calls") or ()
     ]
     response = response_object(body, ResponseRef(name, model), status="completed")
     usage = completion.get("usage")
@@ -397,14 +397,16 @@ def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
 
 def item_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the events of complete items."""
-    return [event for item in items if item["type"] == "message" for event in _told_whole(item)] + ended_items(items)
+    return [
+        event for item in items if item["type"] == "message" for event in _complete_message(item)
+    ] + item_end_events(items)
 
 
-def _told_whole(item: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [*begin_message(item), text_delta(item, item["content"][0]["text"])]
+def _complete_message(item: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [*message_start_events(item), text_delta(item, item["content"][0]["text"])]
 
 
-def ended_items(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def item_end_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the events that end the items: for the streamed message its end, for calls all their events."""
     found: list[dict[str, Any]] = []
     for index, item in enumerate(items):
@@ -433,7 +435,7 @@ def ended_items(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def begin_message(item: Mapping[str, Any]) -> list[dict[str, Any]]:
+def message_start_events(item: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the events that add the message item, the first one of the response, before its text."""
     (part,) = item["content"]
     inside = {"output_index": 0, "item_id": item["id"], "content_index": 0}

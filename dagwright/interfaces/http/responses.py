@@ -15,128 +15,140 @@ from dagwright.client.steering import Actor, CommandRejected
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.history.text_stream import Piece
 from dagwright.interfaces.http import direct, examples
-from dagwright.interfaces.http.answer_models import ResponseAnswer
-from dagwright.interfaces.http.bodies import OWN_HEADERS, RoutingMode, TheShown, Wishes, passed_on, wishes_of
-from dagwright.interfaces.http.callers import Scope, known_as
-from dagwright.interfaces.http.calls import (
-    Beginning,
-    Call,
-    answered_whole,
-    beginning_of,
-    begun_in_background,
-    call_for,
-    end_of,
-    joined,
-    left,
-    routed,
-)
+from dagwright.interfaces.http.answer_models import ResponseObject
+from dagwright.interfaces.http.answer_stream import AnswerStream, unless_finished
+from dagwright.interfaces.http.callers import Scope, public_session_id
+from dagwright.interfaces.http.context import ContextDep, GatewayContext, PlansContextDep, require_scope, requires_scope
 from dagwright.interfaces.http.conversation import Conversation, conversation_of
-from dagwright.interfaces.http.desk import Desk, PlansDesk, TheDesk, needs, refuse_without
-from dagwright.interfaces.http.errors import CLIENT_GONE, ApiError, told_as
+from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, ApiError, api_error
 from dagwright.interfaces.http.event_models import ResponseEvent
-from dagwright.interfaces.http.following import RUN_FAILED, AnswerForm, about_run, outcome_of
-from dagwright.interfaces.http.headers import OF_ANSWERS
-from dagwright.interfaces.http.jobs import is_given_up, refuse_rounds, starting_here
-from dagwright.interfaces.http.places import HEADER, Kind, Place, place_in, refuse_place_of_other
+from dagwright.interfaces.http.headers import ANSWER_HEADERS
+from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.progress import Event
-from dagwright.interfaces.http.request_bodies import JsonRoute
+from dagwright.interfaces.http.request_fields import (
+    GATEWAY_HEADERS,
+    GatewayOptions,
+    RoutingMode,
+    StreamProgressDep,
+    gateway_options,
+    service_body,
+)
 from dagwright.interfaces.http.response_items import (
-    NOTHING_REFERRED,
+    NO_REFERENCES,
     ResponseBody,
     ResponseRef,
-    answered,
-    begin_message,
-    chat_of,
-    ended_items,
-    failed,
+    completed_response,
+    failed_response,
+    item_end_events,
     item_events,
     message_item,
-    of_completion,
+    message_start_events,
+    parse_response_id,
+    referenced_runs,
     response_object,
-    run_asked_by_reference,
-    run_of_response,
-    runs_referred_to,
+    response_of_completion,
+    run_of_referenced_question,
     text_delta,
+    to_chat_body,
     unknown_reference,
 )
-from dagwright.interfaces.http.run_models import answered as described
+from dagwright.interfaces.http.run_models import response_docs
+from dagwright.interfaces.http.run_outcome import RUN_FAILED, AnswerForm, about_run, outcome_of
+from dagwright.interfaces.http.run_preparation import active_starts_of, is_abandoned, refuse_rounds
+from dagwright.interfaces.http.run_requests import (
+    RunBackedRequest,
+    StartTask,
+    follow_request,
+    handle_disconnect,
+    outcome_for_client,
+    route_request,
+    run_backed_request,
+    start_for_stream,
+    start_in_background,
+    wait_for_outcome,
+)
 from dagwright.interfaces.http.run_routes import LastEventId
-from dagwright.interfaces.http.streams import NOTHING_MORE, Events, event, stream_response
+from dagwright.interfaces.http.sse import NO_MORE_EVENTS, Events, event, stream_response
+from dagwright.interfaces.http.stream_cursor import HEADER, StreamCursor, StreamKind, cursor_in, refuse_cursor_of_other
 from dagwright.interfaces.http.structured_output import output_form_of
 from dagwright.interfaces.http.targets import target_of
-from dagwright.interfaces.http.telling import Telling, unless_over
 from dagwright.planning.conversation import TURNS_TOLD, TurnSummary
 from dagwright.planning.model_calls.failures import ModelFailure
 
 router = APIRouter(tags=["responses"], route_class=JsonRoute)
 CANCEL_S = 5.0
 """How long a cancellation waits for the run to stop before it responds."""
-_CREATED, _GOES_ON, _ERROR = "response.created", "response.in_progress", "error"
+_CREATED, _IN_PROGRESS, _ERROR = "response.created", "response.in_progress", "error"
 """Event types. Progress is sent with the second type and, once the message item has started, with an empty delta,
 because some clients raise an error for unknown event types."""
-_RESPONSE = described(ResponseAnswer, examples.RESPONSE)
+_RESPONSE = response_docs(ResponseObject, examples.RESPONSE)
 
 
 @router.post(
     "/v1/responses",
     summary="Create a response",
-    dependencies=[OWN_HEADERS, needs(Scope.RUN, Scope.ANSWER, unless=HEADER)],
-    responses=described(
-        ResponseAnswer, examples.RESPONSE, events=(examples.RESPONSE_EVENTS, ResponseEvent), headers=OF_ANSWERS
+    dependencies=[GATEWAY_HEADERS, requires_scope(Scope.RUN, Scope.ANSWER, unless=HEADER)],
+    responses=response_docs(
+        ResponseObject, examples.RESPONSE, events=(examples.RESPONSE_EVENTS, ResponseEvent), headers=ANSWER_HEADERS
     ),
 )
 async def respond(
     body: ResponseBody,
     request: Request,
-    desk: PlansDesk,
+    context: PlansContextDep,
     _: LastEventId = None,
 ) -> Response:
     """Answer as chat completions do. With `background`, respond at once; the response can be fetched by its ID."""
     written = body.model_dump(exclude_unset=True)
-    wishes, seen = wishes_of(written, request.headers), place_in(request.headers, Kind.RESPONSE)
+    options, cursor = gateway_options(written, request.headers), cursor_in(request.headers, StreamKind.RESPONSE)
     if body.stream:
         # Before a run is started.
-        desk.hold_stream()
+        context.reserve_stream()
     # A session has its own turns.
-    referred = await _answers_referred_to(desk, body) if wishes.session is None else NOTHING_REFERRED
-    chat = chat_of(body, referred)
-    target = target_of(desk, body.model)
-    refuse_rounds(target, wishes)
-    before = None if body.previous_response_id is None else run_of_response(body.previous_response_id).run
-    said = conversation_of(chat.messages, run=before or run_asked_by_reference(body))
+    referred = await _answers_referred_to(context, body) if options.session is None else NO_REFERENCES
+    chat = to_chat_body(body, referred)
+    target = target_of(context, body.model)
+    refuse_rounds(target, options)
+    before = None if body.previous_response_id is None else parse_response_id(body.previous_response_id).run
+    conversation = conversation_of(chat.messages, run=before or run_of_referenced_question(body))
     # The route was decided when the run of the cursor was started.
-    if seen is None and await routed(desk, chat, target, said, wishes=wishes) is RoutingMode.DIRECT:
-        return await _direct(desk, body, {**passed_on(chat.model_dump(exclude_unset=True)), "model": target.id})
-    if before is not None and not said.answers:
-        wishes, said = await _after(desk, before, wishes, said)
+    if (
+        cursor is None
+        and await route_request(context, chat, target, conversation, options=options) is RoutingMode.DIRECT
+    ):
+        return await _direct(context, body, {**service_body(chat.model_dump(exclude_unset=True)), "model": target.id})
+    if before is not None and not conversation.answers:
+        options, conversation = await _after(context, before, options, conversation)
     if body.background and output_form_of(chat) is not None:
         words = "background: an answer with a schema is only returned by the request that asks for it; omit background"
         raise ApiError(400, words, param="background", code="unsupported_parameter")
-    call = await call_for(desk, chat, target, said, wishes=wishes, seen=seen)
+    call = await run_backed_request(context, chat, target, conversation, options=options, cursor=cursor)
     response = response_object(written, _ref(call), status="in_progress")
     if body.stream:
-        beginning = await beginning_of(desk, call)
+        start_task = await start_for_stream(context, call)
         # A background run continues if the client disconnects.
-        gone = (lambda: None) if body.background else (lambda: left(desk, call, beginning))
-        return await _streamed(desk, call, _events(desk, call, response, beginning), seen=seen, gone=gone)
+        on_disconnect = (lambda: None) if body.background else (lambda: handle_disconnect(context, call, start_task))
+        return await _streamed(
+            context, call, _events(context, call, response, start_task), cursor=cursor, on_disconnect=on_disconnect
+        )
     if body.background:
-        await begun_in_background(desk, call)
-        return JSONResponse(_goes_on(response, call.run, call.called), headers=call.headers)
-    return await _whole(desk, call, response, request)
+        await start_in_background(context, call)
+        return JSONResponse(_in_progress(response, call.run, call.session_id), headers=call.headers)
+    return await _whole(context, call, response, request)
 
 
 @router.get(
     "/v1/responses/{response_id}",
     summary="Get a response of a run",
-    responses=described(ResponseAnswer, examples.RESPONSE, events=(examples.RESPONSE_EVENTS, ResponseEvent)),
+    responses=response_docs(ResponseObject, examples.RESPONSE, events=(examples.RESPONSE_EVENTS, ResponseEvent)),
 )
 async def fetch(
     response_id: str,
     request: Request,
-    desk: TheDesk,
+    context: ContextDep,
     _: LastEventId = None,
     *,
-    shown: TheShown,
+    stream_progress: StreamProgressDep,
     stream: Annotated[bool, Query(description="Stream its events from the first one to its end.")] = False,
     starting_after: Annotated[
         int | None,
@@ -144,91 +156,101 @@ async def fetch(
     ] = None,
 ) -> Response:
     """Return the current state of a response, with its answer if there is one; or stream it, also after its end."""
-    of = run_of_response(response_id)
+    of = parse_response_id(response_id)
     run = of.run
     if not stream:
-        return JSONResponse(await _now(desk, of))
-    desk.hold_stream()
-    named = place_in(request.headers, Kind.RESPONSE)
-    refuse_place_of_other(named, run)
-    seen = Place.numbered(starting_after, run) if named is None and starting_after is not None else named
+        return JSONResponse(await _current_response(context, of))
+    context.reserve_stream()
+    named = cursor_in(request.headers, StreamKind.RESPONSE)
+    refuse_cursor_of_other(named, run)
+    cursor = StreamCursor.numbered(starting_after, run) if named is None and starting_after is not None else named
     call = replace(
-        await joined(desk, run, of.model, wishes=Wishes(shown=shown), seen=seen), allows_calls=of.allows_calls
+        await follow_request(
+            context, run, of.model, options=GatewayOptions(stream_progress=stream_progress), cursor=cursor
+        ),
+        allows_calls=of.allows_calls,
     )
     response = response_object({"background": True}, of, status="in_progress")
     # A client that sends a number does not reconnect by itself, and some clients cannot read a response without a body.
-    return await _streamed(desk, call, _events(desk, call, response, await beginning_of(desk, call)), seen=named)
+    return await _streamed(
+        context, call, _events(context, call, response, await start_for_stream(context, call)), cursor=named
+    )
 
 
 @router.post(
     "/v1/responses/{response_id}/cancel",
     summary="Cancel the run of a response",
     responses=_RESPONSE,
-    dependencies=[needs(Scope.OPERATE)],
+    dependencies=[requires_scope(Scope.OPERATE)],
 )
-async def cancel(response_id: str, desk: TheDesk) -> Response:
+async def cancel(response_id: str, context: ContextDep) -> Response:
     """Request cancellation of the run. A run that has ended is not changed."""
-    of = run_of_response(response_id)
+    of = parse_response_id(response_id)
     run = of.run
-    if here := starting_here(desk, run):
-        for each in here:
-            each.job.unwanted.set()
-        await asyncio.wait(works := [each.work for each in here], timeout=CANCEL_S)
+    if active := active_starts_of(context, run):
+        for each in active:
+            each.start.abandoned.set()
+        await asyncio.wait(tasks := [each.task for each in active], timeout=CANCEL_S)
         # For any other result it is unknown whether the run was started.
-        if all(work.done() and is_given_up(work.exception()) for work in works):
+        if all(task.done() and is_abandoned(task.exception()) for task in tasks):
             words = f"the turn {run!r} was cancelled while it waited for its session"
             response = response_object({"background": True}, of, status="cancelled")
-            return JSONResponse(failed(response, ApiError(RUN_FAILED, words, code="run_cancelled")))
-    await desk.own(run)
+            return JSONResponse(failed_response(response, ApiError(RUN_FAILED, words, code="run_cancelled")))
+    await context.visible_run(run)
     try:
-        await desk.steering.cancel(run, Actor(desk.caller.acts_as, "cancelled through the API"))
-        await asyncio.wait_for(wait_for_end(desk.runs, run), CANCEL_S)
+        await context.steering.cancel(run, Actor(context.caller.actor_name, "cancelled through the API"))
+        await asyncio.wait_for(wait_for_end(context.runs, run), CANCEL_S)
     except (RunClosed, CommandRejected, TimeoutError):
         pass
-    return JSONResponse(await _now(desk, of))
+    return JSONResponse(await _current_response(context, of))
 
 
-def _ref(call: Call) -> ResponseRef:
+def _ref(call: RunBackedRequest) -> ResponseRef:
     return ResponseRef(call.run, call.model, call.allows_calls)
 
 
-def _goes_on(response: Mapping[str, Any], run: str, session: str | None) -> dict[str, Any]:
+def _in_progress(response: Mapping[str, Any], run: str, session: str | None) -> dict[str, Any]:
     return {**response, "dagwright": {"run_id": run, "session_id": session, "status": "running"}}
 
 
-async def _now(desk: Desk, of: ResponseRef) -> dict[str, Any]:
-    """Return the current state of a response; raises as `Desk.own`."""
+async def _current_response(context: GatewayContext, of: ResponseRef) -> dict[str, Any]:
+    """Return the current state of a response; raises as `GatewayContext.visible_run`."""
     run = of.run
     response = response_object({"background": True}, of, status="in_progress")
-    if here := starting_here(desk, run):
-        return _goes_on(response, run, known_as(desk.caller, here[0].job.session))
-    await desk.own(run)
-    view = await desk.runs.feed(run).read()
-    session = await desk.runs.session_of(run)
+    if active := active_starts_of(context, run):
+        return _in_progress(response, run, public_session_id(context.caller, active[0].start.session))
+    await context.visible_run(run)
+    view = await context.runs.feed(run).read()
+    session = await context.runs.session_of(run)
     response["created_at"] = int(view.started_at or response["created_at"])
-    requests = [] if view.is_closed else [each.document for each in await desk.runs.people.requests_of(run)]
+    requests = [] if view.is_closed else [each.document for each in await context.runs.people.requests_of(run)]
     if not (view.is_closed or requests):
-        return {**response, "dagwright": about_run(view, session=known_as(desk.caller, session))}
+        return {**response, "dagwright": about_run(view, session=public_session_id(context.caller, session))}
     moment = RunMoment(view, (), requests)
     try:
-        outcome = await outcome_of(desk, moment, session=session, form=AnswerForm(of.allows_calls))
+        outcome = await outcome_of(context, moment, session=session, form=AnswerForm(of.allows_calls))
     except ApiError as error:
-        return {**failed(response, error), "dagwright": about_run(view, session=known_as(desk.caller, session))}
-    return answered(response, outcome, run=run)
+        return {
+            **failed_response(response, error),
+            "dagwright": about_run(view, session=public_session_id(context.caller, session)),
+        }
+    return completed_response(response, outcome, run=run)
 
 
-async def _after(desk: Desk, before: str, wishes: Wishes, said: Conversation) -> tuple[Wishes, Conversation]:
+async def _after(
+    context: GatewayContext, before: str, options: GatewayOptions, conversation: Conversation
+) -> tuple[GatewayOptions, Conversation]:
     """Return a request that follows a response: a turn of the same session, or one with the earlier messages."""
-    session = known_as(desk.caller, await desk.runs.session_of(await desk.own(before)))
+    session = public_session_id(context.caller, await context.runs.session_of(await context.visible_run(before)))
     if session is not None:
-        return (wishes if wishes.session is not None else replace(wishes, session=session)), said
-    view = await desk.runs.feed(before).read()
-    answer = await _answer_in(desk, view)
+        return (options if options.session is not None else replace(options, session=session)), conversation
+    view = await context.runs.feed(before).read()
+    answer = await _answer_in(context, view)
     turn = TurnSummary(1, view.title or "(a plan)", answer or f"({view.status})")
-    return wishes, replace(said, said_before=[turn, *said.said_before])
+    return options, replace(conversation, earlier_turns=[turn, *conversation.earlier_turns])
 
 
-async def _answers_referred_to(desk: Desk, body: ResponseBody) -> dict[str, str | None]:
+async def _answers_referred_to(context: GatewayContext, body: ResponseBody) -> dict[str, str | None]:
     """Return the answers that a request references by the IDs of their messages: run -> answer, `None` if it has none
     yet.
 
@@ -238,27 +260,27 @@ async def _answers_referred_to(desk: Desk, body: ResponseBody) -> dict[str, str 
 
     async def answer(run: str, place: int) -> str | None:
         try:
-            return await _answer_in(desk, await desk.runs.feed(await desk.own(run)).read())
+            return await _answer_in(context, await context.runs.feed(await context.visible_run(run)).read())
         except (RunNotFound, IdInvalid):
             raise unknown_reference(place) from None
 
     # The planner ignores earlier turns.
-    last = list(runs_referred_to(body).items())[-TURNS_TOLD:]
+    last = list(referenced_runs(body).items())[-TURNS_TOLD:]
     answers = await asyncio.gather(*(answer(run, place) for run, place in last))
-    return {run: said for (run, _), said in zip(last, answers, strict=True)}
+    return {run: conversation for (run, _), conversation in zip(last, answers, strict=True)}
 
 
-async def _answer_in(desk: Desk, view: RunView) -> str | None:
+async def _answer_in(context: GatewayContext, view: RunView) -> str | None:
     if not view.is_closed:
         return None
     try:
-        return (await outcome_of(desk, RunMoment(view, (), ()), session=None)).text
+        return (await outcome_of(context, RunMoment(view, (), ()), session=None)).text
     except ApiError:
         return None
 
 
-async def _direct(desk: Desk, body: ResponseBody, chat: Mapping[str, Any]) -> Response:
-    refuse_without(desk, Scope.RUN)
+async def _direct(context: GatewayContext, body: ResponseBody, chat: Mapping[str, Any]) -> Response:
+    require_scope(context, Scope.RUN)
     if body.background:
         words = "answers without a run are not stored: omit background, or use a run"
         raise ApiError(400, words, param="background", code="routing_mode_unfit")
@@ -266,15 +288,15 @@ async def _direct(desk: Desk, body: ResponseBody, chat: Mapping[str, Any]) -> Re
         words = "answers without a run are not stored: send the earlier messages in input, or use a run"
         raise ApiError(400, words, param="previous_response_id", code="routing_mode_unfit")
     headers = {"X-Routing-Mode": RoutingMode.DIRECT.value}
-    asking = _answered(desk, body, chat)
+    asking = _answered(context, body, chat)
     if not body.stream:
         return JSONResponse(await asking, headers=headers)
-    return stream_response(_told_at_once(await direct.soon(asking)), desk=desk, headers=headers)
+    return stream_response(_told_at_once(await direct.start_call(asking)), context=context, headers=headers)
 
 
-async def _answered(desk: Desk, body: ResponseBody, chat: Mapping[str, Any]) -> dict[str, Any]:
-    completion = await direct.answered(desk, chat)
-    return of_completion(body.model_dump(exclude_unset=True), completion, model=str(chat["model"]))
+async def _answered(context: GatewayContext, body: ResponseBody, chat: Mapping[str, Any]) -> dict[str, Any]:
+    completion = await direct.completion(context, chat)
+    return response_of_completion(body.model_dump(exclude_unset=True), completion, model=str(chat["model"]))
 
 
 async def _told_at_once(answering: "asyncio.Task[dict[str, Any]]") -> Events:
@@ -282,9 +304,9 @@ async def _told_at_once(answering: "asyncio.Task[dict[str, Any]]") -> Events:
         # A disconnect cancels it.
         response = await answering
     except ModelFailure as failure:
-        wrong = told_as(failure)
-        assert wrong is not None
-        about = {"code": wrong.code, "message": wrong.message, "param": wrong.param}
+        api_failure = api_error(failure)
+        assert api_failure is not None
+        about = {"code": api_failure.code, "message": api_failure.message, "param": api_failure.param}
         yield event({"type": _ERROR, **about, "sequence_number": 0}, id="0", name=_ERROR)
         return
     created = {**response, "status": "in_progress", "output": [], "usage": None}
@@ -293,83 +315,100 @@ async def _told_at_once(answering: "asyncio.Task[dict[str, Any]]") -> Events:
         yield event({**each, "sequence_number": number}, id=str(number), name=str(each["type"]))
 
 
-async def _whole(desk: Desk, call: Call, response: Mapping[str, Any], request: Request) -> Response:
+async def _whole(
+    context: GatewayContext, call: RunBackedRequest, response: Mapping[str, Any], request: Request
+) -> Response:
     # A run without an answer is an HTTP error here: clients read a failed response with status 200 as an empty answer.
-    outcome = await answered_whole(desk, call, request)
+    outcome = await wait_for_outcome(context, call, request)
     if outcome is None:
-        return Response(status_code=CLIENT_GONE)
-    return JSONResponse(answered(response, outcome, run=call.run), headers=call.headers)
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    return JSONResponse(completed_response(response, outcome, run=call.run), headers=call.headers)
 
 
 async def _streamed(
-    desk: Desk, call: Call, events: Events, *, seen: Place | None, gone: Callable[[], object] = lambda: None
+    context: GatewayContext,
+    call: RunBackedRequest,
+    events: Events,
+    *,
+    cursor: StreamCursor | None,
+    on_disconnect: Callable[[], object] = lambda: None,
 ) -> Response:
     """Respond with events, or with a status if the client has received all of them."""
-    left_over = await unless_over(desk, events, seen=seen)
-    if left_over is None:
-        return Response(status_code=NOTHING_MORE, headers=call.headers)
-    return stream_response(left_over, desk=desk, headers=call.headers, gone=gone)
+    remaining_events = await unless_finished(context, events, cursor=cursor)
+    if remaining_events is None:
+        return Response(status_code=NO_MORE_EVENTS, headers=call.headers)
+    return stream_response(remaining_events, context=context, headers=call.headers, on_disconnect=on_disconnect)
 
 
-async def _events(desk: Desk, call: Call, response: Mapping[str, Any], beginning: Beginning) -> Events:
+async def _events(
+    context: GatewayContext, call: RunBackedRequest, response: Mapping[str, Any], start_task: StartTask
+) -> Events:
     """Yield progress and the answer as it is written, without the events that the client has received."""
-    telling = Telling(
-        Kind.RESPONSE, call.run, seen=call.seen, shown=call.wishes.shown, is_whole=call.output is not None
+    stream = AnswerStream(
+        StreamKind.RESPONSE,
+        call.run,
+        cursor=call.cursor,
+        progress=call.options.stream_progress,
+        is_buffered=call.output is not None,
     )
-    first_events = [{"type": kind, "response": response} for kind in (_CREATED, _GOES_ON)]
-    message = [*first_events, *begin_message(item := message_item("", run=call.run))]
+    first_events = [{"type": kind, "response": response} for kind in (_CREATED, _IN_PROGRESS)]
+    message = [*first_events, *message_start_events(item := message_item("", run=call.run))]
 
-    def tell(parts: Mapping[str, Any]) -> str:
-        place = telling.place
-        return event({**parts, "sequence_number": place.number}, id=str(place), name=str(parts["type"]))
+    def send(parts: Mapping[str, Any]) -> str:
+        cursor = stream.cursor
+        return event({**parts, "sequence_number": cursor.number}, id=str(cursor), name=str(parts["type"]))
 
     def progress(events: Sequence[Event]) -> Mapping[str, Any]:
-        beside = {"dagwright": {"events": events}}
-        if telling.place.begun > len(first_events):
+        extra = {"dagwright": {"events": events}}
+        if stream.cursor.opening > len(first_events):
             # For a response without output, client libraries would drop the item that has started.
-            return {**text_delta(item, ""), **beside}
+            return {**text_delta(item, ""), **extra}
         # The instructions may be long, and the first event had them.
-        return {"type": _GOES_ON, "response": {**response, "instructions": None}, **beside}
+        return {"type": _IN_PROGRESS, "response": {**response, "instructions": None}, **extra}
 
-    def behind(words: str, wrong: ApiError | None = None) -> Iterator[str]:
-        if words:
-            yield tell(text_delta(item, words))
-        if closing := telling.closing(wrong):
-            yield tell(progress(closing))
+    def rest_of(text: str, api_failure: ApiError | None = None) -> Iterator[str]:
+        if text:
+            yield send(text_delta(item, text))
+        if closing := stream.final_progress(api_failure):
+            yield send(progress(closing))
 
-    for each in telling.beginning(first_events):
-        yield tell(each)
+    for each in stream.opening_events(first_events):
+        yield send(each)
     try:
-        given = await asyncio.shield(beginning)
+        answered = await asyncio.shield(start_task)
         last: RunMoment | None = None
-        async with aclosing(telling.coming(desk, answered=given)) as coming:
-            async for came in coming:
-                if isinstance(came, Piece):
-                    for each in telling.beginning(message):
-                        yield tell(each)
-                    yield tell(text_delta(item, telling.words(came)))
+        async with aclosing(stream.follow(context, answered=answered)) as items:
+            async for found in items:
+                if isinstance(found, Piece):
+                    for each in stream.opening_events(message):
+                        yield send(each)
+                    yield send(text_delta(item, stream.text_of(found)))
                     continue
-                last = came
-                if happened := telling.happened(last):
-                    yield tell(progress(happened))
+                last = found
+                if events := stream.progress_of(last):
+                    yield send(progress(events))
         assert last is not None
-        outcome = await end_of(desk, call, last)
-    # The status of the answer is out, so errors from here on are events of the stream.
+        outcome = await outcome_for_client(context, call, last)
+    # The status of the response is sent, so errors from here on are events of the stream.
     except Exception as error:
-        wrong = told_as(error)
-        if wrong is None:
+        api_failure = api_error(error)
+        if api_failure is None:
             raise
-        for closing in behind("", wrong):
+        for closing in rest_of("", api_failure):
             yield closing
-        for each in telling.broken(wrong, [{"type": "response.failed", "response": failed(response, wrong)}]):
-            yield tell(each)
+        for each in stream.error_events(
+            api_failure, [{"type": "response.failed", "response": failed_response(response, api_failure)}]
+        ):
+            yield send(each)
         return
     # An answer that is a function call has no message.
-    for each in telling.beginning([] if outcome.is_call else message):
-        yield tell(each)
-    words = telling.rest(outcome)
-    for rest in behind("" if outcome.is_call else words):
+    for each in stream.opening_events([] if outcome.is_call else message):
+        yield send(each)
+    text = stream.remaining_text(outcome)
+    for rest in rest_of("" if outcome.is_call else text):
         yield rest
-    done = answered(response, outcome, run=call.run)
-    for each in telling.end([*ended_items(done["output"]), {"type": "response.completed", "response": done}]):
-        yield tell(each)
+    done = completed_response(response, outcome, run=call.run)
+    for each in stream.closing_events(
+        [*item_end_events(done["output"]), {"type": "response.completed", "response": done}]
+    ):
+        yield send(each)

@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.interfaces.http.bodies import RoutingMode
 from dagwright.interfaces.http.conversation import Conversation
 from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.request_fields import RoutingMode
 from dagwright.interfaces.http.targets import Target
 from dagwright.llm import ModelClient, ModelError
 from dagwright.planning.model_calls.calls import CallLabels, ModelCall, ModelConfig, OutputSchema, system, user
 from dagwright.planning.model_calls.failures import ModelFailure
 
-TOOLS_TOLD = 40
+MAX_TOOLS = 40
 REQUEST_CHARACTERS = 4_000
 """Maximum length of the request in the prompt: its start shows the subject."""
 PURPOSE = "route"
@@ -35,7 +35,9 @@ several tasks that depend on each other. The steps can use these tools:
 {tools}"""
 
 
-def decided(mode: RoutingMode | None, target: Target, said: Conversation, *, has_functions: bool) -> RoutingMode:
+def fixed_route(
+    mode: RoutingMode | None, target: Target, conversation: Conversation, *, has_functions: bool
+) -> RoutingMode:
     """Return what answers; `auto` if the model has to choose.
 
     Args:
@@ -45,18 +47,20 @@ def decided(mode: RoutingMode | None, target: Target, said: Conversation, *, has
     Raises:
         ApiError: the mode does not fit the target, or no run asked the question that is answered.
     """
-    if said.other_tools and (said.answers or target.is_ours or mode is RoutingMode.ORCHESTRATION):
+    if conversation.has_other_results and (
+        conversation.answers or target.needs_run or mode is RoutingMode.ORCHESTRATION
+    ):
         raise unknown_call()
-    if said.answers:
+    if conversation.answers:
         return RoutingMode.ORCHESTRATION
-    if target.is_ours:
+    if target.needs_run:
         if mode is RoutingMode.DIRECT:
             words = f"{target.id!r:.120} is always answered by a run: omit routing_mode, or use a model of the service"
             raise ApiError(400, words, param="routing_mode", code="routing_mode_unfit")
         return RoutingMode.ORCHESTRATION
     if mode is RoutingMode.ORCHESTRATION:
         return mode
-    if mode is RoutingMode.AUTO and not (has_functions or said.other_tools):
+    if mode is RoutingMode.AUTO and not (has_functions or conversation.has_other_results):
         return mode
     return RoutingMode.DIRECT
 
@@ -68,16 +72,16 @@ def unknown_call() -> ApiError:
 
 
 async def route_by_model(
-    client: ModelClient, config: ModelConfig, said: Conversation, *, tools: Sequence[ToolDeclaration]
+    client: ModelClient, config: ModelConfig, conversation: Conversation, *, tools: Sequence[ToolDeclaration]
 ) -> RoutingMode:
     """Let the model choose what answers a request; the model itself if it does not choose.
 
     Raises:
         ModelFailure: the call failed, so the model could not answer either.
     """
-    named = "\n".join(f"- {tool.name}: {_first_line(tool)}" for tool in tools[:TOOLS_TOLD])
+    named = "\n".join(f"- {tool.name}: {_first_line(tool)}" for tool in tools[:MAX_TOOLS])
     call = ModelCall(
-        (system(_PROMPT.format(tools=named or "(none)")), user(said.text[:REQUEST_CHARACTERS])),
+        (system(_PROMPT.format(tools=named or "(none)")), user(conversation.text[:REQUEST_CHARACTERS])),
         config=ModelConfig(model=config.model),
         output=OutputSchema(PURPOSE, _SCHEMA),
         labels=CallLabels(purpose=PURPOSE),

@@ -21,9 +21,9 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.reader import TaskState
 from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunUpdate, Told
-from dagwright.interfaces.http.desk import Desk
-from dagwright.interfaces.http.errors import ApiError, told_as
-from dagwright.interfaces.http.streams import Events, event
+from dagwright.interfaces.http.context import GatewayContext
+from dagwright.interfaces.http.errors import ApiError, api_error
+from dagwright.interfaces.http.sse import Events, event
 from dagwright.protocol.documents import compact_value
 
 _END = "e"
@@ -35,18 +35,18 @@ class EventId:
     """The `id` of an event: `1-145`, or in a session with the run before it: `run-1/1-145`.
 
     Args:
-        told: position in the history.
+        position: position in the history.
         is_end: whether the client has received the end.
         run: the run of the turn; `None` if the URL has the run ID.
     """
 
-    told: Told
+    position: Told
     is_end: bool = False
     run: str | None = None
 
     def __str__(self) -> str:
         run = f"{self.run}{_SEPARATOR}" if self.run is not None else ""
-        return f"{run}{self.told}{_END if self.is_end else ''}"
+        return f"{run}{self.position}{_END if self.is_end else ''}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -63,56 +63,56 @@ class EventId:
             raise ApiError(400, words, param="after", code="invalid_value") from None
 
 
-async def run_events(updates: AsyncGenerator[RunUpdate, None], *, named: str | None = None) -> Events:
+async def run_events(updates: AsyncGenerator[RunUpdate, None], *, session_run: str | None = None) -> Events:
     """Yield the events of a run, those of one update together, until it ends.
 
     Args:
         updates: updates of the run, from `RunFeeds.subscribe`.
-        named: the run ID if event IDs must contain it.
+        session_run: the run ID if event IDs must contain it.
     """
     before: Mapping[str, Any] = {}
     try:
         async with aclosing(updates):
             async for update in updates:
-                now = update.once("run", partial(run_now, update.view))
+                now = update.once("run", partial(run_state_document, update.view))
                 is_other, before = now != before, now
                 # All clients of a run get the same text: it is serialized once per update.
-                key = ("events", named, update.changed, is_other)
-                if words := update.once(key, partial(_words, update, now if is_other else None, named)):
+                key = ("events", session_run, update.changed, is_other)
+                if words := update.once(key, partial(_events_of, update, now if is_other else None, session_run)):
                     yield words
     # The status of the response is sent, so errors from here on are events of the stream.
     except Exception as error:
-        if (wrong := told_as(error)) is None:
+        if (failure := api_error(error)) is None:
             raise
-        yield event(wrong.body(), name="error")
+        yield event(failure.body(), name="error")
 
 
-def _words(update: RunUpdate, now: Mapping[str, Any] | None, named: str | None) -> str:
+def _events_of(update: RunUpdate, now: Mapping[str, Any] | None, session_run: str | None) -> str:
     """Return the events of an update.
 
     Args:
         now: the state of the run if it changed.
     """
-    view, id = update.view, str(EventId(update.told, run=named))
-    told = []
+    view, id = update.view, str(EventId(update.told, run=session_run))
+    parts = []
     if update.changed:
-        nodes = [node_now(update, task) for task in update.changed]
-        told.append(event({"run_id": view.workflow_id, "nodes": nodes}, id=id, name="nodes"))
+        nodes = [node_document(update, task) for task in update.changed]
+        parts.append(event({"run_id": view.workflow_id, "nodes": nodes}, id=id, name="nodes"))
     if now is not None:
-        told.append(event(now, id=id, name="run"))
+        parts.append(event(now, id=id, name="run"))
     if view.is_closed:
-        told.append(event(_ended(view), id=str(EventId(update.told, True, named)), name="end"))
-    return "".join(told)
+        parts.append(event(_ended(view), id=str(EventId(update.told, True, session_run)), name="end"))
+    return "".join(parts)
 
 
-async def first_known(desk: Desk, run: str, after: Told | None) -> AsyncGenerator[RunUpdate, None]:
+async def with_first_update(context: GatewayContext, run: str, after: Told | None) -> AsyncGenerator[RunUpdate, None]:
     """Return the updates of a run after the first one has arrived, so that errors until then get an HTTP status.
 
     Raises:
         RunNotFound: there is no such run.
         RPCError: the server does not respond.
     """
-    updates = desk.runs.feeds.subscribe(run, after=after)
+    updates = context.runs.feeds.subscribe(run, after=after)
     try:
         first = await anext(updates)
     except BaseException:
@@ -128,28 +128,28 @@ async def _with_first(first: RunUpdate, rest: AsyncGenerator[RunUpdate, None]) -
             yield update
 
 
-def node_now(update: RunUpdate, task: str) -> dict[str, Any]:
+def node_document(update: RunUpdate, task: str) -> dict[str, Any]:
     """Return the document of a node or item that changed."""
     state = update.states[task]
-    told: dict[str, Any] = {"node_id": task, "status": state.status.value, "attempts": state.attempts}
+    parts: dict[str, Any] = {"node_id": task, "status": state.status.value, "attempts": state.attempts}
     if state.reason:
-        told["reason"] = state.reason
+        parts["reason"] = state.reason
     scheduler = update.view.scheduler
-    return told if scheduler is None else {**told, **_facts(scheduler, task, state)}
+    return parts if scheduler is None else {**parts, **_facts(scheduler, task, state)}
 
 
 def _facts(scheduler: RunScheduler, task: str, state: TaskState) -> dict[str, Any]:
     record, node = scheduler.record_of(task), scheduler.state.node_of(task)
-    told: dict[str, Any] = {"title": node.title, "tool": node.tool}
+    parts: dict[str, Any] = {"title": node.title, "tool": node.tool}
     # The scheduler may be ahead of this update; the other fields then belong to a later event.
     if record is not None and record.status is state.status and record.attempts == state.attempts:
-        told |= {"started_at": format_time(record.started_at), "ended_at": format_time(record.ended_at)}
+        parts |= {"started_at": format_time(record.started_at), "ended_at": format_time(record.ended_at)}
         if record.error is not None and state.status is NodeStatus.FAILED:
-            told["error"] = {"code": record.error.code, "message": record.error.message}
-    return told
+            parts["error"] = {"code": record.error.code, "message": record.error.message}
+    return parts
 
 
-def run_now(view: RunView) -> dict[str, Any]:
+def run_state_document(view: RunView) -> dict[str, Any]:
     """Return the document of the current state of a run."""
     counts = counts_of(view.scheduler.plan, view.scheduler.records) if view.scheduler is not None else {}
     feedback = view.scheduler.features.feedback if view.scheduler is not None and not view.is_closed else None

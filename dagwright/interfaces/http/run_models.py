@@ -10,13 +10,13 @@ from typing import Annotated, Any
 from fastapi import Body
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-from dagwright.interfaces.http.event_models import NodeFacts, RunError, reference_to
+from dagwright.interfaces.http.event_models import NodeState, RunError, reference_to
 from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.protocol.command_messages import NAME_CHARACTERS, WORDS_CHARACTERS
 
 JsonObject = dict[str, Any]
 MetadataField = Annotated[JsonObject, WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}})]
-"""`metadata_of` reports the first invalid entry."""
+"""`run_metadata` reports the first invalid entry."""
 ByField = Annotated[
     str | None,
     Field(
@@ -28,13 +28,13 @@ WordsField = Annotated[str | None, Field(max_length=WORDS_CHARACTERS)]
 """A reason or a note, at most as long as the run accepts."""
 
 
-class Told(BaseModel):
+class OpenModel(BaseModel):
     """A document that may have further fields."""
 
     model_config = ConfigDict(extra="allow")
 
 
-class RunLine(Told):
+class RunListItem(OpenModel):
     """A run in a list."""
 
     run_id: str
@@ -53,7 +53,7 @@ class RunList(BaseModel):
     """Runs: open runs first, then closed ones."""
 
     object: str = "list"
-    data: list[RunLine]
+    data: list[RunListItem]
     has_more: bool = Field(description="True if there is another page.")
     next: str | None = Field(default=None, description="Value of `cursor` for the next page.")
     ui_url: str | None = Field(
@@ -62,7 +62,7 @@ class RunList(BaseModel):
     )
 
 
-class RunDocument(Told):
+class RunDocument(OpenModel):
     """A run with its nodes, as in `dagwright status RUN --json`, with the names of the API."""
 
     run_id: str
@@ -71,7 +71,7 @@ class RunDocument(Told):
     title: str | None = None
     output: Any
     error: RunError | None = None
-    nodes: dict[str, NodeFacts]
+    nodes: dict[str, NodeState]
     metadata: dict[str, str] = Field(description="Metadata set by the caller.")
     waiting_for: list[JsonObject] = Field(description="Open requests for feedback.")
     started_at: str | None = None
@@ -91,7 +91,7 @@ class InputsDocument(BaseModel):
     inputs: JsonObject = Field(description="Values by name; by reference if over 8 KiB.")
 
 
-class NodeDocument(NodeFacts):
+class NodeDocument(NodeState):
     """A node or item, as in `dagwright node RUN NODE --json`, with the names of the API."""
 
     node_id: str
@@ -109,7 +109,7 @@ class GraphDocument(BaseModel):
     notes: list[JsonObject]
 
 
-class WhyDocument(Told):
+class WhyDocument(OpenModel):
     """Why a run or a node is in its state, as in `dagwright explain --json`, with the names of the API."""
 
     run_id: str
@@ -118,7 +118,7 @@ class WhyDocument(Told):
     chain: list[JsonObject]
 
 
-class SessionLine(Told):
+class SessionListItem(OpenModel):
     """A session in a list."""
 
     session_id: str
@@ -131,11 +131,11 @@ class SessionList(BaseModel):
     """Sessions: open sessions first, then closed ones."""
 
     object: str = "list"
-    data: list[SessionLine]
+    data: list[SessionListItem]
     has_more: bool = Field(description="True if there are more sessions than `limit`.")
 
 
-class SessionDocument(Told):
+class SessionDocument(OpenModel):
     """A session with its turns and the run of the current turn."""
 
     session_id: str
@@ -144,7 +144,7 @@ class SessionDocument(Told):
     run: RunDocument | None = None
 
 
-class AskedRequest(Told):
+class FeedbackRequestDocument(OpenModel):
     """A request for feedback."""
 
     request_id: str
@@ -160,11 +160,11 @@ class AskedRequest(Told):
     answer_schema: JsonObject = Field(description="JSON Schema of `answer`.")
 
 
-class Requests(BaseModel):
+class FeedbackRequestList(BaseModel):
     """Open requests, oldest first."""
 
     object: str = "list"
-    data: list[AskedRequest]
+    data: list[FeedbackRequestDocument]
     has_more: bool = Field(description="Always false: the list is complete.")
 
 
@@ -185,7 +185,7 @@ class AnswerBody(BaseModel):
     note: WordsField = None
 
 
-class ActBody(BaseModel):
+class CommandBody(BaseModel):
     """Reason and actor of a command."""
 
     model_config = ConfigDict(
@@ -196,7 +196,7 @@ class ActBody(BaseModel):
     by: ByField = None
 
 
-class CancelNodeBody(ActBody):
+class CancelNodeBody(CommandBody):
     """A request to cancel a node."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"branch": True}]})
@@ -204,7 +204,7 @@ class CancelNodeBody(ActBody):
     branch: bool = Field(default=False, description="Whether its dependents are cancelled as well.")
 
 
-class RetryBody(ActBody):
+class RetryBody(CommandBody):
     """A request to retry a node."""
 
     model_config = ConfigDict(
@@ -214,7 +214,7 @@ class RetryBody(ActBody):
     arguments: JsonObject | None = Field(default=None, description="Replaces the arguments of the node.")
 
 
-class ResultBody(ActBody):
+class ResultBody(CommandBody):
     """A request to set the result of a node."""
 
     model_config = ConfigDict(
@@ -224,7 +224,7 @@ class ResultBody(ActBody):
     result: Any
 
 
-class AppendBody(ActBody):
+class AddNodesBody(CommandBody):
     """A request to add nodes to the plan of an open run."""
 
     model_config = ConfigDict(
@@ -237,7 +237,7 @@ class AppendBody(ActBody):
     nodes: Annotated[list[JsonObject], Field(fail_fast=True)] = Field(min_length=1, description="As in a plan.")
 
 
-class Done(BaseModel):
+class CommandResponse(BaseModel):
     """The result of a command."""
 
     run_id: str
@@ -267,7 +267,7 @@ class PlanBody(BaseModel):
     dialect: str | None = Field(default=None, description="Default: detected.")
 
 
-class CheckedPlan(BaseModel):
+class PlanCheck(BaseModel):
     """Result of a plan check."""
 
     status: str = Field(description="`valid` or `invalid`.")
@@ -364,18 +364,18 @@ def _shown_by(model: type[BaseModel]) -> Any:
     return Body(examples=model.model_json_schema()["examples"])
 
 
-OptionalAct = Annotated[ActBody | None, _shown_by(ActBody)]
+OptionalCommand = Annotated[CommandBody | None, _shown_by(CommandBody)]
 OptionalCancelNode = Annotated[CancelNodeBody | None, _shown_by(CancelNodeBody)]
 OptionalRetry = Annotated[RetryBody | None, _shown_by(RetryBody)]
 
 
-def created(model: type[BaseModel], example: Mapping[str, Any]) -> dict[int | str, JsonObject]:
+def created_docs(model: type[BaseModel], example: Mapping[str, Any]) -> dict[int | str, JsonObject]:
     """Describe a response that is 201 with `Location` for a new run, and 200 otherwise."""
-    found = answered(model, example)
+    found = response_docs(model, example)
     return {**found, 201: {**found[200], "headers": header_descriptions("Location")}}
 
 
-def answered(
+def response_docs(
     model: type[BaseModel],
     example: Mapping[str, Any],
     *,
@@ -390,12 +390,12 @@ def answered(
     """
     content: JsonObject = {"application/json": {"example": dict(example)}}
     if events is not None:
-        content |= streamed(events[0], data=events[1])
+        content |= stream_docs(events[0], data=events[1])
     named = {} if headers is None else {"headers": dict(headers)}
     return {200: {"model": model, "description": str(model.__doc__).strip(), "content": content, **named}}
 
 
-def streamed(example: str, *, data: type[BaseModel] | Mapping[str, type[BaseModel]]) -> JsonObject:
+def stream_docs(example: str, *, data: type[BaseModel] | Mapping[str, type[BaseModel]]) -> JsonObject:
     """Return the OpenAPI content of server-sent events.
 
     Args:

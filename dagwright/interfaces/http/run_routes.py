@@ -11,21 +11,21 @@ from dagwright.client.node_view import look_at_node
 from dagwright.client.run_lists import MOST_AT_ONCE, RunFilter, RunPlace, RunSummary
 from dagwright.core.model.states import RunStatus
 from dagwright.interfaces.http import examples
-from dagwright.interfaces.http.bodies import metadata_of
-from dagwright.interfaces.http.callers import known_as, session_of
-from dagwright.interfaces.http.desk import Desk, TheDesk
+from dagwright.interfaces.http.callers import public_session_id, stored_session_name
+from dagwright.interfaces.http.context import ContextDep, GatewayContext
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.event_models import RUN_EVENTS
 from dagwright.interfaces.http.headers import header_descriptions
-from dagwright.interfaces.http.looking import (
+from dagwright.interfaces.http.json_route import JsonRoute
+from dagwright.interfaces.http.request_fields import run_metadata
+from dagwright.interfaces.http.run_documents import (
+    event_cursor,
+    event_stream,
     graph_document,
     inputs_document,
+    json_response,
     run_document,
-    seen_before,
-    stream_of,
-    told_json,
 )
-from dagwright.interfaces.http.request_bodies import JsonRoute
 from dagwright.interfaces.http.run_models import (
     GraphDocument,
     InputsDocument,
@@ -33,8 +33,8 @@ from dagwright.interfaces.http.run_models import (
     RunDocument,
     RunList,
     WhyDocument,
-    answered,
-    streamed,
+    response_docs,
+    stream_docs,
 )
 from dagwright.protocol.sessions import session_name
 
@@ -45,7 +45,7 @@ NO_METADATA: list[str] = []
 EVENTS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Server-sent events: `nodes` (changes), `run` (current state of the run), `end` (last event).",
-        "content": streamed(examples.EVENTS, data=RUN_EVENTS),
+        "content": stream_docs(examples.EVENTS, data=RUN_EVENTS),
         "headers": header_descriptions("X-Run-Id"),
     },
     204: {"description": "The client has received the end already."},
@@ -74,9 +74,9 @@ def _page(
 ThePage = Annotated[Page, Depends(_page)]
 
 
-@router.get("/v1/runs", summary="List runs", responses=answered(RunList, examples.RUNS))
+@router.get("/v1/runs", summary="List runs", responses=response_docs(RunList, examples.RUNS))
 async def list_runs(
-    desk: TheDesk,
+    context: ContextDep,
     *,
     status: Annotated[RunStatus | None, Query(description="Filter by state.")] = None,
     session_id: Annotated[str | None, Query(description="Filter by session.")] = None,
@@ -87,19 +87,19 @@ async def list_runs(
     page: ThePage,
 ) -> Response:
     """List the runs of the caller without sub-plans: open runs first, then closed ones."""
-    session = None if session_id is None else session_name(session_of(desk.caller, session_id))
-    wanted = RunFilter(desk.caller.owner, status, session, title, tags=_metadata(metadata))
-    found, following = await desk.runs.page_of_runs(limit=page.limit, wanted=wanted, after=page.after)
-    lines = [_line(desk, run) for run in found]
+    session = None if session_id is None else session_name(stored_session_name(context.caller, session_id))
+    wanted = RunFilter(context.caller.owner, status, session, title, tags=_metadata(metadata))
+    found, following = await context.runs.page_of_runs(limit=page.limit, wanted=wanted, after=page.after)
+    lines = [_line(context, run) for run in found]
     beyond = None if following is None else str(following)
     more = {"has_more": following is not None, "next": beyond}
-    return told_json({"object": "list", "data": lines, **more, "ui_url": desk.shown_server.runs_url()})
+    return json_response({"object": "list", "data": lines, **more, "ui_url": context.visible_server.runs_url()})
 
 
-def _line(desk: Desk, run: RunSummary) -> dict[str, Any]:
+def _line(context: GatewayContext, run: RunSummary) -> dict[str, Any]:
     line = run.to_json()
     metadata = line.pop("tags")
-    return {**line, "session_id": known_as(desk.caller, run.session), "metadata": metadata}
+    return {**line, "session_id": public_session_id(context.caller, run.session), "metadata": metadata}
 
 
 def _metadata(pairs: Sequence[str]) -> dict[str, str]:
@@ -116,13 +116,13 @@ def _metadata(pairs: Sequence[str]) -> dict[str, str]:
             raise ApiError(400, words, param="metadata", code="invalid_value")
         found[name] = value
     # The server cannot search for values that no run can have, such as control characters.
-    return metadata_of(found)
+    return run_metadata(found)
 
 
-@router.get("/v1/runs/{run_id}", summary="Get a run with its nodes", responses=answered(RunDocument, examples.RUN))
-async def read_run(run_id: str, desk: TheDesk) -> Response:
+@router.get("/v1/runs/{run_id}", summary="Get a run with its nodes", responses=response_docs(RunDocument, examples.RUN))
+async def read_run(run_id: str, context: ContextDep) -> Response:
     """Return the current state of a run; large values by reference."""
-    return told_json(await run_document(desk, await desk.own(run_id)))
+    return json_response(await run_document(context, await context.visible_run(run_id)))
 
 
 @router.get(
@@ -131,59 +131,59 @@ async def read_run(run_id: str, desk: TheDesk) -> Response:
     response_class=StreamingResponse,
     responses=EVENTS,
 )
-async def events(run_id: str, desk: TheDesk, last_event_id: LastEventId = None, after: After = None) -> Response:
+async def events(run_id: str, context: ContextDep, last_event_id: LastEventId = None, after: After = None) -> Response:
     """Stream each change of a node once, until the run ends; resume from the client's cursor."""
-    seen = seen_before(last_event_id, after)
-    if seen is not None and seen.run not in (None, run_id):
-        words = f"the event id belongs to the run {seen.run!r:.200}, but the request is for {run_id!r:.200}"
+    cursor = event_cursor(last_event_id, after)
+    if cursor is not None and cursor.run not in (None, run_id):
+        words = f"the event id belongs to the run {cursor.run!r:.200}, but the request is for {run_id!r:.200}"
         raise ApiError(400, words, param="after", code="invalid_value")
-    return await stream_of(desk, await desk.own(run_id), seen)
+    return await event_stream(context, await context.visible_run(run_id), cursor)
 
 
 @router.get(
     "/v1/runs/{run_id}/inputs",
     summary="Get the inputs of a run",
-    responses=answered(InputsDocument, examples.INPUTS),
+    responses=response_docs(InputsDocument, examples.INPUTS),
 )
-async def inputs(run_id: str, desk: TheDesk) -> Response:
+async def inputs(run_id: str, context: ContextDep) -> Response:
     """Return the inputs of a run and their schema, which a fork can change."""
-    return told_json(await inputs_document(desk, await desk.own(run_id)))
+    return json_response(await inputs_document(context, await context.visible_run(run_id)))
 
 
 @router.get(
-    "/v1/runs/{run_id}/graph", summary="Get the graph of a run", responses=answered(GraphDocument, examples.GRAPH)
+    "/v1/runs/{run_id}/graph", summary="Get the graph of a run", responses=response_docs(GraphDocument, examples.GRAPH)
 )
-async def graph(run_id: str, desk: TheDesk) -> Response:
+async def graph(run_id: str, context: ContextDep) -> Response:
     """Return nodes with their states, and edges."""
-    return told_json(await graph_document(desk, await desk.own(run_id)))
+    return json_response(await graph_document(context, await context.visible_run(run_id)))
 
 
 @router.get(
     "/v1/runs/{run_id}/nodes/{node:path}",
     summary="Get a node or item",
-    responses=answered(NodeDocument, examples.NODE),
+    responses=response_docs(NodeDocument, examples.NODE),
 )
 async def read_node(
     run_id: str,
     node: str,
-    desk: TheDesk,
+    context: ContextDep,
     *,
     full: Annotated[bool, Query(description="Include values of any size.")] = False,
 ) -> Response:
     """Return arguments, result, attempts and lineage. A node of a sub-plan has a path, such as `archive/check`."""
-    look = await look_at_node(desk.runs, await desk.own(run_id), node, full=full)
-    return told_json({**look.document, "notes": list(look.notes)})
+    look = await look_at_node(context.runs, await context.visible_run(run_id), node, full=full)
+    return json_response({**look.document, "notes": list(look.notes)})
 
 
 @router.get(
-    "/v1/runs/{run_id}/why", summary="Explain the state of a run", responses=answered(WhyDocument, examples.WHY)
+    "/v1/runs/{run_id}/why", summary="Explain the state of a run", responses=response_docs(WhyDocument, examples.WHY)
 )
 async def why(
-    run_id: str, desk: TheDesk, node: Annotated[str | None, Query(description="ID of a node or item.")] = None
+    run_id: str, context: ContextDep, node: Annotated[str | None, Query(description="ID of a node or item.")] = None
 ) -> Response:
     """Explain what a run or a node waits for, down to the root cause, or where a result comes from."""
-    told = await desk.runs.explain(await desk.own(run_id), node)
-    return told_json(told.to_json())
+    told = await context.runs.explain(await context.visible_run(run_id), node)
+    return json_response(told.to_json())
 
 
 def _place(cursor: str | None) -> RunPlace | None:

@@ -12,9 +12,9 @@ from itertools import islice
 from typing import Any
 
 from dagwright.core.model.argument_checks import validator_of
-from dagwright.interfaces.http.bodies import ChatBody, json_of
 from dagwright.interfaces.http.conversation import ANSWER_FUNCTION
 from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.request_fields import ChatBody, parse_json
 
 _PROBLEMS_LISTED = 5
 _PROBLEM_CHARACTERS = 300
@@ -48,7 +48,7 @@ class OutputForm:
         if isinstance(output, str) and not validator_of(self.schema).is_valid(output):
             # A model or a tool may have written JSON as text.
             try:
-                value, text = json_of(output), output
+                value, text = parse_json(output), output
             except ValueError:
                 value = output
         if problems := self._problems_of(value):

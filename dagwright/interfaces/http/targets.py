@@ -5,12 +5,12 @@ from typing import Literal, get_args
 
 from dagwright.core.expressions.references import suggestion
 from dagwright.core.validation.workers import workers_among
-from dagwright.interfaces.http.desk import Desk
+from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.planning.plan_and_execute.goals import PROFILES
 
 Kind = Literal["plan", "agent", "profile", "model"]
-PROFILE_WORDS = {
+PROFILE_DESCRIPTIONS = {
     "plan": "A model plans steps for the request; they are executed, and the model answers from their results",
     "intents": "A model chooses verbs and their entities, which are then called",
     "rounds": "A model plans rounds of worker tools for a question; the answer is written from their findings",
@@ -35,59 +35,59 @@ class Target:
         return self.name if self.kind == "model" else f"{self.kind}/{self.name}"
 
     @property
-    def is_ours(self) -> bool:
+    def needs_run(self) -> bool:
         """Return whether only a run can answer."""
         return self.kind != "model"
 
 
-def agents_of(desk: Desk) -> dict[str, str]:
+def agents_of(context: GatewayContext) -> dict[str, str]:
     """Return the agents that plans can call: name -> description."""
-    declared = desk.toolset.declarations().values()
+    declared = context.toolset.declarations().values()
     return {tool.agent.name: tool.agent.description for tool in declared if tool.agent is not None}
 
 
-def profiles_of(desk: Desk) -> list[str]:
+def profiles_of(context: GatewayContext) -> list[str]:
     """Return the available profiles of the planner: `rounds` needs worker tools."""
-    return [*PROFILES, *(["rounds"] if workers_among(desk.toolset.declarations()) else [])]
+    return [*PROFILES, *(["rounds"] if workers_among(context.toolset.declarations()) else [])]
 
 
-def target_of(desk: Desk, model: str | None) -> Target:
+def target_of(context: GatewayContext, model: str | None) -> Target:
     """Parse a model ID. It does not check whether the service has a model with that ID.
 
     Raises:
         ApiError: the ID refers to nothing.
     """
-    named = (model or desk.settings.model or "").strip()
+    named = (model or context.settings.model or "").strip()
     if not named:
         words = "send a model, or set DAGWRIGHT_MODEL for the gateway; GET /v1/models lists all models"
         raise ApiError(400, words, param="model", code="model_missing")
     kind, slash, name = named.partition("/")
     for known in get_args(Kind):
         if slash and kind == known and known != "model":
-            _refuse_unknown(desk, named, name, kind=known)
+            _refuse_unknown(context, named, name, kind=known)
             return Target(known, name)
     return Target("model", named)
 
 
-def _names(desk: Desk, kind: Kind) -> list[str]:
+def _names(context: GatewayContext, kind: Kind) -> list[str]:
     match kind:
         case "plan":
-            return list(desk.templates)
+            return list(context.templates)
         case "agent":
-            return list(agents_of(desk))
+            return list(agents_of(context))
         case _:
-            return profiles_of(desk)
+            return profiles_of(context)
 
 
-def _refuse_unknown(desk: Desk, model: str, name: str, *, kind: Kind) -> None:
-    known = _names(desk, kind)
+def _refuse_unknown(context: GatewayContext, model: str, name: str, *, kind: Kind) -> None:
+    known = _names(context, kind)
     if name in known:
         return
     if kind == "plan":
-        refuse_broken(desk, name, param="model")
+        refuse_unusable(context, name, param="model")
     near = (suggestion(name, known) or "").replace("'", f"'{kind}/", 1)
     where = {
-        "plan": _no_plan(desk, name) if kind == "plan" else "",
+        "plan": _no_plan(context, name) if kind == "plan" else "",
         "agent": "--agents has no file with an agent of this name",
         "profile": f"available are {', '.join(known)}"
         + ("" if "rounds" in known else "; rounds requires worker tools in --tools"),
@@ -96,20 +96,20 @@ def _refuse_unknown(desk: Desk, model: str, name: str, *, kind: Kind) -> None:
     raise ApiError(404, words, param="model", code="model_not_found")
 
 
-def refuse_broken(desk: Desk, name: str, *, param: str) -> None:
+def refuse_unusable(context: GatewayContext, name: str, *, param: str) -> None:
     """Refuse a published plan whose file is invalid.
 
     Raises:
         ApiError: the file is invalid; the message lists its problems.
     """
-    if problems := desk.broken.get(name):
+    if problems := context.unusable.get(name):
         words = f"the published plan {name!r:.120} cannot be used: {'; '.join(problems)}"
         raise ApiError(422, words, param=param, code="plan_unusable")
 
 
-def _no_plan(desk: Desk, name: str) -> str:
-    if unreadable := desk.broken.get(""):
+def _no_plan(context: GatewayContext, name: str) -> str:
+    if unreadable := context.unusable.get(""):
         return "; ".join(unreadable)
-    if desk.plans is None and not desk.templates:
+    if context.plan_folder is None and not context.templates:
         return "the gateway publishes no plans; start it with --plans FOLDER"
     return f"the --plans folder has no file {name:.80}.json, {name:.80}.yaml or {name:.80}.yml"

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.interfaces.http import Desk, create_app, open_desk
+from dagwright.interfaces.http import GatewayContext, create_app, open_context
 from dagwright.interfaces.http.examples import PUBLISHED
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
@@ -53,7 +53,7 @@ class Away:
         return (lambda *_, **__: Listing()) if name == "list_workflows" else ask
 
 
-Apart = tuple[httpx.AsyncClient, Away, Desk]
+Apart = tuple[httpx.AsyncClient, Away, GatewayContext]
 
 
 @pytest.fixture(scope="session")
@@ -62,8 +62,8 @@ def toolset(tmp_path_factory: pytest.TempPathFactory) -> Toolset:
     return load_toolset(Settings(state_dir=tmp_path_factory.mktemp("tools"), model="small"), ())
 
 
-def client_of(desk: Desk, *, url: str = "http://localhost", **options: Any) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(create_app(desk, **options), raise_app_exceptions=False)
+def client_of(context: GatewayContext, *, url: str = "http://localhost", **options: Any) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(create_app(context, **options), raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url=url)
 
 
@@ -83,8 +83,8 @@ async def away(tmp_path: Path, toolset: Toolset) -> AsyncIterator[Apart]:
     settings = Settings(state_dir=tmp_path, model="small")
     connection = Connection(cast(Any, client), Server("nowhere", "default"), frozenset())
     templates = load_templates(write_plan(tmp_path / "plans", PUBLISHED["plan"]), toolset.declarations())
-    async with open_desk(settings, connection, toolset, templates=templates) as desk, client_of(desk) as http:
-        yield http, client, desk
+    async with open_context(settings, connection, toolset, templates=templates) as context, client_of(context) as http:
+        yield http, client, context
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 
 from dagwright.client.run_lists import RunFilter
 from dagwright.core.boundary import wire
-from dagwright.interfaces.http.bodies import metadata_of, wishes_of
 from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.request_fields import gateway_options, run_metadata
 from dagwright.protocol.failures import run_error_of
 from tests.unit.interfaces.http.conftest import Apart
 from tests.unit.interfaces.http.test_document import DOCUMENT, OPERATIONS
@@ -34,8 +34,8 @@ def test_events_and_nodes_have_schemas() -> None:
     assert found == {"nodes": "NodesEvent", "run": "RunEvent", "end": "EndEvent", "error": "ErrorEvent"}
     assert {*found.values(), "ChangedNode", "CompletionChunk", "ResponseEvent"} <= {*schemas}
     nodes = schemas["RunDocument"]["properties"]["nodes"]
-    assert nodes["additionalProperties"] == {"$ref": "#/components/schemas/NodeFacts"}
-    assert {"status", "attempts", "result", "error", "lineage"} <= {*schemas["NodeFacts"]["properties"]}
+    assert nodes["additionalProperties"] == {"$ref": "#/components/schemas/NodeState"}
+    assert {"status", "attempts", "result", "error", "lineage"} <= {*schemas["NodeState"]["properties"]}
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/runs", "/v1/nothing", "/console/"])
@@ -96,14 +96,14 @@ def test_list_is_filtered_by_all_metadata_that_is_given() -> None:
 
 
 def test_metadata_of_a_run_has_no_fields_of_the_gateway() -> None:
-    wishes = wishes_of({"metadata": {"session_id": "main", "order": "4711"}}, {})
-    assert (wishes.session, wishes.metadata) == ("main", {"order": "4711"})
+    options = gateway_options({"metadata": {"session_id": "main", "order": "4711"}}, {})
+    assert (options.session, options.metadata) == ("main", {"order": "4711"})
 
 
 @pytest.mark.parametrize("metadata", [{"a b": "1"}, {"a": 1}, {"a": "x" * 300}, {str(n): "" for n in range(21)}])
 def test_metadata_that_a_run_cannot_have_is_refused(metadata: dict[str, Any]) -> None:
     with pytest.raises(ApiError, match=r"^metadata: ") as refused:
-        metadata_of(metadata)
+        run_metadata(metadata)
     assert (refused.value.status, refused.value.param) == (400, "metadata")
     assert "tag" not in str(refused.value)
 

@@ -17,8 +17,8 @@ from dagwright.client.starts import StartRequest
 from dagwright.client.steering import CommandRejected
 from dagwright.history.run_reader import RunClosed
 from dagwright.interfaces.http import app, examples
-from dagwright.interfaces.http.jobs import id_of_key
-from dagwright.interfaces.http.patience import Patience
+from dagwright.interfaces.http.run_preparation import run_id_of_key
+from dagwright.interfaces.http.upstream_timeout import UpstreamTimeoutMiddleware
 from dagwright.process.health import Readiness
 from dagwright.process.listening import address_of, listening, opened_socket
 from tests.unit.interfaces.http.conftest import Apart, client_of, error_of
@@ -48,30 +48,30 @@ async def test_unreachable_temporal_is_reported_as_unavailable(away: Apart, meth
 
 
 async def test_slow_request_reports_the_missing_server(away: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, client, desk = away
+    _, client, context = away
 
     async def page_of_runs(**_: Any) -> Any:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(desk.runs, "page_of_runs", page_of_runs)
-    monkeypatch.setattr(app, "Patience", partial(Patience, patience_s=0.01))
-    async with client_of(desk) as http:
+    monkeypatch.setattr(context.runs, "page_of_runs", page_of_runs)
+    monkeypatch.setattr(app, "UpstreamTimeoutMiddleware", partial(UpstreamTimeoutMiddleware, check_interval_s=0.01))
+    async with client_of(context) as http:
         assert error_of(await http.get("/v1/runs")) == (503, "unavailable")
     assert client.asked == ["check_health"]
 
 
 async def test_empty_idempotency_key_counts_as_no_key(away: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
-    http, _, desk = away
+    http, _, context = away
     asked: list[str] = []
 
     async def start(request: StartRequest) -> Started:
         asked.append(str(request.workflow_id))
         return Started(asked[-1], "first", is_new=True)
 
-    monkeypatch.setattr(desk.runs, "start", start)
+    monkeypatch.setattr(context.runs, "start", start)
     for key in ("", "", "one", "one"):
         await http.post("/v1/runs", json={"plan": PLAN}, headers={"Idempotency-Key": key})
-    assert (len({*asked}), asked[2:]) == (3, [id_of_key("one")] * 2)
+    assert (len({*asked}), asked[2:]) == (3, [run_id_of_key("one")] * 2)
 
 
 @pytest.mark.parametrize(
@@ -146,12 +146,12 @@ async def test_problems_of_a_plan_have_pointers_and_lines(http: httpx.AsyncClien
 
 
 async def test_refusal_of_a_run_is_returned(away: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
-    http, _, desk = away
+    http, _, context = away
 
     async def refuse(*_: Any, **__: Any) -> str:
         raise CommandRejected("the run is paused already")
 
-    monkeypatch.setattr(type(desk.steering), "send", refuse)
+    monkeypatch.setattr(type(context.steering), "send", refuse)
     told = await http.post("/v1/runs/run-1/pause")
     error = told.json()["error"]
     assert (*error_of(told), error["param"], error["message"]) == (400, "refused", None, "the run is paused already")
@@ -198,14 +198,14 @@ async def test_body_that_nests_too_deep_is_refused(
 
 
 async def test_pages_of_other_sites_and_ports_are_refused(away: Apart) -> None:
-    http, client, desk = away
+    http, client, context = away
     cancel = "/v1/runs/run-1/cancel"
     refused = [error_of(await http.get("/v1/runs", headers={"Host": "evil.example.com"}))]
     refused += [
         error_of(await http.post(cancel, headers={"Origin": each})) for each in ("https://x.example.com", "null")
     ]
     assert refused == [(403, "foreign_host"), *[(403, "foreign_origin")] * 2]
-    async with client_of(desk, host="127.0.0.1", url="http://127.0.0.1:8484") as other:
+    async with client_of(context, host="127.0.0.1", url="http://127.0.0.1:8484") as other:
         answer = await other.post(cancel, headers={"Origin": "http://127.0.0.1:3000"})
         assert (error_of(answer), client.asked) == ((403, "foreign_origin"), [])
         assert (await other.post(cancel, headers={"Origin": "http://127.0.0.1:8484"})).status_code == 503
@@ -242,7 +242,7 @@ async def test_allowed_origin_can_read_a_defect_too(away: Apart, monkeypatch: py
 async def test_second_cancel_reports_the_state_of_the_run(
     away: Apart, monkeypatch: pytest.MonkeyPatch, status: str, is_stopped: bool, message: str | None
 ) -> None:
-    http, _, desk = away
+    http, _, context = away
 
     async def refuse(*_: Any, **__: Any) -> str:
         if status == "running":
@@ -253,8 +253,8 @@ async def test_second_cancel_reports_the_state_of_the_run(
         scheduler = SimpleNamespace(is_stopped=is_stopped)
         return SimpleNamespace(is_closed=status != "running", status=status, scheduler=scheduler)
 
-    monkeypatch.setattr(desk.steering, "cancel", refuse)
-    monkeypatch.setattr(desk.runs, "feed", lambda _: SimpleNamespace(read=read))
+    monkeypatch.setattr(context.steering, "cancel", refuse)
+    monkeypatch.setattr(context.runs, "feed", lambda _: SimpleNamespace(read=read))
     answer = await http.post("/v1/runs/run-1/cancel")
     if message is None:
         assert (answer.status_code, answer.json()["error"]["message"]) == (409, "the run 'run-1' has ended")
@@ -264,7 +264,7 @@ async def test_second_cancel_reports_the_state_of_the_run(
 
 
 async def test_draining_gateway_is_not_ready(away: Apart, untouched: httpx.AsyncClient) -> None:
-    away[2].leaving.set()
+    away[2].stopping.set()
     assert [error_of(await untouched.get(path)) for path in ("/readyz", "/v1/runs")] == [(503, "draining")] * 2
     assert (await untouched.get("/livez")).status_code == 200
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dagwright.interfaces.http.bodies import ChatMessage
 from dagwright.interfaces.http.conversation import Conversation, GivenAnswer, conversation_of
 from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.request_fields import ChatMessage
 from dagwright.planning.conversation import TurnSummary
 from dagwright.protocol.documents import encoded_size
 
@@ -32,27 +32,27 @@ def asking(call: str, name: str = "answer_feedback", arguments: Any = None) -> d
 def test_request_is_the_last_message_with_the_system_messages() -> None:
     system = [{"role": "system", "content": "Be brief."}, {"role": "developer", "content": "In French."}]
     found = said(*system, user("Hi."))
-    assert (found.text, found.words) == ("Hi.", "Be brief.\n\nIn French.\n\nHi.")
+    assert (found.text, found.prompt) == ("Hi.", "Be brief.\n\nIn French.\n\nHi.")
     assert said(user([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])).text == "a\nb"
 
 
 def test_earlier_messages_become_turns() -> None:
     found = said(user("a"), user("b"), assistant("c"), assistant(None, tool_calls=[asking("1")]), user("d"), user("e"))
-    assert found.said_before == [TurnSummary(1, "a\nb", "c"), TurnSummary(2, "d", "(no answer)")]
+    assert found.earlier_turns == [TurnSummary(1, "a\nb", "c"), TurnSummary(2, "d", "(no answer)")]
     greeted = said(assistant("How can I help?"), user("Go."))
-    assert greeted.said_before == [TurnSummary(1, "(nothing)", "How can I help?")]
+    assert greeted.earlier_turns == [TurnSummary(1, "(nothing)", "How can I help?")]
 
 
 def test_long_conversation_is_cut_as_documented() -> None:
     before = [message for _ in range(40) for message in (user("q" * 9_000), assistant("a" * 9_000))]
     found = said(*before, user("Go." * 9_000))
-    requests = [encoded_size(turn.human_message) for turn in found.said_before]
-    answers = [encoded_size(turn.ai_response) for turn in found.said_before]
+    requests = [encoded_size(turn.human_message) for turn in found.earlier_turns]
+    answers = [encoded_size(turn.ai_response) for turn in found.earlier_turns]
     assert (len(requests), min(requests) > 1_900, max(requests) <= 2_000) == (20, True, True)
     # The last answer has 8,192 bytes, and as many others as fit in 16,000 bytes follow; the rest is marked as left out.
     assert 8_000 < answers[-1] <= 8_192
     assert all(1_900 < each <= 2_000 for each in answers[-4:-1])
-    assert {turn.ai_response for turn in found.said_before[:-4]} == {"(left out)"}
+    assert {turn.ai_response for turn in found.earlier_turns[:-4]} == {"(left out)"}
     assert found.text == "Go." * 9_000
 
 
@@ -64,12 +64,12 @@ def test_results_of_answer_feedback_are_answers_and_those_of_other_functions_are
     asked = assistant("Publish?", tool_calls=[asking("1"), asking("2")])
     found = said(user("a"), asked, result("1"), result("2", "no"))
     assert found.answers == [GivenAnswer("1", "r", "yes"), GivenAnswer("2", "r", "no")]
-    assert not found.other_tools
+    assert not found.has_other_results
     found = said(user("a"), assistant(None, tool_calls=[asking("1", "weather")]), result("1"))
-    assert (found.answers, found.other_tools) == ([], True)
+    assert (found.answers, found.has_other_results) == ([], True)
     # A result without its call answers the run that is named beside it.
     assert said(result("1"), run="r").answers == [GivenAnswer("1", "r", "yes")]
-    assert said(result("1")).other_tools
+    assert said(result("1")).has_other_results
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from dagwright.interfaces.http import create_app, direct, open_desk
-from dagwright.interfaces.http.streams import HEARTBEAT
+from dagwright.interfaces.http import create_app, direct, open_context
+from dagwright.interfaces.http.sse import HEARTBEAT
 from dagwright.process.listening import address_of, listening, opened_socket
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
@@ -44,8 +44,8 @@ async def gateway(folder: Path, answer: Any) -> AsyncIterator[tuple[httpx.AsyncC
         listener = opened_socket("127.0.0.1", 0)
         url = address_of(listener)
         async with (
-            open_desk(settings, connection, load_toolset(settings), templates={}, heartbeat_s=0.02) as desk,
-            listening(create_app(desk), listener, leaving=desk.leaving),
+            open_context(settings, connection, load_toolset(settings), templates={}, heartbeat_s=0.02) as context,
+            listening(create_app(context), listener, leaving=context.stopping),
             httpx.AsyncClient(base_url=url, timeout=60) as http,
         ):
             yield http, models
@@ -54,7 +54,7 @@ async def gateway(folder: Path, answer: Any) -> AsyncIterator[tuple[httpx.AsyncC
 @pytest.fixture
 def starts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream begins before its model has answered."""
-    monkeypatch.setattr(direct, "START_S", 0.01)
+    monkeypatch.setattr(direct, "START_WAIT_S", 0.01)
 
 
 @PATHS

@@ -10,18 +10,18 @@ from typing import Any, cast
 import jsonschema_rs
 import pytest
 
-from dagwright.interfaces.http import Desk, create_app
-from dagwright.interfaces.http.bodies import RoutingMode, Shown
+from dagwright.interfaces.http import GatewayContext, create_app
 from dagwright.interfaces.http.callers import Scope
 from dagwright.interfaces.http.keys import KeyFile
-from dagwright.interfaces.http.limits import Limits, Uses
+from dagwright.interfaces.http.limits import KeyUsage, Limits
+from dagwright.interfaces.http.request_fields import RoutingMode, StreamProgress
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.settings import Settings
 from tests.unit.interfaces.http.conftest import Apart, error_of
 
-_LIMITS = Uses(Limits(1, 1, 1, 1_024, 1_024), lambda: 0.0)
-_PARTS = SimpleNamespace(settings=Settings(), keys=KeyFile(Path("none")), uses=_LIMITS, leaving=asyncio.Event())
-DOCUMENT: dict[str, Any] = create_app(cast(Desk, _PARTS)).openapi()
+_LIMITS = KeyUsage(Limits(1, 1, 1, 1_024, 1_024), lambda: 0.0)
+_PARTS = SimpleNamespace(settings=Settings(), keys=KeyFile(Path("none")), usage=_LIMITS, stopping=asyncio.Event())
+DOCUMENT: dict[str, Any] = create_app(cast(GatewayContext, _PARTS)).openapi()
 
 
 def operations() -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -99,7 +99,7 @@ def test_headers_and_words_of_requests_in_the_form_of_openai_are_told(path: str)
     fields = DOCUMENT["components"]["schemas"][reference.rpartition("/")[2]]["properties"]
     for field, header, words in (
         ("routing_mode", "X-Routing-Mode", [*RoutingMode]),
-        ("stream_progress", "X-Stream-Progress", [*Shown]),
+        ("stream_progress", "X-Stream-Progress", [*StreamProgress]),
     ):
         for schema in (fields[field], headers[header]["schema"]):
             assert schema["anyOf"][0] == {"type": "string", "enum": words}
@@ -112,7 +112,7 @@ def test_headers_and_words_of_requests_in_the_form_of_openai_are_told(path: str)
 def test_stream_that_is_asked_for_by_an_id_says_how_it_tells_progress(path: str) -> None:
     told = {(each["in"], each["name"]): each for each in OPERATIONS[f"GET /v1/{path}"]["parameters"]}
     for place in (("query", "stream_progress"), ("header", "X-Stream-Progress")):
-        assert told[place]["schema"]["anyOf"][0] == {"type": "string", "enum": [*Shown]}, place
+        assert told[place]["schema"]["anyOf"][0] == {"type": "string", "enum": [*StreamProgress]}, place
 
 
 def models_of(operation: Mapping[str, Any]) -> tuple[Any, list[Any]]:
@@ -151,14 +151,14 @@ def scope_of(method: str, path: str) -> Scope | None:
 
 @pytest.mark.parametrize(("method", "path", "body"), list(requests()))
 async def test_example_is_accepted_with_the_scope_that_it_needs(away: Apart, method: str, path: str, body: Any) -> None:
-    http, client, desk = away
+    http, client, context = away
     # Only the server is missing.
     answer = await http.request(method, path, json=body)
     assert answer.status_code == (503 if client.asked else 200), answer.text
     assert client.asked or path in NEEDS_NO_SERVER
     client.asked.clear()
     needed = scope_of(method, path)
-    keys = KeyFile(desk.settings.api_keys)
+    keys = KeyFile(context.settings.api_keys)
     _, others = keys.add(ALL_OWNERS, [scope for scope in Scope if scope is not needed])
     _, alone = keys.add(ALL_OWNERS, [] if needed is None else [needed])
     if needed is not None:

@@ -13,7 +13,7 @@ from dagwright.core.model.document import Document
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.validation import check_document
-from dagwright.interfaces.http.errors import _OF_MODEL, ApiError, told_as
+from dagwright.interfaces.http.errors import _MODEL_ERRORS, ApiError, api_error
 from dagwright.planning.model_calls.calls import ModelError
 from dagwright.planning.model_calls.failures import ModelFailure
 from dagwright.protocol.sessions import SessionNameInvalid
@@ -24,7 +24,7 @@ def rpc(status: RPCStatusCode) -> RPCError:
 
 
 def reported(error: Exception) -> ApiError:
-    told = told_as(error)
+    told = api_error(error)
     assert told is not None
     return told
 
@@ -64,8 +64,8 @@ def test_ids_options_and_defects_are_reported_in_terms_of_the_api() -> None:
     assert reported(ForkRefused(FORK)).message == FORK.removeprefix("--")
     used = reported(RunIdInUse(f"{USED}; choose another id"))
     assert used.message == f"{USED}; send another request with another Idempotency-Key"
-    assert set(_OF_MODEL) == set(ModelError)
-    assert [told_as(error) for error in (ZeroDivisionError(), rpc(RPCStatusCode.INTERNAL))] == [None, None]
+    assert set(_MODEL_ERRORS) == set(ModelError)
+    assert [api_error(error) for error in (ZeroDivisionError(), rpc(RPCStatusCode.INTERNAL))] == [None, None]
 
 
 def test_hint_of_a_problem_is_shown_once() -> None:

@@ -8,14 +8,14 @@ import pytest
 
 from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, Place
 from dagwright.history.run_reader import RunNotFound
-from dagwright.interfaces.http import Desk
+from dagwright.interfaces.http import GatewayContext
 from dagwright.interfaces.http.callers import Caller, Scope
 from dagwright.interfaces.http.conversation import GivenAnswer
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.feedback import answer_run
 from dagwright.interfaces.http.feedback_calls import call_id
-from dagwright.interfaces.http.following import give_answers
+from dagwright.interfaces.http.feedback_routes import answer_run_request
 from dagwright.interfaces.http.run_models import AnswerBody
+from dagwright.interfaces.http.run_outcome import deliver_answers
 
 CLARIFICATION = {"request_id": "find", "type": "CLARIFICATION", "prompt": "Which Anna?"}
 APPROVAL = {"request_id": "check", "node_id": "check", "type": "APPROVAL", "prompt": "Publish?"}
@@ -50,7 +50,7 @@ class People:
         return cast("dict[str, Any] | None", self._again)
 
 
-def desk_of(people: People, owner: str, *scopes: Scope) -> Desk:
+def desk_of(people: People, owner: str, *scopes: Scope) -> GatewayContext:
     """The gateway of a caller; the run belongs to ann."""
 
     async def own(run: str) -> str:
@@ -59,7 +59,7 @@ def desk_of(people: People, owner: str, *scopes: Scope) -> Desk:
         return run
 
     caller = Caller(owner, frozenset(scopes), key="5f0c")
-    return cast(Desk, SimpleNamespace(runs=SimpleNamespace(people=people), caller=caller, own=own))
+    return cast(GatewayContext, SimpleNamespace(runs=SimpleNamespace(people=people), caller=caller, visible_run=own))
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def desk_of(people: People, owner: str, *scopes: Scope) -> Desk:
 async def test_answer_is_reported_with_the_request_that_follows_it(again: Any, more: str) -> None:
     people = People(CLARIFICATION, again=again)
     body = AnswerBody(request_id="find", answer="Anna", by="bob")
-    told = await answer_run(desk_of(people, "ann"), "run-1", body)
+    told = await answer_run_request(desk_of(people, "ann"), "run-1", body)
     assert told == {"run_id": "run-1", "ok": True, "message": f"'find' is answered{more}"}
     assert [each.by for each in people.answers] == ["ann"]
 
@@ -95,7 +95,7 @@ async def test_nodes_of_an_answer_need_the_right_to_operate_the_run(
     people = People(GUIDANCE)
     body = AnswerBody(request_id=request_name, answer={"text": "see below", "nodes": NODES})
     with pytest.raises(ApiError, match=words) as refused:
-        await answer_run(desk_of(people, owner, *scopes), "run-1", body)
+        await answer_run_request(desk_of(people, owner, *scopes), "run-1", body)
     assert (refused.value.status, refused.value.code, refused.value.param) == (403, "insufficient_scope", "answer")
     assert people.answers == []
 
@@ -104,7 +104,7 @@ async def test_nodes_in_the_result_of_a_call_need_the_scope_operate() -> None:
     people, text = People(GUIDANCE), json.dumps({"text": "see below", "nodes": NODES})
     given = GivenAnswer(call_id(GUIDANCE, run="run-1"), "run-1", text)
     with pytest.raises(ApiError, match="lacks the scope 'operate'") as refused:
-        await give_answers(desk_of(people, "ann", Scope.RUN, Scope.ANSWER), [given], by="ann")
+        await deliver_answers(desk_of(people, "ann", Scope.RUN, Scope.ANSWER), [given], by="ann")
     assert (refused.value.status, refused.value.code, people.answers) == (403, "insufficient_scope", [])
 
 
@@ -115,5 +115,5 @@ async def test_nodes_in_the_result_of_a_call_need_the_scope_operate() -> None:
 async def test_refused_answer_names_the_field_that_is_wrong(request_id: str, answer: Any, param: str) -> None:
     people = People(APPROVAL, error=FeedbackRejected("refused"))
     with pytest.raises(ApiError) as refused:
-        await answer_run(desk_of(people, "ann"), "run-1", AnswerBody(request_id=request_id, answer=answer))
+        await answer_run_request(desk_of(people, "ann"), "run-1", AnswerBody(request_id=request_id, answer=answer))
     assert (refused.value.status, refused.value.param) == (400, param)

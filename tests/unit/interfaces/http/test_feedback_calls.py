@@ -6,20 +6,20 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from dagwright.interfaces.http.bodies import ChatBody
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import (
+    allows_answer_calls,
     answer_schema,
     call_id,
-    call_of,
     callable_requests,
-    content_of,
-    is_call_of,
-    may_call,
-    question_words,
+    is_call_id_of,
+    parse_answer,
+    question_call,
+    questions_text,
+    questions_with_hint,
     refuse_undeclared,
-    waiting_words,
 )
+from dagwright.interfaces.http.request_fields import ChatBody
 
 
 def request(kind: str, **more: Any) -> dict[str, Any]:
@@ -37,7 +37,7 @@ PLACE = {"type": "object", "properties": {"city": {"type": "string"}}, "required
 
 
 def test_call_has_the_request_and_its_run() -> None:
-    call = call_of(request("APPROVAL", tool="pay", arguments={"to": "bob"}), run="run-1")
+    call = question_call(request("APPROVAL", tool="pay", arguments={"to": "bob"}), run="run-1")
     arguments = json.loads(call["function"]["arguments"])
     assert (call["type"], call["function"]["name"]) == ("function", "answer_feedback")
     expected = {"run_id": "run-1", "request_id": "check", "type": "APPROVAL", "prompt": "Publish?", "tool": "pay"}
@@ -50,9 +50,13 @@ def test_id_of_a_call_depends_on_run_and_request_alone() -> None:
     later = request("APPROVAL", opened_at="2026-01-02T00:00:00.000Z")
     assert first == call_id(request("APPROVAL"), run="run-1")
     assert len({first, call_id(later, run="run-1"), call_id(request("APPROVAL"), run="run-2")}) == 3
-    assert (len(first) <= 40, is_call_of(first, run="run-1"), is_call_of(first, run="run-2")) == (True, True, False)
+    assert (len(first) <= 40, is_call_id_of(first, run="run-1"), is_call_id_of(first, run="run-2")) == (
+        True,
+        True,
+        False,
+    )
     for other in ("zzz", "", "call_", first[:-1], f"{first}0", first.removeprefix("call_"), "call_ü\ud800"):
-        assert not is_call_of(other, run="run-1"), other
+        assert not is_call_id_of(other, run="run-1"), other
 
 
 def test_schema_covers_all_fields_of_an_answer() -> None:
@@ -65,7 +69,7 @@ def test_schema_covers_all_fields_of_an_answer() -> None:
     schema = answer_schema(request("SELECTION", options=options, allow_text=True))
     selected = schema["properties"]["selected"]
     assert (selected["items"], selected["maxItems"], schema["required"]) == ({"enum": ["p1", "p2"]}, 1, [])
-    assert question_words([request("APPROVAL"), request("GUIDANCE", prompt="")]) == "Publish?\nGuidance"
+    assert questions_text([request("APPROVAL"), request("GUIDANCE", prompt="")]) == "Publish?\nGuidance"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +94,7 @@ def test_schema_covers_all_fields_of_an_answer() -> None:
     ],
 )
 def test_result_is_the_answer_that_it_means(asked: Any, text: str, content: Any) -> None:
-    assert content_of(asked, text) == content
+    assert parse_answer(asked, text) == content
     jsonschema_rs.validate(answer_schema(asked), content)
 
 
@@ -102,14 +106,14 @@ def test_schema_decides_whether_data_is_wrapped() -> None:
     inner = {**_object(x={"type": "integer"}), "additionalProperties": False}
     own = request("INFORMATION", schema={**_object(data=inner), "required": ["data"], "additionalProperties": False})
     for text in ('{"data": {"data": {"x": 1}}}', '{"data": {"x": 1}}'):
-        content = content_of(own, text)
+        content = parse_answer(own, text)
         assert content == {"data": {"data": {"x": 1}}}
         jsonschema_rs.validate(answer_schema(own), content)
     ambiguous = request("INFORMATION", schema=_object(data={"type": "object"}))
-    assert content_of(ambiguous, '{"data": {}}') == {"data": {}}
+    assert parse_answer(ambiguous, '{"data": {}}') == {"data": {}}
     for asked, text in ((request("APPROVAL"), "perhaps"), (request("INFORMATION", schema=PLACE), "Oslo")):
         with pytest.raises(ApiError, match="that is not an answer to 'check': answer"):
-            content_of(asked, text)
+            parse_answer(asked, text)
 
 
 _DECLARED = {"type": "function", "function": {"name": "answer_feedback"}}
@@ -136,7 +140,7 @@ _ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": 
     ],
 )
 def test_request_becomes_a_call_only_if_the_client_accepts_it(fields: dict[str, Any], allowed: bool) -> None:
-    assert may_call(_body(**fields)) is allowed
+    assert allows_answer_calls(_body(**fields)) is allowed
 
 
 def _body(**fields: Any) -> ChatBody:
@@ -153,11 +157,11 @@ def test_result_of_an_undeclared_function_is_refused() -> None:
 
 def test_request_that_is_no_call_names_the_ways_to_answer() -> None:
     asked = [request("APPROVAL"), request("CLARIFICATION", request_id="who", prompt="Who?", channel="inbox")]
-    assert waiting_words(asked[:1], run="run-1", allows_calls=True) == "Publish?"
+    assert questions_with_hint(asked[:1], run="run-1", allows_calls=True) == "Publish?"
     where = "in the console, with `dagwright feedback run-1`, or with POST /v1/runs/run-1/feedback"
     hint = f"(The run 'run-1' waits for the answer to 'who'. Answer {where}.)"
-    assert waiting_words(asked, run="run-1", allows_calls=True) == f"Publish?\nWho?\n\n{hint}"
+    assert questions_with_hint(asked, run="run-1", allows_calls=True) == f"Publish?\nWho?\n\n{hint}"
     both = hint.replace("'who'", "'check', 'who'")
-    assert waiting_words(asked, run="run-1", allows_calls=False) == f"Publish?\nWho?\n\n{both}"
+    assert questions_with_hint(asked, run="run-1", allows_calls=False) == f"Publish?\nWho?\n\n{both}"
     assert callable_requests(asked, allows_calls=True) == asked[:1]
     assert callable_requests(asked, allows_calls=False) == []

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from dagwright.interfaces.http.callers import ANYONE, Caller, Scope, known_as, new_session_of, session_of
+from dagwright.interfaces.http.callers import (
+    ANYONE,
+    Caller,
+    Scope,
+    new_session_name,
+    public_session_id,
+    stored_session_name,
+)
 from dagwright.interfaces.http.keys import KeyFile, KeyRefused, KeysUnreadable
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.protocol.sessions import SessionNameInvalid
@@ -30,8 +37,8 @@ def test_invalid_keys_have_no_caller_and_the_key_of_all_owners_sees_all(tmp_path
     assert [keys.caller_of(wrong) for wrong in (f"{text}x", text[:-1], "", "dw--")] == [None] * 4
     caller = keys.caller_of(text)
     assert caller is not None
-    assert (caller.owner, caller.scopes, caller.sees("ann"), caller.sees(None)) == (None, frozenset(), True, True)
-    assert [Caller("ann").sees(owner) for owner in ("ann", "bob", None)] == [True, False, False]
+    assert (caller.owner, caller.scopes, caller.can_see("ann"), caller.can_see(None)) == (None, frozenset(), True, True)
+    assert [Caller("ann").can_see(owner) for owner in ("ann", "bob", None)] == [True, False, False]
 
 
 def test_keys_are_needed_from_the_first_one_on_and_changes_are_seen_at_once(tmp_path: Path) -> None:
@@ -80,14 +87,22 @@ def test_ambiguous_owner_and_unknown_key_are_refused(tmp_path: Path) -> None:
 
 def test_owners_may_call_their_sessions_the_same() -> None:
     ann, bob = Caller("ann"), Caller("bob")
-    assert session_of(ann, "main") != session_of(bob, "main")
-    assert known_as(ann, session_of(ann, "main")) == "main"
-    assert (session_of(ANYONE, "main"), known_as(ANYONE, "ann:main"), known_as(ann, None)) == ("main", "ann:main", None)
+    assert stored_session_name(ann, "main") != stored_session_name(bob, "main")
+    assert public_session_id(ann, stored_session_name(ann, "main")) == "main"
+    assert (
+        stored_session_name(ANYONE, "main"),
+        public_session_id(ANYONE, "ann:main"),
+        public_session_id(ann, None),
+    ) == (
+        "main",
+        "ann:main",
+        None,
+    )
 
 
 @pytest.mark.parametrize("caller", [ANYONE, Caller("ann")])
 @pytest.mark.parametrize("name", ["a/b", ".", "..", " ..\n"])
 def test_session_that_no_address_could_name_does_not_begin(caller: Caller, name: str) -> None:
     with pytest.raises(SessionNameInvalid, match="cannot be part of a URL of the API"):
-        new_session_of(caller, name)
-    assert new_session_of(caller, "...") == session_of(caller, "...")
+        new_session_name(caller, name)
+    assert new_session_name(caller, "...") == stored_session_name(caller, "...")

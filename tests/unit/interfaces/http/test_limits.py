@@ -7,8 +7,8 @@ import pytest
 
 from dagwright.client.runs import Runs
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.limits import InvalidKeys, Limits, StreamOfKey, Uses
-from dagwright.interfaces.http.starts import Starts
+from dagwright.interfaces.http.limits import InvalidKeys, KeyUsage, Limits, StreamReservation
+from dagwright.interfaces.http.run_starts import RunQuota
 
 
 class Clock:
@@ -23,27 +23,27 @@ LIMITS = Limits(requests_a_minute=3, streams=2, runs=1, body_bytes=10, plan_byte
 
 def test_requests_are_counted_by_the_minute_for_each_key() -> None:
     clock = Clock()
-    uses = Uses(LIMITS, clock)
-    assert [uses.take_request(key) for key in "aaaab"] == [0.0, 0.0, 0.0, 20.0, 0.0]
+    usage = KeyUsage(LIMITS, clock)
+    assert [usage.take_request(key) for key in "aaaab"] == [0.0, 0.0, 0.0, 20.0, 0.0]
     clock.now += 15
-    assert uses.take_request("a") == 5.0
+    assert usage.take_request("a") == 5.0
     clock.now += 5
-    assert (uses.take_request("a"), uses.take_request("a") > 0) == (0.0, True)
+    assert (usage.take_request("a"), usage.take_request("a") > 0) == (0.0, True)
     clock.now += 10_000
-    assert [uses.take_request("a") > 0 for _ in range(4)] == [False, False, False, True]
+    assert [usage.take_request("a") > 0 for _ in range(4)] == [False, False, False, True]
 
 
 def test_streams_are_counted_while_they_are_open() -> None:
-    uses = Uses(LIMITS, Clock())
-    first, second, third = (StreamOfKey(uses, "a") for _ in range(3))
+    usage = KeyUsage(LIMITS, Clock())
+    first, second, third = (StreamReservation(usage, "a") for _ in range(3))
     # Asked twice, one is one.
-    assert [each.opens() for each in (first, first, second, third)] == [True, True, True, False]
-    assert StreamOfKey(uses, "b").opens()
+    assert [each.reserve() for each in (first, first, second, third)] == [True, True, True, False]
+    assert StreamReservation(usage, "b").reserve()
     third.close()
-    assert not third.opens()
+    assert not third.reserve()
     first.close()
     first.close()
-    assert (third.opens(), StreamOfKey(uses, "a").opens()) == (True, False)
+    assert (third.reserve(), StreamReservation(usage, "a").reserve()) == (True, False)
 
 
 def test_invalid_keys_are_counted_by_address() -> None:
@@ -85,7 +85,7 @@ class Server:
     is_there = is_open
 
 
-async def started(server: Server, starts: Starts, run: str) -> bool:
+async def started(server: Server, starts: RunQuota, run: str) -> bool:
     try:
         async with starts.room_for(run, cast(Runs, server)):
             await asyncio.sleep(0)
@@ -96,7 +96,7 @@ async def started(server: Server, starts: Starts, run: str) -> bool:
 
 
 async def test_concurrent_starts_stay_within_the_limit() -> None:
-    server, starts = Server(), Starts("ann", most=3)
+    server, starts = Server(), RunQuota("ann", most=3)
     found = await asyncio.gather(*(started(server, starts, f"run-{number}") for number in range(20)))
     assert sum(found) == len(server.open) == 3
     assert not await started(server, starts, "one more")
@@ -104,7 +104,7 @@ async def test_concurrent_starts_stay_within_the_limit() -> None:
 
 @pytest.mark.parametrize(("most", "words"), [(1, "may have 1 run at a time"), (2, "may have 2 runs at a time")])
 async def test_refusal_names_the_limit_of_runs(most: int, words: str) -> None:
-    server, starts = Server(), Starts("ann", most=most)
+    server, starts = Server(), RunQuota("ann", most=most)
     assert [await started(server, starts, f"run-{number}") for number in range(most)] == [True] * most
     with pytest.raises(ApiError, match=words):
         async with starts.room_for("one more", cast(Runs, server)):
@@ -113,7 +113,7 @@ async def test_refusal_names_the_limit_of_runs(most: int, words: str) -> None:
 
 @pytest.mark.parametrize("is_seen", [True, False])
 async def test_run_that_has_ended_leaves_its_room_whether_or_not_it_was_listed(*, is_seen: bool) -> None:
-    server, starts = Server(), Starts("ann", most=2)
+    server, starts = Server(), RunQuota("ann", most=2)
     assert [await started(server, starts, run) for run in ("a", "b", "c")] == [True, True, False]
     if is_seen:
         server.catch_up()
@@ -125,7 +125,7 @@ async def test_run_that_has_ended_leaves_its_room_whether_or_not_it_was_listed(*
 
 
 async def test_known_run_needs_no_room_and_a_failed_start_returns_it() -> None:
-    server, starts = Server(), Starts("ann", most=1)
+    server, starts = Server(), RunQuota("ann", most=1)
     with pytest.raises(OSError, match="no answer"):
         async with starts.room_for("failed", cast(Runs, server)):
             raise OSError("no answer")
@@ -134,7 +134,7 @@ async def test_known_run_needs_no_room_and_a_failed_start_returns_it() -> None:
 
 
 async def test_list_that_comes_late_makes_no_room_for_runs_that_a_newer_one_had() -> None:
-    server, starts = Server(), Starts("ann", most=1)
+    server, starts = Server(), RunQuota("ann", most=1)
     late = asyncio.Event()
 
     class Late(Server):
@@ -163,7 +163,7 @@ async def test_starts_do_not_queue_for_a_silent_server() -> None:
             await asyncio.Event().wait()
             return set()
 
-    starts = Starts("ann", most=3)
+    starts = RunQuota("ann", most=3)
     starting = [asyncio.create_task(started(Silent(), starts, f"run-{number}")) for number in range(5)]
     await asyncio.sleep(0.01)
     assert asked == ["ann"] * 5

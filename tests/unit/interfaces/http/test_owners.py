@@ -13,7 +13,7 @@ import pytest
 from dagwright.client.starts import StartRequest
 from dagwright.interfaces.http import create_app
 from dagwright.interfaces.http.callers import Caller, Scope
-from dagwright.interfaces.http.limits import Uses
+from dagwright.interfaces.http.limits import KeyUsage
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.server import Server as TemporalServer
 from tests.support.told_run import ToldRun, told_desk
@@ -48,12 +48,12 @@ class Server:
 @pytest.mark.parametrize("pid", [None, 7])
 async def test_temporal_ui_is_shown_to_keys_that_operate(tmp_path: Path, pid: int | None) -> None:
     url = "https://temporal.example.com"
-    async with told_desk(ToldRun((), (), ""), tmp_path) as desk:
-        known = replace(desk, server=TemporalServer("nowhere", "default", ui_url=url, pid=pid))
-        assert known.shown_server.ui_url == url
+    async with told_desk(ToldRun((), (), ""), tmp_path) as context:
+        known = replace(context, server=TemporalServer("nowhere", "default", ui_url=url, pid=pid))
+        assert known.visible_server.ui_url == url
         for scope in Scope:
-            key, _ = desk.keys.add("ann", [scope])
-            shown = replace(known, caller=key.caller).shown_server.ui_url
+            key, _ = context.keys.add("ann", [scope])
+            shown = replace(known, caller=key.caller).visible_server.ui_url
             # The interface of our own server is off once there are keys.
             assert shown == (url if scope is Scope.OPERATE and pid is None else None)
 
@@ -65,10 +65,10 @@ Asked = tuple[httpx.AsyncClient, Server, str]
 async def boss(tmp_path: Path) -> AsyncIterator[Asked]:
     """A gateway where an owner may have two runs at a time, and the id of a key of everybody that asks it."""
     server = Server()
-    async with told_desk(ToldRun((), (), ""), tmp_path) as desk:
-        uses = Uses(replace(desk.uses.limits, runs=2), time.monotonic)
-        of_test = replace(desk, runs=cast("Any", server), steering=cast("Any", server), uses=uses)
-        key, text = desk.keys.add(ALL_OWNERS, list(Scope))
+    async with told_desk(ToldRun((), (), ""), tmp_path) as context:
+        usage = KeyUsage(replace(context.usage.limits, runs=2), time.monotonic)
+        of_test = replace(context, runs=cast("Any", server), steering=cast("Any", server), usage=usage)
+        key, text = context.keys.add(ALL_OWNERS, list(Scope))
         transport, bearer = httpx.ASGITransport(create_app(of_test)), {"Authorization": f"Bearer {text}"}
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=bearer) as http:
             yield http, server, key.id
@@ -83,4 +83,8 @@ async def test_key_of_all_owners_has_a_limit_of_runs_and_acts_under_its_id(boss:
         answer = await http.post(f"/v1/runs/run-1/{act}", json={"by": "ann", **more})
         assert (answer.status_code, server.steered.pop()) == (200, key), answer.text
     callers = [Caller(), Caller(key="5f0c"), Caller("ann", key="5f0c")]
-    assert [(each.starts_for, each.acts_as) for each in callers] == [(None, None), (ALL_OWNERS, "5f0c"), ("ann", "ann")]
+    assert [(each.run_owner, each.actor_name) for each in callers] == [
+        (None, None),
+        (ALL_OWNERS, "5f0c"),
+        ("ann", "ann"),
+    ]

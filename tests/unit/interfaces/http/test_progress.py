@@ -9,8 +9,8 @@ from dagwright.client.following import RunMoment
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.history.reader import TaskState, has_begun
 from dagwright.history.run_reader import RunView
-from dagwright.interfaces.http.bodies import Shown
-from dagwright.interfaces.http.progress import Progress
+from dagwright.interfaces.http.progress import ProgressEvents
+from dagwright.interfaces.http.request_fields import StreamProgress
 from tests.support.told_run import requests_named
 
 
@@ -21,8 +21,8 @@ def moment(state: TaskState, record: Record, *, status: str = "running", asked: 
     return RunMoment(view, ("sum",), requests_named(asked), {"sum": state})
 
 
-def told(progress: Progress, moment: RunMoment) -> list[tuple[str, Any]]:
-    behind = progress.of_run if moment.is_last else lambda _: ()
+def told(progress: ProgressEvents, moment: RunMoment) -> list[tuple[str, Any]]:
+    behind = progress.status_events if moment.is_last else lambda _: ()
     events = [cast("Any", each) for told in (progress.events, behind) for each in told(moment)]
     return [(each["type"], each["data"].get("result")) for each in events]
 
@@ -31,12 +31,12 @@ DONE = Record(NodeStatus.COMPLETED, 3, attempts=1, started_at=1.0, ended_at=2.0)
 READY, READY_RECORD = TaskState(NodeStatus.READY, 0, None), Record(NodeStatus.READY)
 
 
-def resumed(before: Progress) -> Progress:
-    return Progress("run-1", Shown.PROGRESS, standing=before.standing)
+def resumed(before: ProgressEvents) -> ProgressEvents:
+    return ProgressEvents("run-1", StreamProgress.PROGRESS, checksums=before.checksums)
 
 
 def test_node_is_reported_as_it_was_though_the_scheduler_is_ahead() -> None:
-    progress = Progress("run-1", Shown.FULL)
+    progress = ProgressEvents("run-1", StreamProgress.FULL)
     running = moment(TaskState(NodeStatus.RUNNING, 1, None), DONE)
     assert told(progress, running) == [("run_running", None), ("node_started", None)]
     assert told(progress, moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE)) == [("node_completed", 3)]
@@ -44,7 +44,7 @@ def test_node_is_reported_as_it_was_though_the_scheduler_is_ahead() -> None:
 
 def test_run_is_reported_again_only_if_it_has_changed() -> None:
     waits = moment(READY, READY_RECORD, status="waiting", asked=("check",))
-    before = Progress("run-1", Shown.PROGRESS)
+    before = ProgressEvents("run-1", StreamProgress.PROGRESS)
     asked = [("human_feedback_requested", None), ("run_waiting", None)]
     assert told(before, waits) == [("node_ready", None), *asked]
     assert told(resumed(before), waits) == [("node_ready", None)]
@@ -54,8 +54,8 @@ def test_run_is_reported_again_only_if_it_has_changed() -> None:
 def test_passed_states_are_left_out_except_starts_and_ends() -> None:
     ended = moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE, status="completed")
     lasting = [("node_completed", None), ("run_completed", None)]
-    assert told(Progress("run-1", Shown.PROGRESS), ended) == [("node_started", None), *lasting]
-    looking = Progress("run-1", Shown.PROGRESS)
+    assert told(ProgressEvents("run-1", StreamProgress.PROGRESS), ended) == [("node_started", None), *lasting]
+    looking = ProgressEvents("run-1", StreamProgress.PROGRESS)
     assert told(looking, moment(READY, READY_RECORD)) == [("run_running", None), ("node_ready", None)]
     goes_on = resumed(looking)
     goes_on.started.add("sum")
@@ -64,7 +64,7 @@ def test_passed_states_are_left_out_except_starts_and_ends() -> None:
 
 def test_reported_state_is_not_repeated_with_a_new_request() -> None:
     asked = [("human_feedback_requested", None)]
-    before = Progress("run-1", Shown.PROGRESS)
+    before = ProgressEvents("run-1", StreamProgress.PROGRESS)
     assert told(before, moment(READY, READY_RECORD))[:1] == [("run_running", None)]
     later = resumed(before)
     assert told(later, moment(READY, READY_RECORD, asked=("check",)))[1:] == asked

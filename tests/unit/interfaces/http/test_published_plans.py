@@ -7,7 +7,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from dagwright.interfaces.http import open_desk
+from dagwright.interfaces.http import open_context
 from dagwright.plans.templates import TemplateFolder
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
@@ -29,7 +29,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     toolset = load_toolset(settings, ())
     connection = Connection(cast("Any", Away()), Server("nowhere", "default"), frozenset())
     plans = TemplateFolder(folder, toolset.declarations())
-    async with open_desk(settings, connection, toolset, plans=plans) as desk, client_of(desk) as http:
+    async with open_context(settings, connection, toolset, plans=plans) as context, client_of(context) as http:
         yield http, folder
 
 

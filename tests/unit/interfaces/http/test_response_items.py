@@ -8,25 +8,25 @@ import pytest
 
 from dagwright.client import following
 from dagwright.history.run_reader import RunClosed
-from dagwright.interfaces.http import Desk, responses
+from dagwright.interfaces.http import GatewayContext, responses
 from dagwright.interfaces.http.callers import Caller
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import call_id
 from dagwright.interfaces.http.response_items import (
     ResponseBody,
     ResponseRef,
-    chat_of,
-    of_completion,
+    parse_response_id,
+    referenced_runs,
     response_object,
-    run_asked_by_reference,
-    run_of_response,
-    runs_referred_to,
+    response_of_completion,
+    run_of_referenced_question,
+    to_chat_body,
 )
 from tests.support.told_run import RUN, PendingRequestsOf, Step, ToldRun, requests_named, told_gateway
 
 
 def messages(body: dict[str, Any]) -> list[dict[str, Any]]:
-    return [each.model_dump(exclude_none=True) for each in chat_of(ResponseBody.model_validate(body)).messages]
+    return [each.model_dump(exclude_none=True) for each in to_chat_body(ResponseBody.model_validate(body)).messages]
 
 
 def test_instructions_and_text_become_messages() -> None:
@@ -61,50 +61,50 @@ REFERRING = ResponseBody(input=[{"role": "user", "content": "a"}, *map(reference
 
 
 def test_references_are_replaced_by_their_answers() -> None:
-    assert runs_referred_to(REFERRING) == {"run-1": 2}
-    told = [(each.role, each.content) for each in chat_of(REFERRING, {"run-1": "b"}).messages]
+    assert referenced_runs(REFERRING) == {"run-1": 2}
+    told = [(each.role, each.content) for each in to_chat_body(REFERRING, {"run-1": "b"}).messages]
     assert told == [("user", "a"), ("assistant", "b"), ("tool", "yes")]
-    assert [each.role for each in chat_of(REFERRING, {"run-1": None}).messages] == ["user", "tool"]
-    assert (runs_referred_to(ResponseBody(input="a")), run_asked_by_reference(ResponseBody(input="a"))) == ({}, None)
+    assert [each.role for each in to_chat_body(REFERRING, {"run-1": None}).messages] == ["user", "tool"]
+    assert (referenced_runs(ResponseBody(input="a")), run_of_referenced_question(ResponseBody(input="a"))) == ({}, None)
 
 
 def test_call_reference_belongs_to_the_answer_before_it() -> None:
-    assert run_asked_by_reference(REFERRING) == "run-1"
+    assert run_of_referenced_question(REFERRING) == "run-1"
     items = [*REFERRING.input]
     for input in (items[:4], items[3:], [*items[:3], items[4]], [*items[:2], *items[3:]], items[4:]):
-        assert run_asked_by_reference(ResponseBody(input=input)) is None
+        assert run_of_referenced_question(ResponseBody(input=input)) is None
 
 
 @pytest.mark.parametrize("id", [None, 7, "", "msg", "msg_a\nb", "resp_1", {}])
 def test_reference_to_what_is_no_answer_of_a_run_is_refused(id: Any) -> None:
     with pytest.raises(ApiError, match=r"input\.0: an item_reference must have the message id"):
-        runs_referred_to(ResponseBody(input=[reference(id)]))
+        referenced_runs(ResponseBody(input=[reference(id)]))
 
 
 def test_options_keep_their_meaning() -> None:
     tool = {"type": "function", "name": "f", "parameters": {"type": "object"}}
     body = {"model": "m", "input": "x", "max_output_tokens": 7, "temperature": 0.5, "tools": [tool], "session_id": "s"}
-    chat = chat_of(ResponseBody.model_validate(body))
+    chat = to_chat_body(ResponseBody.model_validate(body))
     assert (chat.max_completion_tokens, chat.temperature, chat.session_id) == (7, 0.5, "s")
     assert chat.tools == [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 
 
 @pytest.mark.parametrize(("run", "model"), [("run-1", "plan/double"), ("a.b/ü", "agent/Zoë é"), ("session x", "m")])
 def test_id_of_a_response_tells_its_run_and_model(run: str, model: str) -> None:
-    assert run_of_response(ResponseRef(run, model).id) == ResponseRef(run, model)
+    assert parse_response_id(ResponseRef(run, model).id) == ResponseRef(run, model)
 
 
 @pytest.mark.parametrize("response", ["", "resp_", "resp_x", "resp_.YQ", "run-1.YQ", "resp_run-1.Y", "resp_run-1.ÿ"])
 def test_id_of_no_response_is_not_found(response: str) -> None:
     with pytest.raises(ApiError) as refused:
-        run_of_response(response)
+        parse_response_id(response)
     assert refused.value.status == 404
 
 
 def test_function_calls_of_a_completion_become_items_of_the_response() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     choices = [{"message": {"content": None, "tool_calls": [call]}}]
-    told = of_completion({}, {"id": "x", "choices": choices, "usage": {"prompt_tokens": 3}}, model="small")
+    told = response_of_completion({}, {"id": "x", "choices": choices, "usage": {"prompt_tokens": 3}}, model="small")
     assert [(item["type"], item["call_id"], item["name"]) for item in told["output"]] == [("function_call", "c1", "f")]
     assert (told["usage"]["input_tokens"], told["store"]) == (3, False)
 
@@ -136,10 +136,10 @@ async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest
     async def now(*_: Any) -> dict[str, Any]:
         return {}
 
-    monkeypatch.setattr(responses, "_now", now)
+    monkeypatch.setattr(responses, "_current_response", now)
     caller = Caller("ann", frozenset())
-    desk = SimpleNamespace(own=own, steering=SimpleNamespace(cancel=cancel), starting=[], caller=caller)
-    await responses.cancel(ResponseRef("run-1", "plan/ask").id, cast(Desk, desk))
+    context = SimpleNamespace(visible_run=own, steering=SimpleNamespace(cancel=cancel), active_starts=[], caller=caller)
+    await responses.cancel(ResponseRef("run-1", "plan/ask").id, cast(GatewayContext, context))
     assert told == [("run-1", "ann")]
 
 

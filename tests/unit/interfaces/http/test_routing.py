@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from dagwright.interfaces.http import Desk
-from dagwright.interfaces.http.bodies import RoutingMode
+from dagwright.interfaces.http import GatewayContext
 from dagwright.interfaces.http.conversation import Conversation, GivenAnswer
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.model_list import retrieve_model
-from dagwright.interfaces.http.routing import decided
+from dagwright.interfaces.http.model_routes import retrieve_model
+from dagwright.interfaces.http.request_fields import RoutingMode
+from dagwright.interfaces.http.routing import fixed_route
 from dagwright.interfaces.http.targets import Kind, Target, profiles_of, target_of
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry
@@ -39,43 +39,43 @@ DIRECT, RUN, AUTO = RoutingMode.DIRECT, RoutingMode.ORCHESTRATION, RoutingMode.A
     ],
 )
 def test_routing_decision(mode: RoutingMode | None, kind: Kind, has_functions: bool, answer: RoutingMode) -> None:
-    assert decided(mode, Target(kind, "x"), Conversation("Go."), has_functions=has_functions) is answer
+    assert fixed_route(mode, Target(kind, "x"), Conversation("Go."), has_functions=has_functions) is answer
 
 
 @pytest.mark.parametrize("mode", [None, DIRECT, RUN, AUTO])
 def test_answers_go_to_their_run_and_other_results_to_the_model(mode: RoutingMode | None) -> None:
     said = Conversation("", answers=[GivenAnswer("call_1", "run-1", "yes")])
-    assert decided(mode, Target("model", "small"), said, has_functions=True) is RUN
+    assert fixed_route(mode, Target("model", "small"), said, has_functions=True) is RUN
     if mode is not RUN:
-        said = Conversation("", other_tools=True)
-        assert decided(mode, Target("model", "small"), said, has_functions=False) is DIRECT
+        said = Conversation("", has_other_results=True)
+        assert fixed_route(mode, Target("model", "small"), said, has_functions=False) is DIRECT
 
 
 @pytest.mark.parametrize(
     ("mode", "kind", "said"),
     [
         (DIRECT, "plan", Conversation("Go.")),
-        (RUN, "model", Conversation("", other_tools=True)),
-        (None, "plan", Conversation("", other_tools=True)),
-        (AUTO, "profile", Conversation("", other_tools=True)),
-        (None, "model", Conversation("", answers=[GivenAnswer("call_1", "run-1", "yes")], other_tools=True)),
+        (RUN, "model", Conversation("", has_other_results=True)),
+        (None, "plan", Conversation("", has_other_results=True)),
+        (AUTO, "profile", Conversation("", has_other_results=True)),
+        (None, "model", Conversation("", answers=[GivenAnswer("call_1", "run-1", "yes")], has_other_results=True)),
     ],
 )
 def test_contradicting_mode_is_refused(mode: RoutingMode | None, kind: Kind, said: Conversation) -> None:
     with pytest.raises(ApiError) as refused:
-        decided(mode, Target(kind, "x"), said, has_functions=False)
+        fixed_route(mode, Target(kind, "x"), said, has_functions=False)
     assert refused.value.status == 400
 
 
-def _desk(folder: Path, own: ToolRegistry | None = None) -> Desk:
+def _context(folder: Path, own: ToolRegistry | None = None) -> GatewayContext:
     settings = Settings(state_dir=folder)
     toolset = load_toolset(settings)
     toolset = toolset if own is None else replace(toolset, own=own)
-    return cast("Desk", SimpleNamespace(settings=settings, toolset=toolset, templates={}))
+    return cast("GatewayContext", SimpleNamespace(settings=settings, toolset=toolset, templates={}))
 
 
 async def test_rounds_are_a_model_only_where_there_are_workers(tmp_path: Path) -> None:
-    none, some = _desk(tmp_path), _desk(tmp_path, Workers().registry())
+    none, some = _context(tmp_path), _context(tmp_path, Workers().registry())
     assert (profiles_of(none), profiles_of(some)) == (["plan", "intents"], ["plan", "intents", "rounds"])
     with pytest.raises(ApiError, match="rounds requires worker tools in --tools") as refused:
         await retrieve_model("profile/rounds", none)
@@ -90,4 +90,4 @@ def test_name_that_is_near_is_told_as_it_is_to_be_sent(tmp_path: Path) -> None:
         ("profile/zzzzzzzz", "available are plan, intents"),
     ):
         with pytest.raises(ApiError, match=near):
-            target_of(_desk(tmp_path), model)
+            target_of(_context(tmp_path), model)

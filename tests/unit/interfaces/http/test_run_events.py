@@ -12,7 +12,7 @@ from dagwright.history.reader import TaskState
 from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunUpdate, Told
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.looking import seen_before
+from dagwright.interfaces.http.run_documents import event_cursor
 from dagwright.interfaces.http.run_events import EventId, run_events
 from tests.support.gateway import NamedEvent, named_events_of
 
@@ -40,11 +40,11 @@ def test_invalid_event_id_is_refused(text: str) -> None:
 
 
 def test_header_takes_precedence_over_the_parameter() -> None:
-    assert (seen_before(None, None), seen_before(" ", "")) == (None, None)
-    assert seen_before("1-9", "1-5") == EventId(Told(Offset(1, 9)))
-    assert seen_before(None, "1-5") == EventId(Told(Offset(1, 5)))
+    assert (event_cursor(None, None), event_cursor(" ", "")) == (None, None)
+    assert event_cursor("1-9", "1-5") == EventId(Told(Offset(1, 9)))
+    assert event_cursor(None, "1-5") == EventId(Told(Offset(1, 5)))
     id = "l\u00e4uft/1-5"
-    assert seen_before(id.encode().decode("latin-1"), None) == seen_before(None, id)
+    assert event_cursor(id.encode().decode("latin-1"), None) == event_cursor(None, id)
 
 
 async def told(*updates: Any) -> list[NamedEvent]:

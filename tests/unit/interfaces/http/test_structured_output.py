@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from dagwright.interfaces.http.bodies import ChatBody
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.feedback_calls import may_call
-from dagwright.interfaces.http.response_items import ResponseBody, chat_of
+from dagwright.interfaces.http.feedback_calls import allows_answer_calls
+from dagwright.interfaces.http.request_fields import ChatBody
+from dagwright.interfaces.http.response_items import ResponseBody, to_chat_body
 from dagwright.interfaces.http.structured_output import OutputForm, OutputMismatch, output_form_of
 from tests.unit.interfaces.http.conftest import error_of
 
@@ -64,7 +64,9 @@ FUNCTIONS = {
 def test_requests_of_clients_are_understood(sent: Any) -> None:
     fields = {"model": "plan/double", **sent["body"]}
     is_response = sent["path"].endswith("/responses")
-    form = form_of(chat_of(ResponseBody.model_validate(fields)) if is_response else ChatBody.model_validate(fields))
+    form = form_of(
+        to_chat_body(ResponseBody.model_validate(fields)) if is_response else ChatBody.model_validate(fields)
+    )
     by_function = "tools" in sent["body"]
     assert (form.function, form.is_named) == (FUNCTIONS[sent["mode"]] if by_function else (None, False))
     if "json_object" in str(sent["body"]):
@@ -133,7 +135,7 @@ def test_format_and_choice_of_a_response_are_those_of_a_completion() -> None:
     wanted = {"type": "json_schema", "name": "Person", "schema": PERSON, "strict": True}
     tool = {"type": "function", "name": "Person", "parameters": PERSON}
     fields = {"input": "{}", "tools": [tool], "tool_choice": {"type": "function", "name": "Person"}}
-    made = chat_of(ResponseBody.model_validate({**fields, "text": {"format": wanted}}))
+    made = to_chat_body(ResponseBody.model_validate({**fields, "text": {"format": wanted}}))
     assert (made.response_format, made.tool_choice) == (FORMAT, named("Person"))
     form = form_of(made)
     assert (form.function, form.schema) == ("Person", PERSON)
@@ -156,7 +158,7 @@ def test_answer_of_a_run_is_the_same_call_from_every_gateway() -> None:
     assert call["function"] == {"name": "Person", "arguments": '{"name": "Ann"}'}
     assert call["id"] == form.call("{}", run="run-1")["id"] != form.call("{}", run="run-2")["id"]
     # A request for feedback is a call beside a schema only if its function is declared.
-    assert not may_call(chat(response_format=FORMAT), is_structured=True)
-    assert may_call(chat(response_format=FORMAT, tools=[function("answer_feedback")]), is_structured=True)
+    assert not allows_answer_calls(chat(response_format=FORMAT), is_structured=True)
+    assert allows_answer_calls(chat(response_format=FORMAT, tools=[function("answer_feedback")]), is_structured=True)
     with pytest.raises(ApiError, match=r"^response_format\.json_schema\.schema: must be a JSON Schema$"):
         output_form_of(chat(**_format("json_schema", schema=1)))

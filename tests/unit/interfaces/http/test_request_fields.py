@@ -7,19 +7,29 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers
 
-from dagwright.interfaces.http.bodies import ChatBody, RoutingMode, Shown, Wishes, json_of, passed_on, wishes_of
 from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.request_fields import (
+    ChatBody,
+    GatewayOptions,
+    RoutingMode,
+    StreamProgress,
+    gateway_options,
+    parse_json,
+    service_body,
+)
 from dagwright.interfaces.http.response_items import ResponseBody
 
 
 def test_header_takes_precedence_over_body_extra_body_and_metadata() -> None:
-    assert wishes_of({"model": "small"}, {}) == Wishes()
+    assert gateway_options({"model": "small"}, {}) == GatewayOptions()
     metadata = {"session_id": "d", "routing_mode": "auto"}
     body = {"session_id": "b", "metadata": metadata, "extra_body": {"run_model": "m"}}
-    assert wishes_of(body, {}) == Wishes(mode=RoutingMode.AUTO, session="b", run_model="m")
+    assert gateway_options(body, {}) == GatewayOptions(routing_mode=RoutingMode.AUTO, session="b", run_model="m")
     headers = {"x-session-id": "h", "x-routing-mode": "direct", "idempotency-key": "k"}
-    assert wishes_of(body, headers) == Wishes(mode=RoutingMode.DIRECT, session="h", run_model="m", key="k")
-    assert wishes_of({"extra_body": {"session_id": "c"}, "metadata": {"session_id": "d"}}, {}).session == "c"
+    assert gateway_options(body, headers) == GatewayOptions(
+        routing_mode=RoutingMode.DIRECT, session="h", run_model="m", idempotency_key="k"
+    )
+    assert gateway_options({"extra_body": {"session_id": "c"}, "metadata": {"session_id": "d"}}, {}).session == "c"
 
 
 @pytest.mark.parametrize(
@@ -27,15 +37,20 @@ def test_header_takes_precedence_over_body_extra_body_and_metadata() -> None:
 )
 def test_session_header_is_decoded_as_utf_8_or_latin_1(sent: bytes, session: str) -> None:
     headers = Headers(raw=[(b"x-session-id", sent)])
-    assert wishes_of({}, headers) == wishes_of({"session_id": session}, {})
+    assert gateway_options({}, headers) == gateway_options({"session_id": session}, {})
 
 
 def test_metadata_holds_every_field_as_text() -> None:
     said = {"stream_progress": "full", "cancel_on_disconnect": "true", "inputs": '{"a": 1}'}
-    assert wishes_of({"metadata": said}, {}) == Wishes(shown=Shown.FULL, cancels=True, inputs={"a": 1})
+    assert gateway_options({"metadata": said}, {}) == GatewayOptions(
+        stream_progress=StreamProgress.FULL, cancel_on_disconnect=True, inputs={"a": 1}
+    )
     times = {"deadline": "20m", "worker_timeout": "2m"}
-    found = [wishes_of({"max_rounds": 4, **times}, {}), wishes_of({"metadata": {"max_rounds": "4", **times}}, {})]
-    assert found == [Wishes(deadline_s=1_200.0, max_rounds=4, worker_timeout_s=120.0)] * 2
+    found = [
+        gateway_options({"max_rounds": 4, **times}, {}),
+        gateway_options({"metadata": {"max_rounds": "4", **times}}, {}),
+    ]
+    assert found == [GatewayOptions(deadline_s=1_200.0, max_rounds=4, worker_timeout_s=120.0)] * 2
 
 
 @pytest.mark.parametrize(
@@ -57,7 +72,7 @@ def test_metadata_holds_every_field_as_text() -> None:
 )
 def test_invalid_field_is_named(body: Any, param: str) -> None:
     with pytest.raises(ApiError) as refused:
-        wishes_of(body, {})
+        gateway_options(body, {})
     assert (refused.value.status, refused.value.param) == (400, param)
 
 
@@ -68,8 +83,8 @@ def test_max_rounds_is_an_integer_and_model_names_have_a_limit(kind: type[BaseMo
     for value in values:
         body = kind.model_validate({**asked, "max_rounds": value})
         with pytest.raises(ApiError, match="max_rounds: expected a whole number from 1 to "):
-            wishes_of(body.model_dump(exclude_unset=True), {})
-    assert wishes_of(kind.model_validate({**asked, "max_rounds": 2}).model_dump(), {}).max_rounds == 2
+            gateway_options(body.model_dump(exclude_unset=True), {})
+    assert gateway_options(kind.model_validate({**asked, "max_rounds": 2}).model_dump(), {}).max_rounds == 2
     kind.model_validate({**asked, "model": "m" * 200})
     with pytest.raises(ValidationError, match="model\n  String should have at most 200 characters"):
         kind.model_validate({**asked, "model": "m" * 201})
@@ -78,12 +93,12 @@ def test_max_rounds_is_an_integer_and_model_names_have_a_limit(kind: type[BaseMo
 def test_own_fields_are_not_passed_on() -> None:
     own: dict[str, Any] = {"session_id": "s", "extra_body": {"a": 1}, "metadata": {"inputs": "{}"}}
     own |= {"max_rounds": 4, "deadline": "20m", "worker_timeout": "2m"}
-    assert passed_on({"model": "m", "logprobs": True, **own}) == {"model": "m", "logprobs": True}
-    assert passed_on({"metadata": {"run_model": "m", "trace": "1"}}) == {"metadata": {"trace": "1"}}
+    assert service_body({"model": "m", "logprobs": True, **own}) == {"model": "m", "logprobs": True}
+    assert service_body({"metadata": {"run_model": "m", "trace": "1"}}) == {"metadata": {"trace": "1"}}
 
 
 def test_json_nests_at_most_100_deep() -> None:
-    assert json_of("[" * 100 + "1" + "]" * 100) == json.loads("[" * 100 + "1" + "]" * 100)
+    assert parse_json("[" * 100 + "1" + "]" * 100) == json.loads("[" * 100 + "1" + "]" * 100)
     for text in ("[" * 20_000, "[" * 101 + "]" * 101, "{"):
         with pytest.raises(ValueError, match=r".*"):
-            json_of(text)
+            parse_json(text)

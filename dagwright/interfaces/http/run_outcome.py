@@ -15,19 +15,19 @@ from dagwright.core.model.usage import NONE, Usage
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.history.run_reader import RunClosed, RunView
 from dagwright.history.run_subscriptions import Told
-from dagwright.interfaces.http.callers import known_as
+from dagwright.interfaces.http.callers import public_session_id
+from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import GivenAnswer
-from dagwright.interfaces.http.desk import Desk
 from dagwright.interfaces.http.errors import NO_RETRY, RUN_ERROR, ApiError
-from dagwright.interfaces.http.feedback import nodes_in, refuse_nodes
 from dagwright.interfaces.http.feedback_calls import (
     Request,
     call_id,
     callable_requests,
-    content_of,
+    parse_answer,
+    questions_with_hint,
     waiting_for,
-    waiting_words,
 )
+from dagwright.interfaces.http.feedback_routes import nodes_with_tools, refuse_nodes
 from dagwright.interfaces.http.structured_output import OutputForm, OutputMismatch
 from dagwright.protocol.turns import end_of_turn
 
@@ -37,24 +37,24 @@ _ANSWERED = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
 
 
 async def moments(
-    desk: Desk, run: str, *, answered: Collection[RequestKey] = (), after: Told | None = None
+    context: GatewayContext, run: str, *, answered: Collection[RequestKey] = (), after: Told | None = None
 ) -> AsyncGenerator[RunMoment, None]:
     """Yield the moments of a run until it has ended or waits for feedback; arguments as in `follow`."""
-    async with aclosing(follow(desk.runs, run, answered=answered, after=after)) as coming:
+    async with aclosing(follow(context.runs, run, answered=answered, after=after)) as coming:
         async for moment in coming:
             yield moment
             if moment.is_last:
                 return
 
 
-async def last_moment(desk: Desk, run: str, *, answered: Collection[RequestKey] = ()) -> RunMoment:
+async def last_moment(context: GatewayContext, run: str, *, answered: Collection[RequestKey] = ()) -> RunMoment:
     """Return the moment at which a run has ended or waits for feedback; raises as `follow`."""
-    found = [moment async for moment in moments(desk, run, answered=answered) if moment.is_last]
+    found = [moment async for moment in moments(context, run, answered=answered) if moment.is_last]
     return found[-1]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """The end of an answer.
 
     Args:
@@ -95,7 +95,9 @@ class AnswerForm:
 ANY_FORM = AnswerForm()
 
 
-async def outcome_of(desk: Desk, moment: RunMoment, *, session: str | None, form: AnswerForm = ANY_FORM) -> Outcome:
+async def outcome_of(
+    context: GatewayContext, moment: RunMoment, *, session: str | None, form: AnswerForm = ANY_FORM
+) -> RunOutcome:
     """Return the outcome of a run at its last moment.
 
     Args:
@@ -109,25 +111,25 @@ async def outcome_of(desk: Desk, moment: RunMoment, *, session: str | None, form
     if moment.requests:
         used = view.scheduler.state.totals.usage.total if view.scheduler is not None else NONE
         run = view.workflow_id
-        about = about_run(view, session=known_as(desk.caller, session))
+        about = about_run(view, session=public_session_id(context.caller, session))
         about["waiting_for"] = waiting_for(moment.requests, run=run)
-        words = waiting_words(moment.requests, run=run, allows_calls=form.allows_calls)
+        words = questions_with_hint(moment.requests, run=run, allows_calls=form.allows_calls)
         calls = callable_requests(moment.requests, allows_calls=form.allows_calls)
         if form.output is not None and len(calls) < len(moment.requests):
             # The client would take any text for an invalid answer and send the request again.
             headers = {**headers_of_run(run, about["session_id"]), **NO_RETRY}
             raise ApiError(RUN_FAILED, words, RUN_ERROR, code="answer_required", headers=headers, about=about)
-        return Outcome(words, moment.requests, usage_json(used), about, calls)
-    document = await desk.runs.document(view)
+        return RunOutcome(words, moment.requests, usage_json(used), about, calls)
+    document = await context.runs.document(view)
     if session is not None:
         # The next turn depends on the results that this one saves in the session.
-        await desk.sessions.settled(session, view.workflow_id)
-    about = about_run(view, session=known_as(desk.caller, session), error=document["error"])
+        await context.sessions.settled(session, view.workflow_id)
+    about = about_run(view, session=public_session_id(context.caller, session), error=document["error"])
     if view.status not in _ANSWERED:
         raise run_error(document, about)
     used = view.scheduler.state.totals.usage.total if view.scheduler is not None else NONE
     text = answer_text(view, document) if form.output is None else _structured(form.output, document, about)
-    return Outcome(text, (), usage_json(used), about, output=form.output)
+    return RunOutcome(text, (), usage_json(used), about, output=form.output)
 
 
 def _structured(form: OutputForm, document: Mapping[str, Any], about: Mapping[str, Any]) -> str:
@@ -222,7 +224,9 @@ def usage_json(used: Usage) -> dict[str, Any]:
     }
 
 
-async def give_answers(desk: Desk, answers: Sequence[GivenAnswer], *, by: str | None) -> set[RequestKey]:
+async def deliver_answers(
+    context: GatewayContext, answers: Sequence[GivenAnswer], *, by: str | None
+) -> set[RequestKey]:
     """Deliver the client's answers to a run; return the keys of the requests that they are for.
 
     Answers to requests that are no longer open are ignored: a request that is sent twice changes nothing.
@@ -234,23 +238,23 @@ async def give_answers(desk: Desk, answers: Sequence[GivenAnswer], *, by: str | 
     """
     given: set[RequestKey] = set()
     for answer in answers:
-        if (found := await _asked(desk, answer)) is None:
+        if (found := await _asked(context, answer)) is None:
             continue
-        content = content_of(found.document, answer.text)
-        refuse_nodes(desk, content, desk.caller.may_answer)
+        content = parse_answer(found.document, answer.text)
+        refuse_nodes(context, content, context.caller.may_answer)
         try:
-            content |= await nodes_in(desk, found.place, content)
-            given_answer = Answer(content, by, through="tool_result", may_answer=desk.caller.may_answer)
-            await desk.runs.people.answer(found.place, given_answer)
+            content |= await nodes_with_tools(context, found.place, content)
+            given_answer = Answer(content, by, through="tool_result", may_answer=context.caller.may_answer)
+            await context.runs.people.answer(found.place, given_answer)
         except (FeedbackRejected, RunClosed):
             # Another client may have answered it in the meantime.
-            if await _asked(desk, answer) is not None:
+            if await _asked(context, answer) is not None:
                 raise
         given.add(request_key(found.document))
     return given
 
 
-async def _asked(desk: Desk, answer: GivenAnswer) -> OpenRequest | None:
+async def _asked(context: GatewayContext, answer: GivenAnswer) -> OpenRequest | None:
     """Return the open request that an answer is for; `None` if it is not open."""
-    asked = await desk.runs.people.requests_of(answer.run)
+    asked = await context.runs.people.requests_of(answer.run)
     return next((each for each in asked if call_id(each.document, run=answer.run) == answer.call), None)

@@ -11,55 +11,57 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from temporalio.service import RPCError
 
-from dagwright.interfaces.http.errors import ApiError, told_as
+from dagwright.interfaces.http.errors import ApiError, api_error
 
-_AWAY = 503
-PATIENCE_S = 3.0
+_UNAVAILABLE = 503
+CHECK_INTERVAL_S = 3.0
 """Seconds without a response after which the server is checked."""
 
 
-class Patience:
+class UpstreamTimeoutMiddleware:
     """Middleware that checks the Temporal server while a read request waits.
 
     Args:
         reach: check that the server responds; raises `RPCError`.
-        patience_s: interval of the checks, until the response starts.
+        check_interval_s: interval of the checks, until the response starts.
     """
 
-    def __init__(self, app: ASGIApp, *, reach: Callable[[], Awaitable[object]], patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self, app: ASGIApp, *, reach: Callable[[], Awaitable[object]], check_interval_s: float = CHECK_INTERVAL_S
+    ) -> None:
         self._app = app
         self._reach = reach
-        self._patience_s = patience_s
+        self._patience_s = check_interval_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
         if scope["type"] != "http" or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
-        begun = asyncio.Event()
+        started = asyncio.Event()
 
         async def sent(message: Message) -> None:
-            begun.set()
+            started.set()
             await send(message)
 
         async def answer() -> None:
             await self._app(scope, receive, sent)
 
         work = asyncio.create_task(answer())
-        beginning = asyncio.create_task(begun.wait())
+        started_waiter = asyncio.create_task(started.wait())
         try:
-            lost = await self._lost({work, beginning})
+            error = await self._server_error({work, started_waiter})
             # Nothing is awaited between the two checks: a response that has started is sent to its end.
-            if lost is None or begun.is_set():
+            if error is None or started.is_set():
                 await work
                 return
         finally:
             work.cancel()
-            beginning.cancel()
-            await asyncio.gather(work, beginning, return_exceptions=True)
-        await lost.response()(scope, receive, send)
+            started_waiter.cancel()
+            await asyncio.gather(work, started_waiter, return_exceptions=True)
+        await error.response()(scope, receive, send)
 
-    async def _lost(self, waited: "set[asyncio.Task[Any]]") -> ApiError | None:
+    async def _server_error(self, waited: "set[asyncio.Task[Any]]") -> ApiError | None:
         """Return the error once the server does not respond; `None` if a response starts or the request ends first."""
         while True:
             done, _ = await asyncio.wait(waited, timeout=self._patience_s, return_when=asyncio.FIRST_COMPLETED)
@@ -68,7 +70,7 @@ class Patience:
             try:
                 await self._reach()
             except RPCError as error:
-                told = told_as(error)
+                failure = api_error(error)
                 # A server that refuses the check may still answer the request.
-                if told is not None and told.status == _AWAY:
-                    return told
+                if failure is not None and failure.status == _UNAVAILABLE:
+                    return failure

@@ -10,12 +10,12 @@ from fastapi import FastAPI
 from starlette.responses import StreamingResponse
 from temporalio.service import RPCError, RPCStatusCode
 
-from dagwright.interfaces.http.patience import Patience
+from dagwright.interfaces.http.upstream_timeout import UpstreamTimeoutMiddleware
 from tests.unit.interfaces.http.conftest import error_of
 
 
 class Patient:
-    def __init__(self, *, patience_s: float = 0.01) -> None:
+    def __init__(self, *, check_interval_s: float = 0.01) -> None:
         self.is_there = True
         self.status = RPCStatusCode.DEADLINE_EXCEEDED
         self.reached = 0
@@ -45,7 +45,7 @@ class Patient:
         async def broken() -> None:
             raise ZeroDivisionError
 
-        app.add_middleware(Patience, reach=self._reach, patience_s=patience_s)
+        app.add_middleware(UpstreamTimeoutMiddleware, reach=self._reach, check_interval_s=check_interval_s)
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway")
 
     async def _reach(self) -> None:
@@ -76,7 +76,7 @@ async def test_slow_read_continues_while_the_server_answers() -> None:
 @pytest.mark.parametrize(("method", "path", "text"), [("POST", "/slow", '"here"'), ("GET", "/stream", "ab")])
 async def test_writes_and_open_streams_are_not_cancelled(method: str, path: str, text: str) -> None:
     # Long enough for the first piece of the stream on a busy machine.
-    patient = Patient(patience_s=0.3)
+    patient = Patient(check_interval_s=0.3)
     patient.is_there = False
 
     async def later() -> None:

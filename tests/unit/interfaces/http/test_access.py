@@ -11,13 +11,13 @@ from fastapi import FastAPI, Request
 from starlette.datastructures import Headers
 from starlette.responses import StreamingResponse
 
+from dagwright.interfaces.http.access import AccessMiddleware
+from dagwright.interfaces.http.allowed_hosts import AllowedHosts, listed
 from dagwright.interfaces.http.callers import Scope
-from dagwright.interfaces.http.desk import CALLER, STREAM
-from dagwright.interfaces.http.errors import install_errors
-from dagwright.interfaces.http.guard import Guard
-from dagwright.interfaces.http.hosts import Hosts, listed
+from dagwright.interfaces.http.context import CALLER, STREAM
+from dagwright.interfaces.http.errors import install_error_handlers
 from dagwright.interfaces.http.keys import KeyFile
-from dagwright.interfaces.http.limits import Limits, StreamOfKey, Uses
+from dagwright.interfaces.http.limits import KeyUsage, Limits, StreamReservation
 from tests.unit.interfaces.http.conftest import error_of
 
 
@@ -25,10 +25,14 @@ class Guarded:
     def __init__(self, folder: Path) -> None:
         self.leaving = asyncio.Event()
         self.keys = KeyFile(folder / "keys.json")
-        self.uses = Uses(Limits(requests_a_minute=3, streams=1, runs=1, body_bytes=100, plan_bytes=100), lambda: 0.0)
+        self.usage = KeyUsage(
+            Limits(requests_a_minute=3, streams=1, runs=1, body_bytes=100, plan_bytes=100), lambda: 0.0
+        )
         app = FastAPI()
-        install_errors(app)
-        app.add_middleware(Guard, keys=self.keys, uses=self.uses, hosts=Hosts(["gateway"]), leaving=self.leaving)
+        install_error_handlers(app)
+        app.add_middleware(
+            AccessMiddleware, keys=self.keys, usage=self.usage, hosts=AllowedHosts(["gateway"]), stopping=self.leaving
+        )
 
         @app.post("/body")
         async def body(request: Request, given: dict[str, Any]) -> dict[str, Any]:
@@ -37,10 +41,10 @@ class Guarded:
 
         @app.get("/stream")
         async def stream(request: Request) -> StreamingResponse:
-            is_open = request.scope[STREAM].opens()
+            is_open = request.scope[STREAM].reserve()
 
             async def pieces() -> AsyncIterator[str]:
-                yield f": {is_open} {StreamOfKey(self.uses, self.id).opens()}\n\n"
+                yield f": {is_open} {StreamReservation(self.usage, self.id).reserve()}\n\n"
 
             return StreamingResponse(pieces(), media_type="text/event-stream")
 
@@ -127,13 +131,13 @@ async def test_too_large_body_is_refused(guarded: Guarded, is_streamed: bool) ->
 async def test_stream_counts_until_it_has_ended(guarded: Guarded) -> None:
     during = (await guarded.http.get("/stream", headers=guarded.key_of("ann"))).text
     assert during == ": True False\n\n"
-    assert StreamOfKey(guarded.uses, guarded.id).opens()
+    assert StreamReservation(guarded.usage, guarded.id).reserve()
 
 
-NAMED = Hosts(["gateway", "api.example.com"], ["https://a.example.com"])
+NAMED = AllowedHosts(["gateway", "api.example.com"], ["https://a.example.com"])
 
 
-def _code(hosts: Hosts, host: str | None, origin: str | None = None) -> str | None:
+def _code(hosts: AllowedHosts, host: str | None, origin: str | None = None) -> str | None:
     told = {name: value for name, value in (("host", host), ("origin", origin)) if value is not None}
     refused = hosts.refusal(Headers(told))
     return None if refused is None else refused[0]
@@ -165,12 +169,12 @@ def test_own_and_allowed_hosts_and_origins_are_accepted(host: str | None, origin
 
 
 def test_listening_host_and_wildcards() -> None:
-    hosts = Hosts(own="Box.example.com")
+    hosts = AllowedHosts(own="Box.example.com")
     assert _code(hosts, "box.example.com:8484", "http://box.example.com:8484") is None
     assert _code(hosts, "localhost:8484", "http://localhost:8484") is None
     assert _code(hosts, "box.example.com:8484", "http://box.example.com:3000") == "foreign_origin"
-    assert _code(Hosts(), "box.example.com:8484") == "foreign_host"
-    assert _code(Hosts(["*"], ["*"]), "evil.example.com", "https://evil.example.com") is None
+    assert _code(AllowedHosts(), "box.example.com:8484") == "foreign_host"
+    assert _code(AllowedHosts(["*"], ["*"]), "evil.example.com", "https://evil.example.com") is None
     # A host alone allows no page.
-    assert _code(Hosts(["*"]), "a.example.com", "https://evil.example.com") == "foreign_origin"
+    assert _code(AllowedHosts(["*"]), "a.example.com", "https://evil.example.com") == "foreign_origin"
     assert (listed(None), listed(" a, b,")) == ([], ["a", "b"])

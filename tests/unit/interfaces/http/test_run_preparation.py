@@ -10,13 +10,13 @@ import pytest
 
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.errors import PlanInvalid
-from dagwright.interfaces.http import Desk
-from dagwright.interfaces.http.bodies import Wishes
+from dagwright.interfaces.http import GatewayContext
 from dagwright.interfaces.http.callers import Caller
 from dagwright.interfaces.http.conversation import Conversation
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.examples import PUBLISHED
-from dagwright.interfaces.http.jobs import Asking, inputs_of, job_of
+from dagwright.interfaces.http.request_fields import GatewayOptions
+from dagwright.interfaces.http.run_preparation import AnswerSettings, plan_inputs, prepare_run_start
 from dagwright.interfaces.http.structured_output import OutputForm
 from dagwright.interfaces.http.targets import Target
 from dagwright.planning.model_calls.calls import ModelConfig
@@ -29,41 +29,52 @@ from dagwright.toolset.toolset import load_toolset
 from tests.support.rounds import Workers
 from tests.support.templates import load_templates
 
-_NONE, _PLAIN = Wishes(), Asking(ModelConfig())
+_NONE, _PLAIN = GatewayOptions(), AnswerSettings(ModelConfig())
 
 
-def _desk(folder: Path, own: ToolRegistry | None = None, templates: Any = None) -> Desk:
+def _context(folder: Path, own: ToolRegistry | None = None, templates: Any = None) -> GatewayContext:
     toolset = load_toolset(Settings(state_dir=folder))
     toolset = toolset if own is None else replace(toolset, own=own)
-    return cast("Desk", SimpleNamespace(toolset=toolset, templates=templates or {}, caller=Caller("me")))
+    return cast("GatewayContext", SimpleNamespace(toolset=toolset, templates=templates or {}, caller=Caller("me")))
 
 
-def _job(desk: Desk, target: Target, said: Conversation, wishes: Wishes = _NONE, asking: Asking = _PLAIN) -> Any:
-    return job_of(desk, target, said, wishes=wishes, asking=asking)
+def _start(
+    context: GatewayContext,
+    target: Target,
+    conversation: Conversation,
+    options: GatewayOptions = _NONE,
+    settings: AnswerSettings = _PLAIN,
+) -> Any:
+    return prepare_run_start(context, target, conversation, options=options, settings=settings)
 
 
-def _prepared(folder: Path, target: Target, wishes: Wishes) -> StartRequest:
-    job = _job(_desk(folder, Workers().registry()), target, Conversation("Compare."), wishes)
-    return cast("StartRequest", job.prepare(None))
+def _prepared(folder: Path, target: Target, options: GatewayOptions) -> StartRequest:
+    start = _start(_context(folder, Workers().registry()), target, Conversation("Compare."), options)
+    return cast("StartRequest", start.prepare(None))
 
 
 def test_request_sets_rounds_and_timeouts(tmp_path: Path) -> None:
-    run = _prepared(tmp_path, Target("profile", "rounds"), Wishes(max_rounds=4, worker_timeout_s=120, deadline_s=900))
+    run = _prepared(
+        tmp_path, Target("profile", "rounds"), GatewayOptions(max_rounds=4, worker_timeout_s=120, deadline_s=900)
+    )
     assert run.plan.pursuit is not None
     assert (run.plan.pursuit["max_rounds"], run.plan.pursuit["worker_timeout_s"]) == (4, 120)
     assert (run.plan.deadline_s, run.options.deadline_s, run.options.owner) == (900, 900, "me")
     # With the key of another number of rounds it is another request.
     assert (run.source["max_rounds"], run.source["worker_timeout_s"]) == (4, 120)
-    usual = _prepared(tmp_path, Target("profile", "rounds"), Wishes())
+    usual = _prepared(tmp_path, Target("profile", "rounds"), GatewayOptions())
     assert (usual.plan.deadline_s, usual.options.deadline_s) == (QUESTION_TIMEOUT_S, None)
 
 
 def test_only_rounds_have_max_rounds_and_worker_timeout(tmp_path: Path) -> None:
     plan = Target("profile", "plan")
-    assert _prepared(tmp_path, plan, Wishes(deadline_s=900)).options.deadline_s == 900
-    for wishes, name in ((Wishes(max_rounds=4), "max_rounds"), (Wishes(worker_timeout_s=9.0), "worker_timeout")):
+    assert _prepared(tmp_path, plan, GatewayOptions(deadline_s=900)).options.deadline_s == 900
+    for options, name in (
+        (GatewayOptions(max_rounds=4), "max_rounds"),
+        (GatewayOptions(worker_timeout_s=9.0), "worker_timeout"),
+    ):
         with pytest.raises(ApiError, match="profile/plan does not run in rounds") as refused:
-            _prepared(tmp_path, plan, wishes)
+            _prepared(tmp_path, plan, options)
         assert (refused.value.status, refused.value.param) == (400, name)
 
 
@@ -73,43 +84,47 @@ def _template(**inputs: Any) -> Template:
 
 def test_single_input_is_the_message_itself() -> None:
     number, text = {"type": "integer"}, {"type": "string"}
-    assert inputs_of(_template(number=number), "21", given=None) == {"number": 21}
-    assert inputs_of(_template(some={"type": "array"}), "[1, 2]", given=None) == {"some": [1, 2]}
-    assert inputs_of(_template(words=text), "21", given=None) == {"words": "21"}
-    assert inputs_of(_template(number=number), '{"number": 21}', given=None) == {"number": 21}
+    assert plan_inputs(_template(number=number), "21", given=None) == {"number": 21}
+    assert plan_inputs(_template(some={"type": "array"}), "[1, 2]", given=None) == {"some": [1, 2]}
+    assert plan_inputs(_template(words=text), "21", given=None) == {"words": "21"}
+    assert plan_inputs(_template(number=number), '{"number": 21}', given=None) == {"number": 21}
     for template, words in ((_template(number=number), "many"), (_template(a=number, b=number), "21")):
         with pytest.raises(ApiError, match="as a JSON object in the message"):
-            inputs_of(template, words, given=None)
+            plan_inputs(template, words, given=None)
 
 
 def test_request_of_a_session_has_the_inputs_of_the_plan(tmp_path: Path) -> None:
     (tmp_path / "double.json").write_text(json.dumps(PUBLISHED["plan"]), encoding="utf-8")
     declared = load_toolset(Settings(state_dir=tmp_path)).declarations()
-    desk, target = _desk(tmp_path, templates=load_templates(tmp_path, declared)), Target("plan", "double")
+    context, target = _context(tmp_path, templates=load_templates(tmp_path, declared)), Target("plan", "double")
     told = [
-        _job(desk, target, Conversation(text), wishes).request
-        for text, wishes in (('{"number": 1}', Wishes()), ("Go.", Wishes(inputs={"number": 2})), ("", Wishes()))
+        _start(context, target, Conversation(text), options).request
+        for text, options in (
+            ('{"number": 1}', GatewayOptions()),
+            ("Go.", GatewayOptions(inputs={"number": 2})),
+            ("", GatewayOptions()),
+        )
     ]
     title = "(the plan Double a number)"
     assert told == [f'{title} {{"number": 1}}', f'{title} {{"number": 2}}', title]
     with pytest.raises(PlanInvalid):
-        _job(desk, target, Conversation(json.dumps({"number": 1, "more": "x" * 100_000})))
-    assert len(_job(desk, target, Conversation('{"number": ' + " " * 100_000 + "1}")).request) < 1_000
+        _start(context, target, Conversation(json.dumps({"number": 1, "more": "x" * 100_000})))
+    assert len(_start(context, target, Conversation('{"number": ' + " " * 100_000 + "1}")).request) < 1_000
 
 
 @pytest.mark.parametrize("target", ["plan", "intents"])
 def test_title_of_a_run_is_the_message_of_the_user(tmp_path: Path, target: str) -> None:
-    said = Conversation("List the files here.", instructions="You are ShellGPT, an assistant.")
-    run = _job(_desk(tmp_path), Target("profile", target), said).prepare(None)
+    conversation = Conversation("List the files here.", instructions="You are ShellGPT, an assistant.")
+    run = _start(_context(tmp_path), Target("profile", target), conversation).prepare(None)
     assert run.plan.title == "List the files here."
     assert run.source["goal"] == "You are ShellGPT, an assistant.\n\nList the files here."
 
 
 def test_output_schema_is_that_of_the_request(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-    asking = Asking(ModelConfig(), OutputForm(schema, "response_format"))
-    desk, target, said = _desk(tmp_path), Target("profile", "plan"), Conversation("Who?")
-    run, plain = (_job(desk, target, said, asking=each).prepare(None) for each in (asking, _PLAIN))
+    settings = AnswerSettings(ModelConfig(), OutputForm(schema, "response_format"))
+    context, target, conversation = _context(tmp_path), Target("profile", "plan"), Conversation("Who?")
+    run, plain = (_start(context, target, conversation, settings=each).prepare(None) for each in (settings, _PLAIN))
     assert goal_from_json(run.plan.pursuit).output_schema == run.source["output_schema"] == schema
     # Runs that continue have a goal without the field.
     assert "output_schema" not in {**(plain.plan.pursuit or {}), **plain.source}

@@ -12,20 +12,20 @@ from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, Pla
 from dagwright.client.following import RunMoment
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
 from dagwright.history.text_stream import Written
-from dagwright.interfaces.http import Desk, completions
-from dagwright.interfaces.http.answering import BEGINS_AGAIN, NEXT_TURN, AnswerTold
-from dagwright.interfaces.http.bodies import Shown
+from dagwright.interfaces.http import GatewayContext, completions
+from dagwright.interfaces.http.answer_stream import ANSWER_RESTARTS, NEXT_TURN, SentAnswer
 from dagwright.interfaces.http.callers import Caller
-from dagwright.interfaces.http.calls import Call
 from dagwright.interfaces.http.conversation import GivenAnswer
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import call_id
-from dagwright.interfaces.http.following import Outcome, answer_text, give_answers, outcome_of
+from dagwright.interfaces.http.request_fields import StreamProgress
+from dagwright.interfaces.http.run_outcome import RunOutcome, answer_text, deliver_answers, outcome_of
+from dagwright.interfaces.http.run_requests import RunBackedRequest
 
 VIEW = RunView("run-1", "first", "completed_with_failures", None, None, {}, None, None, is_closed=True)
 
 
-def _desk(document: Any, **more: Any) -> Any:
+def _context(document: Any, **more: Any) -> Any:
     async def read(_: RunView) -> Any:
         return document
 
@@ -33,8 +33,8 @@ def _desk(document: Any, **more: Any) -> Any:
 
 
 async def _about(error: Any) -> Any:
-    desk = _desk({"output": "Six.", "error": error}, caller=None)
-    return (await outcome_of(desk, RunMoment(VIEW, (), []), session=None)).about
+    context = _context({"output": "Six.", "error": error}, caller=None)
+    return (await outcome_of(context, RunMoment(VIEW, (), []), session=None)).about
 
 
 async def test_answer_says_why_its_run_is_not_completed() -> None:
@@ -60,9 +60,9 @@ async def _error(status: str, **document: Any) -> ApiError:
         return
 
     told = {"run_id": "run-1", "status": status, "output": "done null", "error": None, "notes": [], **document}
-    desk = _desk(told, sessions=SimpleNamespace(settled=settled), caller=Caller("ann"))
+    context = _context(told, sessions=SimpleNamespace(settled=settled), caller=Caller("ann"))
     with pytest.raises(ApiError) as refused:
-        await outcome_of(desk, RunMoment(replace(VIEW, status=status), (), []), session="ann:main")
+        await outcome_of(context, RunMoment(replace(VIEW, status=status), (), []), session="ann:main")
     return refused.value
 
 
@@ -109,9 +109,9 @@ class Asking:
         raise self._refusal
 
     async def given(self) -> set[tuple[str, str]]:
-        desk: Any = SimpleNamespace(runs=SimpleNamespace(people=self), caller=Caller())
+        context: Any = SimpleNamespace(runs=SimpleNamespace(people=self), caller=Caller())
         answer = GivenAnswer(call_id(self.asked[0].document, run="run-1"), "run-1", "yes")
-        return await give_answers(desk, [answer], by=None)
+        return await deliver_answers(context, [answer], by=None)
 
 
 @pytest.mark.parametrize("refusal", [FeedbackRejected("'check' was answered by ann"), RunClosed("it has ended")])
@@ -133,11 +133,11 @@ def _told(*seen: tuple[str, int, str], end: str, asked: int = 0) -> str:
         end: the answer, or the words of the requests.
         asked: how many requests end the answer.
     """
-    told, words = AnswerTold(), ""
+    told, words = SentAnswer(), ""
     for node, attempt, text in seen:
-        piece = told.told.piece_of(Written(node, attempt, text))
-        words += told.words_of(piece) if piece is not None else ""
-    return words + told.rest_of(Outcome(end, [{"request_id": "q"}] * asked, {}, {}))
+        piece = told.text.piece_of(Written(node, attempt, text))
+        words += told.text_for(piece) if piece is not None else ""
+    return words + told.remaining(RunOutcome(end, [{"request_id": "q"}] * asked, {}, {}))
 
 
 ANSWER, TURN = "answer", "turn1"
@@ -150,12 +150,12 @@ ANSWER, TURN = "answer", "turn1"
         ([], "", ""),
         ([(ANSWER, 1, "Fo")], "Four.", "Four."),
         ([(ANSWER, 1, "Fo"), (ANSWER, 2, "Fo")], "Four.", "Four."),
-        ([(ANSWER, 1, "Five"), (ANSWER, 2, "Four")], "Four.", f"Five{BEGINS_AGAIN}Four."),
-        ([("answer", 1, "Some"), ("answer#2", 1, "Four")], "Four.", f"Some{BEGINS_AGAIN}Four."),
-        ([(ANSWER, 1, "Five")], "Four.", f"Five{BEGINS_AGAIN}Four."),
+        ([(ANSWER, 1, "Five"), (ANSWER, 2, "Four")], "Four.", f"Five{ANSWER_RESTARTS}Four."),
+        ([("answer", 1, "Some"), ("answer#2", 1, "Four")], "Four.", f"Some{ANSWER_RESTARTS}Four."),
+        ([(ANSWER, 1, "Five")], "Four.", f"Five{ANSWER_RESTARTS}Four."),
         ([("it/turn1", 1, "Let me add."), ("it/turn2", 1, "Fo")], "Four.", f"Let me add.{NEXT_TURN}Four."),
         ([(TURN, 1, "Let me add.")], "Four.", f"Let me add.{NEXT_TURN}Four."),
-        ([(TURN, 1, "Five"), ("turn1#2", 1, "Four")], "Four.", f"Five{BEGINS_AGAIN}Four."),
+        ([(TURN, 1, "Five"), ("turn1#2", 1, "Four")], "Four.", f"Five{ANSWER_RESTARTS}Four."),
     ],
 )
 def test_each_word_is_sent_once_with_restarts_marked(seen: list[tuple[str, int, str]], end: str, words: str) -> None:
@@ -168,9 +168,9 @@ def test_request_follows_the_text_before_it() -> None:
 
 
 async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    followed: list[tuple[Call, bool]] = []
+    followed: list[tuple[RunBackedRequest, bool]] = []
 
-    async def streamed(_: Desk, call: Call, *, with_usage: bool) -> Response:
+    async def streamed(_: GatewayContext, call: RunBackedRequest, *, with_usage: bool) -> Response:
         followed.append((call, with_usage))
         return Response()
 
@@ -183,12 +183,24 @@ async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: py
         return "ann:main"
 
     monkeypatch.setattr(completions, "_streamed", streamed)
-    more = {"caller": Caller("ann", frozenset()), "hold_stream": lambda: None, "starting": []}
-    desk = cast(Desk, SimpleNamespace(own=own, runs=SimpleNamespace(session_of=session_of), **more))
+    more = {"caller": Caller("ann", frozenset()), "reserve_stream": lambda: None, "active_starts": []}
+    context = cast(
+        GatewayContext, SimpleNamespace(visible_run=own, runs=SimpleNamespace(session_of=session_of), **more)
+    )
     request = Request({"type": "http", "headers": []})
     with pytest.raises(RunNotFound):
-        await completions.answer("run-2", request, desk, shown=Shown.PROGRESS)
-    await completions.answer("run-1", request, desk, shown=Shown.PROGRESS)
+        await completions.answer("run-2", request, context, stream_progress=StreamProgress.PROGRESS)
+    await completions.answer("run-1", request, context, stream_progress=StreamProgress.PROGRESS)
     ((call, with_usage),) = followed
-    assert (call.run, call.session, call.called, call.wishes.shown) == ("run-1", "ann:main", "main", Shown.PROGRESS)
-    assert (call.job, [*call.said.answers], call.wishes.cancels, with_usage) == (None, [], False, True)
+    assert (call.run, call.session, call.session_id, call.options.stream_progress) == (
+        "run-1",
+        "ann:main",
+        "main",
+        StreamProgress.PROGRESS,
+    )
+    assert (call.start, [*call.conversation.answers], call.options.cancel_on_disconnect, with_usage) == (
+        None,
+        [],
+        False,
+        True,
+    )

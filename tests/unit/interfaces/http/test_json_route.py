@@ -11,11 +11,11 @@ import httpx
 import pytest
 
 from dagwright.core.model.answers import ANSWER_BYTES
-from dagwright.interfaces.http import request_bodies
+from dagwright.interfaces.http import json_route
 from dagwright.interfaces.http.callers import Scope
+from dagwright.interfaces.http.json_route import MOST_FIELDS, values_of
 from dagwright.interfaces.http.keys import KeyFile
 from dagwright.interfaces.http.limits import BODY_LIMITS, OTHER_BODIES, BodyLimit, Limits
-from dagwright.interfaces.http.request_bodies import MOST_FIELDS, values_of
 from tests.unit.interfaces.http.conftest import Apart, error_of
 
 LIMITS = Limits(requests_a_minute=1, streams=1, runs=1, body_bytes=32 * 1024 * 1024, plan_bytes=8 * 1024 * 1024)
@@ -38,7 +38,7 @@ PATHS = [
 @pytest.fixture
 def unparsed(untouched: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> httpx.AsyncClient:
     """The client of a gateway that must refuse each request before it parses the body."""
-    monkeypatch.setattr(request_bodies, "json_from_bytes", lambda _: pytest.fail("parsed"))
+    monkeypatch.setattr(json_route, "json_from_bytes", lambda _: pytest.fail("parsed"))
     return untouched
 
 
@@ -165,7 +165,7 @@ async def test_large_bodies_are_parsed_one_at_a_time(http: httpx.AsyncClient, mo
         parsing -= 1
         return json.loads(body)
 
-    monkeypatch.setattr(request_bodies, "json_from_bytes", parse)
+    monkeypatch.setattr(json_route, "json_from_bytes", parse)
     plan = {"plan": {"plan": 1, "nodes": [], "inputs": dict.fromkeys(map(str, range(20_001)))}}
     answers = await asyncio.gather(*(http.post("/v1/plans/check", json=plan) for _ in range(7)))
     # One is parsed and four wait.

@@ -9,12 +9,12 @@ from dagwright.client.sessions import SessionView
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http.callers import ANYONE
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.looking import run_of_session
+from dagwright.interfaces.http.run_documents import run_of_session
 from dagwright.protocol.sessions import Session
 from dagwright.protocol.turns import TurnEnd, TurnStart
 
 
-def _desk(session: Session, **sessions_of: str | None) -> Any:
+def _context(session: Session, **sessions_of: str | None) -> Any:
 
     async def look(_: str) -> SessionView:
         return SessionView(session)
@@ -39,9 +39,9 @@ def _session(*ended: str, turn: str) -> Session:
 
 async def test_run_of_a_session_is_that_of_its_last_turn_unless_it_belongs_to_another() -> None:
     for of in ("p", None):
-        assert await run_of_session(_desk(_session("one", turn="shared"), shared=of), "q") == "one"
+        assert await run_of_session(_context(_session("one", turn="shared"), shared=of), "q") == "one"
         with pytest.raises(ApiError, match="has no turns"):
-            await run_of_session(_desk(_session(turn="shared"), shared=of), "q")
-    assert await run_of_session(_desk(_session(turn="one"), one="q"), "q") == "one"
+            await run_of_session(_context(_session(turn="shared"), shared=of), "q")
+    assert await run_of_session(_context(_session(turn="one"), one="q"), "q") == "one"
     # A turn has its run before that has started.
-    assert await run_of_session(_desk(_session(turn="one")), "q") == "one"
+    assert await run_of_session(_context(_session(turn="one")), "q") == "one"

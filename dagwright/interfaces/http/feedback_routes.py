@@ -14,98 +14,98 @@ from dagwright.core.model.requests import MayAnswer
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Scope
-from dagwright.interfaces.http.desk import Desk, TheDesk, needs
+from dagwright.interfaces.http.context import ContextDep, GatewayContext, requires_scope
 from dagwright.interfaces.http.errors import ApiError
-from dagwright.interfaces.http.feedback_calls import answer_schema, content_of
-from dagwright.interfaces.http.looking import told_json
-from dagwright.interfaces.http.posted import with_sub_plans
-from dagwright.interfaces.http.request_bodies import JsonRoute
-from dagwright.interfaces.http.run_models import AnswerBody, Done, Requests, answered
+from dagwright.interfaces.http.feedback_calls import answer_schema, parse_answer
+from dagwright.interfaces.http.json_route import JsonRoute
+from dagwright.interfaces.http.posted_plans import with_sub_plans
+from dagwright.interfaces.http.run_documents import json_response
+from dagwright.interfaces.http.run_models import AnswerBody, CommandResponse, FeedbackRequestList, response_docs
 
 router = APIRouter(tags=["feedback"], route_class=JsonRoute)
 
 
-async def asked_of(desk: Desk, run: str) -> dict[str, Any]:
+async def open_requests(context: GatewayContext, run: str) -> dict[str, Any]:
     """Return the open requests of a run and its sub-plans; for a run of another owner, those assigned to the caller.
 
     Raises:
         RunNotFound: there is no such run.
     """
-    found, _ = await _answerable(desk, run)
-    return _listed([asked(each) for each in found])
+    found, _ = await _answerable(context, run)
+    return _listed([request_document(each) for each in found])
 
 
-async def _answerable(desk: Desk, run: str) -> tuple[Sequence[OpenRequest], MayAnswer]:
+async def _answerable(context: GatewayContext, run: str) -> tuple[Sequence[OpenRequest], MayAnswer]:
     """Return the open requests of a run, and the kind of requests that the caller may answer.
 
     Raises:
         RunNotFound: there is no such run, or it belongs to another owner and has no request for the caller.
     """
-    owner = desk.caller.owner
+    owner = context.caller.owner
     checked_id(run)
     if owner is not None:
         try:
-            await desk.own(run)
+            await context.visible_run(run)
         except RunNotFound:
-            found = [each for each in await desk.runs.people.requests_of(run) if each.assignee == owner]
+            found = [each for each in await context.runs.people.requests_of(run) if each.assignee == owner]
             if not found:
                 raise
             return found, "assigned"
-    return await desk.runs.people.requests_of(run), desk.caller.may_answer
+    return await context.runs.people.requests_of(run), context.caller.may_answer
 
 
-async def inbox(desk: Desk) -> dict[str, Any]:
+async def inbox(context: GatewayContext) -> dict[str, Any]:
     """Return the open requests of all runs of the caller."""
-    return _listed([asked(each) for each in await desk.runs.people.inbox(owner=desk.caller.owner)])
+    return _listed([request_document(each) for each in await context.runs.people.inbox(owner=context.caller.owner)])
 
 
-def asked(request: OpenRequest) -> dict[str, Any]:
+def request_document(request: OpenRequest) -> dict[str, Any]:
     """Return a request in the format of the API."""
     document = request.document
-    told = {name: value for name, value in document.items() if name != "run_id"}
+    message = {name: value for name, value in document.items() if name != "run_id"}
     named = {"run_id": document["run_id"], "title": request.title}
-    return {**told, **named, "answer_schema": answer_schema(document)}
+    return {**message, **named, "answer_schema": answer_schema(document)}
 
 
 def _listed(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"object": "list", "data": list(found), "has_more": False}
 
 
-async def answer_run(desk: Desk, run: str, body: AnswerBody) -> dict[str, Any]:
+async def answer_run_request(context: GatewayContext, run: str, body: AnswerBody) -> dict[str, Any]:
     """Answer a request of a run and return the result.
 
     Raises:
         ApiError: the answer is invalid, its request is ambiguous, or it has nodes that the caller may not add.
         RunNotFound: there is no such run.
     """
-    asked_now, may_answer = await _answerable(desk, run)
-    target = _target(asked_now, body, run=run)
+    open_now, may_answer = await _answerable(context, run)
+    target = _target(open_now, body, run=run)
     chosen = target.requests
     if may_answer == "assigned" and not chosen:
         raise ApiError(
             404, f"the run {run!r:.200} has no request {body.request_id!r:.80} for this key's owner", code="not_found"
         )
     content = content_for(chosen[0].document if chosen else None, body)
-    refuse_nodes(desk, content, may_answer)
+    refuse_nodes(context, content, may_answer)
     if content.get("nodes") and len(chosen) > 1:
-        raise _wrong("nodes are added once: name one request, and omit `all`", param="request_id")
+        raise _refusal("nodes are added once: name one request, and omit `all`", param="request_id")
 
     async def extras(place: Place) -> Mapping[str, Any]:
-        return await nodes_in(desk, place, content)
+        return await nodes_with_tools(context, place, content)
 
-    by = desk.caller.acts_as or body.by
+    by = context.caller.actor_name or body.by
     answer = Answer(content, by, body.note, may_answer=may_answer)
-    outcome = await send_answer(desk.runs.people, target, answer, extras=extras)
-    told = outcome.message
+    outcome = await send_answer(context.runs.people, target, answer, extras=extras)
+    message = outcome.message
     if outcome.is_refused:
         hint = "; `all` answers all of them" if outcome.is_ambiguous else ""
-        raise _wrong(f"{told}{hint}", param="answer" if chosen else "request_id")
-    if (again := await next_request(desk.runs.people, outcome)) is not None:
-        told += f"; there is another request: {again['request_id']}: {again['prompt']}"
-    return {"run_id": run, "ok": outcome.is_accepted, "message": told}
+        raise _refusal(f"{message}{hint}", param="answer" if chosen else "request_id")
+    if (again := await next_request(context.runs.people, outcome)) is not None:
+        message += f"; there is another request: {again['request_id']}: {again['prompt']}"
+    return {"run_id": run, "ok": outcome.is_accepted, "message": message}
 
 
-def refuse_nodes(desk: Desk, content: Mapping[str, Any], may_answer: MayAnswer) -> None:
+def refuse_nodes(context: GatewayContext, content: Mapping[str, Any], may_answer: MayAnswer) -> None:
     """Refuse an answer with nodes that the caller may not add to the run.
 
     Nodes run with the rights of the run's owner, so adding them requires the scope of `POST /v1/runs/ID/nodes`.
@@ -120,7 +120,7 @@ def refuse_nodes(desk: Desk, content: Mapping[str, Any], may_answer: MayAnswer) 
             "an answer to a run of another owner cannot have `nodes`: they would run with that owner's rights; "
             "send the text only"
         )
-    elif Scope.OPERATE not in desk.caller.scopes:
+    elif Scope.OPERATE not in context.caller.scopes:
         words = (
             "`nodes` in an answer change the run, and this key lacks the scope 'operate'; send the text only, or use "
             "a key with that scope"
@@ -130,14 +130,14 @@ def refuse_nodes(desk: Desk, content: Mapping[str, Any], may_answer: MayAnswer) 
     raise ApiError(403, words, param="answer", code="insufficient_scope")
 
 
-async def nodes_in(desk: Desk, place: Place, content: Mapping[str, Any]) -> dict[str, Any]:
+async def nodes_with_tools(context: GatewayContext, place: Place, content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the nodes of an answer with the declarations of their tools."""
     nodes = content.get("nodes")
     if not isinstance(nodes, list) or not nodes:
         return {}
-    completed = with_sub_plans(desk, nodes)
-    async with desk.checks.turn(desk.caller.key):
-        return await desk.steering.nodes_of_answer(place, completed, tools=desk.toolset.declarations())
+    completed = with_sub_plans(context, nodes)
+    async with context.plan_checks.turn(context.caller.key):
+        return await context.steering.nodes_of_answer(place, completed, tools=context.toolset.declarations())
 
 
 def content_for(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[str, Any]:
@@ -149,56 +149,60 @@ def content_for(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[str
     Raises:
         ApiError: the answer is invalid.
     """
-    said = body.answer
+    answer_value = body.answer
     if request is None:
-        if isinstance(said, dict):
-            return said
-        raise _wrong(
+        if isinstance(answer_value, dict):
+            return answer_value
+        raise _refusal(
             f"the request {body.request_id!r:.80} is not open; until it is, the answer must be an object",
             param="request_id",
         )
-    if isinstance(said, dict) and request["type"] != "INFORMATION":
+    if isinstance(answer_value, dict) and request["type"] != "INFORMATION":
         # An object is the answer itself; it is not text that happens to be JSON.
-        return said
-    return content_of(request, said if isinstance(said, str) else json.dumps(said))
+        return answer_value
+    return parse_answer(request, answer_value if isinstance(answer_value, str) else json.dumps(answer_value))
 
 
-def _target(asked_now: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> AnswerTarget:
+def _target(open_now: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> AnswerTarget:
     try:
-        return find_target(run, asked_now, body.request_id, of_all=body.all)
+        return find_target(run, open_now, body.request_id, of_all=body.all)
     except NothingAsked:
         raise ApiError(409, f"the run {run!r} has no open requests", code="nothing_asked") from None
     except AnswerUnclear as names:
-        words = f"the run {run!r} has {len(asked_now):,} open requests; name one in `request_id`: {names}"
-        raise _wrong(words, param="request_id") from None
+        words = f"the run {run!r} has {len(open_now):,} open requests; name one in `request_id`: {names}"
+        raise _refusal(words, param="request_id") from None
 
 
-def _wrong(words: str, *, param: str) -> ApiError:
+def _refusal(words: str, *, param: str) -> ApiError:
     return ApiError(400, words, param=param, code="answer_refused")
 
 
-@router.get("/v1/inbox", summary="List open requests of all runs", responses=answered(Requests, examples.REQUESTS))
-async def read_inbox(desk: TheDesk) -> Response:
+@router.get(
+    "/v1/inbox",
+    summary="List open requests of all runs",
+    responses=response_docs(FeedbackRequestList, examples.REQUESTS),
+)
+async def read_inbox(context: ContextDep) -> Response:
     """List the open requests of the caller's runs and requests assigned to the caller, oldest first."""
-    return told_json(await inbox(desk))
+    return json_response(await inbox(context))
 
 
 @router.get(
     "/v1/runs/{run_id}/feedback",
     summary="List open requests of a run",
-    responses=answered(Requests, examples.REQUESTS),
+    responses=response_docs(FeedbackRequestList, examples.REQUESTS),
 )
-async def requests(run_id: str, desk: TheDesk) -> Response:
+async def requests(run_id: str, context: ContextDep) -> Response:
     """List the open requests of a run and its sub-plans, each with the JSON Schema of its answer."""
-    return told_json(await asked_of(desk, run_id))
+    return json_response(await open_requests(context, run_id))
 
 
 @router.post(
     "/v1/runs/{run_id}/feedback",
     summary="Answer a request of a run",
-    dependencies=[needs(Scope.ANSWER)],
-    responses=answered(Done, examples.ANSWERED),
+    dependencies=[requires_scope(Scope.ANSWER)],
+    responses=response_docs(CommandResponse, examples.ANSWERED),
 )
-async def answer(run_id: str, body: AnswerBody, desk: TheDesk) -> Response:
+async def answer(run_id: str, body: AnswerBody, context: ContextDep) -> Response:
     """Validate an answer, deliver it, and return the result."""
-    return told_json(await answer_run(desk, run_id, body))
+    return json_response(await answer_run_request(context, run_id, body))

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from dagwright.interfaces.http.desk import Desk
+from dagwright.interfaces.http.context import GatewayContext
 
 HEARTBEAT = ": heartbeat\n\n"
 DONE = "data: [DONE]\n\n"
@@ -16,7 +16,7 @@ DONE = "data: [DONE]\n\n"
 _HEADERS: Mapping[str, str] = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 """Headers that turn off buffering in proxies."""
 
-NOTHING_MORE = 204
+NO_MORE_EVENTS = 204
 """Status for a client that has received the end; browsers do not reconnect after it."""
 
 Events = AsyncGenerator[str, None]
@@ -37,16 +37,16 @@ def event(content: Mapping[str, Any], *, id: str | None = None, name: str | None
 def stream_response(
     events: Events,
     *,
-    desk: Desk,
+    context: GatewayContext,
     headers: Mapping[str, str],
-    gone: Callable[[], object] = lambda: None,
+    on_disconnect: Callable[[], object] = lambda: None,
 ) -> StreamingResponse:
     """Return a streamed response.
 
     Args:
-        gone: called if the client disconnects before the end.
+        on_disconnect: called if the client disconnects before the end.
     """
-    return _EventStream(events, desk=desk, headers=headers, gone=gone)
+    return _EventStream(events, context=context, headers=headers, on_disconnect=on_disconnect)
 
 
 class _EventStream(StreamingResponse):
@@ -55,12 +55,19 @@ class _EventStream(StreamingResponse):
     Events are sent directly: a task or timer per event would be most of the cost of a thousand streams.
     """
 
-    def __init__(self, events: Events, *, desk: Desk, headers: Mapping[str, str], gone: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        events: Events,
+        *,
+        context: GatewayContext,
+        headers: Mapping[str, str],
+        on_disconnect: Callable[[], object],
+    ) -> None:
         super().__init__(events, media_type="text/event-stream", headers={**_HEADERS, **headers})
         self._events = events
-        self._leaving = desk.leaving
-        self._pause_s = desk.heartbeat_s
-        self._gone = gone
+        self._stopping = context.stopping
+        self._pause_s = context.heartbeat_s
+        self._on_disconnect = on_disconnect
         self._is_silent = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
@@ -68,7 +75,7 @@ class _EventStream(StreamingResponse):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         sending = asyncio.create_task(self._send(send))
         beating = asyncio.create_task(self._beat(send))
-        client, gateway = asyncio.create_task(_left(receive)), asyncio.create_task(self._leaving.wait())
+        client, gateway = asyncio.create_task(_left(receive)), asyncio.create_task(self._stopping.wait())
         is_here = True
         try:
             await asyncio.wait({sending, client, gateway}, return_when=asyncio.FIRST_COMPLETED)
@@ -77,8 +84,8 @@ class _EventStream(StreamingResponse):
             is_here = False
             raise
         finally:
-            if not (is_here or self._leaving.is_set()):
-                self._gone()
+            if not (is_here or self._stopping.is_set()):
+                self._on_disconnect()
             for task in (sending, beating, client, gateway):
                 task.cancel()
             await asyncio.gather(sending, beating, client, gateway, return_exceptions=True)
@@ -90,7 +97,7 @@ class _EventStream(StreamingResponse):
     async def _send(self, send: Send) -> None:
         async for text in self._events:
             # This event may only report that the gateway stops; clients must not take it for the end of the run.
-            if self._leaving.is_set():
+            if self._stopping.is_set():
                 return
             self._is_silent = False
             await send({"type": "http.response.body", "body": text.encode(), "more_body": True})

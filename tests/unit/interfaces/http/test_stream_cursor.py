@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dagwright.history.executions import Offset
 from dagwright.history.run_subscriptions import Told
 from dagwright.history.text_stream import Mark, check_of
-from dagwright.interfaces.http.places import RESPONSE_BEGUN, Kind, Place
+from dagwright.interfaces.http.stream_cursor import RESPONSE_OPENING_EVENTS, StreamCursor, StreamKind
 
 names = st.text(
     st.characters(codec="utf-8", categories=("L", "N", "P", "S"), include_characters=" "), min_size=1, max_size=40
@@ -18,10 +18,10 @@ marks = st.builds(
     lambda node, text: Mark(node, len(text), check_of(text)), st.one_of(st.just(""), names), st.text(max_size=30)
 )
 places = st.builds(
-    Place,
-    st.sampled_from(Kind),
+    StreamCursor,
+    st.sampled_from(StreamKind),
     names,
-    st.integers(1, RESPONSE_BEGUN),
+    st.integers(1, RESPONSE_OPENING_EVENTS),
     st.builds(Told, st.builds(Offset, st.integers(1, 99), st.integers(0, 10**6)), st.booleans()),
     standings,
     st.integers(30, 10**8),
@@ -32,31 +32,36 @@ places = st.builds(
 
 
 @given(places)
-def test_id_says_all_of_its_place_in_what_a_header_can_hold(place: Place) -> None:
+def test_id_says_all_of_its_place_in_what_a_header_can_hold(place: StreamCursor) -> None:
     text = str(place)
-    assert Place.parse(text, place.kind) == place
+    assert StreamCursor.parse(text, place.kind) == place
     assert text.isascii()
     assert {" ", "\n"}.isdisjoint(text)
     by_number = replace(place, mark=replace(place.mark, check=place.mark.check & 0x7FF, bits=11))
-    assert Place.parse(str(by_number), place.kind) == by_number
+    assert StreamCursor.parse(str(by_number), place.kind) == by_number
 
 
 @given(st.lists(st.text(min_size=1, max_size=9), max_size=6), st.booleans(), st.integers(0, 9))
 def test_numbers_of_a_response_grow_and_say_where_its_client_is(pieces: list[str], is_asked: bool, ends: int) -> None:
-    place, told = Place(Kind.RESPONSE, "run-1"), list[Place]()
-    for begun in range(1, RESPONSE_BEGUN + 1):
-        told.append(place := replace(place, begun=begun))
+    place, told = StreamCursor(StreamKind.RESPONSE, "run-1"), list[StreamCursor]()
+    for opening in range(1, RESPONSE_OPENING_EVENTS + 1):
+        told.append(place := replace(place, opening=opening))
     text = ""
     for piece in pieces:
         text += piece
         told.append(place := replace(place, total=len(text), mark=Mark("answer", len(text), check_of(text))))
     if is_asked:
-        told.append(place := replace(place, total=place.total + 6, end=1))
-    told += [place := replace(place, end=end) for end in range(2, 2 + ends)]
+        told.append(place := replace(place, total=place.total + 6, closing=1))
+    told += [place := replace(place, closing=end) for end in range(2, 2 + ends)]
     numbers = [each.number for each in told]
     assert numbers == sorted(set(numbers))
     assert max(numbers) < 2**31
     for each in told:
-        known = Place.numbered(each.number, "run-1")
-        assert (known.number, known.begun, known.total, known.end) == (each.number, each.begun, each.total, each.end)
-        assert each.end or known.mark.is_of(text)
+        known = StreamCursor.numbered(each.number, "run-1")
+        assert (known.number, known.opening, known.total, known.closing) == (
+            each.number,
+            each.opening,
+            each.total,
+            each.closing,
+        )
+        assert each.closing or known.mark.is_of(text)

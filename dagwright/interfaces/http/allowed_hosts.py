@@ -15,7 +15,7 @@ ALL = "*"
 _OF_THIS_MACHINE = "localhost"
 
 
-class Hosts:
+class AllowedHosts:
     """Hosts of a gateway, and origins that may call it.
 
     IP addresses are always accepted as hosts: DNS rebinding needs a name.
@@ -23,7 +23,7 @@ class Hosts:
     Args:
         names: hosts of a proxy in front of the gateway; pages of these hosts may use any port and scheme.
         origins: origins of other pages that may call it, such as `https://a.example.com`.
-        own: host that the gateway listens on, besides `localhost`; its pages have the port of `Host`.
+        visible_run: host that the gateway listens on, besides `localhost`; its pages have the port of `Host`.
     """
 
     def __init__(self, names: Iterable[str] = (), origins: Iterable[str] = (), *, own: str = _OF_THIS_MACHINE) -> None:

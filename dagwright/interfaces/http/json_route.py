@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.dialects.json_reader import MAX_DEPTH, depth_of
-from dagwright.interfaces.http.desk import Needs, desk_of
+from dagwright.interfaces.http.context import RequiredScopes, context_of
 from dagwright.interfaces.http.errors import ApiError
 
 MOST_FIELDS = 200
@@ -79,15 +79,15 @@ class JsonRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of a request."""
         answer = super().get_route_handler()
-        needed = [each.dependency for each in self.dependencies if isinstance(each.dependency, Needs)]
+        needed = [each.dependency for each in self.dependencies if isinstance(each.dependency, RequiredScopes)]
 
         async def handle(request: Request) -> Response:
-            desk = desk_of(request)
+            context = context_of(request)
             for each in needed:
-                each(desk, request)
+                each(context, request)
             read = JsonRequest(request.scope, request.receive)
-            limit = desk.uses.limits.body_limit(request.method, request.url.path)
-            turn = partial(desk.checks.turn, desk.caller.key, is_large=True)
+            limit = context.usage.limits.body_limit(request.method, request.url.path)
+            turn = partial(context.plan_checks.turn, context.caller.key, is_large=True)
             await read.read_json(most_values=limit.max_values, turn=turn)
             return await answer(read)
 

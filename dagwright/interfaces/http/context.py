@@ -15,11 +15,11 @@ from dagwright.client.starts import checked_id
 from dagwright.client.steering import Steering
 from dagwright.history.run_reader import RunNotFound
 from dagwright.interfaces.http.callers import ANYONE, Caller, Scope
-from dagwright.interfaces.http.errors import RETRY_AFTER_S, ApiError, too_many
+from dagwright.interfaces.http.errors import RETRY_AFTER_S, ApiError, limit_exceeded
 from dagwright.interfaces.http.keys import KeyFile
-from dagwright.interfaces.http.limits import Limits, StreamOfKey, Uses
+from dagwright.interfaces.http.limits import KeyUsage, Limits, StreamReservation
 from dagwright.interfaces.http.plan_checks import PlanChecks
-from dagwright.interfaces.http.starts import Starting, Starts
+from dagwright.interfaces.http.run_starts import ActiveStart, RunQuota
 from dagwright.llm import ModelClient
 from dagwright.llm.clients import ModelClients
 from dagwright.plans.templates import TemplateFolder, Templates
@@ -38,7 +38,7 @@ HEARTBEAT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class GatewayContext:
     """The context of endpoints. No state in it has to survive the process.
 
     Args:
@@ -46,16 +46,16 @@ class Desk:
         runs: one object for all requests, so that clients of one run share its reader.
         models: clients of the model services.
         keys: keys of the API.
-        uses: usage of each key at this gateway.
+        usage: usage of each key at this gateway.
         heartbeat_s: interval of heartbeats in streams.
-        leaving: set when the gateway stops: streams end then, and their clients reconnect to another gateway.
+        stopping: set when the gateway stops: streams end then, and their clients reconnect to another gateway.
         caller: the caller of the current request.
         stream: reservation for a stream of the current request; `None` if no key is required.
-        starts: run quotas by owner.
-        checks: checks of plans that callers send.
-        starting: runs that this gateway is starting, including those that wait for their sessions.
-        plans: folder of the templates; `None` without a folder, or if it is not read again.
-        broken: name of an unusable template -> problems, as in `Published.problems`.
+        run_quotas: run quotas by owner.
+        plan_checks: checks of plans that callers send.
+        active_starts: runs that this gateway is starting, including those that wait for their sessions.
+        plan_folder: folder of the templates; `None` without a folder, or if it is not read again.
+        unusable: name of an unusable template -> problems, as in `Published.problems`.
     """
 
     settings: Settings
@@ -67,16 +67,16 @@ class Desk:
     steering: Steering
     models: ModelClients
     keys: KeyFile
-    uses: Uses
+    usage: KeyUsage
     heartbeat_s: float = HEARTBEAT_S
-    leaving: asyncio.Event = field(default_factory=asyncio.Event)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
     caller: Caller = ANYONE
-    stream: StreamOfKey | None = None
-    starts: dict[str, Starts] = field(default_factory=dict)
-    starting: list[Starting] = field(default_factory=list)
-    plans: TemplateFolder | None = None
-    broken: Mapping[str, list[str]] = field(default_factory=dict)
-    checks: PlanChecks = field(default_factory=PlanChecks)
+    stream: StreamReservation | None = None
+    run_quotas: dict[str, RunQuota] = field(default_factory=dict)
+    active_starts: list[ActiveStart] = field(default_factory=list)
+    plan_folder: TemplateFolder | None = None
+    unusable: Mapping[str, list[str]] = field(default_factory=dict)
+    plan_checks: PlanChecks = field(default_factory=PlanChecks)
     _tasks: "set[asyncio.Task[Any]]" = field(default_factory=set)
 
     @property
@@ -85,7 +85,7 @@ class Desk:
         return self.models.client(None)
 
     @property
-    def shown_server(self) -> Server:
+    def visible_server(self) -> Server:
         """The server as shown to the caller: with its UI only for callers with the scope `operate`.
 
         The UI has full access to all workflows. The UI of a development server is off as soon as keys exist.
@@ -95,7 +95,7 @@ class Desk:
             return replace(self.server, ui_url=None)
         return self.server
 
-    async def own(self, run: str) -> str:
+    async def visible_run(self, run: str) -> str:
         """Return the ID of a run that the caller sees.
 
         Raises:
@@ -103,31 +103,33 @@ class Desk:
             IdInvalid: the ID is not valid for a run.
         """
         checked_id(run)
-        if self.caller.owner is not None and not self.caller.sees(await self.runs.owner_of(run)):
+        if self.caller.owner is not None and not self.caller.can_see(await self.runs.owner_of(run)):
             # The same error as for a missing run, so that it does not reveal runs of other owners.
             raise RunNotFound(f"there is no run {run!r:.200}")
         return run
 
-    def hold_stream(self) -> None:
+    def reserve_stream(self) -> None:
         """Reserve a stream of the caller until its request ends.
 
         Raises:
             ApiError: the caller has too many open streams.
         """
-        if self.stream is not None and not self.stream.opens():
-            words = f"a key may have {self.uses.limits.streams:,} open streams at a time: close one, or try again later"
-            raise too_many(words, retry_after_s=RETRY_AFTER_S)
+        if self.stream is not None and not self.stream.reserve():
+            words = (
+                f"a key may have {self.usage.limits.streams:,} open streams at a time: close one, or try again later"
+            )
+            raise limit_exceeded(words, retry_after_s=RETRY_AFTER_S)
 
-    def room_for_run(self, run: str) -> AbstractAsyncContextManager[None]:
+    def reserve_run(self, run: str) -> AbstractAsyncContextManager[None]:
         """Return a context manager that reserves a run of the caller while it starts; entering may raise `ApiError`."""
-        owner = self.caller.starts_for
+        owner = self.caller.run_owner
         if owner is None:
             return nullcontext()
-        if owner not in self.starts:
-            self.starts[owner] = Starts(owner, most=self.uses.limits.runs)
-        return self.starts[owner].room_for(run, self.runs)
+        if owner not in self.run_quotas:
+            self.run_quotas[owner] = RunQuota(owner, most=self.usage.limits.runs)
+        return self.run_quotas[owner].room_for(run, self.runs)
 
-    def keep_doing(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    def run_in_background(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run work to its end, even if the client disconnects.
 
         Await the task through `asyncio.shield`: otherwise cancelling the caller cancels the task.
@@ -149,7 +151,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def open_desk(
+async def open_context(
     settings: Settings,
     connection: Connection,
     toolset: Toolset,
@@ -157,7 +159,7 @@ async def open_desk(
     templates: Templates | None = None,
     plans: TemplateFolder | None = None,
     heartbeat_s: float = HEARTBEAT_S,
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[GatewayContext]:
     """Open the gateway context.
 
     Args:
@@ -173,7 +175,7 @@ async def open_desk(
     # Read once, so that a key file removed later is known to have existed.
     keys.are_needed()
     async with ModelClients(toolset.models) as models:
-        desk = Desk(
+        context = GatewayContext(
             settings,
             connection.server,
             toolset,
@@ -183,60 +185,60 @@ async def open_desk(
             Steering(connection),
             models,
             keys,
-            Uses(limits_of(settings), time.monotonic),
+            KeyUsage(key_limits(settings), time.monotonic),
             heartbeat_s,
-            plans=plans,
+            plan_folder=plans,
         )
         try:
-            yield desk
+            yield context
         finally:
-            desk.leaving.set()
-            await desk.checks.close()
-            await desk.finish()
+            context.stopping.set()
+            await context.plan_checks.close()
+            await context.finish()
 
 
-def limits_of(settings: Settings) -> Limits:
+def key_limits(settings: Settings) -> Limits:
     """Return the limits of each key."""
     return Limits(
         settings.api_requests, settings.api_streams, settings.api_runs, settings.api_body_bytes, settings.api_plan_bytes
     )
 
 
-def desk_of(request: Request) -> Desk:
+def context_of(request: Request) -> GatewayContext:
     """Return the gateway context with the caller of a request."""
-    desk: Desk = request.app.state.desk
+    context: GatewayContext = request.app.state.context
     caller = request.scope.get(CALLER)
-    return desk if caller is None else replace(desk, caller=caller, stream=request.scope.get(STREAM))
+    return context if caller is None else replace(context, caller=caller, stream=request.scope.get(STREAM))
 
 
-TheDesk = Annotated[Desk, Depends(desk_of)]
+ContextDep = Annotated[GatewayContext, Depends(context_of)]
 
 
-def desk_with_plans(desk: TheDesk) -> Desk:
+def context_with_plans(context: ContextDep) -> GatewayContext:
     """Return the context with the current templates; FastAPI calls it in a thread, since it reads files."""
-    if desk.plans is None:
-        return desk
-    published = desk.plans.read()
-    return replace(desk, templates=published.templates, broken=published.problems)
+    if context.plan_folder is None:
+        return context
+    published = context.plan_folder.read()
+    return replace(context, templates=published.templates, unusable=published.problems)
 
 
-PlansDesk = Annotated[Desk, Depends(desk_with_plans)]
+PlansContextDep = Annotated[GatewayContext, Depends(context_with_plans)]
 """Dependency of endpoints that use published plans."""
 
 
-def refuse_without(desk: Desk, scope: Scope) -> None:
+def require_scope(context: GatewayContext, scope: Scope) -> None:
     """Check that the caller has a scope.
 
     Raises:
         ApiError: it does not.
     """
-    if scope not in desk.caller.scopes:
+    if scope not in context.caller.scopes:
         words = f"this key lacks the scope {scope.value!r}; create one that has it with `dagwright keys add`"
         raise ApiError(403, words, code="insufficient_scope")
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class RequiredScopes:
     """Dependency of a route that requires a scope; `JsonRoute` checks it before it reads the body.
 
     Args:
@@ -247,12 +249,12 @@ class Needs:
     scopes: tuple[Scope, ...]
     unless: str = ""
 
-    def __call__(self, desk: TheDesk, request: Request) -> None:
+    def __call__(self, context: ContextDep, request: Request) -> None:
         """Raise `ApiError` if the caller has none of the scopes."""
-        if self.unless not in request.headers and not desk.caller.scopes & set(self.scopes):
-            refuse_without(desk, self.scopes[0])
+        if self.unless not in request.headers and not context.caller.scopes & set(self.scopes):
+            require_scope(context, self.scopes[0])
 
 
-def needs(*scopes: Scope, unless: str = "") -> Any:
-    """Return the dependency `Needs`."""
-    return Depends(Needs(scopes, unless))
+def requires_scope(*scopes: Scope, unless: str = "") -> Any:
+    """Return the dependency `RequiredScopes`."""
+    return Depends(RequiredScopes(scopes, unless))

@@ -16,10 +16,10 @@ from dagwright.client.feedback import Answer, FeedbackRejected, Place
 from dagwright.client.runs import RunIdInUse, Started
 from dagwright.client.sessions import TurnNotTaken
 from dagwright.history.run_reader import RunNotFound
-from dagwright.interfaces.http import Desk, calls, create_app, jobs, open_desk
+from dagwright.interfaces.http import GatewayContext, create_app, open_context, run_preparation, run_requests
 from dagwright.interfaces.http.callers import Scope as Right
-from dagwright.interfaces.http.feedback_calls import call_of
-from dagwright.interfaces.http.jobs import id_of_key
+from dagwright.interfaces.http.feedback_calls import question_call
+from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.process.listening import address_of, listening, opened_socket
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.server import Connection, Server
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.waits
 
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 KEY = "a-key"
-RUN = id_of_key(KEY)
+RUN = run_id_of_key(KEY)
 QUESTION = {"id": "check", "type": "CLARIFICATION", "prompt": "Which name?", "opened_at": "2026-01-01T00:00:00Z"}
 ADD = {"plan": 1, "nodes": [{"id": "add", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 
@@ -119,7 +119,7 @@ class _Counted:
 
 @dataclass(frozen=True, slots=True)
 class _Gateway:
-    desk: Desk
+    context: GatewayContext
     server: _Server
     app: _Counted
     http: httpx.AsyncClient
@@ -142,7 +142,7 @@ def _request(path: str, *, stream: bool, cancels: bool = False, answers: bool = 
     if path == RESPONSES:
         said = {"input": "{}"}
     elif answers:
-        call = call_of(QUESTION, run="run-asking")
+        call = question_call(QUESTION, run="run-asking")
         said["messages"].append({"role": "assistant", "content": None, "tool_calls": [call]})
         said["messages"].append({"role": "tool", "tool_call_id": call["id"], "content": "Apex"})
     own = {"session_id": "long", "cancel_on_disconnect": cancels}
@@ -152,8 +152,8 @@ def _request(path: str, *, stream: bool, cancels: bool = False, answers: bool = 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream begins soon after its turn began to wait, and a turn looks often whether the session is free."""
-    monkeypatch.setattr(calls, "START_S", 0.05)
-    monkeypatch.setattr(jobs, "LOOK_PAUSE_S", 0.02)
+    monkeypatch.setattr(run_requests, "START_WAIT_S", 0.05)
+    monkeypatch.setattr(run_preparation, "LOOK_PAUSE_S", 0.02)
 
 
 @pytest.fixture
@@ -165,12 +165,15 @@ async def gateway(tmp_path: Path) -> AsyncIterator[_Gateway]:
     server = cast("Any", _Server())
     listener = opened_socket("127.0.0.1", 0)
     url = address_of(listener)
-    async with open_desk(settings, connection, toolset, templates=templates) as opened:
-        desk = replace(opened, runs=server, sessions=server, steering=server)
-        app = _Counted(create_app(desk))
-        async with listening(app, listener, leaving=desk.leaving), httpx.AsyncClient(base_url=url, timeout=60) as http:
+    async with open_context(settings, connection, toolset, templates=templates) as opened:
+        context = replace(opened, runs=server, sessions=server, steering=server)
+        app = _Counted(create_app(context))
+        async with (
+            listening(app, listener, leaving=context.stopping),
+            httpx.AsyncClient(base_url=url, timeout=60) as http,
+        ):
             try:
-                yield _Gateway(desk, server, app, http)
+                yield _Gateway(context, server, app, http)
             finally:
                 # What still waits comes to its end, whatever the test has found.
                 server.is_free.set()
@@ -190,7 +193,7 @@ async def test_turn_of_a_disconnected_client_starts_unless_the_disconnect_cancel
     await gateway.leave(path, stream=stream, cancels=cancels)
     assert gateway.server.started == []
     gateway.server.is_free.set()
-    await gateway.desk.finish()
+    await gateway.context.finish()
     assert (gateway.server.started, gateway.server.cancelled) == (started, [])
 
 
@@ -206,7 +209,7 @@ async def _left_meanwhile(gateway: _Gateway, path: str, **how: Any) -> None:
     await gateway.leave(path, **how)
     assert gateway.server.cancelled == []
     gateway.server.is_taken.set()
-    await gateway.desk.finish()
+    await gateway.context.finish()
 
 
 @of_each
@@ -238,7 +241,7 @@ async def test_run_that_refuses_an_answer_is_not_cancelled(
 async def test_key_without_operate_cannot_cancel(
     gateway: _Gateway, scope: Right, *, answers: bool, stream: bool
 ) -> None:
-    _, key = gateway.desk.keys.add(ALL_OWNERS, [scope])
+    _, key = gateway.context.keys.add(ALL_OWNERS, [scope])
     asked = _request(CHAT, stream=stream, cancels=True, answers=answers)
     asked["headers"]["Authorization"] = f"Bearer {key}"
     refused = await gateway.http.post(CHAT, **asked)
@@ -261,8 +264,8 @@ async def test_client_without_a_key_resumes_a_waiting_turn(gateway: _Gateway, pa
         assert (again.status_code, again.headers["x-run-id"], again.headers["x-session-id"]) == (200, run, "long")
         gateway.server.is_free.set()
         await eventually(lambda: gateway.server.started == [run])
-    await gateway.desk.finish()
-    assert (gateway.server.started, gateway.desk.starting) == ([run], [])
+    await gateway.context.finish()
+    assert (gateway.server.started, gateway.context.active_starts) == ([run], [])
 
 
 async def test_refused_turn_names_the_way_to_answer_the_open_request(gateway: _Gateway) -> None:
@@ -289,12 +292,12 @@ async def test_response_in_the_background_that_waits_is_found_and_cancelled_befo
     stopped = await gateway.http.post(f"{address}/cancel")
     assert (stopped.status_code, stopped.json()["status"]) == (200, "cancelled")
     gateway.server.is_free.set()
-    await gateway.desk.finish()
+    await gateway.context.finish()
     assert (gateway.server.started, gateway.server.cancelled) == ([], [])
 
 
 async def test_turn_that_waits_is_found_by_its_owner_alone(gateway: _Gateway) -> None:
-    ann, bob = (gateway.desk.keys.add(owner, list(Right))[1] for owner in ("waiting-ann", "waiting-bob"))
+    ann, bob = (gateway.context.keys.add(owner, list(Right))[1] for owner in ("waiting-ann", "waiting-bob"))
     gateway.http.headers["Authorization"] = f"Bearer {ann}"
     address = await _background(gateway)
     assert (await gateway.http.get(address)).status_code == 200
@@ -304,7 +307,7 @@ async def test_turn_that_waits_is_found_by_its_owner_alone(gateway: _Gateway) ->
 
 
 async def _finished(gateway: _Gateway) -> None:
-    await asyncio.wait_for(gateway.desk.finish(), 60)
+    await asyncio.wait_for(gateway.context.finish(), 60)
     assert gateway.server.started == []
 
 
@@ -312,7 +315,7 @@ async def _finished(gateway: _Gateway) -> None:
 async def test_stopping_gateway_refuses_waiting_turns(gateway: _Gateway, path: str) -> None:
     asking = asyncio.create_task(gateway.ask(path, stream=False))
     await eventually(lambda: gateway.server.looks > 0)
-    gateway.desk.leaving.set()
+    gateway.context.stopping.set()
     answer = await asking
     await _finished(gateway)
     assert error_of(answer) == (503, "unavailable")
@@ -325,7 +328,7 @@ async def test_stopping_gateway_refuses_waiting_turns(gateway: _Gateway, path: s
 async def test_stopping_gateway_ends_open_streams_of_waiting_turns(gateway: _Gateway, path: str) -> None:
     async with gateway.http.stream("POST", path, **_request(path, stream=True)) as answer:
         await eventually(lambda: gateway.server.looks > 0)
-        gateway.desk.leaving.set()
+        gateway.context.stopping.set()
         seen = (await answer.aread()).decode()
     await _finished(gateway)
     assert answer.status_code == 200

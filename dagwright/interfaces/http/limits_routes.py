@@ -10,16 +10,16 @@ from dagwright.client.steering import Command, read_scheduler
 from dagwright.features.commands.steering import limits_to_json, policy_to_json
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Scope
-from dagwright.interfaces.http.desk import TheDesk, needs
-from dagwright.interfaces.http.looking import told_json
-from dagwright.interfaces.http.request_bodies import JsonRoute
-from dagwright.interfaces.http.run_models import ActBody, ByField, Done, JsonObject, answered
-from dagwright.interfaces.http.steering_routes import send
+from dagwright.interfaces.http.context import ContextDep, requires_scope
+from dagwright.interfaces.http.json_route import JsonRoute
+from dagwright.interfaces.http.run_documents import json_response
+from dagwright.interfaces.http.run_models import ByField, CommandBody, CommandResponse, JsonObject, response_docs
+from dagwright.interfaces.http.steering_routes import send_command
 
 router = APIRouter(tags=["steering"], route_class=JsonRoute)
 
 
-class LimitsBody(ActBody):
+class LimitsBody(CommandBody):
     """A request to change limits of a run; null removes a limit."""
 
     model_config = ConfigDict(
@@ -63,41 +63,45 @@ class PolicyDocument(BaseModel):
 
 
 @router.get(
-    "/v1/runs/{run_id}/limits", summary="Get the limits of a run", responses=answered(LimitsDocument, examples.LIMITS)
+    "/v1/runs/{run_id}/limits",
+    summary="Get the limits of a run",
+    responses=response_docs(LimitsDocument, examples.LIMITS),
 )
-async def read_limits(run_id: str, desk: TheDesk) -> Response:
+async def read_limits(run_id: str, context: ContextDep) -> Response:
     """Return the parallelism, deadline and budget of a run."""
-    run = await desk.own(run_id)
-    return told_json({"run_id": run, **limits_to_json(await read_scheduler(desk.runs.feed(run)))})
+    run = await context.visible_run(run_id)
+    return json_response({"run_id": run, **limits_to_json(await read_scheduler(context.runs.feed(run)))})
 
 
 @router.post(
     "/v1/runs/{run_id}/limits",
     summary="Change the limits of a run",
-    dependencies=[needs(Scope.OPERATE)],
-    responses=answered(Done, examples.LIMITED),
+    dependencies=[requires_scope(Scope.OPERATE)],
+    responses=response_docs(CommandResponse, examples.LIMITED),
 )
-async def set_limits(run_id: str, body: LimitsBody, desk: TheDesk) -> Response:
+async def set_limits(run_id: str, body: LimitsBody, context: ContextDep) -> Response:
     """Change the parallelism, deadline or budget of a run."""
     named: dict[str, Any] = body.model_dump(exclude_unset=True, exclude={"reason", "by"})
-    return told_json(await send(desk, run_id, Command.set_limits(named), body))
+    return json_response(await send_command(context, run_id, Command.set_limits(named), body))
 
 
 @router.get(
-    "/v1/runs/{run_id}/policy", summary="Get the policy of a run", responses=answered(PolicyDocument, examples.POLICY)
+    "/v1/runs/{run_id}/policy",
+    summary="Get the policy of a run",
+    responses=response_docs(PolicyDocument, examples.POLICY),
 )
-async def read_policy(run_id: str, desk: TheDesk) -> Response:
+async def read_policy(run_id: str, context: ContextDep) -> Response:
     """Return which calls of a run need approval."""
-    run = await desk.own(run_id)
-    return told_json({"run_id": run, **policy_to_json(await read_scheduler(desk.runs.feed(run)))})
+    run = await context.visible_run(run_id)
+    return json_response({"run_id": run, **policy_to_json(await read_scheduler(context.runs.feed(run)))})
 
 
 @router.post(
     "/v1/runs/{run_id}/policy",
     summary="Change the policy of a run",
-    dependencies=[needs(Scope.OPERATE)],
-    responses=answered(Done, examples.POLICY_CHANGED),
+    dependencies=[requires_scope(Scope.OPERATE)],
+    responses=response_docs(CommandResponse, examples.POLICY_CHANGED),
 )
-async def set_policy(run_id: str, body: PolicyBody, desk: TheDesk) -> Response:
+async def set_policy(run_id: str, body: PolicyBody, context: ContextDep) -> Response:
     """Change which calls of a run need approval. Calls that wait for an approval no longer required continue."""
-    return told_json(await send(desk, run_id, Command.set_policy(body.policy), ActBody(by=body.by)))
+    return json_response(await send_command(context, run_id, Command.set_policy(body.policy), CommandBody(by=body.by)))

@@ -37,7 +37,7 @@ class RoutingMode(StrEnum):
     """The model decides between the two."""
 
 
-class Shown(StrEnum):
+class StreamProgress(StrEnum):
     """Content of a stream in addition to the answer."""
 
     CONTENT = "content"
@@ -54,7 +54,7 @@ _HEADERS: Mapping[str, str] = {
     "stream_progress": "x-stream-progress",
     "cancel_on_disconnect": "x-cancel-on-disconnect",
 }
-OWN_FIELDS = (*_HEADERS, "inputs", "run_model", "deadline", "max_rounds", "worker_timeout", "synthesis")
+GATEWAY_FIELDS = (*_HEADERS, "inputs", "run_model", "deadline", "max_rounds", "worker_timeout", "synthesis")
 """Body fields that no model service knows."""
 _MOST_DIGITS = 10
 """Maximum digits of a number sent as a string: Python refuses to parse numbers of thousands of digits."""
@@ -69,7 +69,9 @@ SynthesisField = Annotated[
 RoutingModeField = Annotated[
     str | None, WithJsonSchema({"anyOf": [{"type": "string", "enum": [*RoutingMode]}, {"type": "null"}]})
 ]
-ShownField = Annotated[str | None, WithJsonSchema({"anyOf": [{"type": "string", "enum": [*Shown]}, {"type": "null"}]})]
+StreamProgressField = Annotated[
+    str | None, WithJsonSchema({"anyOf": [{"type": "string", "enum": [*StreamProgress]}, {"type": "null"}]})
+]
 """Any string: `request_options` refuses unknown values and lists the allowed ones."""
 
 
@@ -135,7 +137,9 @@ class ChatBody(BaseModel):
         "model.",
     )
     session_id: str | None = Field(default=None, description="Session that this request is a turn of.")
-    stream_progress: ShownField = Field(default=None, description="Content of a stream in addition to the answer.")
+    stream_progress: StreamProgressField = Field(
+        default=None, description="Content of a stream in addition to the answer."
+    )
     cancel_on_disconnect: bool | None = Field(
         default=None, description="Whether the run is cancelled if the client disconnects before it ends."
     )
@@ -155,7 +159,7 @@ class ChatBody(BaseModel):
     )
 
 
-def _own(
+def _document_headers(
     routing_mode: Annotated[
         RoutingModeField, Header(alias="X-Routing-Mode", description="Whether a run or the model answers.")
     ] = None,
@@ -163,7 +167,7 @@ def _own(
         str | None, Header(alias="X-Session-Id", description="Session that this request is a turn of.")
     ] = None,
     stream_progress: Annotated[
-        ShownField,
+        StreamProgressField,
         Header(alias="X-Stream-Progress", description="Content of a stream in addition to the answer."),
     ] = None,
     cancel_on_disconnect: Annotated[
@@ -178,54 +182,57 @@ def _own(
     """Document the headers. `request_options` reads them, together with the body."""
 
 
-OWN_HEADERS = Depends(_own)
+GATEWAY_HEADERS = Depends(_document_headers)
 """Dependency of routes that read the fields of `RequestOptions`."""
 
 
-def _shown(
+def _stream_progress(
     request: Request,
-    stream_progress: Annotated[ShownField, Query(description="Content of a stream in addition to the answer.")] = None,
-    _: Annotated[
-        ShownField, Header(alias="X-Stream-Progress", description="The same. It overrides the query parameter.")
+    stream_progress: Annotated[
+        StreamProgressField, Query(description="Content of a stream in addition to the answer.")
     ] = None,
-) -> Shown:
-    return wishes_of({"stream_progress": stream_progress}, request.headers).shown
+    _: Annotated[
+        StreamProgressField,
+        Header(alias="X-Stream-Progress", description="The same. It overrides the query parameter."),
+    ] = None,
+) -> StreamProgress:
+    return gateway_options({"stream_progress": stream_progress}, request.headers).stream_progress
 
 
-TheShown = Annotated[Shown, Depends(_shown)]
+StreamProgressDep = Annotated[StreamProgress, Depends(_stream_progress)]
 """The detail of a stream requested without a body. Raises `ApiError` for an unknown value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class GatewayOptions:
     """The gateway's own fields of a request.
 
     Args:
-        mode: `None` if the request does not name one.
+        routing_mode: `None` if the request does not name one.
         session: name of the session; `None` for a run outside sessions.
         inputs: inputs of a plan; `None` if the message has them.
         run_model: model used by the run; `None` for the model of the settings.
         deadline_s: maximum seconds of the run. `None` is the default, here and in the next three fields.
         max_rounds, worker_timeout_s, synthesis: options of a run in rounds.
-        key: the `Idempotency-Key`.
+        idempotency_key: the `Idempotency-Key`.
         metadata: metadata of the run, not validated.
     """
 
-    mode: RoutingMode | None = None
+    routing_mode: RoutingMode | None = None
     session: str | None = None
-    shown: Shown = Shown.CONTENT
-    cancels: bool = False
+    stream_progress: StreamProgress = StreamProgress.CONTENT
+    cancel_on_disconnect: bool = False
     inputs: Mapping[str, Any] | None = None
     run_model: str | None = None
     deadline_s: float | None = None
     max_rounds: int | None = None
     worker_timeout_s: float | None = None
     synthesis: Synthesis | None = None
-    key: str | None = None
+    idempotency_key: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-def wishes_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> Wishes:
+def gateway_options(body: Mapping[str, Any], headers: Mapping[str, str]) -> GatewayOptions:
     """Return the gateway's own fields of a request.
 
     Args:
@@ -235,44 +242,46 @@ def wishes_of(body: Mapping[str, Any], headers: Mapping[str, str]) -> Wishes:
     Raises:
         ApiError: a field has an invalid value.
     """
-    places = [body, *(body[name] for name in ("extra_body", "metadata") if isinstance(body.get(name), Mapping))]
-    said: dict[str, Any] = {}
-    for name in OWN_FIELDS:
+    sources = [body, *(body[name] for name in ("extra_body", "metadata") if isinstance(body.get(name), Mapping))]
+    given: dict[str, Any] = {}
+    for name in GATEWAY_FIELDS:
         header = header_text(headers.get(_HEADERS.get(name, ""), ""))
-        values = [header, *(place.get(name) for place in places)]
-        said[name] = next((value for value in values if value is not None and value != ""), None)
-    return Wishes(
-        mode=_choice(RoutingMode, "routing_mode", said["routing_mode"]),
-        session=_text("session_id", said["session_id"]),
-        shown=_choice(Shown, "stream_progress", said["stream_progress"]) or Shown.CONTENT,
-        cancels=_flag("cancel_on_disconnect", said["cancel_on_disconnect"]),
-        inputs=_object("inputs", said["inputs"]),
-        run_model=_text("run_model", said["run_model"]),
-        deadline_s=seconds_of("deadline", said["deadline"]),
-        max_rounds=_rounds(said["max_rounds"]),
-        worker_timeout_s=seconds_of("worker_timeout", said["worker_timeout"]),
-        synthesis=_synthesis(said["synthesis"]),
-        key=headers.get("idempotency-key") or None,
-        metadata=_own_metadata(body.get("metadata")),
+        values = [header, *(source.get(name) for source in sources)]
+        given[name] = next((value for value in values if value is not None and value != ""), None)
+    return GatewayOptions(
+        routing_mode=_choice(RoutingMode, "routing_mode", given["routing_mode"]),
+        session=_text("session_id", given["session_id"]),
+        stream_progress=_choice(StreamProgress, "stream_progress", given["stream_progress"]) or StreamProgress.CONTENT,
+        cancel_on_disconnect=_flag("cancel_on_disconnect", given["cancel_on_disconnect"]),
+        inputs=_object("inputs", given["inputs"]),
+        run_model=_text("run_model", given["run_model"]),
+        deadline_s=duration_seconds("deadline", given["deadline"]),
+        max_rounds=_rounds(given["max_rounds"]),
+        worker_timeout_s=duration_seconds("worker_timeout", given["worker_timeout"]),
+        synthesis=_synthesis(given["synthesis"]),
+        idempotency_key=headers.get("idempotency-key") or None,
+        metadata=_without_gateway_fields(body.get("metadata")),
     )
 
 
-def _own_metadata(given: Any) -> dict[str, Any]:
+def _without_gateway_fields(given: Any) -> dict[str, Any]:
     """Return the metadata of a request without the gateway's own fields, which some clients send there."""
-    return {name: value for name, value in given.items() if name not in OWN_FIELDS} if isinstance(given, dict) else {}
+    return (
+        {name: value for name, value in given.items() if name not in GATEWAY_FIELDS} if isinstance(given, dict) else {}
+    )
 
 
-def passed_on(body: Mapping[str, Any]) -> JsonObject:
+def service_body(body: Mapping[str, Any]) -> JsonObject:
     """Return a body without the fields that no model service knows."""
-    found = {name: value for name, value in body.items() if name not in (*OWN_FIELDS, "extra_body")}
+    found = {name: value for name, value in body.items() if name not in (*GATEWAY_FIELDS, "extra_body")}
     if isinstance(metadata := found.get("metadata"), Mapping):
-        found["metadata"] = {name: value for name, value in metadata.items() if name not in OWN_FIELDS}
+        found["metadata"] = {name: value for name, value in metadata.items() if name not in GATEWAY_FIELDS}
         if not found["metadata"]:
             del found["metadata"]
     return found
 
 
-def json_of(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """Parse JSON text in a body.
 
     Raises:
@@ -287,7 +296,7 @@ def json_of(text: str) -> Any:
     return value
 
 
-def metadata_of(given: Mapping[str, Any]) -> dict[str, str]:
+def run_metadata(given: Mapping[str, Any]) -> dict[str, str]:
     """Return the metadata of a run, which are stored as its tags.
 
     Raises:
@@ -296,7 +305,7 @@ def metadata_of(given: Mapping[str, Any]) -> dict[str, str]:
     try:
         return checked_tags(given, words=METADATA)
     except TagsInvalid as error:
-        raise _wrong("metadata", str(error)) from None
+        raise _invalid("metadata", str(error)) from None
 
 
 def _choice(kind: type[StrEnum], name: str, value: Any) -> Any:
@@ -305,12 +314,12 @@ def _choice(kind: type[StrEnum], name: str, value: Any) -> Any:
     try:
         return kind(value)
     except ValueError:
-        raise _wrong(name, f"must be {', '.join(kind)}, not {value!r:.60}") from None
+        raise _invalid(name, f"must be {', '.join(kind)}, not {value!r:.60}") from None
 
 
 def _text(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise _wrong(name, f"must be a string, not {value!r:.60}")
+        raise _invalid(name, f"must be a string, not {value!r:.60}")
     return value
 
 
@@ -319,22 +328,22 @@ def _flag(name: str, value: Any) -> bool:
         return bool(value)
     if isinstance(value, str) and value.lower() in (*_TRUE, *_FALSE):
         return value.lower() in _TRUE
-    raise _wrong(name, f"must be true or false, not {value!r:.60}")
+    raise _invalid(name, f"must be true or false, not {value!r:.60}")
 
 
 def _object(name: str, value: Any) -> Mapping[str, Any] | None:
     # `metadata` may hold strings only.
     if isinstance(value, str):
         try:
-            value = json_of(value)
+            value = parse_json(value)
         except ValueError:
-            raise _wrong(name, "must be a JSON object") from None
+            raise _invalid(name, "must be a JSON object") from None
     if value is not None and not isinstance(value, Mapping):
-        raise _wrong(name, "must be a JSON object")
+        raise _invalid(name, "must be a JSON object")
     return value
 
 
-def seconds_of(name: str, value: Any) -> float | None:
+def duration_seconds(name: str, value: Any) -> float | None:
     """Return the seconds of a duration field; `None` if it is absent.
 
     Raises:
@@ -344,7 +353,7 @@ def seconds_of(name: str, value: Any) -> float | None:
     try:
         return None if text is None else parse_duration(text).total_seconds()
     except ValueError as error:
-        raise _wrong(name, str(error)) from None
+        raise _invalid(name, str(error)) from None
 
 
 def _rounds(value: Any) -> int | None:
@@ -354,15 +363,15 @@ def _rounds(value: Any) -> int | None:
     try:
         return None if number is None else checked_max_rounds(number)
     except ValueError as error:
-        raise _wrong("max_rounds", str(error)) from None
+        raise _invalid("max_rounds", str(error)) from None
 
 
 def _synthesis(value: Any) -> Synthesis | None:
     try:
         return None if value is None else checked_synthesis(value)
     except ValueError as error:
-        raise _wrong("synthesis", str(error)) from None
+        raise _invalid("synthesis", str(error)) from None
 
 
-def _wrong(name: str, words: str) -> ApiError:
+def _invalid(name: str, words: str) -> ApiError:
     return ApiError(400, f"{name}: {words}", param=name, code="invalid_value")

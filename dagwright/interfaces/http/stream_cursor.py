@@ -32,20 +32,20 @@ _FORM = re.compile(
     r"/(?P<end>\d{1,6})(?:\.(?P<outcome>[0-9a-f]{8}))?",
     re.ASCII,
 )
-RESPONSE_BEGUN = 4
+RESPONSE_OPENING_EVENTS = 4
 """Events of a response before its text: created, in progress, the message item, and its text part."""
-CHECK_DIGITS = 8
-"""Digits of `check_word`."""
-_NOTHING_SEEN = Told(BEGINNING)
-_PLACES = 12
+CHECKSUM_DIGITS = 8
+"""Digits of `checksum`."""
+_NO_HISTORY = Told(BEGINNING)
+_LOW_BITS = 12
 """Bits of a number below the count of characters: numbers fit into 31 bits up to an answer of 500,000 characters."""
 _FEW_DIGITS = 3
 """Digits of the checksum of a text whose cursor was a `sequence_number`."""
-_TEXT = 1 << _PLACES - 1
+_TEXT = 1 << _LOW_BITS - 1
 """Set in the number of a piece of text, above the bits of its checksum; not set in the number of a closing event."""
 
 
-class Kind(StrEnum):
+class StreamKind(StrEnum):
     """Kind of an answer stream."""
 
     CHAT = "c"
@@ -53,38 +53,38 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StreamCursor:
     """The position of a client in an answer stream.
 
     Args:
-        begun: number of opening events received.
-        told: position in the history.
-        standing: checksums of the run status and the open requests received; empty for none.
+        opening: number of opening events received.
+        history: position in the history.
+        run_checksums: checksums of the run status and the open requests received; empty for none.
         total: number of characters received.
         mark: position in the current answer.
-        end: number of closing events received; the text of questions before them counts as one, even without text.
-        outcome: checksum of the outcome of the closing events; empty if unknown.
+        closing: number of closing events received; the text of questions before them counts as one, even without text.
+        outcome_checksum: checksum of the outcome of the closing events; empty if unknown.
     """
 
-    kind: Kind
+    kind: StreamKind
     run: str
-    begun: int = 0
-    told: Told = _NOTHING_SEEN
-    standing: str = ""
+    opening: int = 0
+    history: Told = _NO_HISTORY
+    run_checksums: str = ""
     total: int = 0
     mark: Mark = NOTHING_TOLD
-    end: int = 0
-    outcome: str = ""
+    closing: int = 0
+    outcome_checksum: str = ""
 
     def __str__(self) -> str:
-        history = ".".join(filter(None, (str(self.told), self.standing)))
+        position = ".".join(filter(None, (str(self.history), self.run_checksums)))
         check = f"{self.mark.check:0{-(-self.mark.bits // 4)}x}"
         text = f"{self.total}.{self.mark.length}.{check}.{_quoted(self.mark.node)}"
-        end = ".".join(filter(None, (str(self.end), self.outcome)))
-        return f"{_quoted(self.run)}/{self.kind}{self.begun}/{history}/{text}/{end}"
+        closing = ".".join(filter(None, (str(self.closing), self.outcome_checksum)))
+        return f"{_quoted(self.run)}/{self.kind}{self.opening}/{position}/{text}/{closing}"
 
     @classmethod
-    def parse(cls, text: str, kind: Kind) -> Self:
+    def parse(cls, text: str, kind: StreamKind) -> Self:
         """Parse an event ID.
 
         Raises:
@@ -100,16 +100,16 @@ class Place:
         ):
             raise _wrong(text)
         try:
-            told = Told.parse(found["told"])
+            history = Told.parse(found["told"])
         except ValueError:
             raise _wrong(text) from None
-        bits = 32 if len(found["check"]) > _FEW_DIGITS else _PLACES - 1
+        bits = 32 if len(found["check"]) > _FEW_DIGITS else _LOW_BITS - 1
         mark = Mark(unquote(found["node"]), int(found["length"]), int(found["check"], 16), bits)
         return cls(
             kind,
             run,
             int(found["begun"]),
-            told,
+            history,
             found["standing"] or "",
             int(found["total"]),
             mark,
@@ -120,16 +120,16 @@ class Place:
     @property
     def after(self) -> Told | None:
         """Position in the history; `None` if the client has received no progress."""
-        return None if self.told == _NOTHING_SEEN else self.told
+        return None if self.history == _NO_HISTORY else self.history
 
     @property
     def number(self) -> int:
         """The `sequence_number` of the response event after which the client is at this position."""
-        if self.end > 1:
-            return self.total + 1 << _PLACES | min(self.end - 1, _TEXT - 1)
-        if self.end == 1:
-            return self.total << _PLACES
-        return self.total << _PLACES | _TEXT | self.mark.check & _TEXT - 1 if self.total else max(self.begun - 1, 0)
+        if self.closing > 1:
+            return self.total + 1 << _LOW_BITS | min(self.closing - 1, _TEXT - 1)
+        if self.closing == 1:
+            return self.total << _LOW_BITS
+        return self.total << _LOW_BITS | _TEXT | self.mark.check & _TEXT - 1 if self.total else max(self.opening - 1, 0)
 
     @classmethod
     def numbered(cls, number: int, run: str) -> Self:
@@ -138,20 +138,20 @@ class Place:
         Raises:
             ApiError: no event has this number.
         """
-        if number < RESPONSE_BEGUN:
-            return cls(Kind.RESPONSE, run, number + 1)
-        total, low = number >> _PLACES, number & (1 << _PLACES) - 1
+        if number < RESPONSE_OPENING_EVENTS:
+            return cls(StreamKind.RESPONSE, run, number + 1)
+        total, low = number >> _LOW_BITS, number & (1 << _LOW_BITS) - 1
         if total == 0:
             words = f"no event of a response has the sequence_number {number}; send the one of the last received event"
             raise ApiError(400, words, param="starting_after", code="invalid_value")
         if low & _TEXT:
-            mark = Mark("", total, low & _TEXT - 1, bits=_PLACES - 1)
-            return cls(Kind.RESPONSE, run, RESPONSE_BEGUN, total=total, mark=mark)
-        total, end = (total, 1) if low == 0 else (total - 1, low + 1)
-        return cls(Kind.RESPONSE, run, RESPONSE_BEGUN, total=total, end=end)
+            mark = Mark("", total, low & _TEXT - 1, bits=_LOW_BITS - 1)
+            return cls(StreamKind.RESPONSE, run, RESPONSE_OPENING_EVENTS, total=total, mark=mark)
+        total, closing = (total, 1) if low == 0 else (total - 1, low + 1)
+        return cls(StreamKind.RESPONSE, run, RESPONSE_OPENING_EVENTS, total=total, closing=closing)
 
 
-def place_in(headers: Mapping[str, str], kind: Kind) -> Place | None:
+def cursor_in(headers: Mapping[str, str], kind: StreamKind) -> StreamCursor | None:
     """Return the cursor in the `Last-Event-ID` header; `None` without the header.
 
     Args:
@@ -161,23 +161,23 @@ def place_in(headers: Mapping[str, str], kind: Kind) -> Place | None:
         ApiError: the header is not a cursor.
     """
     text = headers.get(HEADER.lower(), "").strip()
-    return Place.parse(text, kind) if text else None
+    return StreamCursor.parse(text, kind) if text else None
 
 
-def refuse_place_of_other(place: Place | None, run: str) -> None:
+def refuse_cursor_of_other(cursor: StreamCursor | None, run: str) -> None:
     """Check that a cursor belongs to a run.
 
     Raises:
         ApiError: it belongs to another run.
     """
-    if place is not None and place.run != run:
-        words = f"{HEADER} is an event id of the run {place.run!r:.200}, but the request is for {run!r:.200}"
+    if cursor is not None and cursor.run != run:
+        words = f"{HEADER} is an event id of the run {cursor.run!r:.200}, but the request is for {run!r:.200}"
         raise ApiError(400, words, param=HEADER, code="invalid_value")
 
 
-def check_word(parts: Sequence[Any]) -> str:
+def checksum(parts: Sequence[Any]) -> str:
     """Return a checksum of eight digits."""
-    return f"{check_of(json.dumps(parts)):0{CHECK_DIGITS}x}"
+    return f"{check_of(json.dumps(parts)):0{CHECKSUM_DIGITS}x}"
 
 
 def _quoted(text: str) -> str:

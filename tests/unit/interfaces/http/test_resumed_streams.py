@@ -17,10 +17,10 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunUpdate, Told
 from dagwright.history.text_stream import Written
-from dagwright.interfaces.http.answering import BEGINS_AGAIN, NEXT_TURN
+from dagwright.interfaces.http.answer_stream import ANSWER_RESTARTS, NEXT_TURN
 from dagwright.interfaces.http.examples import PUBLISHED
-from dagwright.interfaces.http.jobs import id_of_key
 from dagwright.interfaces.http.response_items import ResponseRef
+from dagwright.interfaces.http.run_preparation import run_id_of_key
 from tests.support.gateway import Event, events_of, refuse_number_that_goes_back
 from tests.support.told_run import RUN, PendingRequestsOf, Step, ToldRun, requests_named, told_gateway
 from tests.unit.interfaces.http.conftest import error_of, write_plan
@@ -153,7 +153,7 @@ def refuse_loss(run: ToldRun, both: Sequence[Event], whole: Sequence[Event], pla
         assert (text_of(both), sorted(told)) == (text_of(whole), sorted(expected)), place
     # What was written meanwhile and is no part of the answer may be over.
     assert text_of(both).endswith(run.answer or "Check?\nName?"), place
-    assert text_of(both).count(BEGINS_AGAIN) <= text_of(whole).count(BEGINS_AGAIN), place
+    assert text_of(both).count(ANSWER_RESTARTS) <= text_of(whole).count(ANSWER_RESTARTS), place
     assert rest_of(both) == rest_of(whole), place
 
 
@@ -251,9 +251,9 @@ async def test_text_of_a_whole_stream(gateway: Gateway) -> None:
     assert texts == {
         "answered": WORDS,
         "asking": f"I found two.{NEXT_TURN}Check?\nName?",
-        "retried": f"{WORDS[:21]}{BEGINS_AGAIN}{RETRIED.answer}",
+        "retried": f"{WORDS[:21]}{ANSWER_RESTARTS}{RETRIED.answer}",
         "turns": f"Let me see.{NEXT_TURN}{WORDS}",
-        "killed": f"Osaka has{BEGINS_AGAIN}{WORDS}",
+        "killed": f"Osaka has{ANSWER_RESTARTS}{WORDS}",
     }
 
 
@@ -286,7 +286,7 @@ async def test_reconnecting_client_learns_of_an_abandoned_turn(gateway: Gateway,
         for first in (0, len(run.steps) - 1):
             run.first = first
             both = [*whole[: cut + 1], *await streamed(http, path, str(whole[cut].id))]
-            assert text_of(both) == text_of(whole) == f"Osaka has{BEGINS_AGAIN}{WORDS}"
+            assert text_of(both) == text_of(whole) == f"Osaka has{ANSWER_RESTARTS}{WORDS}"
 
 
 @pytest.mark.parametrize("name", ["answered", "asking"])
@@ -318,7 +318,7 @@ async def test_number_of_another_answer_begins_again(gateway: Gateway) -> None:
         number = next(each.content["sequence_number"] for each in events if each.content.get("delta") == "Osaka")
     async with gateway(replace(ANSWERED, texts=TEXTS[3:])) as http:
         later = await http.get(RESPONSE, params={"stream": "true", "starting_after": str(number)})
-    assert text_of(events_of(later.text)) == f"{BEGINS_AGAIN}{WORDS}"
+    assert text_of(events_of(later.text)) == f"{ANSWER_RESTARTS}{WORDS}"
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -326,7 +326,7 @@ async def test_number_of_another_answer_begins_again(gateway: Gateway) -> None:
 async def test_event_id_with_its_key_starts_a_missing_run_once(gateway: Gateway, path: str, *, stream: bool) -> None:
     key = "waits-for-its-session"
     run = replace(ANSWERED, started=[])
-    id = first_id(path).replace(RUN, id_of_key(key))
+    id = first_id(path).replace(RUN, run_id_of_key(key))
     body = {**BODIES[path], "stream": stream}
     async with gateway(run) as http:
         joined = await http.post(path, json=body, headers={"Last-Event-ID": first_id(path)})
@@ -338,8 +338,8 @@ async def test_event_id_with_its_key_starts_a_missing_run_once(gateway: Gateway,
         assert run.started == []
         for _ in range(2):
             begun = await http.post(path, json=body, headers={"Last-Event-ID": id, "Idempotency-Key": key})
-            assert (begun.status_code, begun.headers["x-run-id"]) == (200, id_of_key(key))
-            assert run.started == [id_of_key(key)]
+            assert (begun.status_code, begun.headers["x-run-id"]) == (200, run_id_of_key(key))
+            assert run.started == [run_id_of_key(key)]
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])

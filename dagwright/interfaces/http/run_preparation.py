@@ -16,13 +16,13 @@ from dagwright.client.sessions import LOOK_PAUSE_S, TurnNotTaken
 from dagwright.client.starts import NO_EXTRAS, RunOptions, StartRequest, made_id
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.interfaces.http.bodies import ChatBody, Wishes, json_of, metadata_of
-from dagwright.interfaces.http.callers import known_as, new_session_of
+from dagwright.interfaces.http.callers import new_session_name, public_session_id
+from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import Conversation
-from dagwright.interfaces.http.desk import Desk
-from dagwright.interfaces.http.errors import CLIENT_GONE, NO_RETRY, ApiError, of_plan, unavailable
-from dagwright.interfaces.http.following import headers_of_run
-from dagwright.interfaces.http.starts import Job, Prepare, Starting
+from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, NO_RETRY, ApiError, plan_error, unavailable
+from dagwright.interfaces.http.request_fields import ChatBody, GatewayOptions, parse_json, run_metadata
+from dagwright.interfaces.http.run_outcome import headers_of_run
+from dagwright.interfaces.http.run_starts import ActiveStart, Prepare, RunStart
 from dagwright.interfaces.http.structured_output import OutputForm
 from dagwright.interfaces.http.targets import Target
 from dagwright.planning.conversation import TurnSummary
@@ -43,7 +43,7 @@ _TITLE_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class AnswerSettings:
     """How models answer in the run of a request.
 
     Args:
@@ -60,43 +60,58 @@ class Asking:
         return {} if self.output is None else self.output.schema
 
 
-def job_of(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, asking: Asking) -> Job:
+def prepare_run_start(
+    context: GatewayContext,
+    target: Target,
+    conversation: Conversation,
+    *,
+    options: GatewayOptions,
+    settings: AnswerSettings,
+) -> RunStart:
     """Validate a request and prepare the run that answers it.
 
     Raises:
         ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: no run can answer the request.
     """
-    refuse_rounds(target, wishes)
-    session = None if wishes.session is None else new_session_of(desk.caller, wishes.session)
-    run = made_id() if wishes.key is None else id_of_key(wishes.key, owner=desk.caller.owner)
-    prepare, title, request = _preparing(desk, target, said, wishes=wishes, asking=asking), None, said.text
+    refuse_rounds(target, options)
+    session = None if options.session is None else new_session_name(context.caller, options.session)
+    run = (
+        made_id()
+        if options.idempotency_key is None
+        else run_id_of_key(options.idempotency_key, owner=context.caller.owner)
+    )
+    prepare, title, request = (
+        _prepare_function(context, target, conversation, options=options, settings=settings),
+        None,
+        conversation.text,
+    )
     if target.kind == "plan":
-        template = desk.templates[target.name]
-        given = json.dumps(wishes.inputs, ensure_ascii=False) if wishes.inputs else said.text.strip()
+        template = context.templates[target.name]
+        given = json.dumps(options.inputs, ensure_ascii=False) if options.inputs else conversation.text.strip()
         shown = cut_inside(given, max_bytes=REQUEST_BYTES - _TITLE_BYTES)
         request, title = f"(the plan {template.title}){f' {shown}' if shown else ''}", template.file
     # Reports problems of the request, which do not depend on the session, before anything starts.
     prepare(None)
-    owner, tools, tags = desk.caller.starts_for, desk.toolset.references, metadata_of(wishes.metadata)
+    owner, tools, tags = context.caller.run_owner, context.toolset.references, run_metadata(options.metadata)
 
     def prepared(session: Session | None) -> StartRequest:
         start = prepare(session)
-        options = replace(start.options, owner=owner, deadline_s=wishes.deadline_s, tags=tags)
-        return replace(start, options=options, workflow_id=run, title=title, tools=tools)
+        run_options = replace(start.options, owner=owner, deadline_s=options.deadline_s, tags=tags)
+        return replace(start, options=run_options, workflow_id=run, title=title, tools=tools)
 
-    return Job(run, session, request, prepared)
+    return RunStart(run, session, request, prepared)
 
 
-def refuse_rounds(target: Target, wishes: Wishes) -> None:
+def refuse_rounds(target: Target, options: GatewayOptions) -> None:
     """Refuse options of rounds for other targets.
 
     Raises:
         ApiError: the request has one.
     """
     of_rounds = {
-        "max_rounds": wishes.max_rounds,
-        "worker_timeout": wishes.worker_timeout_s,
-        "synthesis": wishes.synthesis,
+        "max_rounds": options.max_rounds,
+        "worker_timeout": options.worker_timeout_s,
+        "synthesis": options.synthesis,
     }
     given = [name for name, value in of_rounds.items() if value is not None]
     if given and target.id != "profile/rounds":
@@ -104,42 +119,49 @@ def refuse_rounds(target: Target, wishes: Wishes) -> None:
         raise ApiError(400, f"{given[0]}: {words}", param=given[0], code="invalid_value")
 
 
-def _preparing(desk: Desk, target: Target, said: Conversation, *, wishes: Wishes, asking: Asking) -> Prepare:
+def _prepare_function(
+    context: GatewayContext,
+    target: Target,
+    conversation: Conversation,
+    *,
+    options: GatewayOptions,
+    settings: AnswerSettings,
+) -> Prepare:
     """Return a function that prepares the run of a request for a session.
 
     Raises:
         ApiError: the target does not support a field of the request, or the inputs of a plan are invalid.
         PlanInvalid: the inputs in the message are invalid for the plan.
     """
-    profile, config = target.name if target.kind == "profile" else "plan", asking.config
-    if asking.output is not None and profile in _WITHOUT_SCHEMA:
-        words = f"{asking.output.param}: {target.id} assembles its answer and does not support a schema; omit it"
-        raise ApiError(400, words, param=asking.output.param, code="unsupported_parameter")
+    profile, config = target.name if target.kind == "profile" else "plan", settings.config
+    if settings.output is not None and profile in _WITHOUT_SCHEMA:
+        words = f"{settings.output.param}: {target.id} assembles its answer and does not support a schema; omit it"
+        raise ApiError(400, words, param=settings.output.param, code="unsupported_parameter")
     if target.kind == "plan":
-        template = desk.templates[target.name]
+        template = context.templates[target.name]
         try:
-            prepared = _of_template(template, inputs_of(template, said.text, given=wishes.inputs), config)
+            prepared = _of_template(template, plan_inputs(template, conversation.text, given=options.inputs), config)
         except PlanInvalid as invalid:
-            raise invalid if wishes.inputs is None else replace(of_plan(invalid), param="inputs") from None
+            raise invalid if options.inputs is None else replace(plan_error(invalid), param="inputs") from None
         return lambda _: prepared
     if target.kind == "agent":
-        return lambda session: _of_agent(desk, target.name, _objective(said, session), asking)
+        return lambda session: _of_agent(context, target.name, _objective(conversation, session), settings)
     request = TextRequest(
-        said.words,
+        conversation.prompt,
         config,
-        RunOptions(wishes.deadline_s),
+        RunOptions(options.deadline_s),
         profile=cast("AnyProfile", profile),
-        max_rounds=wishes.max_rounds,
-        worker_timeout_s=wishes.worker_timeout_s,
-        synthesis=wishes.synthesis,
-        earlier_turns=said.said_before,
-        output_schema=asking.schema,
-        title=said.text.strip() or None,
+        max_rounds=options.max_rounds,
+        worker_timeout_s=options.worker_timeout_s,
+        synthesis=options.synthesis,
+        earlier_turns=conversation.earlier_turns,
+        output_schema=settings.schema,
+        title=conversation.text.strip() or None,
     )
-    return lambda session: prepare_request(request, desk.toolset, session).start
+    return lambda session: prepare_request(request, context.toolset, session).start
 
 
-def id_of_key(key: str, *, owner: str | None = None) -> str:
+def run_id_of_key(key: str, *, owner: str | None = None) -> str:
     """Return the run ID for an `Idempotency-Key`.
 
     Args:
@@ -149,22 +171,28 @@ def id_of_key(key: str, *, owner: str | None = None) -> str:
     return f"run-{hashlib.sha256(told.encode(errors='replace')).hexdigest()[:24]}"
 
 
-def config_of(body: ChatBody, target: Target, wishes: Wishes) -> ModelConfig:
+def model_config_of(body: ChatBody, target: Target, options: GatewayOptions) -> ModelConfig:
     """Return the options of model calls in the run of a request.
 
     Raises:
         ApiError: an option is invalid.
     """
-    model = wishes.run_model or (target.name if target.kind == "model" else None)
+    model = options.run_model or (target.name if target.kind == "model" else None)
     most = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
-    said = {"model": model, "temperature": body.temperature, "max_tokens": most, "top_p": body.top_p, "seed": body.seed}
+    conversation = {
+        "model": model,
+        "temperature": body.temperature,
+        "max_tokens": most,
+        "top_p": body.top_p,
+        "seed": body.seed,
+    }
     try:
-        return model_config_from_json({name: value for name, value in said.items() if value is not None})
+        return model_config_from_json({name: value for name, value in conversation.items() if value is not None})
     except ValueError as error:
         raise ApiError(400, str(error), param=str(error).partition(":")[0], code="invalid_value") from None
 
 
-def inputs_of(template: Template, text: str, *, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def plan_inputs(template: Template, text: str, *, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return the inputs of a plan: `given`, or a JSON object in the message.
 
     The run asks for missing inputs. If a plan has a single input, other JSON is its value; if that input is a string,
@@ -177,7 +205,7 @@ def inputs_of(template: Template, text: str, *, given: Mapping[str, Any] | None)
         return given
     declared = template.checked.inputs
     try:
-        found = json_of(text)
+        found = parse_json(text)
     except ValueError:
         found = None
     if isinstance(found, dict):
@@ -194,17 +222,17 @@ def inputs_of(template: Template, text: str, *, given: Mapping[str, Any] | None)
     raise ApiError(400, words, param="messages", code="inputs_expected")
 
 
-def _objective(said: Conversation, session: Session | None) -> str:
+def _objective(conversation: Conversation, session: Session | None) -> str:
     turns = session.turn_summaries() if session is not None else []
-    return objective_of(said, turns or said.said_before)
+    return agent_objective(conversation, turns or conversation.earlier_turns)
 
 
-def objective_of(said: Conversation, turns: Sequence[TurnSummary]) -> str:
+def agent_objective(conversation: Conversation, turns: Sequence[TurnSummary]) -> str:
     """Return the objective of an agent: the request, preceded by the conversation so far."""
     if not turns:
-        return said.words
+        return conversation.prompt
     before = "\n\n".join(f"User: {turn.human_message}\nAssistant: {turn.ai_response}" for turn in turns)
-    return f"The conversation so far:\n{before}\n\nThe request now:\n{said.words}"
+    return f"The conversation so far:\n{before}\n\nThe request now:\n{conversation.prompt}"
 
 
 def _of_template(template: Template, inputs: Mapping[str, Any], config: ModelConfig) -> StartRequest:
@@ -213,7 +241,7 @@ def _of_template(template: Template, inputs: Mapping[str, Any], config: ModelCon
     return StartRequest(plan, template.source, dict(inputs), RunOptions(beside=beside))
 
 
-def _of_agent(desk: Desk, name: str, objective: str, asking: Asking) -> StartRequest:
+def _of_agent(context: GatewayContext, name: str, objective: str, settings: AnswerSettings) -> StartRequest:
     # The objective is an input, since braces in it must not be read as references.
     written = {
         "plan": 1,
@@ -223,13 +251,13 @@ def _of_agent(desk: Desk, name: str, objective: str, asking: Asking) -> StartReq
         "output": f"{{{{{_AGENT_NODE}.result}}}}",
     }
     inputs = {_OBJECTIVE: objective}
-    tools = desk.toolset.declarations()
+    tools = context.toolset.declarations()
     source: dict[str, Any] = {"plan": written}
-    if asking.schema:
-        source["output_schema"] = dict(asking.schema)
-        tools = {key: _answering_in(tool, name, asking.schema) for key, tool in tools.items()}
+    if settings.schema:
+        source["output_schema"] = dict(settings.schema)
+        tools = {key: _answering_in(tool, name, settings.schema) for key, tool in tools.items()}
     plan = prepare_plan(check_plan(written, tools), inputs)
-    beside = replace(NO_EXTRAS, model=asking.config.to_json() or None)
+    beside = replace(NO_EXTRAS, model=settings.config.to_json() or None)
     return StartRequest(plan, source, inputs, RunOptions(beside=beside))
 
 
@@ -241,39 +269,41 @@ def _answering_in(tool: ToolDeclaration, agent: str, schema: Mapping[str, Any]) 
     return replace(tool, agent=card.model_copy(update={"output_schema": dict(schema)}))
 
 
-async def start_job(desk: Desk, job: Job) -> None:
-    """Start a run if the caller's quota allows; raises as `_start_job` and `room_for_run`.
+async def start_run(context: GatewayContext, run_start: RunStart) -> None:
+    """Start a run if the caller's quota allows; raises as `_start_run` and `reserve_run`.
 
     If the same start is in progress here, wait for it instead.
     """
-    known = next((each for each in desk.starting if each.job is job), None)
+    known = next((each for each in context.active_starts if each.start is run_start), None)
     if known is None:
-        known = Starting(job, desk.caller.owner, desk.keep_doing(_start_with_room(desk, job)))
-        desk.starting.append(known)
-        known.work.add_done_callback(lambda _: desk.starting.remove(known))
-    await asyncio.shield(known.work)
+        known = ActiveStart(
+            run_start, context.caller.owner, context.run_in_background(_start_within_quota(context, run_start))
+        )
+        context.active_starts.append(known)
+        known.task.add_done_callback(lambda _: context.active_starts.remove(known))
+    await asyncio.shield(known.task)
 
 
-def starting_here(desk: Desk, run: str) -> Sequence[Starting]:
+def active_starts_of(context: GatewayContext, run: str) -> Sequence[ActiveStart]:
     """Return the starts of a run in progress at this gateway, including turns that wait for the session.
 
     Only starts that the caller sees; several if a request was sent again with its `Idempotency-Key`.
     """
-    found = [each for each in desk.starting if each.job.run == run and not each.job.unwanted.is_set()]
-    return [each for each in found if desk.caller.sees(each.owner)]
+    found = [each for each in context.active_starts if each.start.run == run and not each.start.abandoned.is_set()]
+    return [each for each in found if context.caller.can_see(each.owner)]
 
 
-def is_given_up(refused: BaseException | None) -> bool:
+def is_abandoned(refused: BaseException | None) -> bool:
     """Return whether a turn was abandoned before its start was requested."""
-    return isinstance(refused, ApiError) and refused.status == CLIENT_GONE
+    return isinstance(refused, ApiError) and refused.status == CLIENT_CLOSED_REQUEST
 
 
-async def _start_with_room(desk: Desk, job: Job) -> None:
-    async with desk.room_for_run(job.run):
-        await _start_job(desk, job)
+async def _start_within_quota(context: GatewayContext, run_start: RunStart) -> None:
+    async with context.reserve_run(run_start.run):
+        await _start_run(context, run_start)
 
 
-async def _start_job(desk: Desk, job: Job) -> None:
+async def _start_run(context: GatewayContext, run_start: RunStart) -> None:
     """Start a run, in a session after the previous turn has ended. A run that was started before is left as it is.
 
     Raises:
@@ -281,41 +311,41 @@ async def _start_job(desk: Desk, job: Job) -> None:
         RunIdInUse: the `Idempotency-Key` belongs to another request.
         TurnNotTaken: the session accepts no more turns, or has no worker.
     """
-    if job.session is None:
-        await desk.runs.start(job.prepare(None))
+    if run_start.session is None:
+        await context.runs.start(run_start.prepare(None))
         return
-    turn = SessionTurn(job.session, job.request, job.prepare)
+    turn = SessionTurn(run_start.session, run_start.request, run_start.prepare)
     while True:
         try:
-            await start_turn(turn, desk.runs, desk.sessions, run=job.run)
+            await start_turn(turn, context.runs, context.sessions, run=run_start.run)
             return
         except TurnNotTaken as refused:
             if refused.code != "session_busy" or refused.run is None:
                 raise
-            await _refuse_waiting(desk, job.session, refused.run)
-            job.waits.set()
+            await _refuse_waiting(context, run_start.session, refused.run)
+            run_start.is_waiting.set()
         await asyncio.sleep(LOOK_PAUSE_S)
-        _refuse_given_up(desk, job)
+        _refuse_abandoned(context, run_start)
 
 
-def _refuse_given_up(desk: Desk, job: Job) -> None:
+def _refuse_abandoned(context: GatewayContext, run_start: RunStart) -> None:
     """Refuse a turn that waits for its session if its client has disconnected or the gateway stops.
 
     Called between two attempts to start it: an attempt that was sent may succeed, so it is never abandoned.
     """
-    if job.unwanted.is_set():
-        raise ApiError(CLIENT_GONE, "the client has disconnected")
-    if desk.leaving.is_set():
-        called = known_as(desk.caller, job.session)
+    if run_start.abandoned.is_set():
+        raise ApiError(CLIENT_CLOSED_REQUEST, "the client has disconnected")
+    if context.stopping.is_set():
+        called = public_session_id(context.caller, run_start.session)
         words = f"the gateway stops while the request waits for the session {called!r}; nothing was started"
         raise unavailable(f"{words}, send it again")
 
 
-async def _refuse_waiting(desk: Desk, session: str, run: str) -> None:
+async def _refuse_waiting(context: GatewayContext, session: str, run: str) -> None:
     """Refuse a turn whose session waits for feedback: it could wait for days."""
-    asked = await desk.runs.people.requests_of(run)
+    asked = await context.runs.people.requests_of(run)
     if asked:
-        called = known_as(desk.caller, session)
+        called = public_session_id(context.caller, session)
         words = (
             f"the session {called!r} waits for an answer to {asked[0].id!r} of the run {run!r}: send the result of "
             f"the call of answer_feedback, answer with POST /v1/runs/{quote(run)}/feedback, or cancel that run"

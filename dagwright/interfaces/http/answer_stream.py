@@ -1,0 +1,208 @@
+"""The stream of the answer of a run, resumable from the client's cursor: no event is lost or sent twice."""
+
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TypeVar
+
+from dagwright.client.following import RequestKey, RunMoment, interleave, request_key
+from dagwright.history.text_stream import NOTHING_TOLD, Mark, Piece, ToldText
+from dagwright.interfaces.http.context import GatewayContext
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.progress import Event, ProgressEvents
+from dagwright.interfaces.http.request_fields import StreamProgress
+from dagwright.interfaces.http.run_outcome import RUN_FAILED, RunOutcome, moments
+from dagwright.interfaces.http.sse import Events
+from dagwright.interfaces.http.stream_cursor import StreamCursor, StreamKind, checksum
+from dagwright.planning.agent_loop.spec import is_turn
+
+T = TypeVar("T")
+
+ANSWER_RESTARTS = "\n\n(The answer starts again.)\n\n"
+"""Separates an abandoned part of an answer, which the client has received, from the part that replaces it."""
+NEXT_TURN = "\n\n"
+"""Separates the text of an agent's turns."""
+
+
+class SentAnswer:
+    """The part of an answer that a client has received.
+
+    Args:
+        mark: position in the answer at the end of the previous connection.
+        total: characters received by then.
+    """
+
+    def __init__(self, mark: Mark = NOTHING_TOLD, *, total: int = 0) -> None:
+        self.text = ToldText(mark)
+        self.total = total
+        """Characters received."""
+        self._node = mark.node
+        self._earlier = mark
+        """Position of the previous connection, until the client receives more text."""
+
+    async def check_abandoned(self, context: GatewayContext, run: str) -> None:
+        """Check whether the text that the client received before this connection is still part of the answer.
+
+        Raises:
+            RPCError: the server does not respond.
+        """
+        if await context.runs.texts.was_given_up(run, self._earlier):
+            # The text after it does not start another turn then.
+            self._node, self._earlier = "", NOTHING_TOLD
+
+    def text_for(self, piece: Piece) -> str:
+        """Return the text to send for a piece, with a separator if it does not continue the text before it."""
+        previous, self._node, self._earlier = self._node, piece.node, NOTHING_TOLD
+        # Text before an agent's tool calls is a turn of its own, not an abandoned answer.
+        is_next_turn = is_turn(previous.rpartition("/")[2]) and _node_id(previous) != _node_id(piece.node)
+        separator = (NEXT_TURN if is_next_turn else ANSWER_RESTARTS) if piece.begins_again else ""
+        self.total += len(separator) + len(piece.text)
+        return separator + piece.text
+
+    def remaining(self, outcome: RunOutcome) -> str:
+        """Return the text that is still to be sent at the end: the rest of the answer, or the questions."""
+        if outcome.requests:
+            text = NEXT_TURN + outcome.text if outcome.text and self.text.mark.length else outcome.text
+            self.total += len(text)
+            return text
+        rest = self.text.rest_of(outcome.text)
+        return "" if rest is None else self.text_for(rest)
+
+
+def _node_id(node: str) -> str:
+    """Return a node ID without the number of a retry."""
+    return node.partition("#")[0]
+
+
+class AnswerStream:
+    """One answer stream. Every event is produced by one of its methods; afterwards `cursor` is the ID of the event.
+
+    Args:
+        cursor: cursor of the client; `None` for a new stream.
+        progress: content in addition to the answer.
+        is_buffered: whether the answer is sent in one piece at the end, since only a complete answer can be validated.
+    """
+
+    def __init__(
+        self,
+        kind: StreamKind,
+        run: str,
+        *,
+        cursor: StreamCursor | None,
+        progress: StreamProgress,
+        is_buffered: bool = False,
+    ) -> None:
+        self.cursor = cursor if cursor is not None else StreamCursor(kind, run)
+        self._has_progress = progress is not StreamProgress.CONTENT
+        self._is_buffered = is_buffered
+        self._answer = SentAnswer(self.cursor.mark, total=self.cursor.total)
+        self._progress = ProgressEvents(run, progress, checksums=self.cursor.run_checksums)
+        self._last: RunMoment | None = None
+
+    def opening_events(self, events: Sequence[T]) -> Iterator[T]:
+        """Yield the opening events that the client has not received.
+
+        Args:
+            events: the opening events from the first one on.
+        """
+        for each in events[self.cursor.opening :]:
+            self.cursor = replace(self.cursor, opening=self.cursor.opening + 1)
+            yield each
+
+    async def follow(
+        self, context: GatewayContext, *, answered: Collection[RequestKey]
+    ) -> AsyncGenerator[RunMoment | Piece, None]:
+        """Yield the moments of the run and the pieces of its answer, up to the last moment; raises as `moments`."""
+        run, after = self.cursor.run, self.cursor.after
+        if after is not None and self._has_progress:
+            self._progress.started |= await context.runs.feed(run).begun_at(after.offset)
+        await self._answer.check_abandoned(context, run)
+        happening: AsyncGenerator[RunMoment | Piece, None] = moments(context, run, answered=answered, after=after)
+        # After a closing event, the client has received the whole text.
+        if not (self.cursor.closing or self._is_buffered):
+            happening = interleave(happening, context.runs.texts.pieces(run, self._answer.text))
+        async with aclosing(happening) as items:
+            async for each in items:
+                yield each
+        # The text may have been abandoned while no client received its replacement.
+        await self._answer.check_abandoned(context, run)
+
+    def progress_of(self, moment: RunMoment) -> list[Event]:
+        """Return the progress events of a moment, which are sent in one event; may be empty."""
+        events = [*self._progress.events(moment)]
+        self._last = moment if moment.is_last else None
+        self.cursor = replace(self.cursor, history=moment.told, run_checksums=self._progress.checksums)
+        return events
+
+    def final_progress(self, error: ApiError | None = None) -> list[Event]:
+        """Return the progress events of the run status after the answer, which are sent in one event; may be empty.
+
+        Args:
+            error: the error that replaces the answer. After a temporary error there are none: the client will resume.
+        """
+        if self._last is None or (error is not None and not _is_final(error)):
+            return []
+        events = [*self._progress.status_events(self._last)]
+        self.cursor = replace(self.cursor, run_checksums=self._progress.checksums)
+        return events
+
+    def text_of(self, piece: Piece) -> str:
+        """Return the text to send for a piece of the answer."""
+        text = self._answer.text_for(piece)
+        self._move_in_text()
+        return text
+
+    def remaining_text(self, outcome: RunOutcome) -> str:
+        """Return the text that the client has not received when the run has ended or asks for feedback."""
+        check = checksum([outcome.text, [request_key(request) for request in outcome.requests]])
+        if self.cursor.closing and self.cursor.outcome_checksum in ("", check):
+            self.cursor = replace(self.cursor, outcome_checksum=check)
+            return ""
+        text = self._answer.remaining(outcome)
+        self._move_in_text()
+        # The text of questions is not part of the answer, so `mark` does not cover it.
+        self.cursor = replace(self.cursor, closing=1 if outcome.requests else 0, outcome_checksum=check)
+        return text
+
+    def closing_events(self, events: Iterable[T]) -> Iterator[T]:
+        """Yield the closing events that the client has not received.
+
+        Args:
+            events: all events after the text.
+        """
+        for number, each in enumerate(events, start=2):
+            if number > self.cursor.closing:
+                self.cursor = replace(self.cursor, closing=number)
+                yield each
+
+    def error_events(self, error: ApiError, events: Iterable[T]) -> Iterator[T]:
+        """Yield the events of an error. They are closing events only if the run has no answer.
+
+        After any other error the client resumes from its cursor, so they do not count as received.
+        """
+        return self.closing_events(events) if _is_final(error) else iter(events)
+
+    def _move_in_text(self) -> None:
+        self.cursor = replace(self.cursor, total=self._answer.total, mark=self._answer.text.mark)
+
+
+async def unless_finished(context: GatewayContext, events: Events, *, cursor: StreamCursor | None) -> Events | None:
+    """Return the events of a stream; `None` if the run has ended and the client has received all events.
+
+    Args:
+        cursor: cursor of the client.
+    """
+    if cursor is None or not cursor.closing or not (await context.runs.feed(cursor.run).read()).is_closed:
+        return events
+    texts = [each async for each in events]
+    return _each_of(texts) if texts else None
+
+
+async def _each_of(texts: Sequence[str]) -> Events:
+    for text in texts:
+        yield text
+
+
+def _is_final(error: ApiError) -> bool:
+    """Return whether an error means that the run has no answer, rather than that the stream failed."""
+    return error.status == RUN_FAILED

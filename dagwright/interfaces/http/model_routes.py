@@ -1,0 +1,75 @@
+"""`GET /v1/models`: the models of the service, and plans, agents and profiles as models."""
+
+import asyncio
+from typing import Any
+
+import structlog
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from dagwright.interfaces.http import examples
+from dagwright.interfaces.http.answer_models import ModelList, ModelObject
+from dagwright.interfaces.http.context import GatewayContext, PlansContextDep
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.json_route import JsonRoute
+from dagwright.interfaces.http.run_documents import json_response
+from dagwright.interfaces.http.run_models import response_docs
+from dagwright.interfaces.http.targets import PROFILE_DESCRIPTIONS, Target, agents_of, profiles_of, target_of
+from dagwright.planning.model_calls.failures import ModelFailure
+
+router = APIRouter(tags=["models"], route_class=JsonRoute)
+SERVICE_S = 5.0
+"""Timeout for the model list of the service; after it, only our own models are listed."""
+CREATED = 1_767_225_600
+"""2026-01-01: `created` of all models. OpenAI's schema requires a time, and neither services nor templates have one."""
+_LOG = structlog.stdlib.get_logger("dagwright.interfaces.http")
+
+
+@router.get("/v1/models", summary="List models", responses=response_docs(ModelList, examples.MODELS))
+async def list_models(context: PlansContextDep) -> Response:
+    """List the models of the service, published plans, agents and planner profiles."""
+    service = [_model_object(Target("model", name)) for name in await _service_models(context)]
+    return json_response({"object": "list", "data": [*service, *_gateway_models(context)]})
+
+
+@router.get("/v1/models/{model:path}", summary="Get a model", responses=response_docs(ModelObject, examples.MODEL))
+async def retrieve_model(model: str, context: PlansContextDep) -> Response:
+    """Return a model; a plan has the JSON Schema of its inputs."""
+    target = target_of(context, model)
+    if target.needs_run:
+        return json_response(
+            next(model_object for model_object in _gateway_models(context) if model_object["id"] == target.id)
+        )
+    if target.name not in await _service_models(context):
+        words = f"the model {model!r:.120} does not exist; GET /v1/models lists what there is"
+        raise ApiError(404, words, param="model", code="model_not_found")
+    return json_response(_model_object(target))
+
+
+def _gateway_models(context: GatewayContext) -> list[dict[str, Any]]:
+    found = [
+        _model_object(Target("plan", name), title=plan.title, description=plan.description, inputs=plan.input_schema)
+        for name, plan in context.templates.items()
+    ]
+    found += [_model_object(Target("agent", name), description=words) for name, words in agents_of(context).items()]
+    return found + [
+        _model_object(Target("profile", name), description=PROFILE_DESCRIPTIONS[name]) for name in profiles_of(context)
+    ]
+
+
+def _model_object(target: Target, **more: Any) -> dict[str, Any]:
+    owner = "dagwright" if target.needs_run else "service"
+    about = {"kind": target.kind, **{name: value for name, value in more.items() if value is not None}}
+    # All gateways must return the same list, so the time is not their start time.
+    return {"id": target.id, "object": "model", "created": CREATED, "owned_by": owner, "dagwright": about}
+
+
+async def _service_models(context: GatewayContext) -> list[str]:
+    own = [context.settings.model] if context.settings.model is not None else []
+    try:
+        async with asyncio.timeout(SERVICE_S):
+            listed = await context.model.model_ids()
+    except (ModelFailure, TimeoutError) as error:
+        _LOG.warning("model list of the service unavailable", error=str(error) or "timeout")
+        return own
+    return list(dict.fromkeys([*own, *listed]))

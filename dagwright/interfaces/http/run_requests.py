@@ -1,0 +1,297 @@
+"""Requests that a run answers: start the run or deliver answers to it, and return its outcome."""
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from fastapi import Request
+
+from dagwright.client.following import RequestKey, RunMoment
+from dagwright.client.runs import RunIdInUse
+from dagwright.client.steering import Actor
+from dagwright.core.model.resolvers import callable_tools
+from dagwright.history.run_reader import RunNotFound
+from dagwright.interfaces.http.callers import Scope, public_session_id
+from dagwright.interfaces.http.context import GatewayContext, require_scope
+from dagwright.interfaces.http.conversation import Conversation
+from dagwright.interfaces.http.disconnects import unless_disconnected
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.feedback_calls import allows_answer_calls, is_call_id_of, refuse_undeclared
+from dagwright.interfaces.http.request_fields import ChatBody, GatewayOptions, RoutingMode
+from dagwright.interfaces.http.routing import fixed_route, route_by_model, unknown_call
+from dagwright.interfaces.http.run_outcome import (
+    AnswerForm,
+    RunOutcome,
+    deliver_answers,
+    headers_of_run,
+    last_moment,
+    outcome_of,
+)
+from dagwright.interfaces.http.run_preparation import (
+    AnswerSettings,
+    active_starts_of,
+    model_config_of,
+    prepare_run_start,
+    run_id_of_key,
+    start_run,
+)
+from dagwright.interfaces.http.run_starts import RunStart
+from dagwright.interfaces.http.stream_cursor import HEADER, StreamCursor, refuse_cursor_of_other
+from dagwright.interfaces.http.structured_output import OutputForm, output_form_of
+from dagwright.interfaces.http.targets import Target
+
+T = TypeVar("T")
+
+StartTask = asyncio.Task[set[RequestKey]]
+"""The start of a run, or the delivery of answers; its result is the feedback requests that were answered."""
+
+START_WAIT_S = 1.0
+"""Seconds that a stream waits for the start of a run, an answer or a model before it sends its headers: errors until
+then get an HTTP status of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunBackedRequest:
+    """A request that a run answers.
+
+    Args:
+        model: model ID as the client sent it.
+        run: ID of the run; if the request has answers, the run that they are for.
+        start: start of the run; `None` for a run that exists.
+        session: stored name of the session that the run is a turn of.
+        session_id: the client's ID of that session.
+        by: name recorded with answers to questions.
+        cursor: where the client resumes the stream; `None` from the start.
+        allows_calls: whether questions may be sent as calls of `answer_feedback`.
+        output: required form of the answer; `None` for text.
+    """
+
+    model: str
+    run: str
+    conversation: Conversation
+    options: GatewayOptions
+    start: RunStart | None = None
+    session: str | None = None
+    session_id: str | None = None
+    by: str | None = None
+    cursor: StreamCursor | None = None
+    allows_calls: bool = True
+    output: OutputForm | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return the headers of the response."""
+        return {**headers_of_run(self.run, self.session_id), "X-Routing-Mode": RoutingMode.ORCHESTRATION.value}
+
+
+async def route_request(
+    context: GatewayContext, body: ChatBody, target: Target, conversation: Conversation, *, options: GatewayOptions
+) -> RoutingMode:
+    """Return what answers a request: `direct` or `orchestration`.
+
+    Raises:
+        ApiError: the options of the request conflict, or the caller lacks the scope to call a model.
+        ModelFailure: the model that decides cannot be called.
+    """
+    mode = fixed_route(options.routing_mode, target, conversation, has_functions=bool(body.tools))
+    if mode is not RoutingMode.AUTO:
+        return mode
+    # The deciding model is called on behalf of the caller.
+    require_scope(context, Scope.RUN)
+    tools = list(callable_tools(context.toolset.declarations()).values())
+    return await route_by_model(context.model, model_config_of(body, target, options), conversation, tools=tools)
+
+
+async def run_backed_request(
+    context: GatewayContext,
+    body: ChatBody,
+    target: Target,
+    conversation: Conversation,
+    *,
+    options: GatewayOptions,
+    cursor: StreamCursor | None = None,
+) -> RunBackedRequest:
+    """Prepare the call of a run, with the output form of the request; arguments and errors as `_run_backed_request`."""
+    output = output_form_of(body)
+    call = await _run_backed_request(context, body, target, conversation, options=options, cursor=cursor)
+    return replace(call, allows_calls=allows_answer_calls(body, is_structured=output is not None), output=output)
+
+
+async def _run_backed_request(
+    context: GatewayContext,
+    body: ChatBody,
+    target: Target,
+    conversation: Conversation,
+    *,
+    options: GatewayOptions,
+    cursor: StreamCursor | None = None,
+) -> RunBackedRequest:
+    """Validate a request and prepare its run.
+
+    Args:
+        cursor: where the client resumes the stream: the run is then the run of the cursor, and no run is started.
+
+    Raises:
+        ApiError, GoalRefused, PlanInvalid, SessionNameInvalid: no run can answer the request, or a scope is missing.
+        RunNotFound: there is no run with the questions that the request answers, or with the cursor's ID.
+    """
+    by = context.caller.actor_name or body.user
+    if cursor is not None:
+        if (
+            fixed_route(options.routing_mode, target, conversation, has_functions=bool(body.tools))
+            is RoutingMode.DIRECT
+        ):
+            words = f"{HEADER} is an event id of the run {cursor.run!r:.200}, and {target.id!r:.120} needs no run"
+            raise ApiError(400, words, param=HEADER, code="invalid_value")
+        _refuse_other(context, conversation, options=options, cursor=cursor)
+    if options.cancel_on_disconnect:
+        require_scope(context, Scope.OPERATE)
+    if conversation.answers:
+        refuse_undeclared(body)
+        runs = list(dict.fromkeys(answer.run for answer in conversation.answers))
+        if len(runs) > 1:
+            raise ApiError(400, "one request can answer questions of one run only", param="messages")
+        require_scope(context, Scope.ANSWER)
+        if not all(is_call_id_of(answer.call, run=answer.run) for answer in conversation.answers):
+            raise unknown_call()
+        session = await context.runs.session_of(await context.visible_run(runs[0]))
+        session_id = public_session_id(context.caller, session)
+        return RunBackedRequest(
+            target.id, runs[0], conversation, options, session=session, session_id=session_id, by=by, cursor=cursor
+        )
+    # A run that waited for its session may not have started when its gateway died: the idempotency key starts it then.
+    if cursor is not None and (options.idempotency_key is None or await _is_there(context, cursor.run)):
+        return replace(await follow_request(context, cursor.run, target.id, options=options, cursor=cursor), by=by)
+    require_scope(context, Scope.RUN)
+    choices = (body.model_extra or {}).get("n")
+    # `True == 1` in Python.
+    if choices not in (None, 1) or isinstance(choices, bool):
+        raise ApiError(400, "n: a run returns one answer", param="n", code="unsupported_parameter")
+    settings = AnswerSettings(model_config_of(body, target, options), output_form_of(body))
+    start = prepare_run_start(context, target, conversation, options=options, settings=settings)
+    session_id = public_session_id(context.caller, start.session)
+    return RunBackedRequest(
+        target.id,
+        start.run,
+        conversation,
+        options,
+        start,
+        session=start.session,
+        session_id=session_id,
+        by=by,
+        cursor=cursor,
+    )
+
+
+async def follow_request(
+    context: GatewayContext, run: str, model: str, *, options: GatewayOptions, cursor: StreamCursor | None
+) -> RunBackedRequest:
+    """Return the request of a client that follows an existing run, or a run that waits here for its session.
+
+    Raises:
+        RunNotFound: there is no such run.
+        IdInvalid: the ID is not valid for a run.
+    """
+    active = active_starts_of(context, run)
+    start = active[0].start if active else None
+    session = start.session if start is not None else await context.runs.session_of(await context.visible_run(run))
+    session_id = public_session_id(context.caller, session)
+    return RunBackedRequest(
+        model, run, Conversation(""), options, start, session=session, session_id=session_id, cursor=cursor
+    )
+
+
+def _refuse_other(
+    context: GatewayContext, conversation: Conversation, *, options: GatewayOptions, cursor: StreamCursor
+) -> None:
+    """Refuse a cursor of another run than the one that the request is for."""
+    meant = {answer.run for answer in conversation.answers}
+    if options.idempotency_key is not None and not conversation.answers:
+        meant = {run_id_of_key(options.idempotency_key, owner=context.caller.owner)}
+    for run in meant:
+        refuse_cursor_of_other(cursor, run)
+
+
+async def _is_there(context: GatewayContext, run: str) -> bool:
+    try:
+        return await context.runs.is_there(await context.visible_run(run))
+    except RunNotFound:
+        return False
+
+
+async def start_or_answer(context: GatewayContext, call: RunBackedRequest) -> set[RequestKey]:
+    """Start the run of a request, or deliver its answers; return the feedback requests that were answered."""
+    if call.start is not None:
+        await start_run(context, call.start)
+        return set()
+    return await deliver_answers(context, call.conversation.answers, by=call.by)
+
+
+async def wait_for_outcome(context: GatewayContext, call: RunBackedRequest, request: Request) -> RunOutcome | None:
+    """Return the outcome when the run has ended or asks for feedback; `None` if the client disconnects first.
+
+    The run continues without the client unless `cancel_on_disconnect` is set. Raises as `start_or_answer` and
+    `outcome_of`.
+    """
+    start_task = context.run_in_background(start_or_answer(context, call))
+
+    async def work() -> RunOutcome:
+        answered = await asyncio.shield(start_task)
+        return await outcome_for_client(context, call, await last_moment(context, call.run, answered=answered))
+
+    outcome = await unless_disconnected(work(), request)
+    if outcome is None:
+        handle_disconnect(context, call, start_task)
+    return outcome
+
+
+def handle_disconnect(context: GatewayContext, call: RunBackedRequest, start_task: StartTask) -> None:
+    """Cancel the run of a disconnected client if it requested that; the run may not have started yet."""
+    if not call.options.cancel_on_disconnect:
+        return
+    if call.start is not None:
+        call.start.abandoned.set()
+    context.run_in_background(_cancel(context, call, start_task))
+
+
+async def _cancel(context: GatewayContext, call: RunBackedRequest, start_task: StartTask) -> None:
+    # A start request that was sent may take effect although no reply has arrived: there may be nothing to cancel yet.
+    await asyncio.wait({start_task})
+    refused = start_task.exception()
+    # Do not cancel a run that belongs to another request with the same key, or that did not accept the answer.
+    if not (isinstance(refused, RunIdInUse) or (call.start is None and refused is not None)):
+        await context.steering.cancel(call.run, Actor(call.by, "the client left"))
+
+
+async def outcome_for_client(context: GatewayContext, call: RunBackedRequest, moment: RunMoment) -> RunOutcome:
+    """Return the outcome of a run at its last moment; raises as `outcome_of`."""
+    form = AnswerForm(call.allows_calls, call.output)
+    return await outcome_of(context, moment, session=call.session, form=form)
+
+
+async def start_for_stream(context: GatewayContext, call: RunBackedRequest) -> StartTask:
+    """Start the run of a stream, waiting at most `START_WAIT_S`; raises the error of a start that fails by then."""
+    start_task = context.run_in_background(start_or_answer(context, call))
+    is_soon_known = call.start is not None and call.start.session is None
+    await asyncio.wait({start_task}, timeout=None if is_soon_known else START_WAIT_S)
+    if start_task.done():
+        await start_task
+    return start_task
+
+
+async def start_in_background(context: GatewayContext, call: RunBackedRequest) -> None:
+    """Return once the run of a request continues without its client: it has started, or waits for its session.
+
+    Later errors cannot be reported. Raises as `start_or_answer`.
+    """
+    start_task = context.run_in_background(start_or_answer(context, call))
+    if call.start is None:
+        await asyncio.shield(start_task)
+        return
+    waiting = asyncio.create_task(call.start.is_waiting.wait())
+    try:
+        await asyncio.wait({start_task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    if start_task.done():
+        await start_task

@@ -1,0 +1,134 @@
+"""`/v1/orchestration`: sessions, and the current or last turn of a session."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+from starlette.responses import Response, StreamingResponse
+
+from dagwright.client.run_lists import MOST_AT_ONCE
+from dagwright.client.sessions import SessionView
+from dagwright.interfaces.http import examples
+from dagwright.interfaces.http.callers import Scope, public_session_id, stored_session_name
+from dagwright.interfaces.http.context import ContextDep, GatewayContext, requires_scope
+from dagwright.interfaces.http.feedback_routes import answer_run_request, open_requests
+from dagwright.interfaces.http.json_route import JsonRoute
+from dagwright.interfaces.http.run_documents import (
+    event_cursor,
+    event_stream,
+    graph_document,
+    json_response,
+    run_document,
+    run_of_session,
+    session_view,
+)
+from dagwright.interfaces.http.run_models import (
+    AnswerBody,
+    CommandResponse,
+    FeedbackRequestList,
+    GraphDocument,
+    OptionalCommand,
+    SessionDocument,
+    SessionList,
+    response_docs,
+)
+from dagwright.interfaces.http.run_routes import EVENTS, After, LastEventId
+from dagwright.interfaces.http.steering_routes import cancel_run
+
+router = APIRouter(tags=["sessions"], route_class=JsonRoute)
+
+
+async def _turn_of(session_id: str, context: ContextDep) -> str:
+    return await run_of_session(context, session_id)
+
+
+TurnOfSession = Annotated[str, Depends(_turn_of)]
+"""The run of the current or last turn of the session in the path."""
+
+
+@router.get("/v1/orchestration", summary="List sessions", responses=response_docs(SessionList, examples.SESSIONS))
+async def list_sessions(context: ContextDep, *, limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100) -> Response:
+    """List the sessions of the caller: open sessions first, then closed ones."""
+    # The owner is part of the stored name, so the prefix selects the caller's sessions.
+    found = await context.sessions.list(limit=limit + 1, prefix=stored_session_name(context.caller, ""))
+    lines = [_named(context, view, view.to_line()) for view in found[:limit]]
+    return json_response({"object": "list", "data": lines, "has_more": len(found) > limit})
+
+
+@router.get(
+    "/v1/orchestration/{session_id}",
+    summary="Get a session",
+    responses=response_docs(SessionDocument, examples.SESSION),
+)
+async def read_session(session_id: str, context: ContextDep) -> Response:
+    """Return a session with its turns and the run of its current turn."""
+    view = await session_view(context, session_id)
+    running = view.session.running
+    run = None if running is None else await run_document(context, running.run)
+    return json_response({**_named(context, view, view.to_json()), "run": run})
+
+
+@router.get(
+    "/v1/orchestration/{session_id}/events",
+    summary="Stream the events of the current turn",
+    response_class=StreamingResponse,
+    responses=EVENTS,
+)
+async def events(
+    session_id: str, context: ContextDep, last_event_id: LastEventId = None, after: After = None
+) -> Response:
+    """Stream the events of the turn's run. A client that has received its end gets the next turn, if there is one."""
+    cursor = event_cursor(last_event_id, after)
+    run = await run_of_session(context, session_id, cursor=cursor)
+    if cursor is not None and cursor.run != run:
+        # The cursor belongs to another turn.
+        cursor = None
+    return await event_stream(context, run, cursor, named=run)
+
+
+@router.get(
+    "/v1/orchestration/{session_id}/graph",
+    summary="Get the graph of the current turn",
+    responses=response_docs(GraphDocument, examples.GRAPH),
+)
+async def graph(run: TurnOfSession, context: ContextDep) -> Response:
+    """Return nodes with their states, and edges."""
+    return json_response(await graph_document(context, run))
+
+
+@router.get(
+    "/v1/orchestration/{session_id}/feedback",
+    summary="List open requests of the current turn",
+    responses=response_docs(FeedbackRequestList, examples.REQUESTS),
+)
+async def requests(run: TurnOfSession, context: ContextDep) -> Response:
+    """List the open requests, each with the JSON Schema of its answer."""
+    return json_response(await open_requests(context, run))
+
+
+@router.post(
+    "/v1/orchestration/{session_id}/feedback",
+    summary="Answer a request of the current turn",
+    dependencies=[requires_scope(Scope.ANSWER)],
+    responses=response_docs(CommandResponse, examples.ANSWERED),
+)
+async def answer(run: TurnOfSession, body: AnswerBody, context: ContextDep) -> Response:
+    """Validate an answer, deliver it, and return the result."""
+    return json_response(await answer_run_request(context, run, body))
+
+
+@router.post(
+    "/v1/orchestration/{session_id}/cancel",
+    summary="Cancel the current turn",
+    dependencies=[requires_scope(Scope.OPERATE)],
+    responses=response_docs(CommandResponse, examples.CANCELLED),
+)
+async def cancel(run: TurnOfSession, context: ContextDep, body: OptionalCommand = None) -> Response:
+    """Request cancellation of the turn's run; the session stays open."""
+    return json_response(await cancel_run(context, run, body))
+
+
+def _named(context: GatewayContext, view: SessionView, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of a session with the names of the API, without its Temporal workflow ID."""
+    document = {name: value for name, value in document.items() if name not in ("session_id", "workflow_id")}
+    return {"session_id": public_session_id(context.caller, view.session.name), **document}
