@@ -75,15 +75,15 @@ class Stage:
 def all_stages() -> dict[str, Stage]:
     """Return the stages in the order in which they run."""
     foreign = " or ".join(FOREIGN)
-    # Server tests wait for servers and processes most of the time.
-    waiting = int(os.environ.get("PROCESSES", 2 * _CORES))
+    # With two processes per core these stages use less than half of the CPU time: they wait for servers and processes.
+    waiting = int(os.environ.get("PROCESSES", 4 * _CORES))
     stages = (
         Stage("fast", f"not (server or waits or slow or alone or {foreign})", _CORES),
         Stage("server", f"(server or waits) and not (slow or alone or {foreign})", waiting),
         Stage("alone", f"alone and not (slow or {foreign})", 1, may_retry=True),
         Stage("slow", f"slow and not (alone or {foreign})", waiting),
         Stage("slow-alone", f"slow and alone and not ({foreign})", 1, may_retry=True),
-        Stage("foreign", foreign, _CORES),
+        Stage("foreign", foreign, 2 * _CORES),
     )
     return {stage.name: stage for stage in stages}
 
@@ -113,10 +113,10 @@ def _markers_in(text: str) -> set[str]:
     return set(_MARKER.findall(text))
 
 
-def _longest_first(file: str) -> tuple[bool, int]:
-    """Return a sort key: files with slow tests first, then large files, so that no long file is left at the end."""
+def _longest_first(file: str) -> tuple[bool, bool, int]:
+    """Return a sort key: groups first, then files with slow tests, then large files, to leave no long file for last."""
     path = ROOT / file.partition("::")[0]
-    return "mark.slow" not in path.read_text(encoding="utf-8"), -path.stat().st_size
+    return not _group_of(file), "mark.slow" not in path.read_text(encoding="utf-8"), -path.stat().st_size
 
 
 def run(stage: Stage, paths: list[str], ends_at: float) -> None:
@@ -148,7 +148,7 @@ def _retry(stage: Stage, ends_at: float) -> None:
 def _pytest(stage: Stage, tests: list[str], ends_at: float) -> int:
     """Run files or tests in the processes of a stage, which share them; see `tests/support/shared_files.py`."""
     named = REPORTS / f"{stage.name}.txt"
-    named.write_text("\n".join(tests), encoding="utf-8")
+    named.write_text("\n".join(f"{test}\t{_group_of(test)}" for test in tests), encoding="utf-8")
     shutil.rmtree(taken := named.with_suffix(".taken"), ignore_errors=True)
     taken.mkdir()
     parts = [_Part.start(stage, named, number) for number in range(min(stage.processes, len(tests)))]
@@ -192,6 +192,12 @@ class _Part:
         if self.code:
             print(self.log.read_text(encoding="utf-8", errors="replace"), end="")
             print(f"=== process {self.process.pid} ended with exit code {self.code}", flush=True)
+
+
+def _group_of(test: str) -> str:
+    """Return the group of files that one process runs: those that share a server which takes a minute to start."""
+    file = ROOT / test.partition("::")[0]
+    return "search" if file.is_file() and "search" in _markers_in(file.read_text(encoding="utf-8")) else ""
 
 
 def _wait(parts: list[_Part], ends_at: float, *, progress: Callable[[], str]) -> bool:

@@ -6,27 +6,28 @@ stage `fast`.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import cast
 
 import pytest
-
-T = TypeVar("T")
 
 
 class SharedFiles:
     """Plugin that runs what a file names, one file or test per line; the processes that get the same file share it.
 
     Args:
-        named: the file; a folder beside it has one entry for each line that a process has taken.
+        named: the file. A line may have the name of a group behind a tab: one process takes all files of a group. A
+            folder beside it has one entry for each file or group that a process has taken.
     """
 
     def __init__(self, named: Path) -> None:
-        self._names = named.read_text(encoding="utf-8").splitlines()
+        lines = [line.partition("\t") for line in named.read_text(encoding="utf-8").splitlines()]
+        self._names = [name for name, _, _ in lines]
+        self._groups = {Path(name.partition("::")[0]).resolve(): group for name, _, group in lines if group}
         self._taken = named.with_suffix(".taken")
-        self._nodes: Sequence[pytest.Item | pytest.Collector] = ()
+        self._files: dict[str, list[pytest.Item | pytest.Collector]] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool:
@@ -35,7 +36,8 @@ class SharedFiles:
         # Nodes of files that are not imported have no markers.
         expression, options.markexpr = options.markexpr, ""
         try:
-            self._nodes = session.perform_collect(self._names, genitems=False)
+            for node in session.perform_collect(self._names, genitems=False):
+                self._files.setdefault(self._groups.get(node.path, str(node.path)), []).append(node)
         finally:
             options.markexpr = expression
         return True
@@ -44,7 +46,7 @@ class SharedFiles:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Collect and run the tests of one file after the other."""
         collected = 0
-        for node in self.take(self._nodes):
+        for node in (node for name in self.take(self._files) for node in self._files[name]):
             items = [*session.genitems(node)]
             session.config.hook.pytest_collection_modifyitems(session=session, config=session.config, items=items)
             collected += len(items)
@@ -55,11 +57,11 @@ class SharedFiles:
         session.testscollected = collected
         return True
 
-    def take(self, there: Sequence[T]) -> Iterator[T]:
-        """Yield what no other process has taken."""
+    def take(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield the files and groups that no other process has taken."""
         self._taken.mkdir(exist_ok=True)
-        for number, each in enumerate(there):
-            # Of all processes one makes the entry.
+        for number, name in enumerate(names):
+            # The system lets one process create the entry.
             with suppress(FileExistsError):
                 os.close(os.open(self._taken / str(number), os.O_CREAT | os.O_EXCL))
-                yield each
+                yield name
