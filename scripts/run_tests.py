@@ -76,7 +76,7 @@ def all_stages() -> dict[str, Stage]:
     """Return the stages in the order in which they run."""
     foreign = " or ".join(FOREIGN)
     # With two processes per core these stages use less than half of the CPU time: they wait for servers and processes.
-    waiting = int(os.environ.get("PROCESSES", 4 * _CORES))
+    waiting = int(os.environ.get("PROCESSES", 3 * _CORES))
     stages = (
         Stage("fast", f"not (server or waits or slow or alone or {foreign})", _CORES),
         Stage("server", f"(server or waits) and not (slow or alone or {foreign})", waiting),
