@@ -1,7 +1,7 @@
 """`make demo-ask`: a request in words is planned by a model, run, and answered.
 
-With OPENAI_API_KEY or OPENAI_BASE_URL a real model plans, the one of DAGWRIGHT_MODEL. Without, a script plays its part
-(`examples/ask/script.yaml`); the first line says which of the two it is.
+With OPENAI_API_KEY or OPENAI_BASE_URL a real model plans, set by DAGWRIGHT_MODEL. Otherwise a script replaces the model
+(`examples/ask/script.yaml`). The first line says which one is used.
 """
 
 from pathlib import Path
@@ -21,8 +21,8 @@ def demo(output: Output) -> int:
     if settings.llm_api_key is not None or settings.llm_base_url is not None:
         model = settings.model or USUAL_MODEL
         where = f" at {settings.llm_base_url}" if settings.llm_base_url is not None else ""
-        advice = f"to see the same without a model, unset {model_variables_here()}"
-        output.say(f"{model}{where} plans; {advice}\n\nrequest: {REQUEST}")
+        advice = f"to run the demo without a model, unset {model_variables_here()}"
+        output.say(f"model: {model}{where}; {advice}\n\nrequest: {REQUEST}")
         return run_command("ask", REQUEST, environment={**FILES, "DAGWRIGHT_MODEL": model})
     output.say(f"no OPENAI_API_KEY is set, so a script plays the model\n\nrequest: {REQUEST}")
     with scripted_model(FOLDER / "ask" / "script.yaml") as variables:

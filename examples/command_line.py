@@ -43,7 +43,7 @@ def started_command(
 
 
 def _exit_code(process: "subprocess.Popen[bytes]") -> int:
-    """Wait for a command; a terminal sends Ctrl-C to the command too, which then ends."""
+    """Wait for a command; on Ctrl-C the terminal signals the command too, and it exits."""
     while True:
         try:
             return process.wait()
@@ -53,7 +53,7 @@ def _exit_code(process: "subprocess.Popen[bytes]") -> int:
 
 @contextmanager
 def scripted_model(script: Path) -> Iterator[Mapping[str, str]]:
-    """Serve a script while the block lasts, and yield the variables with which commands use it."""
+    """Serve a script inside the block, and yield the environment variables for commands."""
     command = [sys.executable, "-m", "dagwright.testing", str(script)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None

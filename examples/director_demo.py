@@ -1,7 +1,7 @@
-"""`make demo-onboarding`: onboards a fund whose director could be two people, and shows what is in the store then.
+"""`make demo-onboarding`: onboard a fund whose director has an ambiguous name, and show the rows in the database.
 
-The run asks once which of the two is meant, and waits for the answer from a second terminal. Without a terminal, a
-second process gives the first answer that is offered.
+The run asks which person is meant, and waits for the answer from a second terminal. Without a terminal, a second
+process selects the first option.
 """
 
 import shlex
@@ -23,7 +23,7 @@ ID_PREFIX = "which-director-"
 
 
 def demo(output: Output) -> int:
-    """Start the plan, have `dagwright watch` run and show it, show the new fund, and return the exit code."""
+    """Start the plan, watch it with `dagwright watch`, show the new fund, and return the exit code."""
     settings = load_settings()
     with SyncClient.connect(settings=settings) as client:
         title = "Onboard a fund with one of two directors"
@@ -41,16 +41,16 @@ def demo(output: Output) -> int:
 
 
 def _answer_elsewhere(request: FeedbackRequest, output: Output) -> None:
-    """Select the first option, as a person at a second terminal would."""
+    """Select the first option with a command, as in a second terminal."""
     option = (request.options or [])[0]
     command = ("feedback", request.run_id, request.id, "--select", option["id"])
-    output.say(f"there is no terminal here, so a second process answers: dagwright {shlex.join(command)}")
+    output.say(f"no terminal, so a second process answers: dagwright {shlex.join(command)}")
     run_command(*command)
 
 
 def _show_store(database: EntityDatabase, output: Output) -> None:
-    """Show the rows that the plan is about."""
-    table = Table(title="in the store now", title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
+    """Show the rows that the plan created."""
+    table = Table(title="rows in the database", title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
     for row in read_overview(database).rows:
         if row.subject.startswith("Iberia "):
             table.add_row(row.kind.value, Text(row.subject), Text(row.detail))

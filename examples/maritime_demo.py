@@ -1,9 +1,9 @@
 """`make demo-maritime`: two carriers are compared in rounds, on a real search server.
 
-The server is started, unless DAGWRIGHT_OPENSEARCH_URL names one, and filled with ten thousand made-up shipments in
-indices of the demo's own, beside whatever else is there. With OPENAI_API_KEY or OPENAI_BASE_URL a real model works, the
-one of DAGWRIGHT_MODEL. Without, a script plays its part (`examples/maritime/two-carriers.yaml`), and takes its queries
-and figures from what the workers found; the first line says which of the two it is.
+The server is started, unless DAGWRIGHT_OPENSEARCH_URL is set, and filled with ten thousand generated shipments in
+separate indices. With OPENAI_API_KEY or OPENAI_BASE_URL the demo uses a real model, DAGWRIGHT_MODEL. Otherwise a script
+replaces the model (`examples/maritime/two-carriers.yaml`); it takes queries and figures from the results of the worker
+tools. The first line says which one is used.
 """
 
 import asyncio
@@ -39,12 +39,12 @@ def demo(output: Output) -> int:
     model = settings.model or USUAL_MODEL
     if is_real:
         where = f" at {settings.llm_base_url}" if settings.llm_base_url is not None else ""
-        advice = f"to see the same without a model, unset {model_variables_here()}"
-        output.say(f"{model}{where} plans and works; {advice}")
+        advice = f"to run the demo without a model, unset {model_variables_here()}"
+        output.say(f"model: {model}{where}; {advice}")
     else:
         output.say("no OPENAI_API_KEY is set, so a script plays the model")
     run_id = f"demo-maritime-{uuid4().hex[:6]}"
-    # The Temporal server stays, so that the run and its page can be looked at when it has ended.
+    # The Temporal server keeps running, so that the run and its UI page can be inspected afterwards.
     ask = ("ask", QUESTION, "--profile", "rounds", "--tools", "dagwright_maritime", "--id", run_id, "--keep-server")
     environment = {"DAGWRIGHT_OPENSEARCH_PREFIX": prefix}
     with _filled(settings, DataSet(datetime.now(UTC).date()), output):
@@ -59,15 +59,15 @@ def demo(output: Output) -> int:
 
 
 _NEXT = """
-see how the sub-goals hang together:  .venv/bin/dagwright graph {0}
-see what one of them put out:         .venv/bin/dagwright node {0} sg1
+show the graph of the sub-goals:      .venv/bin/dagwright graph {0}
+show the result of one of them:       .venv/bin/dagwright node {0} sg1
 ask other questions without a key:    examples/maritime/README.md
-end the Temporal server:              .venv/bin/dagwright down"""
+stop the Temporal server:             .venv/bin/dagwright down"""
 
 
 @contextmanager
 def _filled(settings: MaritimeSettings, data: DataSet, output: Output) -> Iterator[None]:
-    """Have a search server with the shipments while the block lasts; stop it then if it was started here."""
+    """Keep a loaded search server running inside the block; stop it afterwards if it was started here."""
     local = LocalSearch.of(settings)
     is_ours = settings.opensearch_url is None and local.find() is None
     try:
@@ -79,7 +79,7 @@ def _filled(settings: MaritimeSettings, data: DataSet, output: Output) -> Iterat
 
 
 async def _ready(local: LocalSearch, settings: MaritimeSettings, data: DataSet) -> str:
-    """Start the server and load the shipments, unless they are there, and return a sentence about it.
+    """Start the server, load the shipments if they are missing, and return a status message.
 
     Raises:
         CommandRefused: there is no server, or it refuses the shipments.
@@ -90,14 +90,14 @@ async def _ready(local: LocalSearch, settings: MaritimeSettings, data: DataSet) 
     except NoSearchServer as error:
         raise CommandRefused(str(error), status="no_server", code=ExitCode.NO_SERVER) from error
     except OpenSearchException as error:
-        words = f"the search server at {shown(address)} does not take the shipments: {error}"
+        words = f"the search server at {shown(address)} refused the shipments: {error}"
         raise CommandRefused(words, status="no_server", code=ExitCode.NO_SERVER) from error
     except LoadFailed as error:
         raise CommandRefused(str(error)) from error
 
 
 async def _fill(address: str, indices: Indices, data: DataSet) -> str:
-    """Load the shipments unless they are there, and return a sentence about it."""
+    """Load the shipments if they are missing, and return a status message."""
     there = f"{data.documents:,} shipments in {indices.prefix}-* on the search server at {shown(address)}"
     async with client_of(address) as client:
         if await is_loaded(client, indices, data):

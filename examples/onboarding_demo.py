@@ -1,7 +1,7 @@
-"""`make demo`: onboards a fund in six steps on a real Temporal server, and shows what that did to the database.
+"""`make demo`: onboard a fund in six steps on a real Temporal server, and show the changes in the database.
 
-Run it again and it changes nothing. Kill it in the middle and the next start continues the same run. Each step takes
-longer here than it needs, so that there is something to see and to kill; `--pace 0` leaves that out.
+A second run changes nothing. If you kill the demo, the next start continues the same run. Each step is slowed down, so
+that there is time to watch it and to kill it; `--pace 0` disables this.
 """
 
 import argparse
@@ -31,7 +31,7 @@ PACE_S = 1.5
 
 
 def demo(output: Output, *, pace_s: float) -> int:
-    """Load the parties, run the plan, show the rows that are new, and return the exit code of the run."""
+    """Load the parties, run the plan, show the new rows, and return the exit code of the run."""
     settings = load_settings()
     database = EntityDatabase(settings.database_url)
     load_parties(database, FOLDER / "parties.csv")
@@ -42,16 +42,16 @@ def demo(output: Output, *, pace_s: float) -> int:
         return ExitCode.INTERRUPTED
     _show_end(result, output)
     _show_changes(before, read_overview(database), output)
-    output.say("the server keeps running for its UI; `.venv/bin/python starter.py down` ends it")
+    output.say("the server keeps running for its UI; `.venv/bin/python starter.py down` stops it")
     return exit_code_of(result.status)
 
 
 def _run(settings: Settings, output: Output, *, pace_s: float) -> RunResult | None:
-    """Run the plan to its end and return its result; `None` if Ctrl-C interrupts it."""
+    """Run the plan and return its result; `None` if Ctrl-C interrupts it."""
     if "log_level" not in settings.model_fields_set:
         settings = settings.model_copy(update={"log_level": "error"})
     verbs = [_slowed(spec, pace_s) for spec in ToolRegistry.of(*onboarding_tools(settings.database_url))]
-    # The server stays, so that the link to its UI leads somewhere afterwards.
+    # The server keeps running, so that the link to its UI works afterwards.
     with SyncClient.connect(settings=settings, keep_server=True) as client, client.worker(tools=verbs):
         run = client.start(FOLDER / "full.json", run_id=choose_id(client, ID_PREFIX, output), title="Onboard a fund")
         if (url := run.url()) is not None:
@@ -59,7 +59,7 @@ def _run(settings: Settings, output: Output, *, pace_s: float) -> RunResult | No
         try:
             return run.watch(raise_on_failure=False)
         except KeyboardInterrupt:
-            output.tell(f"the run {run.id} stays where it is; the next start of the demo continues it")
+            output.tell(f"run {run.id} is interrupted; the next start of the demo continues it")
             return None
 
 
@@ -73,7 +73,7 @@ def choose_id(client: SyncClient, prefix: str, output: Output) -> str:
     newest = max(has_ended, default=0)
     is_new = has_ended.get(newest, True)
     run_id = f"{prefix}{newest + is_new}"
-    output.say(f"run {run_id}" if is_new else f"run {run_id} was interrupted and continues where it was")
+    output.say(f"run {run_id}" if is_new else f"run {run_id} was interrupted and continues")
     return run_id
 
 
@@ -108,9 +108,9 @@ def _show_changes(before: Overview, after: Overview, output: Output) -> None:
     changes = changed_rows(before, after)
     output.say(f"after:  {_counts(after)}")
     if not changes:
-        output.say("nothing changed: every step found its work done already")
+        output.say("nothing changed: every step was already done")
         return
-    table = Table(title="rows that are new", title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
+    table = Table(title="new rows", title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
     for changed in changes:
         row = changed.row
         table.add_row(changed.change.value, row.kind.value, Text(row.subject), Text(row.detail))

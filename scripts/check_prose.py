@@ -26,6 +26,7 @@ _STRICT: tuple[str, ...] = (
     "dagwright/store/",
     "dagwright/testing/",
     "dagwright/tools/",
+    "examples/",
     "dagwright/core/boundary/",
     "dagwright/core/expressions/",
     "dagwright/core/model/",

@@ -1,7 +1,7 @@
-"""Stands in for the web search and for the model that plan.json needs: scripted answers, no key, no network.
+"""Stubs of the web search and the model for plan.json: scripted answers, no API key, no network.
 
-`python examples/age-difference/services.py` writes what to export, and serves until it is stopped. Each answer is given
-as often as it is asked for.
+`python examples/age-difference/services.py` prints the variables to export, and serves until it is stopped. Each answer
+can be requested repeatedly.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ EXPRESSION = json_text({"is_calculation": True, "expression": "69 - 55", "reason
 LABELS = {"purpose": "calculate"}
 
 _RUNS = 1_000
-"""As often as anybody tries."""
+"""Runs per start of the service."""
 
 
 async def main() -> None:
-    """Serves until it is stopped."""
+    """Serve until the process is stopped."""
     model = ModelServer(step(EXPRESSION, metadata=LABELS, times=ANY_NUMBER))
     search = SearchServer({query: [answer] * _RUNS for query, answer in SEARCHES.items()})
     await model.__aenter__()

@@ -1,6 +1,6 @@
-"""Answers of the scripts here that are made of the call: queries, and names that workers found.
+"""Computed answers of the scripts: queries, and names from the results of worker tools.
 
-No script holds a figure, a day, or what a name is called in the data, so an error on the way shows in the answer.
+No script contains figures, days or names of the data, so an error in a worker tool is visible in the answer.
 """
 
 import json
@@ -15,9 +15,9 @@ _FIGURE_WORDS = {"sum": "total", "avg": "average"}
 
 
 def query(call: ReceivedCall) -> Mapping[str, Any]:
-    """Returns what the model of es_query_gen says: the plainest query of what was looked up.
+    """Return an answer to es_query_gen: the simplest query for the analysis.
 
-    Where it is open which date is meant, the query has the first of them, and the answer says so.
+    If the date is ambiguous, the query uses the first candidate, and the answer has the ambiguity.
     """
     [asked] = json.loads(call.messages[1]["content"])["analysis"]
     filters = [{_KINDS[each["op"]]: {each["field"]: each["value"]}} for each in asked["filters"]]
@@ -27,11 +27,11 @@ def query(call: ReceivedCall) -> Mapping[str, Any]:
         filters.append({"range": {date: {"gte": period["start"], "lte": period["end"]}}})
         if not period.get("field"):
             ambiguity = {"question": "Which of the dates is meant?", "options": asked["fields"]}
-    return {"body": {"query": {"bool": {"filter": filters}}, **_wanted(asked)}, "ambiguity": ambiguity}
+    return {"body": {"query": {"bool": {"filter": filters}}, **_output(asked)}, "ambiguity": ambiguity}
 
 
-def _wanted(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the documents or figures that a query wants; shipments in the order of their numbers."""
+def _output(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sort order or the aggregations of a query; shipments are sorted by id."""
     if asked["intent_type"] == "search":
         return {"sort": [{"shipment_id": "asc"}], "size": 50}
     figures = {
@@ -44,7 +44,7 @@ def _wanted(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def which_company(call: ReceivedCall) -> Mapping[str, Any]:
-    """Returns a round of the planner that asks which of the companies is meant that metadata_lookup has found."""
+    """Return a round of the planner with a clarification question about the companies from metadata_lookup."""
     [names] = re.findall(r"may be one of \d+ \w+: ([^\"]+)\"", call.text)
     options = names.split(", ")
     asks = {
@@ -54,5 +54,5 @@ def which_company(call: ReceivedCall) -> Mapping[str, Any]:
         "inputs": {},
         "params": {"question": "Which company is meant?", "options": options},
     }
-    reasoning = f"{len(options)} companies may be meant, and only the person can say which."
+    reasoning = f"{len(options)} companies match, and only the user can choose."
     return {"reasoning": reasoning, "action": "continue", "sub_goals": [asks]}

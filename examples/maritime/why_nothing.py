@@ -1,4 +1,4 @@
-"""A tenth worker, which asks the index itself: `--tools examples/maritime/why_nothing.py` beside the nine."""
+"""A tenth worker tool with its own queries: add `--tools examples/maritime/why_nothing.py` to the nine."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -20,10 +20,10 @@ from dagwright_maritime import SERVER_ATTEMPTS, EsQuery, EsResults, check_query,
     max_attempts=SERVER_ATTEMPTS,
 )
 async def explain_nothing_found(es_results: EsResults) -> dict[str, str]:
-    """Explains why a query found nothing: leaves each of its conditions out in turn and counts what is found then.
+    """Explain why a query found nothing: remove each condition in turn and count the matches.
 
     Args:
-        es_results: of es_query_exec
+        es_results: result of es_query_exec
     """
     if es_results.total:
         raise ValueError(f"The query found {es_results.total:,}, so there is nothing to explain")
@@ -33,14 +33,14 @@ async def explain_nothing_found(es_results: EsResults) -> dict[str, str]:
         for place, omitted in enumerate(conditions):
             rest = [*conditions[:place], *conditions[place + 1 :]]
             body = {"query": {"bool": {"filter": rest}}, "size": 0}
-            # Only what `check_query` has let through is asked.
+            # Only a checked query is sent to the server.
             found = await run_query(search, await check_query(search, EsQuery(index=es_results.index, body=body)))
             lines.append(f"- without `{json.dumps(omitted)}`: {found.total:,}")
     return {"why_nothing": "\n".join(lines) or "The query has no condition: the index is empty."}
 
 
 def _conditions(query: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yields the conditions of a query that all have to hold; one that is anything else is a condition itself."""
+    """Yield the conditions of a query that all must hold; any other query is itself a condition."""
     if query.keys() == {"bool"} and query["bool"].keys() <= {"filter", "must"}:
         for parts in query["bool"].values():
             yield from parts if isinstance(parts, list) else [parts]

@@ -1,7 +1,7 @@
-"""Small stand-ins for the services that the example plans call: canned answers, no network, no side effects.
+"""Stubs of the services that the example plans call: fixed answers, no network, no side effects.
 
-`--tools examples/seeds/tools.py` gives them to a run. A tool with the name of an agent or of a worker stands in
-for it. The onboarding verbs and `calculator` are Dagwright's own.
+`--tools examples/seeds/tools.py` adds them to a run. A tool with the name of an agent or of a worker tool replaces it.
+The onboarding verbs and `calculator` are Dagwright's own.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ VOLUMES = {"MAERSK": 4120, "EVERGREEN": 3380}
 
 @tool(effects="read")
 def serper_web_search(query: str) -> list[dict[str, str]]:
-    """Answers two questions of history in the shape of the built-in search, answer box first."""
+    """Answer two questions about history in the format of the built-in search, answer box first."""
     for person, age in AGES.items():
         if person in query:
             return [{"title": f"{person}: age at death", "link": "https://example.com", "snippet": age}]
@@ -27,20 +27,20 @@ def serper_web_search(query: str) -> list[dict[str, str]]:
 
 @tool(effects="read")
 def fetch_entity(input: dict[str, Any]) -> dict[str, Any]:
-    """Finds people whose name holds the text of the filter."""
+    """Find people whose name contains the text of the filter."""
     wanted = str(input.get("filters", {}).get("name", "")).casefold()
     return {"data": [person for person in PEOPLE if wanted in person["name"].casefold()]}
 
 
 @tool(effects="read")
 def fetch_contacts(**_arguments: Any) -> dict[str, Any]:
-    """Returns all people."""
+    """Return all people."""
     return {"data": PEOPLE}
 
 
 @tool(effects="read")
 def fetch_emails(**_arguments: Any) -> dict[str, Any]:
-    """Returns one message, whoever it is from."""
+    """Return one message, regardless of the arguments."""
     sender = PEOPLE[1]
     message = {
         "id": "thread_abc123",
@@ -54,49 +54,49 @@ def fetch_emails(**_arguments: Any) -> dict[str, Any]:
 
 @tool(effects="read")
 def broken_mailbox(**_arguments: Any) -> dict[str, Any]:
-    """Fails for good, as a mailbox does that nobody may open."""
+    """Fail permanently, like a closed mailbox."""
     raise GiveUp("the mailbox is closed")
 
 
 @tool(effects="pure")
 def summarize(input: dict[str, Any]) -> dict[str, str]:
-    """Returns the first sentence of a text."""
+    """Return the first sentence of a text."""
     return {"summary": str(input["text"]).split(". ")[0]}
 
 
 @tool(effects="idempotent")
 def send_email(input: dict[str, Any]) -> dict[str, Any]:
-    """Pretends to send a message."""
+    """Pretend to send a message."""
     return {"sent": True, "to": input["to"]}
 
 
 @tool(effects="idempotent")
 def reply_email(input: dict[str, Any]) -> dict[str, Any]:
-    """Pretends to answer a message."""
+    """Pretend to answer a message."""
     return {"sent": True, "thread": input["threadId"], "subject": input["subject"]}
 
 
 @tool(effects="idempotent")
 def create_calendar_event(input: dict[str, Any]) -> dict[str, Any]:
-    """Pretends to create a meeting."""
+    """Pretend to create a meeting."""
     return {"event": "evt_1", "title": input["title"], "attendees": input["attendees"]}
 
 
 @tool(effects="read")
 def web_researcher(objective: str) -> str:
-    """Stands in for an agent that searches the web."""
+    """Stub of an agent that searches the web."""
     return f"Found three options: {objective}"
 
 
 @tool(effects="read")
 def travel_planner(objective: str, context: dict[str, Any]) -> dict[str, Any]:
-    """Stands in for an agent that plans a journey from the results of others."""
+    """Stub of an agent that plans a journey from the results of other agents."""
     return {"plan": objective, "based_on": list(context)}
 
 
 @tool(effects="read")
 def metadata_lookup(terms: list[str]) -> dict[str, Any]:
-    """Stands in for a worker that finds out which fields and values a question means."""
+    """Stub of a worker tool that resolves the fields and values of a question."""
     return {
         "status": "success",
         "outputs": {
@@ -109,14 +109,14 @@ def metadata_lookup(terms: list[str]) -> dict[str, Any]:
 
 @tool(effects="pure")
 def es_query_gen(metadata_results: dict[str, str], analysis_result: dict[str, str]) -> dict[str, Any]:
-    """Stands in for a worker that writes a query."""
+    """Stub of a worker tool that writes a query."""
     query = {"term": {metadata_results["carrier"]: analysis_result["carrier"]}}
     return {"status": "success", "outputs": {"es_query": query, "ambiguity": None}}
 
 
 @tool(effects="read")
 def es_query_exec(es_query: dict[str, Any]) -> dict[str, Any]:
-    """Stands in for a worker that runs a query."""
+    """Stub of a worker tool that runs a query."""
     (carrier,) = es_query["term"].values()
     found = [{"carrier": carrier, "port": "LOS ANGELES", "teu": VOLUMES[carrier]}]
     return {"status": "success", "outputs": {"es_results": found, "hit_count": len(found)}}
@@ -124,14 +124,14 @@ def es_query_exec(es_query: dict[str, Any]) -> dict[str, Any]:
 
 @tool(effects="pure")
 def show_results(es_results: list[dict[str, Any]]) -> dict[str, Any]:
-    """Stands in for a worker that writes a table."""
+    """Stub of a worker tool that writes a table."""
     lines = [f"| {row['carrier']} | {row['port']} | {row['teu']} |" for row in es_results]
     return {"status": "success", "outputs": {"formatted_results": "\n".join(lines)}}
 
 
 @tool(effects="pure")
 def analyze_results(es_results: list[list[dict[str, Any]]]) -> dict[str, Any]:
-    """Stands in for a worker that compares the results of two queries."""
+    """Stub of a worker tool that compares the results of two queries."""
     first, second = (rows[0] for rows in es_results)
     share = f"{first['carrier']} moved {first['teu'] / second['teu']:.2f} times as much as {second['carrier']}"
     return {"status": "success", "outputs": {"analysis": share}}

@@ -1,7 +1,7 @@
-"""A travel service to try things with: made-up offers, the same for the same question, no key, no network.
+"""A travel service for demos: generated offers, deterministic for the same request, no API key, no network.
 
 `python examples/travel/server.py --port 8090` serves until it is stopped; its first line on stdout is the address, for
-`DAGWRIGHT_SEARCH_URL`. It needs nothing but Python. The API is described in docs/tools.md.
+`DAGWRIGHT_SEARCH_URL`. It only needs Python. The API is described in docs/tools.md.
 """
 
 import argparse
@@ -27,19 +27,19 @@ ACTIVITIES = (
 CURRENCY = "USD"
 
 Offer = dict[str, Any]
-Question = Mapping[str, str]
+Query = Mapping[str, str]
 
 
-class Refused(Exception):
-    """A question that cannot be answered; the text says why."""
+class InvalidRequest(Exception):
+    """An invalid request; the message says why."""
 
 
-def flights(asked: Question) -> list[Offer]:
-    """Returns flights, the cheapest first."""
-    origin, destination = text(asked, "origin"), text(asked, "destination")
-    depart, back = day(asked, "depart"), day(asked, "return_on") if "return_on" in asked else None
+def flights(query: Query) -> list[Offer]:
+    """Return flights, the cheapest first."""
+    origin, destination = text(query, "origin"), text(query, "destination")
+    depart, back = day(query, "depart"), day(query, "return_on") if "return_on" in query else None
     if origin.casefold() == destination.casefold():
-        raise Refused("origin and destination are the same")
+        raise InvalidRequest("origin and destination are the same")
     offers = []
     for number, airline in enumerate(AIRLINES):
         chance = dice("flight", airline, origin, destination, str(depart))
@@ -58,15 +58,15 @@ def flights(asked: Question) -> list[Offer]:
                 "currency": CURRENCY,
             }
         )
-    return affordable(offers, asked)
+    return affordable(offers, query)
 
 
-def hotels(asked: Question) -> list[Offer]:
-    """Returns hotels, the cheapest first; the price is that of a night."""
-    city, first, last = text(asked, "city"), day(asked, "check_in"), day(asked, "check_out")
+def hotels(query: Query) -> list[Offer]:
+    """Return hotels, the cheapest first; the price is per night."""
+    city, first, last = text(query, "city"), day(query, "check_in"), day(query, "check_out")
     nights = (last - first) // timedelta(days=1)
     if nights < 1:
-        raise Refused("check_out must be after check_in")
+        raise InvalidRequest("check_out must be after check_in")
     offers = []
     for name in HOTELS:
         chance = dice("hotel", name, city)
@@ -83,13 +83,13 @@ def hotels(asked: Question) -> list[Offer]:
                 "currency": CURRENCY,
             }
         )
-    return affordable(offers, asked)
+    return affordable(offers, query)
 
 
-def activities(asked: Question) -> list[Offer]:
-    """Returns what can be done in a city; each is offered on five days of the week."""
-    city, when = text(asked, "city"), day(asked, "day") if "day" in asked else None
-    interest = asked.get("interest", "").casefold()
+def activities(query: Query) -> list[Offer]:
+    """Return activities in a city; each is open on five days of the week."""
+    city, when = text(query, "city"), day(query, "day") if "day" in query else None
+    interest = query.get("interest", "").casefold()
     offers = []
     for name, kind, price in ACTIVITIES:
         chance = dice("activity", name, city)
@@ -104,45 +104,45 @@ KINDS = {"/flights": flights, "/hotels": hotels, "/activities": activities}
 
 
 def dice(*words: str) -> int:
-    """Returns a number that hangs on the words alone."""
+    """Return a number derived from the words."""
     return int.from_bytes(hashlib.sha256("|".join(words).casefold().encode()).digest()[:4])
 
 
-def text(asked: Question, name: str) -> str:
-    """Returns a text that must be there."""
-    found = asked.get(name, "").strip()
+def text(query: Query, name: str) -> str:
+    """Return a required text."""
+    found = query.get(name, "").strip()
     if not found:
-        raise Refused(f"{name} is missing")
+        raise InvalidRequest(f"{name} is missing")
     return found
 
 
-def day(asked: Question, name: str) -> date:
-    """Returns a day, such as 2026-06-12."""
+def day(query: Query, name: str) -> date:
+    """Return a date, such as 2026-06-12."""
     try:
-        return date.fromisoformat(text(asked, name))
+        return date.fromisoformat(text(query, name))
     except ValueError:
-        raise Refused(f"{name} is no day such as 2026-06-12") from None
+        raise InvalidRequest(f"{name} is not a date such as 2026-06-12") from None
 
 
-def affordable(offers: list[Offer], asked: Question) -> list[Offer]:
-    """Returns the offers that are not too dear, the cheapest first."""
+def affordable(offers: list[Offer], query: Query) -> list[Offer]:
+    """Return the offers up to the maximum price, the cheapest first."""
     try:
-        most = float(asked.get("max_price", "inf"))
+        most = float(query.get("max_price", "inf"))
     except ValueError:
-        raise Refused("max_price is no number") from None
+        raise InvalidRequest("max_price is not a number") from None
     return sorted((offer for offer in offers if offer["price"] <= most), key=lambda offer: offer["price"])
 
 
 def answer(target: str) -> tuple[int, dict[str, Any]]:
-    """Returns the status and the body of the answer to a request."""
+    """Return the status and the body of the response to a request."""
     parts = urlsplit(target)
     kind = KINDS.get(parts.path)
     if kind is None:
         return 404, {"message": f"there is no {parts.path}; there are {', '.join(KINDS)}"}
     try:
         return 200, {"results": kind(dict(parse_qsl(parts.query)))}
-    except Refused as refused:
-        return 400, {"message": str(refused)}
+    except InvalidRequest as error:
+        return 400, {"message": str(error)}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -151,7 +151,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Answers with JSON."""
+        """Send a JSON response."""
         status, body = answer(self.path)
         content = json.dumps(body, ensure_ascii=False).encode()
         self.send_response(status)
@@ -161,12 +161,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *values: Any) -> None:
-        """Writes nothing: stdout has the address alone."""
+        """Suppress the log: stdout has the address only."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serves until it is stopped."""
-    parser = argparse.ArgumentParser(description="Serve made-up flights, hotels and activities.")
+    """Serve until the process is stopped."""
+    parser = argparse.ArgumentParser(description="Serve generated flights, hotels and activities.")
     parser.add_argument("--port", type=int, default=8090, help="port to serve on; 0 for a free one")
     options = parser.parse_args(arguments)
     server = ThreadingHTTPServer(("127.0.0.1", options.port), Handler)

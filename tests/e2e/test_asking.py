@@ -175,8 +175,8 @@ async def test_demo_asks_a_real_model_if_there_is_one(command_line: CommandLine)
         commands = asking(command_line, server)
         del commands.environment["DAGWRIGHT_MODEL"]
         end = await ended(await commands.start(program=("-m", "examples.ask_demo")))
-    advice = "to see the same without a model, unset OPENAI_API_KEY and OPENAI_BASE_URL"
-    assert (end.code, end.stdout.splitlines()[0]) == (0, f"gpt-4o-mini at {server.base_url} plans; {advice}")
+    advice = "to run the demo without a model, unset OPENAI_API_KEY and OPENAI_BASE_URL"
+    assert (end.code, end.stdout.splitlines()[0]) == (0, f"model: gpt-4o-mini at {server.base_url}; {advice}")
     assert "There are four." in end.stdout.splitlines()
     assert json.dumps("list_files") in server.calls[0].text
 

@@ -12,7 +12,7 @@ from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.server
 
-ANSWERED = "there is no terminal here, so a second process answers: dagwright feedback which-director-"
+ANSWERED = "no terminal, so a second process answers: dagwright feedback which-director-"
 PARTIES = str(ROOT / "examples" / "onboarding" / "parties.csv")
 
 
@@ -30,7 +30,7 @@ async def program_of_demo() -> tuple[str, ...]:
 
 def rows_of(stdout: str) -> list[str]:
     lines = stdout.splitlines()
-    title = next(number for number, line in enumerate(lines) if "in the store now" in line)
+    title = next(number for number, line in enumerate(lines) if "rows in the database" in line)
     return [" ".join(line.split()) for line in lines[title + 1 :] if line.strip()]
 
 

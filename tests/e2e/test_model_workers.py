@@ -149,16 +149,16 @@ async def test_values_of_conditions_are_those_of_the_data(maritime: Maritime) ->
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        ({"names": [name("Hapag", "carrier")]}, "'Hapag' does not stand so in the question, or is no name"),
-        ({"metrics": [{"op": "avg", "field": "status"}]}, "avg needs a field of numbers, and status is keyword"),
+        ({"names": [name("Hapag", "carrier")]}, "'Hapag' is not in the question, or is not a name"),
+        ({"metrics": [{"op": "avg", "field": "status"}]}, "avg needs a numeric field, but status is keyword"),
         ({"metrics": [{"op": "sum", "field": None}]}, "sum needs a field"),
-        ({"conditions": [{"field": "teu", "op": "gt", "values": ["many"]}]}, "teu is a number, and 'many' is none"),
-        ({"conditions": [{"field": "status", "op": "gt", "values": ["x"]}]}, "gt needs a field of numbers"),
-        ({"conditions": [{"field": "eta_date", "op": "gt", "values": ["x"]}]}, "eta_date is a date: say it as the"),
+        ({"conditions": [{"field": "teu", "op": "gt", "values": ["many"]}]}, "teu is a number, but 'many' is not"),
+        ({"conditions": [{"field": "status", "op": "gt", "values": ["x"]}]}, "gt needs a numeric field"),
+        ({"conditions": [{"field": "eta_date", "op": "gt", "values": ["x"]}]}, "eta_date is a date; use period"),
         ({"conditions": [{"field": "status", "op": "is", "values": []}]}, "is of status needs a value"),
-        ({"period": {"words": "soon", "fields": ["eta_date"]}}, "'soon' is no period that can be reckoned"),
-        ({"period": {"words": "today", "fields": []}}, "name at least one field of dates"),
-        ({"top": 0}, "it is a number from 1, or null"),
+        ({"period": {"words": "soon", "fields": ["eta_date"]}}, "'soon' is not a supported period"),
+        ({"period": {"words": "today", "fields": []}}, "expected at least one date field"),
+        ({"top": 0}, "expected a number from 1, or null"),
     ],
 )
 async def test_invalid_reading_is_repaired(maritime: Maritime, wrong: Mapping[str, Any], problem: str) -> None:
