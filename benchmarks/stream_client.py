@@ -22,6 +22,7 @@ from dagwright.process import event_loop
 
 AT_ONCE = 50
 """Streams that are opened at the same time."""
+_END_EVENTS = frozenset({"run.completed", "run.failed", "run.cancelled"})
 _ENDED = ("completed", "failed", "skipped", "blocked", "cancelled")
 
 
@@ -110,12 +111,11 @@ class Stream(asyncio.Protocol):
     def _note(self, id: str, name: str, content: Mapping[str, Any], now: float) -> None:
         received = self.received
         received.ids.append(id)
-        if name == "nodes":
-            for node in content["nodes"]:
-                received.nodes.setdefault(node["node_id"], []).append(node["status"])
-                if self.opened.done() and node["status"] in _ENDED:
-                    received.late.append(now - _at(node["ended_at"]))
-        elif name == "end":
+        if name.startswith("node."):
+            received.nodes.setdefault(content["node_id"], []).append(content["status"])
+            if self.opened.done() and content["status"] in _ENDED:
+                received.late.append(now - _at(content["ended_at"]))
+        elif name in _END_EVENTS:
             received.ends += 1
             if not self.ended.done():
                 self.ended.set_result(None)

@@ -77,7 +77,7 @@ async def test_each_client_has_the_whole_answer_once(own_server: LiveServer, fol
         assert sorted(ended) == sorted({(node, "completed") for node, _ in ended})
         assert {"rest", "sum", "answer"} <= {node for node, _ in ended}
         assert (each.events[-1].content["status"], each.events[-1].content["output"]) == ("completed", ANSWER)
-        assert [event.name for event in each.events].count("end") == 1
+        assert [event.name for event in each.events].count("run.completed") == 1
     # No connection lasted over the kill of its gateway, and none was lost by the other kills.
     assert {each.streams for each in asking} == {2}
 

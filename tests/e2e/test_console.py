@@ -221,10 +221,10 @@ async def test_timeline_says_what_the_graph_says_and_nothing_that_is_over(consol
 async def test_long_words_leave_neither_their_boxes_nor_the_window(chromium: Browser, serve: Serve) -> None:
     titles = ["Short", "o" * 120, "W" * 40, "\U0001f469\u200d\U0001f469\u200d\U0001f467" * 30, "i" * 300]
     nodes = [
-        {"id": f"n{number}", "title": title, "status": "completed", "tool": "render_template"}
+        {"node_id": f"n{number}", "title": title, "status": "completed", "tool": "render_template"}
         for number, title in enumerate(titles)
     ]
-    graph = {"run_id": "words", "offset": "1-5", "nodes": nodes, "edges": [["n0", "n1"]], "notes": []}
+    graph = {"run_id": "words", "cursor": "1-5", "nodes": nodes, "edges": [["n0", "n1"]], "notes": []}
     title = "A title that goes on and on, " * 12
     told = {"run_id": "words", "status": "running", "title": title, "nodes": {}, "waiting_for": [], "notes": []}
     async with serve(has_worker=False) as live, opened(chromium, f"{live.url}/console/") as page:
@@ -342,9 +342,9 @@ def _answering(graph: Any, told: Any) -> Callable[[Route], Awaitable[None]]:
 
 async def test_100000_nodes_are_shown_by_groups_that_open(chromium: Browser, serve: Serve) -> None:
     states = ["completed", "completed", "failed", "running", "pending"]
-    nodes = [{"id": f"n{i}", "title": None, "status": states[i % 5], "tool": "calculator"} for i in range(100_000)]
+    nodes = [{"node_id": f"n{i}", "title": None, "status": states[i % 5], "tool": "calculator"} for i in range(100_000)]
     edges = [[f"n{i - 1_000}", f"n{i}"] for i in range(1_000, 100_000)]
-    graph = {"run_id": "large", "offset": "1-5", "nodes": nodes, "edges": edges, "notes": []}
+    graph = {"run_id": "large", "cursor": "1-5", "nodes": nodes, "edges": edges, "notes": []}
     told = {"run_id": "large", "status": "running", "title": "Large", "nodes": {}, "waiting_for": [], "notes": []}
     async with serve(has_worker=False) as live, opened(chromium, f"{live.url}/console/") as page:
         await page.route(re.compile("/v1/runs/large"), _answering(graph, told))
@@ -369,12 +369,12 @@ async def test_100000_nodes_are_shown_by_groups_that_open(chromium: Browser, ser
 async def test_nodes_of_a_round_are_folded_into_one(chromium: Browser, serve: Serve) -> None:
     node = {"title": None, "status": "completed", "tool": "find"}
     nodes: list[dict[str, Any]] = [
-        {"id": f"{group}-{i}", "group": f"round {group}", **node} for group in (1, 2) for i in range(3)
+        {"node_id": f"{group}-{i}", "group": f"round {group}", **node} for group in (1, 2) for i in range(3)
     ]
     nodes[0]["partial"] = True
     edges = [["1-0", "2-0"], ["1-1", "2-1"], ["1-2", "end"], ["2-2", "end"]]
-    nodes.append({"id": "end", "title": None, "status": "running", "tool": "answer"})
-    graph = {"run_id": "rounds", "offset": "1-5", "nodes": nodes, "edges": edges, "notes": []}
+    nodes.append({"node_id": "end", "title": None, "status": "running", "tool": "answer"})
+    graph = {"run_id": "rounds", "cursor": "1-5", "nodes": nodes, "edges": edges, "notes": []}
     told = {"run_id": "rounds", "status": "running", "title": "Two", "nodes": {}, "waiting_for": [], "notes": []}
     async with serve(has_worker=False) as live, opened(chromium, f"{live.url}/console/") as page:
         await page.route(re.compile("/v1/runs/rounds"), _answering(graph, told))

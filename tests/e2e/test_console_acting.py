@@ -304,7 +304,7 @@ async def test_chat_shows_progress_asks_and_answers(serve: Serve, chromium: Brow
         await expect(page.locator('[data-request="check"] form')).to_have_count(1)
         await page.reload()
         await expect(answer.first).to_have_text("Hello Ada, in Latin.")
-        run = (await live.http.get(f"/v1/orchestration/{session}")).json()["run"]["run_id"]
+        run = (await live.http.get(f"/v1/sessions/{session}")).json()["run"]["run_id"]
         await live.asked(run)
         await expect(card.get_by_label("Answer", exact=True)).to_be_visible()
         await live.post(f"/v1/runs/{run}/feedback", {"answer": {"text": "Greek"}})
@@ -398,7 +398,7 @@ async def test_chat_goes_on_after_its_gateway_is_gone(serve: Serve, chromium: Br
         await kept.enter_async_context(serve(queue=queue, has_worker=False, port=port))
         await expect(told).to_have_text(WORDS)
         session = page.url.rpartition("/")[2]
-        turns = (await other.http.get(f"/v1/orchestration/{session}")).json()["turns"]
+        turns = (await other.http.get(f"/v1/sessions/{session}")).json()["turns"]
     # It was sent again, and is one run.
     assert [turn["request"] for turn in turns] == ["What is the weather?"]
 

@@ -44,7 +44,7 @@ TRIED_AGAIN = """async () => {
   const { Detail } = await import("/console/js/detail.js");
   const node = { id: "one", status: "running", attempts: 2, started_at: "2026-01-05T09:30:00Z" };
   const step = { node: "one", message: "waits: attempt 2 failed: no line", until: "2026-01-05T09:31:00Z" };
-  const api = { get: async (path) => (path.includes("/why") ? { message: "it is tried again", chain: [step] } : node) };
+  const api = { get: async (path) => (path.includes("/explain") ? { message: "it is tried again", chain: [step] } : node) };
   const steering = () => document.createElement("span");
   const now = () => ({ status: "running" });
   const detail = new Detail("run-1", { api, steering, now, go() {}, onClose() {}, onNode() {} });
@@ -255,7 +255,7 @@ async def test_node_offers_no_more_than_a_fork_once_its_run_has_ended(serve: Ser
 
             async def tell_end(route: Route) -> None:
                 await ended.wait()
-                told = f"event: end\ndata: {json.dumps(last)}\n\n"
+                told = f"event: run.completed\ndata: {json.dumps(last)}\n\n"
                 await route.fulfill(body=told, content_type="text/event-stream")
 
             await page.route(f"**/v1/runs/{run}/events", tell_end)

@@ -188,8 +188,8 @@ async def test_one_key_in_two_sessions_at_once_is_the_run_of_one_and_nothing_to_
         taken, refused = sorted(answers, key=lambda each: each.status_code)
         run = taken.headers["x-run-id"]
         other = names[answers.index(refused)]
-        cancel = await live.post(f"/v1/orchestration/{other}/cancel", {})
-        left = await live.http.get(f"/v1/orchestration/{other}")
+        cancel = await live.post(f"/v1/sessions/{other}/cancel", {})
+        left = await live.http.get(f"/v1/sessions/{other}")
         status = (await live.http.get(f"/v1/runs/{run}")).json()["status"]
     assert (taken.status_code, refused.status_code, cancel.status_code) == (200, 409, 404)
     assert (left.json().get("turns", []), status) == ([], "waiting")

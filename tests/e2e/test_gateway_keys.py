@@ -71,18 +71,18 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(serve: Serve, tmp_
             return bool((await get(live, ann, f"/v1/runs/{run}/feedback")).json()["data"])
 
         await eventually(is_asked)
-        parts = ("", "/events", "/answer", "/graph", "/inputs", "/feedback", "/why", "/nodes/check")
+        parts = ("", "/events", "/answer", "/graph", "/inputs", "/feedback", "/explain", "/nodes/check")
         response = f"/v1/responses/{ResponseRef(run, 'plan/ask').id}"
         paths = [f"/v1/runs/{run}{part}" for part in parts]
-        paths += [f"/v1/orchestration/{session}", f"/v1/runs/{of_turn}", response]
+        paths += [f"/v1/sessions/{session}", f"/v1/runs/{of_turn}", response]
         closed = {(await get(live, bob, path)).status_code for path in paths}
         acts = ("/cancel", "/pause", "/resume", "/feedback", "/fork", "/nodes/check/retry")
         bodies = {"/feedback": {"answer": "yes"}, "/fork": {"start": True}}
         refused = {(await post(live, bob, f"/v1/runs/{run}{act}", bodies.get(act, {}))).status_code for act in acts}
-        sessions = await listed("/v1/orchestration", "session_id")
+        sessions = await listed("/v1/sessions", "session_id")
         lists, inboxes = await listed("/v1/runs", "run_id"), await listed("/v1/inbox", "run_id")
         fetched = (await get(live, ann, response)).status_code
-        hers = (await get(live, ann, f"/v1/orchestration/{session}")).json()
+        hers = (await get(live, ann, f"/v1/sessions/{session}")).json()
         answered = await post(live, boss, f"/v1/runs/{run}/feedback", {"answer": "yes"})
         by = await post(live, ann, f"/v1/runs/{of_turn}/feedback", {"answer": "yes", "by": "bob"})
         told = (await get(live, ann, f"/v1/runs/{of_turn}/nodes/check")).json()

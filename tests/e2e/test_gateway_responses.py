@@ -90,7 +90,7 @@ async def test_stream_of_a_response_brings_the_answer_and_progress(serve: Serve)
     assert "".join(each.delta for each in events if each.type == "response.output_text.delta") == '{"more": 6}'
     refuse_number_that_goes_back([(each.sequence_number, "dagwright" in each.model_extra) for each in events])
     progress = [told for each in events for told in each.model_extra.get("dagwright", {}).get("events", [])]
-    assert ("node_completed", "sum") in [(each["type"], each["node_id"]) for each in progress]
+    assert ("node.completed", "sum") in [(each["type"], each["node_id"]) for each in progress]
     assert json.loads(final.output_text) == {"more": 6}
 
 

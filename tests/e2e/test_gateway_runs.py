@@ -31,7 +31,7 @@ async def events(live: Gateway, path: str, **headers: str) -> list[Any]:
 
 
 def states(found: list[Any]) -> list[tuple[str, str]]:
-    return [(n["node_id"], n["status"]) for each in found if each.name == "nodes" for n in each.content["nodes"]]
+    return [(each.content["node_id"], each.content["status"]) for each in found if each.name.startswith("node.")]
 
 
 async def test_run_is_started_asked_answered_and_told(serve: Serve) -> None:
@@ -47,14 +47,18 @@ async def test_run_is_started_asked_answered_and_told(serve: Serve) -> None:
         inputs = (await live.http.get(f"/v1/runs/{run}/inputs")).json()
         node = (await live.http.get(f"/v1/runs/{run}/nodes/double")).json()
         none = await live.http.get(f"/v1/runs/{run}/nodes/dubble")
-        why = (await live.http.get(f"/v1/runs/{run}/why", params={"node_id": "after"})).json()
+        why = (await live.http.get(f"/v1/runs/{run}/explain", params={"node": "after"})).json()
         listed = (await live.http.get("/v1/runs", params={"title": run, "status": "completed"})).json()["data"]
     assert (asked["id"], asked["answer_schema"]["required"]) == ("check", ["approved"])
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "answer_refused")
     assert run in inbox
     assert (told.status_code, told.json()["ok"]) == (200, True)
     assert {name for name, status in states(found) if status in ENDED} == {"double", "check", "after"}
-    assert (found[-1].name, found[-1].content["status"], found[-1].content["output"]) == ("end", "completed", 43)
+    assert (found[-1].name, found[-1].content["status"], found[-1].content["output"]) == (
+        "run.completed",
+        "completed",
+        43,
+    )
     assert (document["output"], document["session_id"]) == (43, None)
     assert ["double", "check"] in graph["edges"]
     assert (inputs["inputs"], inputs["schema"]["required"]) == ({"number": 21}, ["number"])
@@ -87,7 +91,7 @@ async def test_events_go_on_at_the_other_gateway_each_once(serve: Serve) -> None
     # A state that has passed by the second reading is not told then.
     told_again, told_first = ([each for each in states(some) if each[1] in ENDED] for some in (by_address, rest))
     assert told_again == told_first
-    assert rest[-1].name == "end"
+    assert rest[-1].name == "run.completed"
     assert (ended.status_code, unknown.status_code) == (204, 400)
 
 
@@ -95,21 +99,25 @@ async def test_session_tells_its_turn(serve: Serve) -> None:
     session = f"s-{uuid4().hex[:8]}"
     async with serve(plans={"ask": ASKING}) as live:
         asked = (await live.chat("plan/ask", '{"number": 2}', session_id=session)).json()
-        now = (await live.http.get(f"/v1/orchestration/{session}")).json()
-        requests = (await live.http.get(f"/v1/orchestration/{session}/feedback")).json()["data"]
-        await live.post(f"/v1/orchestration/{session}/feedback", {"answer": {"approved": True}})
-        found = await events(live, f"/v1/orchestration/{session}/events")
-        graph = (await live.http.get(f"/v1/orchestration/{session}/graph")).json()
-        none = await live.http.get("/v1/orchestration/nobody")
-        listed = (await live.http.get("/v1/orchestration")).json()["data"]
-        end = await live.http.get(f"/v1/orchestration/{session}/events", headers={"Last-Event-ID": found[-1].id})
+        now = (await live.http.get(f"/v1/sessions/{session}")).json()
+        requests = (await live.http.get(f"/v1/sessions/{session}/feedback")).json()["data"]
+        await live.post(f"/v1/sessions/{session}/feedback", {"answer": {"approved": True}})
+        found = await events(live, f"/v1/sessions/{session}/events")
+        alias = (await live.http.get(f"/v1/orchestration/{session}")).json()
+        five = await events(live, f"/v1/orchestration/{session}/events")
+        graph = (await live.http.get(f"/v1/sessions/{session}/graph")).json()
+        none = await live.http.get("/v1/sessions/nobody")
+        listed = (await live.http.get("/v1/sessions")).json()["data"]
+        end = await live.http.get(f"/v1/sessions/{session}/events", headers={"Last-Event-ID": found[-1].id})
     run = asked["dagwright"]["run_id"]
     assert (now["session_id"], now["run"]["run_id"], now["run"]["session_id"]) == (session, run, session)
-    assert [each["id"] for each in requests] == ["check"]
-    assert [(each["turns"], each["last_run"]) for each in listed if each["session_id"] == session] == [(1, run)]
-    assert (found[-1].name, found[-1].content["output"]) == ("end", 5)
+    assert [each["request_id"] for each in requests] == ["check"]
+    assert [(each["turns"], each["last_run_id"]) for each in listed if each["session_id"] == session] == [(1, run)]
+    assert (found[-1].name, found[-1].content["output"]) == ("run.completed", 5)
     assert found[-1].id.startswith(f"{run}/")
     assert graph["run_id"] == run
+    assert (alias["session_id"], {each.name for each in five}) == (session, {"node_completed"})
+    assert five[-1].content["type"] == "node_completed"
     assert (none.status_code, end.status_code) == (404, 204)
 
 
@@ -133,10 +141,10 @@ async def test_failed_run_says_why_wherever_it_is_told(serve: Serve) -> None:
         run = await live.start(plan, metadata={"order": key})
         last = (await events(live, f"/v1/runs/{run}/events"))[-1]
         document = (await live.http.get(f"/v1/runs/{run}")).json()
-        why = (await live.http.get(f"/v1/runs/{run}/why")).json()
+        why = (await live.http.get(f"/v1/runs/{run}/explain")).json()
         (line,) = await found_by(live, [f"order={key}"])
     error = {"code": "node_failed", "message": "'broken' failed: '1 / 0' divides by zero", "node_id": "broken"}
-    assert (last.name, last.content["error"]) == ("end", error)
+    assert (last.name, last.content["error"]) == ("run.failed", error)
     assert (document["error"], line["error"], why["error"]) == (error, error, error)
 
 
@@ -180,7 +188,7 @@ async def test_client_that_waits_for_a_turn_gets_the_actor_and_reason_of_its_can
         reason = {"reason": "enough", "by": "ann"}
 
         async def is_cancelled() -> bool:
-            return (await live.post(f"/v1/orchestration/{session}/cancel", reason)).is_success
+            return (await live.post(f"/v1/sessions/{session}/cancel", reason)).is_success
 
         await eventually(is_cancelled)
         told = await asking

@@ -31,7 +31,7 @@ ASKING = plan_of(
     output={"approved": "{{check.result.approved}}", "name": "{{name.result}}"},
 )
 
-PASSING = ("node_ready", "node_waiting", "run_running", "run_waiting")
+PASSING = ("node.ready", "node.waiting", "run.running", "run.waiting")
 """What is told of a moment, and not told later if it has passed."""
 
 
@@ -99,12 +99,12 @@ async def test_progress_tells_each_node_and_full_its_result(serve: Serve) -> Non
         broken = await live.stream(CHAT, body("plan/broken"), X_Stream_Progress="progress")
     assert (told(plain), content_of(plain), content_of(full)) == ([], "6", "6")
     for node in ("sum", "rest", "more"):
-        kinds = [kind for kind, each in told(progress) if each == node and kind != "node_ready"]
-        assert (kinds[0], kinds[-1]) == ("node_started", "node_completed")
-    assert told(progress)[-1] == ("run_completed", None)
+        kinds = [kind for kind, each in told(progress) if each == node and kind != "node.ready"]
+        assert (kinds[0], kinds[-1]) == ("node.started", "node.completed")
+    assert told(progress)[-1] == ("run.completed", None)
     results = {each["node_id"]: each["data"].get("result") for each in progress_of(full)}
     assert (results["sum"], results["more"]) == (3, 6)
-    assert {("node_failed", "broken"), ("node_blocked", "next")} <= set(told(broken))
+    assert {("node.failed", "broken"), ("node.blocked", "next")} <= set(told(broken))
     *_, error, done = [each.content for each in broken]
     assert "'broken' failed" in error["error"]["message"]
     assert done == "[DONE]"
@@ -246,7 +246,7 @@ async def test_streamed_question_comes_as_deltas_of_a_tool_call(serve: Serve) ->
         await live.context.steering.cancel(chunks[-1]["dagwright"]["run_id"])
     assert [call["index"] for call in calls] == [0, 1]
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
-    assert ("human_feedback_requested", "check") in told(events)
+    assert ("feedback.requested", "check") in told(events)
 
 
 async def test_missing_inputs_are_asked_for(serve: Serve) -> None:
@@ -273,14 +273,14 @@ async def test_interrupted_stream_continues_at_another_gateway(serve: Serve) -> 
     sent = body("plan/chain", stream_progress="progress", stream_options={"include_usage": True})
     async with serve(plans=plans, queue=queue) as one, serve(plans=plans, queue=queue, has_worker=False) as other:
         whole = await one.stream(CHAT, sent, **key)
-        of_node = ["node_started", "node_completed"]
-        assert lasting(whole) == {"sum": of_node, "rest": of_node, "more": of_node, None: ["run_completed"]}
+        of_node = ["node.started", "node.completed"]
+        assert lasting(whole) == {"sum": of_node, "rest": of_node, "more": of_node, None: ["run.completed"]}
         runs = set[str]()
         for cut, each in enumerate(whole):
             assert each.id is not None
             rest = await other.stream(CHAT, sent, Last_Event_ID=each.id, **key)
             both = [*whole[: cut + 1], *rest]
-            assert (lasting(both), told(both)[-1], content_of(both)) == (lasting(whole), ("run_completed", None), "6")
+            assert (lasting(both), told(both)[-1], content_of(both)) == (lasting(whole), ("run.completed", None), "6")
             # The run has ended meanwhile: states that have passed are left out, and nothing stands in their place.
             assert set(told(rest)) <= set(told(whole)) - set(told(whole[: cut + 1]))
             assert [event.content for event in both][-1] == "[DONE]"

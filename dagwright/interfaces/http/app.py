@@ -42,7 +42,6 @@ _ROUTED = (
     model_routes,
     completions,
     responses,
-    session_routes,
     plan_routes,
     run_routes,
     feedback_routes,
@@ -135,6 +134,10 @@ def create_app(context: GatewayContext, *, host: str = "localhost") -> FastAPI:
 def _routes() -> Sequence[BaseRoute]:
     """Return the routes that all applications of a process share: FastAPI analyzes each signature."""
     shared = APIRouter(generate_unique_id_function=operation_id)
+    include = functools.partial(shared.include_router, responses=ERROR_RESPONSES, dependencies=[_DOCUMENTED_KEY])
     for each in _ROUTED:
-        shared.include_router(each.router, responses=ERROR_RESPONSES, dependencies=[_DOCUMENTED_KEY])
+        include(each.router)
+    include(session_routes.router, prefix="/v1/sessions")
+    include(session_routes.orchestration_router, prefix="/v1/orchestration")
+    include(session_routes.router, prefix="/v1/orchestration", include_in_schema=False)
     return tuple(shared.routes)

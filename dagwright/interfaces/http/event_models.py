@@ -53,9 +53,10 @@ class NodeState(OpenModel):
     usage: JsonObject | None = Field(default=None, description="Tokens and cost of its model calls.")
 
 
-class ChangedNode(OpenModel):
-    """A node or item whose state changed."""
+class NodeEvent(OpenModel):
+    """Event `node.STATE`: a node or item changed its state; `node.started` for `running`."""
 
+    run_id: str
     node_id: str
     status: NodeStatus
     attempts: int
@@ -67,15 +68,8 @@ class ChangedNode(OpenModel):
     error: NodeFailure | None = None
 
 
-class NodesEvent(BaseModel):
-    """Event `nodes`: the nodes and items that changed since the previous event."""
-
-    run_id: str
-    nodes: list[ChangedNode]
-
-
 class RunEvent(OpenModel):
-    """Event `run`: the current state of the run."""
+    """Event `run.running` or `run.waiting`: the current state of the run."""
 
     run_id: str
     status: RunStatus
@@ -85,13 +79,19 @@ class RunEvent(OpenModel):
     notes: list[JsonObject]
 
 
-class EndEvent(BaseModel):
-    """Event `end`: how the run ended."""
+class EndEvent(RunEvent):
+    """Event `run.completed`, `run.failed` or `run.cancelled`: how the run ended."""
 
-    run_id: str
-    status: RunStatus
     error: RunError | None = None
     output: Any = Field(default=None, description="By reference if over 8 KiB.")
+
+
+class OrchestrationEvent(BaseModel):
+    """An event of `/v1/orchestration`."""
+
+    type: Literal["node_started", "node_completed", "node_failed", "human_feedback_requested", "cancelled"]
+    node_id: str | None
+    data: JsonObject | None = None
 
 
 class ErrorEvent(OpenModel):
@@ -103,7 +103,7 @@ class ErrorEvent(OpenModel):
 class ProgressEvent(BaseModel):
     """An event of a run, in `dagwright.events` of a stream in OpenAI's form."""
 
-    type: str = Field(description="`node_` or `run_` and a state, `human_feedback_requested` or `cancelled`.")
+    type: str = Field(description="`node.` or `run.` and a state, or `feedback.requested`.")
     node_id: str | None = None
     run_id: str
     data: JsonObject
@@ -132,13 +132,35 @@ class ResponseEvent(OpenModel):
 
 
 RUN_EVENTS: Mapping[str, type[BaseModel]] = {
-    "nodes": NodesEvent,
-    "run": RunEvent,
-    "end": EndEvent,
+    **{f"node.{status.value}": NodeEvent for status in NodeStatus if status is not NodeStatus.RUNNING},
+    "node.started": NodeEvent,
+    "run.running": RunEvent,
+    "run.waiting": RunEvent,
+    "run.completed": EndEvent,
+    "run.failed": EndEvent,
+    "run.cancelled": EndEvent,
     "error": ErrorEvent,
 }
 """Event type of a run -> model of its data."""
-_IN_STREAMS: Sequence[type[BaseModel]] = (*RUN_EVENTS.values(), ProgressEvent, CompletionChunk, ResponseEvent)
+ORCHESTRATION_EVENTS: Mapping[str, type[BaseModel]] = {
+    "node_started": OrchestrationEvent,
+    "node_completed": OrchestrationEvent,
+    "node_failed": OrchestrationEvent,
+    "human_feedback_requested": OrchestrationEvent,
+    "cancelled": OrchestrationEvent,
+    "error": ErrorEvent,
+}
+"""Event type of `/v1/orchestration` -> model of its data."""
+_IN_STREAMS: Sequence[type[BaseModel]] = (
+    NodeEvent,
+    RunEvent,
+    EndEvent,
+    OrchestrationEvent,
+    ErrorEvent,
+    ProgressEvent,
+    CompletionChunk,
+    ResponseEvent,
+)
 
 
 def event_schemas() -> JsonObject:

@@ -55,21 +55,30 @@ RUN: Example = {
     "ui_url": "http://127.0.0.1:8233/namespaces/default/workflows/run-1/3c4e1a5e-0c6f-4d4b-9f0a-5f0c1a0e7d11/history",
 }
 EVENTS = """\
-id: 1-5
-event: nodes
-data: {"run_id":"run-1","nodes":[{"node_id":"double","status":"running","attempts":1}]}
+event: node.started
+data: {"run_id":"run-1","node_id":"double","status":"running","attempts":1}
 
 id: 1-5
-event: run
+event: run.running
 data: {"run_id":"run-1","status":"running","node_counts":{"running":1},"waiting_for":[],"notes":[]}
 
 id: 1-11
-event: nodes
-data: {"run_id":"run-1","nodes":[{"node_id":"double","status":"completed","attempts":1}]}
+event: node.completed
+data: {"run_id":"run-1","node_id":"double","status":"completed","attempts":1}
 
 id: 1-11e
-event: end
-data: {"run_id":"run-1","status":"completed","error":null,"output":42}
+event: run.completed
+data: {"run_id":"run-1","status":"completed","node_counts":{"completed":1},"waiting_for":[],"notes":[],\
+"error":null,"output":42}
+
+"""
+ORCHESTRATION_EVENTS = """\
+event: node_started
+data: {"type":"node_started","node_id":"double","data":{"status":"running","attempts":1}}
+
+id: 1-11
+event: node_completed
+data: {"type":"node_completed","node_id":"double","data":{"status":"completed","attempts":1}}
 
 """
 INPUTS: Example = {
@@ -332,7 +341,7 @@ ERRORS: Mapping[int, Example] = {
     409: _error("the id 'run-1' belongs to another run", "idempotency_key_in_use"),
     413: _error("the body may have at most 33,554,432 bytes", "request_too_large"),
     422: _error(
-        "the run 'run-1' failed: 'double' failed; `dagwright explain run-1` or GET /v1/runs/run-1/why has the details",
+        "the run 'run-1' failed: 'double' failed; `dagwright explain run-1` or GET /v1/runs/run-1/explain has the details",
         "run_failed",
         type="run_error",
     ),

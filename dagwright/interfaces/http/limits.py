@@ -31,7 +31,7 @@ BODY_LIMITS: Sequence[tuple[str, BodyLimit]] = (
     (r"/v1/(plans/check|runs|runs/[^/]+/fork)", _PLAN_LIMIT),
     # Messages to runs are limited to 256 KiB; JSON in ASCII has up to six bytes for each of them.
     (r"/v1/runs/[^/]+/(nodes|nodes/.+/(result|retry)|policy)", BodyLimit(_MIB, 200_000)),
-    (r"/v1/(runs|orchestration)/[^/]+/feedback", BodyLimit(_MIB, 200_000)),
+    (r"/v1/(runs|sessions|orchestration)/[^/]+/feedback", BodyLimit(_MIB, 200_000)),
 )
 """Path pattern -> body limit; the first match applies. Settings change the first two."""
 OTHER_BODIES = BodyLimit(64 * _KIB, 10_000)

@@ -1,8 +1,9 @@
 """Progress events of a run, for clients that show them. Pure.
 
-    {"type": "node_completed", "node_id": "sum", "run_id": "run-1", "data": {"title": …, "tool": …, "attempts": 1}}
+    {"type": "node.completed", "node_id": "sum", "run_id": "run-1", "data": {"title": …, "tool": …, "attempts": 1}}
 
-Types: `node_` and the new state of a node, `run_` and the state of the run, `human_feedback_requested` and `cancelled`.
+Types are those of `dagwright.events`: `node.` and the new state of a node, `run.` and the state of the run, and
+`feedback.requested`.
 A node that starts and ends between two moments gets both events; other intermediate states are omitted. The events of
 one moment are sent together, so that a dropped connection cannot split them.
 """
@@ -16,6 +17,7 @@ from dagwright.core.model.times import format_time
 from dagwright.history.reader import TaskState, has_begun
 from dagwright.interfaces.http.feedback_calls import Request
 from dagwright.interfaces.http.request_fields import StreamProgress
+from dagwright.interfaces.http.run_events import end_event_type
 from dagwright.interfaces.http.stream_cursor import CHECKSUM_DIGITS, checksum
 from dagwright.protocol.documents import compact_value
 
@@ -72,8 +74,8 @@ class ProgressEvents:
                 if request_key(request) not in self._sent_requests:
                     yield self._request_event(request)
         if self._checksums[0] != before[0]:
-            kind = "cancelled" if status == RunStatus.CANCELLED else f"run_{status}"
-            yield self._event(kind, None, {"title": moment.view.title})
+            data = {"status": status, "title": moment.view.title}
+            yield self._event(end_event_type(status), None, data)
         self._sent_requests |= open_requests
 
     def _task_events(self, moment: RunMoment, task_id: str) -> Iterator[Event]:
@@ -86,10 +88,10 @@ class ProgressEvents:
         common = {"title": node.title, "tool": node.tool}
         if task_id not in self.started and has_begun(state, record):
             self.started.add(task_id)
-            yield self._event("node_started", task_id, {**common, "at": format_time(record.started_at)})
+            yield self._event("node.started", task_id, {**common, "at": format_time(record.started_at)})
         if state.status not in (NodeStatus.RUNNING, NodeStatus.PENDING):
             yield self._event(
-                f"node_{state.status.value}", task_id, {**common, **self._details(task_id, state, record)}
+                f"node.{state.status.value}", task_id, {**common, **self._details(task_id, state, record)}
             )
 
     def _details(self, task_id: str, state: TaskState, record: Record) -> dict[str, Any]:
@@ -107,7 +109,7 @@ class ProgressEvents:
         return details
 
     def _request_event(self, request: Request) -> Event:
-        return self._event("human_feedback_requested", request.get("node_id"), {"request": dict(request)})
+        return self._event("feedback.requested", request.get("node_id"), {"request": dict(request)})
 
     def _event(self, kind: str, node: str | None, data: Mapping[str, Any]) -> Event:
         return {"type": kind, "node_id": node, "run_id": self._run, "data": dict(data)}

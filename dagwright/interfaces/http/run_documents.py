@@ -1,8 +1,8 @@
 """Documents and event streams of runs and sessions, as the API returns them."""
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from starlette.responses import Response
@@ -11,12 +11,13 @@ from dagwright.client.sessions import SessionNotFound, SessionView
 from dagwright.core.model.times import format_time
 from dagwright.core.validation.inputs import schema_of_form
 from dagwright.history.run_reader import RunNotFound, RunView
+from dagwright.history.run_subscriptions import RunUpdate
 from dagwright.interfaces.http.callers import public_session_id, stored_session_name
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.headers import header_text
 from dagwright.interfaces.http.run_events import EventId, run_events, with_first_update
-from dagwright.interfaces.http.sse import NO_MORE_EVENTS, stream_response
+from dagwright.interfaces.http.sse import NO_MORE_EVENTS, Events, stream_response
 from dagwright.protocol.documents import compact_value
 from dagwright.protocol.sessions import session_name
 
@@ -71,14 +72,26 @@ def event_cursor(header: str | None, after: str | None) -> EventId | None:
     return EventId.parse(text) if text else None
 
 
+class EncodeEvents(Protocol):
+    """Serializes the updates of a run as server-sent events."""
+
+    def __call__(self, updates: AsyncGenerator[RunUpdate, None], *, session_run: str | None = None) -> Events: ...
+
+
 async def event_stream(
-    context: GatewayContext, run: str, cursor: EventId | None, *, named: str | None = None
+    context: GatewayContext,
+    run: str,
+    cursor: EventId | None,
+    *,
+    session_run: str | None = None,
+    encode: EncodeEvents = run_events,
 ) -> Response:
     """Return the events of a run.
 
     Args:
         cursor: cursor of the client.
-        named: the run ID if event IDs must contain it.
+        session_run: the run ID if event IDs must contain it.
+        encode: serializes the updates of the run.
 
     Raises:
         RunNotFound: there is no such run.
@@ -89,7 +102,7 @@ async def event_stream(
     updates = await with_first_update(context, run, cursor.position if cursor is not None else None)
     # Headers are ASCII; each event has the run ID unchanged.
     headers = {"X-Run-Id": run} if run.isascii() else {}
-    return stream_response(run_events(updates, session_run=named), context=context, headers=headers)
+    return stream_response(encode(updates, session_run=session_run), context=context, headers=headers)
 
 
 async def session_view(context: GatewayContext, name: str) -> SessionView:

@@ -1,11 +1,11 @@
-"""Events of one run: each change of a node once, also to a client that reconnects to another gateway.
+"""Events of a run as server-sent events, with the names of `dagwright.events`.
 
-    event: nodes    nodes that changed since the previous event; `id` is the cursor after it
-    event: run      the state of the run, at the start of each connection and when it changes
-    event: end      how the run ended; the last event
+    event: node.started      a node or item, in its new state: `node.completed`, `node.failed`, `node.waiting`, ...
+    event: run.running       the current state of the run, on connecting and when it changed: `run.waiting`, ...
+    event: run.completed     how the run ended, or `run.failed` or `run.cancelled`; nothing follows
 
-A client that reconnects with the last ID that it received gets the events that it missed, from any gateway: the ID is a
-position in the history of the run, which the Temporal server stores.
+The last event of each moment has the `id`: a position in the history of the run. A client that reconnects with it
+receives the events since then, from any gateway.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
-from dagwright.core.model.states import NodeStatus
+from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.times import format_time
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.features.run_scheduler import RunScheduler
@@ -91,18 +91,32 @@ def _events_of(update: RunUpdate, now: Mapping[str, Any] | None, session_run: st
     """Return the events of an update.
 
     Args:
-        now: the state of the run if it changed.
+        now: the current state of the run, if it is to be sent.
     """
     view, id = update.view, str(EventId(update.told, run=session_run))
-    parts = []
-    if update.changed:
-        nodes = [node_document(update, task) for task in update.changed]
-        parts.append(event({"run_id": view.workflow_id, "nodes": nodes}, id=id, name="nodes"))
-    if now is not None:
-        parts.append(event(now, id=id, name="run"))
+    changes: list[tuple[str, Mapping[str, Any]]] = [
+        (_node_event_type(update, task), node_document(update, task)) for task in update.changed
+    ]
+    if now is not None and not view.is_closed:
+        changes.append((f"run.{view.status}", now))
+    last = len(changes) - 1
+    parts = [
+        event(content, id=id if number == last else None, name=name) for number, (name, content) in enumerate(changes)
+    ]
     if view.is_closed:
-        parts.append(event(_ended(view), id=str(EventId(update.told, True, session_run)), name="end"))
+        end_id = str(EventId(update.told, True, session_run))
+        parts.append(event(_end_document(view), id=end_id, name=end_event_type(view.status)))
     return "".join(parts)
+
+
+def _node_event_type(update: RunUpdate, task: str) -> str:
+    status = update.states[task].status
+    return "node.started" if status is NodeStatus.RUNNING else f"node.{status.value}"
+
+
+def end_event_type(status: str) -> str:
+    """Return the event type of a run status; a run with failed nodes is completed."""
+    return "run.completed" if status == RunStatus.COMPLETED_WITH_FAILURES else f"run.{status}"
 
 
 async def with_first_update(context: GatewayContext, run: str, after: Told | None) -> AsyncGenerator[RunUpdate, None]:
@@ -131,7 +145,8 @@ async def _with_first(first: RunUpdate, rest: AsyncGenerator[RunUpdate, None]) -
 def node_document(update: RunUpdate, task: str) -> dict[str, Any]:
     """Return the document of a node or item that changed."""
     state = update.states[task]
-    parts: dict[str, Any] = {"node_id": task, "status": state.status.value, "attempts": state.attempts}
+    parts: dict[str, Any] = {"run_id": update.view.workflow_id, "node_id": task}
+    parts |= {"status": state.status.value, "attempts": state.attempts}
     if state.reason:
         parts["reason"] = state.reason
     scheduler = update.view.scheduler
@@ -164,11 +179,7 @@ def run_state_document(view: RunView) -> dict[str, Any]:
     }
 
 
-def _ended(view: RunView) -> dict[str, Any]:
+def _end_document(view: RunView) -> dict[str, Any]:
     document = view.unfilled_document()
-    return {
-        "run_id": view.workflow_id,
-        "status": str(view.status),
-        "error": document["error"],
-        "output": compact_value(document["output"], ref="output"),
-    }
+    output = compact_value(document["output"], ref="output")
+    return {**run_state_document(view), "error": document["error"], "output": output}

@@ -197,7 +197,7 @@ def run_error(document: Mapping[str, Any], about: Mapping[str, Any]) -> ApiError
     else:
         outcome = end_of_turn(document).outcome
         code, what = str(error.get("code") or "run_failed"), f"failed{f': {outcome}' if outcome else ''}"
-    words = f"the run {run!r} {what}; `dagwright explain {run}` or GET /v1/runs/{quote(run)}/why has the details"
+    words = f"the run {run!r} {what}; `dagwright explain {run}` or GET /v1/runs/{quote(run)}/explain has the details"
     headers = {**headers_of_run(run, about["session_id"]), **NO_RETRY}
     return ApiError(RUN_FAILED, words, RUN_ERROR, code=code, headers=headers, about=about)
 

@@ -44,7 +44,7 @@ After = Annotated[str | None, Query(description="Same as `Last-Event-ID`, for cl
 NO_METADATA: list[str] = []
 EVENTS: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Server-sent events: `nodes` (changes), `run` (current state of the run), `end` (last event).",
+        "description": "Server-sent events: `node.STATE` for each change and `run.STATE` for the run.",
         "content": stream_docs(examples.EVENTS, data=RUN_EVENTS),
         "headers": header_descriptions("X-Run-Id"),
     },
@@ -176,7 +176,7 @@ async def read_node(
 
 
 @router.get(
-    "/v1/runs/{run_id}/why", summary="Explain the state of a run", responses=response_docs(WhyDocument, examples.WHY)
+    "/v1/runs/{run_id}/explain", summary="Explain the state of a run", responses=response_docs(WhyDocument, examples.WHY)
 )
 async def why(
     run_id: str, context: ContextDep, node: Annotated[str | None, Query(description="ID of a node or item.")] = None

@@ -1,4 +1,7 @@
-"""`/v1/orchestration`: sessions, and the current or last turn of a session."""
+"""`/v1/sessions`: sessions, and the current or last turn of a session. `/v1/orchestration` is an alias.
+
+Only the events of the alias have another format: `orchestration_events`.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -11,9 +14,13 @@ from dagwright.client.sessions import SessionView
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Scope, public_session_id, stored_session_name
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, requires_scope
+from dagwright.interfaces.http.event_models import ORCHESTRATION_EVENTS
 from dagwright.interfaces.http.feedback_routes import answer_run_request, open_requests
+from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.interfaces.http.json_route import JsonRoute
+from dagwright.interfaces.http.orchestration_events import orchestration_events
 from dagwright.interfaces.http.run_documents import (
+    EncodeEvents,
     event_cursor,
     event_stream,
     graph_document,
@@ -22,6 +29,7 @@ from dagwright.interfaces.http.run_documents import (
     run_of_session,
     session_view,
 )
+from dagwright.interfaces.http.run_events import EventId, run_events
 from dagwright.interfaces.http.run_models import (
     AnswerBody,
     CommandResponse,
@@ -31,11 +39,22 @@ from dagwright.interfaces.http.run_models import (
     SessionDocument,
     SessionList,
     response_docs,
+    stream_docs,
 )
 from dagwright.interfaces.http.run_routes import EVENTS, After, LastEventId
 from dagwright.interfaces.http.steering_routes import cancel_run
 
 router = APIRouter(tags=["sessions"], route_class=JsonRoute)
+orchestration_router = APIRouter(tags=["sessions"])
+"""Routes of `/v1/orchestration` that differ from those of `router`."""
+_ORCHESTRATION_EVENTS: dict[int | str, dict[str, Any]] = {
+    **EVENTS,
+    200: {
+        "description": "Server-sent events with `type`, `node_id` and `data`.",
+        "content": stream_docs(examples.ORCHESTRATION_EVENTS, data=ORCHESTRATION_EVENTS),
+        "headers": header_descriptions("X-Run-Id"),
+    },
+}
 
 
 async def _turn_of(session_id: str, context: ContextDep) -> str:
@@ -46,7 +65,7 @@ TurnOfSession = Annotated[str, Depends(_turn_of)]
 """The run of the current or last turn of the session in the path."""
 
 
-@router.get("/v1/orchestration", summary="List sessions", responses=response_docs(SessionList, examples.SESSIONS))
+@router.get("", summary="List sessions", responses=response_docs(SessionList, examples.SESSIONS))
 async def list_sessions(context: ContextDep, *, limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 100) -> Response:
     """List the sessions of the caller: open sessions first, then closed ones."""
     # The owner is part of the stored name, so the prefix selects the caller's sessions.
@@ -56,7 +75,7 @@ async def list_sessions(context: ContextDep, *, limit: Annotated[int, Query(ge=1
 
 
 @router.get(
-    "/v1/orchestration/{session_id}",
+    "/{session_id}",
     summary="Get a session",
     responses=response_docs(SessionDocument, examples.SESSION),
 )
@@ -69,7 +88,7 @@ async def read_session(session_id: str, context: ContextDep) -> Response:
 
 
 @router.get(
-    "/v1/orchestration/{session_id}/events",
+    "/{session_id}/events",
     summary="Stream the events of the current turn",
     response_class=StreamingResponse,
     responses=EVENTS,
@@ -78,16 +97,11 @@ async def events(
     session_id: str, context: ContextDep, last_event_id: LastEventId = None, after: After = None
 ) -> Response:
     """Stream the events of the turn's run. A client that has received its end gets the next turn, if there is one."""
-    cursor = event_cursor(last_event_id, after)
-    run = await run_of_session(context, session_id, cursor=cursor)
-    if cursor is not None and cursor.run != run:
-        # The cursor belongs to another turn.
-        cursor = None
-    return await event_stream(context, run, cursor, named=run)
+    return await _stream(session_id, context, event_cursor(last_event_id, after))
 
 
 @router.get(
-    "/v1/orchestration/{session_id}/graph",
+    "/{session_id}/graph",
     summary="Get the graph of the current turn",
     responses=response_docs(GraphDocument, examples.GRAPH),
 )
@@ -97,7 +111,7 @@ async def graph(run: TurnOfSession, context: ContextDep) -> Response:
 
 
 @router.get(
-    "/v1/orchestration/{session_id}/feedback",
+    "/{session_id}/feedback",
     summary="List open requests of the current turn",
     responses=response_docs(FeedbackRequestList, examples.REQUESTS),
 )
@@ -107,7 +121,7 @@ async def requests(run: TurnOfSession, context: ContextDep) -> Response:
 
 
 @router.post(
-    "/v1/orchestration/{session_id}/feedback",
+    "/{session_id}/feedback",
     summary="Answer a request of the current turn",
     dependencies=[requires_scope(Scope.ANSWER)],
     responses=response_docs(CommandResponse, examples.ANSWERED),
@@ -118,7 +132,7 @@ async def answer(run: TurnOfSession, body: AnswerBody, context: ContextDep) -> R
 
 
 @router.post(
-    "/v1/orchestration/{session_id}/cancel",
+    "/{session_id}/cancel",
     summary="Cancel the current turn",
     dependencies=[requires_scope(Scope.OPERATE)],
     responses=response_docs(CommandResponse, examples.CANCELLED),
@@ -126,6 +140,28 @@ async def answer(run: TurnOfSession, body: AnswerBody, context: ContextDep) -> R
 async def cancel(run: TurnOfSession, context: ContextDep, body: OptionalCommand = None) -> Response:
     """Request cancellation of the turn's run; the session stays open."""
     return json_response(await cancel_run(context, run, body))
+
+
+@orchestration_router.get(
+    "/{session_id}/events",
+    summary="Stream the events of the turn in the format of the orchestration document",
+    response_class=StreamingResponse,
+    responses=_ORCHESTRATION_EVENTS,
+)
+async def stream_orchestration_events(
+    session_id: str, context: ContextDep, last_event_id: LastEventId = None, after: After = None
+) -> Response:
+    """Stream starts, ends and failures of nodes, feedback requests, and the cancellation."""
+    return await _stream(session_id, context, event_cursor(last_event_id, after), encode=orchestration_events)
+
+
+async def _stream(
+    session_id: str, context: GatewayContext, cursor: EventId | None, *, encode: EncodeEvents = run_events
+) -> Response:
+    run = await run_of_session(context, session_id, cursor=cursor)
+    # A cursor of another turn has no position in this run.
+    is_of_run = cursor is not None and cursor.run == run
+    return await event_stream(context, run, cursor if is_of_run else None, session_run=run, encode=encode)
 
 
 def _named(context: GatewayContext, view: SessionView, document: Mapping[str, Any]) -> dict[str, Any]:

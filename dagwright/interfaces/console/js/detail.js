@@ -77,7 +77,7 @@ export class Detail {
       const node = await this.#api.get(nodePath(this.#run, id));
       if (!isHere()) return;
       this.#fill(node);
-      const why = await this.#api.get(runPath(this.#run, `/why?node=${encodeURIComponent(id)}`));
+      const why = await this.#api.get(runPath(this.#run, `/explain?node=${encodeURIComponent(id)}`));
       if (isHere()) this.#explain(why);
     } catch (error) {
       if (isHere()) fill(this.body, el("p", { class: "wrong", role: "alert" }, error.message));

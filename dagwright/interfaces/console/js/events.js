@@ -86,7 +86,7 @@ export function follow(path, { onEvent, onState = () => {}, after = null }) {
       if (event.name === "error") throw errorIn(event.data);
       onEvent(event);
       if (event.id) seen = event.id;
-      if (event.name === "end") return;
+      if (isEnd(event.name)) return;
     }
     throw new Error("the stream was broken off");
   }
@@ -100,6 +100,11 @@ export function follow(path, { onEvent, onState = () => {}, after = null }) {
     (error) => signal.aborted || onState("refused", error.message),
   );
   return () => leaving.abort();
+}
+
+/** Whether an event is the last one of a run. */
+export function isEnd(name) {
+  return ["run.completed", "run.failed", "run.cancelled"].includes(name);
 }
 
 /** Whether trying again may help. A break of the network is no ApiError. */

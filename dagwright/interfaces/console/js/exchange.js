@@ -150,11 +150,11 @@ export class Exchange {
 
   take({ type, node_id: node, data }) {
     this.away.hidden = true;
-    if (node === null || node === undefined || !type.startsWith("node_")) return;
-    const status = type === "node_started" ? "running" : type.slice("node_".length);
+    if (node === null || node === undefined || !type.startsWith("node.")) return;
+    const status = type === "node.started" ? "running" : type.slice("node.".length);
     const before = this.nodes.get(node);
     // A stream that begins again tells first that nodes were started.
-    if (type === "node_started" && before && ENDED.has(before.status)) return;
+    if (type === "node.started" && before && ENDED.has(before.status)) return;
     this.nodes.set(node, { status, title: data.title, tool: data.tool });
     this.draw();
   }

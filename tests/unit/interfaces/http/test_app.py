@@ -37,7 +37,7 @@ PLAN: dict[str, Any] = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator",
         ("POST", "/v1/runs", {"plan": PLAN}),
         ("GET", "/v1/runs/run-1/events?after=1-5", None),
         ("GET", "/v1/inbox", None),
-        ("POST", "/v1/orchestration/main/cancel", None),
+        ("POST", "/v1/sessions/main/cancel", None),
     ],
 )
 async def test_unreachable_temporal_is_reported_as_unavailable(away: Apart, method: str, path: str, body: Any) -> None:

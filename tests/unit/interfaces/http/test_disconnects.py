@@ -34,7 +34,12 @@ pytestmark = pytest.mark.waits
 CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
 KEY = "a-key"
 RUN = run_id_of_key(KEY)
-QUESTION = {"id": "check", "type": "CLARIFICATION", "prompt": "Which name?", "opened_at": "2026-01-01T00:00:00Z"}
+QUESTION = {
+    "request_id": "check",
+    "type": "CLARIFICATION",
+    "prompt": "Which name?",
+    "opened_at": "2026-01-01T00:00:00Z",
+}
 ADD = {"plan": 1, "nodes": [{"id": "add", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 
 

@@ -31,7 +31,7 @@ def operations() -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 OPERATIONS = dict(operations())
-OURS = [name for name in OPERATIONS if "/v1/runs" in name or "/v1/orchestration" in name or "/v1/plans" in name]
+OURS = [name for name in OPERATIONS if "/v1/runs" in name or "/v1/sessions" in name or "/v1/plans" in name]
 
 
 NAMED = {"node_id": "sum", "name": "double"}

@@ -30,8 +30,8 @@ PATHS = [
     "/v1/runs/run-1/fork",
     *(f"/v1/runs/run-1/{name}" for name in ("cancel", "pause", "resume", "limits", "policy", "feedback", "nodes")),
     *(f"/v1/runs/run-1/nodes/{name}" for name in ("sum/cancel", "sum/retry", "part/sum/result")),
-    "/v1/orchestration/main/feedback",
-    "/v1/orchestration/main/cancel",
+    "/v1/sessions/main/feedback",
+    "/v1/sessions/main/cancel",
 ]
 
 

@@ -38,34 +38,34 @@ def resumed(before: ProgressEvents) -> ProgressEvents:
 def test_node_is_reported_as_it_was_though_the_scheduler_is_ahead() -> None:
     progress = ProgressEvents("run-1", StreamProgress.FULL)
     running = moment(TaskState(NodeStatus.RUNNING, 1, None), DONE)
-    assert told(progress, running) == [("run_running", None), ("node_started", None)]
-    assert told(progress, moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE)) == [("node_completed", 3)]
+    assert told(progress, running) == [("run.running", None), ("node.started", None)]
+    assert told(progress, moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE)) == [("node.completed", 3)]
 
 
 def test_run_is_reported_again_only_if_it_has_changed() -> None:
     waits = moment(READY, READY_RECORD, status="waiting", asked=("check",))
     before = ProgressEvents("run-1", StreamProgress.PROGRESS)
-    asked = [("human_feedback_requested", None), ("run_waiting", None)]
-    assert told(before, waits) == [("node_ready", None), *asked]
-    assert told(resumed(before), waits) == [("node_ready", None)]
-    assert told(resumed(before), moment(READY, READY_RECORD))[:1] == [("run_running", None)]
+    asked = [("feedback.requested", None), ("run.waiting", None)]
+    assert told(before, waits) == [("node.ready", None), *asked]
+    assert told(resumed(before), waits) == [("node.ready", None)]
+    assert told(resumed(before), moment(READY, READY_RECORD))[:1] == [("run.running", None)]
 
 
 def test_passed_states_are_left_out_except_starts_and_ends() -> None:
     ended = moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE, status="completed")
-    lasting = [("node_completed", None), ("run_completed", None)]
-    assert told(ProgressEvents("run-1", StreamProgress.PROGRESS), ended) == [("node_started", None), *lasting]
+    lasting = [("node.completed", None), ("run.completed", None)]
+    assert told(ProgressEvents("run-1", StreamProgress.PROGRESS), ended) == [("node.started", None), *lasting]
     looking = ProgressEvents("run-1", StreamProgress.PROGRESS)
-    assert told(looking, moment(READY, READY_RECORD)) == [("run_running", None), ("node_ready", None)]
+    assert told(looking, moment(READY, READY_RECORD)) == [("run.running", None), ("node.ready", None)]
     goes_on = resumed(looking)
     goes_on.started.add("sum")
     assert told(goes_on, ended) == lasting
 
 
 def test_reported_state_is_not_repeated_with_a_new_request() -> None:
-    asked = [("human_feedback_requested", None)]
+    asked = [("feedback.requested", None)]
     before = ProgressEvents("run-1", StreamProgress.PROGRESS)
-    assert told(before, moment(READY, READY_RECORD))[:1] == [("run_running", None)]
+    assert told(before, moment(READY, READY_RECORD))[:1] == [("run.running", None)]
     later = resumed(before)
     assert told(later, moment(READY, READY_RECORD, asked=("check",)))[1:] == asked
     answered = resumed(later)

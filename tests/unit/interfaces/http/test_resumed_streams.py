@@ -67,7 +67,7 @@ BODIES: Mapping[str, Any] = {
     RESPONSES: {"input": "{}", **OPTIONS},
 }
 RESPONSE = f"{RESPONSES}/{ResponseRef(RUN, 'plan/double').id}"
-PASSING = ("node_ready", "run_running")
+PASSING = ("node.ready", "run.running")
 """What nobody is told who looks later."""
 BEGUN = {CHAT: "c", RESPONSES: "r"}
 
@@ -107,7 +107,7 @@ def text_of(events: Sequence[Event]) -> str:
 def progress_of(events: Sequence[Event]) -> list[tuple[str, str | None]]:
     contents = [each.content for each in events if isinstance(each.content, dict)]
     told = [event for each in contents for event in each.get("dagwright", {}).get("events", ())]
-    return [(each["type"], each["node_id"] or each["data"].get("request", {}).get("id")) for each in told]
+    return [(each["type"], each["node_id"] or each["data"].get("request", {}).get("request_id")) for each in told]
 
 
 def rest_of(events: Sequence[Event]) -> list[Any]:
@@ -146,7 +146,7 @@ async def test_broken_stream_resumes_after_any_event_at_any_gateway(gateway: Gat
 def refuse_loss(run: ToldRun, both: Sequence[Event], whole: Sequence[Event], place: tuple[int, int]) -> None:
     """Makes sure that a client whose stream broke off was told what it would have been told without that."""
     told, expected = progress_of(both), progress_of(whole)
-    once = [each for each in told if each[0] != "node_ready"]
+    once = [each for each in told if each[0] != "node.ready"]
     assert sorted(once) == sorted(set(once)), place
     assert {each for each in expected if each[0] not in PASSING} <= set(told) <= set(expected), place
     if run.first == 0:
@@ -213,7 +213,7 @@ async def test_end_follows_an_answer_that_could_not_be_read_at_once(gateway: Gat
     async with gateway(run) as http:
         begun = await streamed(http, path, first_id(path))
         rest = await streamed(http, path, str(begun[-1].id))
-    ends = [["run_completed" in str(progress_of([each])) for each in told] for told in (begun, rest)]
+    ends = [["run.completed" in str(progress_of([each])) for each in told] for told in (begun, rest)]
     assert (any(ends[0]), ends[1].count(True)) == (False, 1)
     assert text_of([*begun, *rest]) == WORDS
 
@@ -266,11 +266,11 @@ async def test_run_starts_before_its_nodes_and_ends_after_its_answer(gateway: Ga
     ((end, last),) = [
         (place, told[-1]) for place, each in enumerate(whole) if place > texts[-1] and (told := progress_of([each]))
     ]
-    assert last[0] == ("run_waiting" if name == "asking" else "run_completed")
-    assert progress_of(whole)[0][0] == "run_running"
+    assert last[0] == ("run.waiting" if name == "asking" else "run.completed")
+    assert progress_of(whole)[0][0] == "run.running"
     assert progress_of(whole)[-1] == last
     assert [each[0] for each in progress_of([whole[end]])] == [
-        *["human_feedback_requested"] * (2 if name == "asking" else 0),
+        *["feedback.requested"] * (2 if name == "asking" else 0),
         last[0],
     ]
 
@@ -300,7 +300,7 @@ async def test_response_stream_resumes_after_any_sequence_number(gateway: Gatewa
         assert numbers == sorted(set(numbers))
         assert plain[0].content["type"] == "response.created"
         assert plain[-1].content["response"]["output"][0]["content"][0]["text"] == (run.answer or "Check?\nName?")
-        assert ("node_completed", "sum") in progress_of(shown)
+        assert ("node.completed", "sum") in progress_of(shown)
         refuse_number_that_goes_back([(each.content["sequence_number"], "dagwright" in each.content) for each in shown])
         for cut, number in enumerate(numbers):
             later = await http.get(RESPONSE, params={**asked, "starting_after": str(number)})

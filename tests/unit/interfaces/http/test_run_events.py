@@ -66,22 +66,21 @@ async def test_each_change_is_sent_once_and_the_run_when_it_changes() -> None:
     waiting = replace(later, status="waiting", has_marks=True)
     running, both = update(VIEW, a=NodeStatus.RUNNING), update(later, a=NodeStatus.COMPLETED, b=NodeStatus.RUNNING)
     found = await told(running, update(VIEW), both, update(waiting))
-    ids = [("1-5", "nodes"), ("1-5", "run"), ("1-9", "nodes"), ("1-9w", "run")]
+    ids = [(None, "node.started"), ("1-5", "run.running"), (None, "node.completed"), ("1-9", "node.started")]
+    ids.append(("1-9w", "run.waiting"))
     assert [(each.id, each.name) for each in found] == ids
-    assert found[2].content["nodes"] == [
-        {"node_id": "a", "status": "completed", "attempts": 1},
-        {"node_id": "b", "status": "running", "attempts": 1},
-    ]
-    assert found[3].content["status"] == "waiting"
+    ended = {"run_id": "run-1", "node_id": "a", "status": "completed", "attempts": 1}
+    assert [each.content for each in found[2:4]] == [ended, {**ended, "node_id": "b", "status": "running"}]
+    assert found[4].content["status"] == "waiting"
 
 
 async def test_end_has_status_and_error_and_a_failure_has_no_id() -> None:
     error = {"code": "bad", "message": "It is."}
-    (run, end) = await told(update(replace(VIEW, status="failed", is_closed=True, error=error)))
-    assert (run.name, end.name, end.id) == ("run", "end", "1-5e")
+    (end,) = await told(update(replace(VIEW, status="failed", is_closed=True, error=error)))
+    assert (end.name, end.id) == ("run.failed", "1-5e")
     assert (end.content["status"], end.content["error"]) == ("failed", {"node_id": None, **error})
     found = await told(update(VIEW), ApiError(503, "away"))
-    assert [(each.id, each.name) for each in found] == [("1-5", "run"), (None, "error")]
+    assert [(each.id, each.name) for each in found] == [("1-5", "run.running"), (None, "error")]
     assert found[1].content["error"]["message"] == "away"
     with pytest.raises(ZeroDivisionError):
         await told(update(VIEW), ZeroDivisionError())
@@ -103,4 +102,4 @@ async def test_events_of_one_moment_are_encoded_once() -> None:
 
     (first,), (second,) = await of_one_client(), await of_one_client()
     assert first is second
-    assert [each.name for each in named_events_of(first)] == ["nodes", "run", "end"]
+    assert [each.name for each in named_events_of(first)] == ["node.completed", "run.completed"]

@@ -69,7 +69,7 @@ async def _error(status: str, **document: Any) -> ApiError:
 async def test_error_of_a_cancelled_run_names_actor_and_reason() -> None:
     note = {"code": "cancel", "node_id": None, "message": "cancelled by ann: wrong figures"}
     error = await _error("cancelled", notes=[note])
-    more = "`dagwright explain run-1` or GET /v1/runs/run-1/why has the details"
+    more = "`dagwright explain run-1` or GET /v1/runs/run-1/explain has the details"
     assert str(error) == f"the run 'run-1' was cancelled by ann: wrong figures; {more}"
     assert str(await _error("cancelled")) == f"the run 'run-1' was cancelled; {more}"
     assert (error.status, error.code) == (422, "run_cancelled")

@@ -71,7 +71,7 @@ export async function mount(root, { api, params, go }) {
 
   async function listSessions() {
     try {
-      const { data } = await api.get("/v1/orchestration");
+      const { data } = await api.get("/v1/sessions");
       if (isLeft) return;
       fill(sessions, data.map((each) => sessionLine(each, session)), data.length === 0 && el("li", { class: "hint" }, "none yet"));
     } catch (error) {
@@ -98,7 +98,7 @@ export async function mount(root, { api, params, go }) {
 
   async function sessionOf(name) {
     try {
-      return await api.get(`/v1/orchestration/${encodeURIComponent(name)}`);
+      return await api.get(`/v1/sessions/${encodeURIComponent(name)}`);
     } catch (error) {
       if (error.status === 404) return null;
       throw error;

@@ -3,7 +3,7 @@
 import { runPath } from "../api.js";
 import { Detail } from "../detail.js";
 import { el, fill, say } from "../dom.js";
-import { follow } from "../events.js";
+import { follow, isEnd } from "../events.js";
 import { GraphView } from "../graph.js";
 import { Model } from "../model.js";
 import { countWords, ENDED_RUNS, stateMark, stateWords } from "../states.js";
@@ -26,6 +26,7 @@ export async function mount(root, { api, params, go }) {
   let again = null;
   let readingMs = 0;
   let selected = null;
+  const nodes = [];
 
   const title = el("h1", {}, run);
   const facts = el("p", { class: "facts" });
@@ -62,19 +63,24 @@ export async function mount(root, { api, params, go }) {
   }
 
   function onEvent({ name, id, data }) {
-    if (name === "nodes") {
-      const changed = model.change(data.nodes, id);
-      graph.changed(changed);
-      timeline.changed();
-      if (selected !== null && data.nodes.some((node) => node.node_id === selected)) detail.show(selected);
-      if (model.lacks) readAgain();
-    } else if (name === "run") {
+    if (name.startsWith("node.")) nodes.push(data);
+    // The events of one moment come together; the last one has an id.
+    if (nodes.length && (id !== null || !name.startsWith("node."))) nodesChanged(nodes.splice(0), id);
+    if (isEnd(name)) {
+      ended(data);
+    } else if (name.startsWith("run.")) {
       document_ = { ...document_, status: data.status, title: data.title, notes: data.notes, counts: data.node_counts, waiting_for: data.waiting_for };
       headed();
-      if (model.isBehind(data.nodes)) readAgain();
-    } else if (name === "end") {
-      ended(data);
+      if (model.isBehind(data.node_counts)) readAgain();
     }
+  }
+
+  function nodesChanged(told, id) {
+    const changed = model.change(told, id);
+    graph.changed(changed);
+    timeline.changed();
+    if (selected !== null && told.some((node) => node.node_id === selected)) detail.show(selected);
+    if (model.lacks) readAgain();
   }
 
   /**
@@ -105,7 +111,7 @@ export async function mount(root, { api, params, go }) {
   }
 
   async function ended(end) {
-    document_ = { ...document_, status: end.status, error: end.error, output: end.output };
+    document_ = { ...document_, status: end.status, error: end.error, output: end.output, counts: end.node_counts };
     headed();
     say(`The run is ${stateWords(end.status)}.`);
     readAgain();

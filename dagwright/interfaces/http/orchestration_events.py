@@ -1,0 +1,60 @@
+"""Events of a session's turn in the format of `/v1/orchestration`: five types, each with `type`, `node_id` and `data`.
+
+`node_started`, `node_completed` and `node_failed` for changes of nodes, `human_feedback_requested` for each new
+request, and `cancelled`. The stream ends with the run. `/v1/sessions/{session_id}/events` covers all states.
+"""
+
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.history.run_subscriptions import RunUpdate
+from dagwright.interfaces.http.errors import api_error
+from dagwright.interfaces.http.run_events import EventId, node_document, run_state_document
+from dagwright.interfaces.http.sse import Events, event
+
+_NODE_TYPES = {
+    NodeStatus.RUNNING: "node_started",
+    NodeStatus.COMPLETED: "node_completed",
+    NodeStatus.FAILED: "node_failed",
+}
+
+
+async def orchestration_events(updates: AsyncGenerator[RunUpdate, None], *, session_run: str | None = None) -> Events:
+    """Yield the events of a run; those of one moment together, the last one with the cursor.
+
+    Args:
+        session_run: the run ID if the cursors must contain it.
+    """
+    requested: set[str] = set()
+    try:
+        async with aclosing(updates):
+            async for update in updates:
+                changes = [*_changes(update, requested)]
+                id = str(EventId(update.told, update.view.is_closed, session_run))
+                last = len(changes) - 1
+                yield "".join(
+                    event(each, id=id if number == last else None, name=each["type"])
+                    for number, each in enumerate(changes)
+                )
+    # The response has started, so an error is sent as an event.
+    except Exception as error:
+        if (wrong := api_error(error)) is None:
+            raise
+        yield event(wrong.body(), name="error")
+
+
+def _changes(update: RunUpdate, requested: set[str]) -> Iterator[Mapping[str, Any]]:
+    for task in update.changed:
+        content = node_document(update, task)
+        if (kind := _NODE_TYPES.get(update.states[task].status)) is not None:
+            data = {name: value for name, value in content.items() if name not in ("run_id", "node_id")}
+            yield {"type": kind, "node_id": task, "data": data}
+    for request in run_state_document(update.view)["waiting_for"]:
+        if request["request_id"] not in requested:
+            requested.add(request["request_id"])
+            data = {"request": request}
+            yield {"type": "human_feedback_requested", "node_id": request["request_id"], "data": data}
+    if update.view.is_closed and update.view.status == RunStatus.CANCELLED:
+        yield {"type": "cancelled", "node_id": None, "data": None}
