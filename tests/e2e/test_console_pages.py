@@ -42,9 +42,10 @@ nodes:
 """
 TRIED_AGAIN = """async () => {
   const { Detail } = await import("/console/js/detail.js");
-  const node = { id: "one", status: "running", attempts: 2, started_at: "2026-01-05T09:30:00Z" };
-  const step = { node: "one", message: "waits: attempt 2 failed: no line", until: "2026-01-05T09:31:00Z" };
-  const api = { get: async (path) => (path.includes("/explain") ? { message: "it is tried again", chain: [step] } : node) };
+  const node = { node_id: "one", status: "running", attempts: 2, started_at: "2026-01-05T09:30:00Z" };
+  const step = { node_id: "one", message: "waits: attempt 2 failed: no line", until: "2026-01-05T09:31:00Z" };
+  const why = { message: "it is tried again", chain: [step] };
+  const api = { get: async (path) => (path.includes("/explain") ? why : node) };
   const steering = () => document.createElement("span");
   const now = () => ({ status: "running" });
   const detail = new Detail("run-1", { api, steering, now, go() {}, onClose() {}, onNode() {} });
@@ -72,7 +73,7 @@ ASKED = """() => {
 OLDER = """async () => {
   const { Model } = await import("/console/js/model.js");
   const model = new Model();
-  const node = { id: "one", title: "One", group: "round 1" };
+  const node = { node_id: "one", title: "One", group: "round 1" };
   const one = ({ at: offset, ...facts }) => ({ nodes: [{ ...node, ...facts }], edges: [], offset });
   model.take(one({ at: "1-5", status: "waiting", attempts: 1, reason: "waits for its turn" }));
   model.change([{ node_id: "one", title: "One again", status: "running", attempts: 2 }], "1-9");

@@ -341,7 +341,8 @@ ERRORS: Mapping[int, Example] = {
     409: _error("the id 'run-1' belongs to another run", "idempotency_key_in_use"),
     413: _error("the body may have at most 33,554,432 bytes", "request_too_large"),
     422: _error(
-        "the run 'run-1' failed: 'double' failed; `dagwright explain run-1` or GET /v1/runs/run-1/explain has the details",
+        "the run 'run-1' failed: 'double' failed; "
+        "`dagwright explain run-1` or GET /v1/runs/run-1/explain has the details",
         "run_failed",
         type="run_error",
     ),

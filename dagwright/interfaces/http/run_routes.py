@@ -176,7 +176,9 @@ async def read_node(
 
 
 @router.get(
-    "/v1/runs/{run_id}/explain", summary="Explain the state of a run", responses=response_docs(WhyDocument, examples.WHY)
+    "/v1/runs/{run_id}/explain",
+    summary="Explain the state of a run",
+    responses=response_docs(WhyDocument, examples.WHY),
 )
 async def why(
     run_id: str, context: ContextDep, node: Annotated[str | None, Query(description="ID of a node or item.")] = None
