@@ -26,6 +26,8 @@ _STRICT: tuple[str, ...] = (
     "dagwright/store/",
     "dagwright/testing/",
     "dagwright/tools/",
+    "CHANGELOG.md",
+    "docs/glossary.md",
     "docs/testing.md",
     "docs/tools.md",
     "dagwright/core/boundary/",
