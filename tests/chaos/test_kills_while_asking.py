@@ -36,13 +36,13 @@ async def _asks(server: LiveServer, workflow_id: str) -> list[str]:
 
 async def _signal(server: LiveServer, workflow_id: str, request: str) -> None:
     handle = (await server.start()).get_workflow_handle(workflow_id)
-    message = {"request": request, "answer": {"approved": True}, "by": "ann"}
+    message = {"request_id": request, "answer": {"approved": True}, "by": "ann"}
     await handle.signal(wire.SIGNAL_FEEDBACK, message)
 
 
 async def _assert_answered_once(handle: Handle, document: dict[str, Any], node: str) -> None:
     answers = document["nodes"][node]["lineage"]["answers"]
-    assert [(answer["request"], answer["what"], answer["by"]) for answer in answers] == [(node, "approved", "ann")]
+    assert [(answer["request_id"], answer["answer"], answer["by"]) for answer in answers] == [(node, "approved", "ann")]
     assert (document["waiting_for"], document["notes"]) == ([], [])
     await assert_whole(handle)
 
@@ -97,7 +97,7 @@ async def test_both_killed_while_a_tool_asks_and_when_it_knows(
     assert await _asks(own_server, handle.id) == ["effect"]
     await worker.kill()
     await restart(own_server)
-    message = {"request": "effect", "answer": {"text": "Fred"}, "by": "ann"}
+    message = {"request_id": "effect", "answer": {"text": "Fred"}, "by": "ann"}
     await (await own_server.start()).get_workflow_handle(handle.id).signal(wire.SIGNAL_FEEDBACK, message)
     await worker.start()
     await points.reached("effect")

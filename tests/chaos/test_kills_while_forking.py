@@ -30,7 +30,7 @@ from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-_ANSWER = {"request": "check", "answer": {"approved": True}, "by": "ann"}
+_ANSWER = {"request_id": "check", "answer": {"approved": True}, "by": "ann"}
 
 
 def _write(name: str, *after: str) -> dict[str, Any]:
@@ -216,7 +216,7 @@ async def test_both_killed_between_the_question_of_a_running_run_and_the_answers
     for run in runs:
         document = await result_within(run, 240)
         answers = document["nodes"]["check"]["lineage"]["answers"]
-        assert [(answer["request"], answer["by"]) for answer in answers] == [("check", "ann")]
+        assert [(answer["request_id"], answer["by"]) for answer in answers] == [("check", "ann")]
         assert (document["status"], document["waiting_for"]) == ("completed", [])
         await assert_whole(run)
     # Both do what had not begun, under one key.

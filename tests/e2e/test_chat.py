@@ -73,7 +73,12 @@ async def test_each_line_of_a_pipe_is_answered_with_what_was_said_before_it(comm
         end = await commands("chat", "--session", "piped", "--json", text=said)
         shown = await _turns(commands, "piped")
     first, second = (json.loads(line) for line in end.stdout.splitlines())
-    assert (end.code, first["session"], first["request"], first["output"]) == (0, "piped", "Show Acme.", clarification)
+    assert (end.code, first["session_id"], first["request"], first["output"]) == (
+        0,
+        "piped",
+        "Show Acme.",
+        clarification,
+    )
     assert (second["request"], second["output"], second["status"]) == ("Acme LLC", "Seven.", "completed")
     assert end.stderr == "there is no /nonsense; /help lists the commands\n"
     assert json.dumps(clarification)[1:-1].replace("\\", "\\\\") in json.dumps(server.calls[2].text)[1:-1]

@@ -24,7 +24,7 @@ async def test_limit_is_raised_where_a_node_waits_for_it(serve: Serve, chromium:
         assert (await live.post(f"/v1/runs/{run}/limits", {"max_parallel": 1})).json()["ok"]
 
         async def is_answered() -> bool:
-            return (await live.post(f"/v1/runs/{run}/feedback", {"request": "check", "answer": "yes"})).is_success
+            return (await live.post(f"/v1/runs/{run}/feedback", {"request_id": "check", "answer": "yes"})).is_success
 
         await eventually(is_answered)
         async with opened(chromium, f"{live.url}/console/#/runs/{run}?node=next") as page:

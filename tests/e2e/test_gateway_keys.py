@@ -206,7 +206,7 @@ async def test_assignee_answers_with_its_key_and_others_need_operate(serve: Serv
         await eventually(has_asked)
 
         async def said(key: str, request: str) -> tuple[int, str]:
-            answer = await post(live, key, path, {"request": request, "answer": "yes"})
+            answer = await post(live, key, path, {"request_id": request, "answer": "yes"})
             return answer.status_code, answer.json().get("error", {}).get("message", "")
 
         seen = [await asked(key, where) for key in (boss, eve) for where in ("/v1/inbox", path)]

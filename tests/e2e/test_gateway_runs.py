@@ -40,7 +40,7 @@ async def test_run_is_started_asked_answered_and_told(serve: Serve) -> None:
         (asked,) = await live.asked(run)
         wrong = await live.post(f"/v1/runs/{run}/feedback", {"answer": {"approved": "perhaps"}})
         inbox = [each["run_id"] for each in (await live.http.get("/v1/inbox")).json()["data"]]
-        told = await live.post(f"/v1/runs/{run}/feedback", {"request": "check", "answer": "yes", "by": "ann"})
+        told = await live.post(f"/v1/runs/{run}/feedback", {"request_id": "check", "answer": "yes", "by": "ann"})
         found = await events(live, f"/v1/runs/{run}/events")
         document = (await live.http.get(f"/v1/runs/{run}")).json()
         graph = (await live.http.get(f"/v1/runs/{run}/graph")).json()

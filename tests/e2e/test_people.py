@@ -224,4 +224,4 @@ async def test_guidance_takes_nodes_from_a_file(command_line: CommandLine, write
         "hint": {"text": "ten times", "nodes": ["more"]},
         "more": 50,
     }
-    assert nodes["more"]["lineage"]["overrides"][0]["request"] == "hint"
+    assert nodes["more"]["lineage"]["overrides"][0]["request_id"] == "hint"

@@ -89,7 +89,7 @@ _payloads = st.lists(st.builds(lambda value: {"json": value}, odd_values) | _gar
 _ends = st.fixed_dictionaries(
     {"task": ids, "status": st.sampled_from(_STATUSES)}, optional={"output": json_values, "error": json_values}
 )
-_answers = st.fixed_dictionaries({"request": ids, "answer": json_values}, optional={"by": json_values})
+_answers = st.fixed_dictionaries({"request_id": ids, "answer": json_values}, optional={"by": json_values})
 _told = st.fixed_dictionaries(
     {},
     optional={

@@ -55,13 +55,13 @@ async def has_notes(runs: Runs, handle: Handle, count: int) -> bool:
 
 
 async def answer(handle: Handle, request: str, content: Any, **more: Any) -> Any:
-    message = {"request": request, "answer": content, "by": "ann", **more}
+    message = {"request_id": request, "answer": content, "by": "ann", **more}
     async with asyncio.timeout(_ANSWERED_WITHIN_S):
         return await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
 
 
 async def signal(handle: Handle, request: str, content: Any, **more: Any) -> None:
-    await handle.signal(wire.SIGNAL_FEEDBACK, {"request": request, "answer": content, "by": "bob", **more})
+    await handle.signal(wire.SIGNAL_FEEDBACK, {"request_id": request, "answer": content, "by": "bob", **more})
 
 
 async def refusal_of(handle: Handle, message: Any, *, update: str = wire.UPDATE_SUBMIT_FEEDBACK) -> str:

@@ -39,7 +39,10 @@ def _change(node: str, name: str, **fields: Any) -> dict[str, Any]:
 
 def _said(lineage: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Returns request, word, person and way of each answer."""
-    return [(told["request"], told["what"] or told["how"], told["by"], told["through"]) for told in lineage["answers"]]
+    return [
+        (told["request_id"], told["answer"] or told["outcome"], told["by"], told["through"])
+        for told in lineage["answers"]
+    ]
 
 
 # Approvals.
@@ -76,9 +79,9 @@ async def test_approved_call_is_made_with_the_arguments_of_the_answer_and_a_reje
     }
     (told,) = document["nodes"]["no"]["lineage"]["answers"]
     assert told == {
-        "request": "no",
-        "how": "answered",
-        "what": "rejected",
+        "request_id": "no",
+        "outcome": "answered",
+        "answer": "rejected",
         "by": "ann",
         "at": told["at"],
         "through": "update",
@@ -280,7 +283,7 @@ async def test_missing_inputs_are_asked_for_in_one_form_before_anything_runs(run
         "additionalProperties": False,
     }
     assert {node["status"] for node in view.document()["nodes"].values()} == {"pending"}
-    assert "minimum" in await refusal_of(handle, {"request": "inputs", "answer": {"data": {"n": 0, "free": "y"}}})
+    assert "minimum" in await refusal_of(handle, {"request_id": "inputs", "answer": {"data": {"n": 0, "free": "y"}}})
     await answer(handle, "inputs", {"data": {"n": 3, "free": "y"}})
     document = await ended_document(runs, handle)
     assert bare(document)["nodes"] == {"a": done({"n": 3, "d": 4}), "b": done({"text": "x y"})}
@@ -319,7 +322,7 @@ async def test_open_requests_and_early_answers_survive_a_change_of_executions(ru
 
         await eventually(went_on)
         await asks(runs, handle, "each[a]")
-        assert "answered by ann" in await refusal_of(newest, {"request": "each[b]", "answer": {"text": "C"}})
+        assert "answered by ann" in await refusal_of(newest, {"request_id": "each[b]", "answer": {"text": "C"}})
         await answer(newest, "each[a]", {"text": "A"})
         document = await ended_document(runs, handle)
         assert bare(document)["nodes"]["end"] == done(
@@ -351,7 +354,7 @@ async def test_temporal_tells_who_is_waited_for(runs: Runs) -> None:
         "| b | APPROVAL | anyone | What of b? |  |",
         "| c | APPROVAL | ann | What of c? |  |",
         "",
-        'To answer, send the signal `feedback`, such as `{"request": "a", "answer": {"approved": true, "reason": ""}, '
+        'To answer, send the signal `feedback`, such as `{"request_id": "a", "answer": {"approved": true, "reason": ""}, '
         '"by": "your name"}`',
     ]
     for name in "acb":
@@ -379,7 +382,7 @@ async def _asks(runs: Runs, handle: Handle, *requests: str) -> list[dict[str, An
 
 
 async def _answer(handle: Handle, request: str, **answer: Any) -> None:
-    message = {"request": request, "answer": answer, "by": "ann"}
+    message = {"request_id": request, "answer": answer, "by": "ann"}
     await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
 
 

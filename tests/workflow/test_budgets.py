@@ -84,7 +84,7 @@ async def test_agents_side_by_side_share_the_budget_and_a_person_gives_more(scri
             "The budget of the run is used up (calls: 2 of 2 used)",
         )
         assert len(model.calls) == 2
-        answer = {"request": "budget", "answer": {"data": {"calls": 1}}, "by": "ann"}
+        answer = {"request_id": "budget", "answer": {"data": {"calls": 1}}, "by": "ann"}
         await handle.execute_update("submit_feedback", answer)
         document = await ended(runs, handle)
         assert document["status"] == "completed"
@@ -113,7 +113,7 @@ async def test_what_waits_and_is_held_back_goes_on_in_a_new_execution(
         await eventually(steps_are_done)
         view = await RunFeed(runs.client, handle.id).read()
         assert view.run_id != handle.first_execution_run_id
-        answer = {"request": "budget", "answer": {"data": {"calls": 1}}, "by": "ann"}
+        answer = {"request_id": "budget", "answer": {"data": {"calls": 1}}, "by": "ann"}
         await runs.client.get_workflow_handle(handle.id).execute_update("submit_feedback", answer)
         document = await ended(runs, handle)
         assert (document["status"], document["output"]["a"], document["output"]["b"]) in (

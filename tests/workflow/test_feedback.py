@@ -69,12 +69,12 @@ async def test_answer_by_signal_is_taken_and_a_refused_one_is_noted(runs: Runs) 
 async def test_update_refuses_before_history(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human("check"), human("other")]})
     await asks(runs, handle, "check", "other")
-    assert "chekc" in await refusal_of(handle, {"request": "chekc", "answer": {"approved": True}})
-    assert "'check'" in await refusal_of(handle, {"request": "check", "answer": {"selected": ["x"]}})
-    assert "'answer'" in await refusal_of(handle, {"request": "check"})
+    assert "chekc" in await refusal_of(handle, {"request_id": "chekc", "answer": {"approved": True}})
+    assert "'check'" in await refusal_of(handle, {"request_id": "check", "answer": {"selected": ["x"]}})
+    assert "'answer'" in await refusal_of(handle, {"request_id": "check"})
     assert "object" in await refusal_of(handle, [1])
     await answer(handle, "check", {"approved": True})
-    assert "answered by ann" in await refusal_of(handle, {"request": "check", "answer": {"approved": False}})
+    assert "answered by ann" in await refusal_of(handle, {"request_id": "check", "answer": {"approved": False}})
     await answer(handle, "other", {"approved": False, "reason": "no"})
     assert bare(await document_of(handle))["nodes"] == {
         "check": done(_APPROVED),
@@ -180,7 +180,7 @@ def _asking(*others: Any) -> dict[str, Any]:
 async def test_nodes_of_an_answer_run_and_say_who_gave_them(runs: Runs) -> None:
     handle = await runs.start(_asking())
     await asks(runs, handle, "ask")
-    wrong = {"request": "ask", "answer": {"nodes": [after("a"), after("x", "aa"), {"id": "y", "tool": "nothing"}]}}
+    wrong = {"request_id": "ask", "answer": {"nodes": [after("a"), after("x", "aa"), {"id": "y", "tool": "nothing"}]}}
     refused = await refusal_of(handle, wrong)
     assert refused.startswith("'ask': ")
     for problem in ("duplicate_id at /nodes/0/id", "did you mean 'a'", "there is no tool 'nothing'"):
@@ -198,11 +198,11 @@ async def test_nodes_of_an_answer_run_and_say_who_gave_them(runs: Runs) -> None:
     for node in ("look", "sum"):
         [step] = document["nodes"][node]["lineage"]["overrides"]
         assert {name: part for name, part in step.items() if name != "at"} == {
-            "what": "add_nodes",
+            "command": "add_nodes",
             "by": "ann",
             "through": "update",
             "reason": "as the map says",
-            "request": "ask",
+            "request_id": "ask",
         }
 
 
@@ -260,7 +260,7 @@ async def _asking_run(runs: Runs) -> Handle:
 @pytest.mark.parametrize("way", ["signal", "update"])
 async def test_dependent_of_an_answer_starts_as_soon_as_that_of_any_other_node(runs: Runs, way: str) -> None:
     handle = await _asking_run(runs)
-    message = {"request": "check", "answer": {"approved": True}}
+    message = {"request_id": "check", "answer": {"approved": True}}
     if way == "signal":
         await handle.signal(wire.SIGNAL_FEEDBACK, message)
     else:

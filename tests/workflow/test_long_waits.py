@@ -56,7 +56,7 @@ async def test_answer_after_three_weeks_counts(environment: WorkflowEnvironment,
     handle = await far_runs.start({"nodes": [_CHECK, _AFTER]})
     await environment.sleep(timedelta(days=20))
     [asked] = await handle.query(wire.QUERY_PENDING)
-    answer = {"request": "check", "answer": {"approved": True}, "by": "ann"}
+    answer = {"request_id": "check", "answer": {"approved": True}, "by": "ann"}
     told = await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, answer)
 
     assert (asked["id"], asked["assignee"]) == ("check", "ann")

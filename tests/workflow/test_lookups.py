@@ -153,14 +153,14 @@ async def test_all_that_is_unclear_is_asked_together_and_nothing_runs_before(
 async def test_wrong_answers_are_refused_and_the_request_stays(runs: Runs, database: EntityDatabase) -> None:
     handle = await runs.start({"intents": [intent(who=looking("Maria Garcia"))]})
     await asks(runs, handle, MARIA)
-    offered = await refusal_of(handle, {"request": MARIA, "answer": {"selected": ["nobody"]}})
+    offered = await refusal_of(handle, {"request_id": MARIA, "answer": {"selected": ["nobody"]}})
     assert '"nobody" is not offered' in offered
     assert '"none of these"' in offered
-    both = await refusal_of(handle, {"request": MARIA, "answer": {"selected": ["create new"], "text": "x"}})
+    both = await refusal_of(handle, {"request_id": MARIA, "answer": {"selected": ["create new"], "text": "x"}})
     assert both.endswith(
         """either 'selected' or 'text' is allowed, not both; expected {"selected": ["x"]} or {"text": "…"}"""
     )
-    assert "the text is missing" in await refusal_of(handle, {"request": MARIA, "answer": {"text": "  "}})
+    assert "the text is missing" in await refusal_of(handle, {"request_id": MARIA, "answer": {"text": "  "}})
     await signal(handle, MARIA, {"selected": party_ids(database, "Maria García")})
     assert results(await document_of(handle)) == [{"who": party_ids(database, "Maria García")[0]}]
 

@@ -21,12 +21,12 @@ _AT_ONCE = 40
 _GARBAGE: tuple[Any, ...] = (
     None,
     [],
-    {"request": "now[0]"},
-    {"request": "now[1]", "answer": {"selected": ["w"]}},
-    {"request": "now[2]", "answer": {"approved": True}},
-    {"request": "nobody", "answer": {"selected": ["x"]}},
-    {"request": "then[7]", "answer": {"selected": ["w"]}, "by": "early and wrong"},
-    {"request": "gate", "answer": {"approved": "maybe"}},
+    {"request_id": "now[0]"},
+    {"request_id": "now[1]", "answer": {"selected": ["w"]}},
+    {"request_id": "now[2]", "answer": {"approved": True}},
+    {"request_id": "nobody", "answer": {"selected": ["x"]}},
+    {"request_id": "then[7]", "answer": {"selected": ["w"]}, "by": "early and wrong"},
+    {"request_id": "gate", "answer": {"approved": "maybe"}},
 )
 
 
@@ -64,7 +64,7 @@ class _Person:
 
     def answers(self, request: str, option: str, *, by_update: bool) -> Awaitable[None]:
         """Answers a request; an update that is refused is counted."""
-        return self._send({"request": request, "answer": {"selected": [option]}, "by": "ann"}, by_update=by_update)
+        return self._send({"request_id": request, "answer": {"selected": [option]}, "by": "ann"}, by_update=by_update)
 
     def garbage(self) -> Awaitable[None]:
         """Sends what is no answer."""
@@ -102,7 +102,7 @@ async def test_every_request_gets_exactly_its_answer(cached_runs: Runs) -> None:
 
     await _asks(cached_runs, handle, 1)
     assert await _asked(cached_runs, handle) == {"gate"}
-    await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, {"request": "gate", "answer": {"approved": True}})
+    await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, {"request_id": "gate", "answer": {"approved": True}})
     await _asks(cached_runs, handle, _HALF - len(early))
     rest = [name for name in wanted if name not in first]
     assert await _asked(cached_runs, handle) == set(rest)

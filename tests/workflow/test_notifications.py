@@ -51,7 +51,7 @@ def _human(node: str, **question: Any) -> dict[str, Any]:
 
 
 async def _answer(handle: Handle, request: str) -> None:
-    message = {"request": request, "answer": {"approved": True}, "by": "ann", "note": "fine"}
+    message = {"request_id": request, "answer": {"approved": True}, "by": "ann", "note": "fine"}
     await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
 
 
@@ -91,11 +91,11 @@ async def test_hook_is_told_signed_what_is_asked_and_answered(hooked: Runs, rece
     requested_at = answered["closing"].pop("requested_at")
     assert requested_at <= answered["at"]
     assert answered["closing"] == {
-        "how": "answered",
+        "outcome": "answered",
         "at": answered["at"],
         "by": "ann",
         "through": "update",
-        "what": "approved",
+        "answer": "approved",
         "note": "fine",
         "requested_from": "ann",
         "escalations": [],
@@ -120,7 +120,7 @@ async def test_reminders_escalations_and_deadlines_are_told(hooked: Runs, receiv
         ("escalated", "eve"),
         ("expired", "eve"),
     ]
-    assert of_late[-1]["closing"]["how"] == "expired"
+    assert of_late[-1]["closing"]["outcome"] == "expired"
     kinds = [delivery.notice["kind"] for delivery in receiver.deliveries if delivery.name.startswith("slow")]
     assert kinds == ["opened", *["reminded"] * (len(kinds) - 2), "answered"]
     assert len({delivery.id for delivery in receiver.deliveries}) == len(receiver.deliveries)
@@ -231,7 +231,7 @@ async def test_new_execution_tells_what_the_one_before_could_not_under_the_same_
     handle = await hooked.start({"nodes": [_human("check")]}, notifies=True)
     await eventually(lambda: bool(receiver.deliveries))
     with patch.object(limits, "DRAIN_AT_SIGNALS", 1):
-        await handle.signal(wire.SIGNAL_FEEDBACK, {"request": "nobody", "answer": {}})
+        await handle.signal(wire.SIGNAL_FEEDBACK, {"request_id": "nobody", "answer": {}})
         newest = hooked.client.get_workflow_handle(handle.id)
 
         async def is_new() -> bool:

@@ -226,7 +226,7 @@ async def test_feedback_answers_requests_by_their_type(python: PythonRuns) -> No
     assert result.nodes["amount"].result == {"data": {"amount": 3}}
     assert result.nodes["size"].result["selected"] == ["large"]
     lineage = await run.lineage("allowed")
-    assert [(answer["what"], answer["by"]) for answer in lineage.answers] == [("rejected", "ann")]
+    assert [(answer["answer"], answer["by"]) for answer in lineage.answers] == [("rejected", "ann")]
 
 
 async def test_run_is_steered(python: PythonRuns, bench: Bench, unique: str) -> None:
@@ -274,7 +274,7 @@ async def test_failed_node_is_retried_or_given_its_result(python: PythonRuns, be
         "node.started c",
         "node.completed c",
     ]
-    assert [(step["what"], step["by"]) for step in (await run.lineage("b")).commands] == [("set_result", "ann")]
+    assert [(step["command"], step["by"]) for step in (await run.lineage("b")).commands] == [("set_result", "ann")]
 
 
 async def test_fork_reuses_what_a_change_does_not_affect(python: PythonRuns) -> None:

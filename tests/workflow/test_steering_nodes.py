@@ -74,8 +74,8 @@ async def test_running_node_is_cancelled_with_its_branch_and_the_others_go_on(
     }
     (step,) = document["nodes"]["a"]["lineage"]["overrides"]
     assert before["nodes"]["a"] == document["nodes"]["a"]
-    assert {name: step[name] for name in ("what", "by", "through", "reason")} == {
-        "what": "cancel_node",
+    assert {name: step[name] for name in ("command", "by", "through", "reason")} == {
+        "command": "cancel_node",
         "by": "ann",
         "through": "update",
         "reason": "wrong file",
@@ -137,7 +137,7 @@ async def test_failed_node_is_tried_again_under_its_key_and_what_was_blocked_goe
     assert len(bench.effects[unique]) == 2
     assert len(set(bench.effects[unique])) == 1
     (step,) = document["nodes"]["a"]["lineage"]["overrides"]
-    assert (step["what"], step["by"], step["attempts"], step["error"]["message"]) == (
+    assert (step["command"], step["by"], step["attempts"], step["error"]["message"]) == (
         "retry_node",
         "ann",
         1,
@@ -185,7 +185,7 @@ async def test_nodes_are_added_and_wait_for_those_that_are_there(runs: Runs, ben
         "d": done({"a": {"n": 1}, "on": unique}),
         "e": failed("tool_failed: no"),
     }
-    assert [step["what"] for step in document["nodes"]["c"]["lineage"]["overrides"]] == ["add_nodes"]
+    assert [step["command"] for step in document["nodes"]["c"]["lineage"]["overrides"]] == ["add_nodes"]
 
 
 async def test_added_nodes_have_the_run_read_parts_of_large_results(runs: Runs, bench: Bench, unique: str) -> None:
@@ -216,7 +216,7 @@ async def test_added_nodes_have_the_run_read_parts_of_large_results(runs: Runs, 
 
     await eventually(asks)
     assert (await _document(runs, handle))["waiting_for"][0]["prompt"] == "Is row 3 right?"
-    await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, {"request": "h", "answer": {"text": "yes"}})
+    await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, {"request_id": "h", "answer": {"text": "yes"}})
     ended = (await ended_document(runs, handle))["nodes"]
     assert [ended[name]["result"] for name in ("first", "n", "w")] == ["row 5", "row 5", "w"]
 

@@ -25,7 +25,7 @@ class Actor:
 
     def step(self, what: str, at: float, **more: Any) -> dict[str, Any]:
         """Return the entry about the command in the lineage of a node."""
-        step = {"what": what, "by": self.name, "at": at, "through": self.through, "reason": self.reason, **more}
+        step = {"command": what, "by": self.name, "at": at, "through": self.through, "reason": self.reason, **more}
         return {name: value for name, value in step.items() if value is not None}
 
 

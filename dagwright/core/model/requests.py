@@ -227,8 +227,8 @@ class Closing:
     def to_json(self) -> dict[str, Any]:
         """Return the closing as documents and notifications show it; null if a value is unknown."""
         document: dict[str, Any] = {
-            "how": self.how,
-            "what": self.what or None,
+            "outcome": self.how,
+            "answer": self.what or None,
             "by": self.by or None,
             "at": format_time(self.at),
             "through": self.through,

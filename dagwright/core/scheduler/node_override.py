@@ -16,7 +16,7 @@ class NodeOverride:
         attempts: attempts of all tries before the last.
         answers: answers to requests that the call opened while it ran, in order: `{"request_id", "answer"}`, with
             `checkpoint` if the call passed one.
-        steps: commands for the lineage, with actor and time: `{"what", "by", "at", …}`.
+        steps: commands for the lineage, with actor and time: `{"command", "by", "at", …}`.
     """
 
     approved: bool = False
@@ -29,7 +29,7 @@ class NodeOverride:
     @property
     def has_given_result(self) -> bool:
         """Whether a person set the result."""
-        return any(step["what"] == "set_result" for step in self.steps)
+        return any(step["command"] == "set_result" for step in self.steps)
 
     def to_json(self) -> dict[str, Any]:
         """Return the override as JSON, without fields at their default."""

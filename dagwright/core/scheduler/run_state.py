@@ -241,7 +241,7 @@ class RunState:
     def is_added_by_person(self, node_id: str) -> bool:
         """Return whether a person added a node to the plan."""
         override = self.overrides.get(node_id)
-        return override is not None and any(step["what"] == ADDED for step in override.steps)
+        return override is not None and any(step["command"] == ADDED for step in override.steps)
 
     # Rebuild.
 

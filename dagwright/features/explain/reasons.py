@@ -300,7 +300,7 @@ class _Ended:
             message = "failed and was given a value manually"
         elif self._record.error is not None:
             message = "failed and continued with the value of its on_error"
-        elif any(step.get("what") == "set_result" for step in self._steps()):
+        elif any(step.get("command") == "set_result" for step in self._steps()):
             # The result does not depend on other nodes.
             message, needed = "was given its result manually", []
         elif (made := self._record.reused or self._record.cached) is not None:

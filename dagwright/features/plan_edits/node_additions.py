@@ -46,4 +46,4 @@ def apply_addition(rebuild: Rebuild, extension: Extension, by: Actor, *, at: flo
     for node in extension.nodes:
         step: dict[str, Any] = {} if node.supersedes is None else {"arguments": True, "supersedes": node.supersedes}
         what = ADDED if node.supersedes is None else "retry_node"
-        state.override_of(node.id).steps.append(by.step(what, at, request=request, **step))
+        state.override_of(node.id).steps.append(by.step(what, at, request_id=request, **step))

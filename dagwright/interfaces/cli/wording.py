@@ -129,7 +129,7 @@ def step_words(step: Mapping[str, Any]) -> str:
     """Returns what was done to a node by hand: `set result by ann at 2026-03-04 17:02:11: the file was empty`."""
     by = f" by {step['by']}" if step.get("by") else ""
     reason = f": {step['reason']}" if step.get("reason") else ""
-    return f"{str(step['what']).replace('_', ' ')}{by} at {local_date(seconds_of(step['at']))}{reason}"
+    return f"{str(step['command']).replace('_', ' ')}{by} at {local_date(seconds_of(step['at']))}{reason}"
 
 
 _BY_HAND = {"set_result": "its result was given", "add_nodes": "added to the plan"}
@@ -138,7 +138,7 @@ _BY_HAND = {"set_result": "its result was given", "add_nodes": "added to the pla
 
 def hand_words(node: Mapping[str, Any]) -> str:
     """Returns what of a node was made by hand, and by whom: `added to the plan by ann, its result was given by bob`."""
-    steps = {step["what"]: step for step in node["lineage"].get("overrides", ()) if step["what"] in _BY_HAND}
+    steps = {step["command"]: step for step in node["lineage"].get("overrides", ()) if step["command"] in _BY_HAND}
     return ", ".join(f"{_BY_HAND[what]} by {step.get('by') or 'hand'}" for what, step in steps.items())
 
 
@@ -147,11 +147,11 @@ def closing_words(answer: Mapping[str, Any]) -> str:
 
     If the request named an assignee, the assignee and the escalations follow.
     """
-    what, by = answer["what"] or answer["how"], answer["by"]
+    what, by = answer["answer"] or answer["outcome"], answer["by"]
     note = f" ({answer['note']})" if answer["note"] else ""
     who = f" by {by}" if by else ""
     asked = f"; {requested_words(answer)}" if "escalations" in answer else ""
-    if answer["through"] == "deadline" and answer["how"] == "answered":
+    if answer["through"] == "deadline" and answer["outcome"] == "answered":
         at = local_date(seconds_of(answer["at"]))
         return f"{what} at {at}: no answer, the default at the deadline{note}{asked}"
     given = f" with {json.dumps(answer['arguments'], ensure_ascii=False)}" if "arguments" in answer else ""

@@ -177,8 +177,8 @@ def test_lineage_and_why_report_the_arguments_that_were_given_with_an_approval()
     assert scheduler.features.feedback.meant_by("p") == 0
     closed = scheduler.features.feedback.requests.closed
     assert closed["p[0]"].to_json() == {
-        "how": "answered",
-        "what": "approved",
+        "outcome": "answered",
+        "answer": "approved",
         "by": "ann",
         "at": "1970-01-01T00:00:02.000Z",
         "through": "signal",
@@ -189,7 +189,7 @@ def test_lineage_and_why_report_the_arguments_that_were_given_with_an_approval()
     for task in started(scheduler):
         scheduler.complete(task.id, 1, at=3.0)
     [answer] = reason_of(scheduler, "p[0]").to_json()["answers"]
-    assert (answer["what"], answer["by"], answer["arguments"]) == ("approved", "ann", given)
+    assert (answer["answer"], answer["by"], answer["arguments"]) == ("approved", "ann", given)
 
 
 def test_answer_to_what_can_never_ask_is_refused() -> None:

@@ -50,7 +50,14 @@ def test_chain_asks_one_after_the_other_and_ends_with_the_default() -> None:
     assert states(scheduler) == {"ask": "completed"}
     [answer] = _answers(scheduler)
     assert answer == {
-        **{"request_id": "ask", "how": "answered", "what": "rejected", "by": None, "through": "deadline", "note": None},
+        **{
+            "request_id": "ask",
+            "outcome": "answered",
+            "answer": "rejected",
+            "by": None,
+            "through": "deadline",
+            "note": None,
+        },
         "at": "1970-01-01T00:00:30.000Z",
         "requested_from": "ann",
         "requested_at": "1970-01-01T00:00:00.000Z",
@@ -88,10 +95,10 @@ def test_escalation_without_a_next_step_and_request_without_an_assignee() -> Non
     scheduler.advance(20.0)
     assert states(scheduler) == {"ask": "failed"}
     assert scheduler.plan.nodes[0].arguments["on_timeout"] == {"escalate": "boss"}
-    assert _answers(scheduler)[0]["how"] == "expired"
+    assert _answers(scheduler)[0]["outcome"] == "expired"
     scheduler = _scheduler(assignee=None)
     scheduler.features.feedback.answer(Feedback("ask", {"approved": True}, by="ann"), 1.0)
-    assert {*_answers(scheduler)[0]} == {"request_id", "how", "what", "by", "at", "through", "note"}
+    assert {*_answers(scheduler)[0]} == {"request_id", "outcome", "answer", "by", "at", "through", "note"}
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_cancelled_node_blocks_its_dependents_or_takes_its_branch_with_it() -> N
     }
     assert record_of(scheduler, "b").reason == "cancelled by ann: wrong file"
     assert _steps(scheduler, "b") == [
-        {"what": "cancel_node", "by": "ann", "at": 1.0, "through": "update", "reason": "wrong file"}
+        {"command": "cancel_node", "by": "ann", "at": 1.0, "through": "update", "reason": "wrong file"}
     ]
     assert ids_of(started(scheduler)) == ["a", "side"]
     scheduler = scheduler_of(*BRANCHES, *SIDE)
@@ -142,7 +142,7 @@ def test_node_that_is_tried_again_keeps_its_key_and_what_was_blocked_continues()
     assert (task.id, task.arguments) == ("b", {"of": 7})
     record = record_of(scheduler, "a")
     assert (record.status, record.attempts) == (NodeStatus.COMPLETED, 2)
-    assert [step["what"] for step in _steps(scheduler, "a")] == ["retry_node"]
+    assert [step["command"] for step in _steps(scheduler, "a")] == ["retry_node"]
 
 
 def test_retry_with_other_arguments_is_a_new_node_with_an_unused_id() -> None:
@@ -218,7 +218,9 @@ def test_manual_result_ends_a_node_and_is_marked() -> None:
     assert [task.arguments for task in started(scheduler)] == [{"of": 3}]
     record = record_of(scheduler, "a")
     assert (record.status, record.result, record.ended_at) == (NodeStatus.COMPLETED, {"n": 3}, 2.0)
-    assert [(step["what"], step["error"]["code"]) for step in _steps(scheduler, "a")] == [("set_result", "tool_failed")]
+    assert [(step["command"], step["error"]["code"]) for step in _steps(scheduler, "a")] == [
+        ("set_result", "tool_failed")
+    ]
     assert (
         apply_command(SetResult("a", 4), scheduler, at=3.0) == "'a' has completed, and others may have used its result"
     )

@@ -169,8 +169,8 @@ def test_result_is_reported_with_what_is_behind_it() -> None:
     answer = {
         **{
             "request_id": "ask",
-            "how": "answered",
-            "what": "answered",
+            "outcome": "answered",
+            "answer": "answered",
             "by": "bob",
             "through": "signal",
             "note": "sure",

@@ -53,7 +53,7 @@ def test_notification_has_a_shortened_request_and_its_closing() -> None:
     )
     assert told["request_id"] == "check"
     closing = Closing("answered", 2.0, "ann", "signal", what="approved")
-    answer = {"how": "answered", "by": "ann", "through": "signal", "what": "approved", "note": None}
+    answer = {"outcome": "answered", "by": "ann", "through": "signal", "answer": "approved", "note": None}
     told = _json(Notification("answered", _request(), 2.0), closing)["closing"]
     assert told == {"at": "1970-01-01T00:00:02.000Z", **answer}
 

@@ -51,7 +51,7 @@ def test_starting_worker_is_not_reported_as_missing() -> None:
     assert notes == [("other", "kept"), ("worker_starting", words)]
 
 
-_ANSWER = {"how": "answered", "by": "ann", "at": "2026-03-04T17:02:11Z", "through": "update", "note": None}
+_ANSWER = {"outcome": "answered", "by": "ann", "at": "2026-03-04T17:02:11Z", "through": "update", "note": None}
 
 
 def _party(id: str, name: str, kind: str, jurisdiction: str | None) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _bound(argument: str, text: str, kind: str, **more: Any) -> dict[str, Any]:
 
 def test_party_is_shown_with_its_text_and_who_chose_it() -> None:
     john, apex = _party("person_1", "John Smith", "person", "GB"), _party("fund_1", "Apex", "fund", None)
-    asked = {"request": "lookup:person:J", "what": "selected", **_ANSWER}
+    asked = {"request_id": "lookup:person:J", "answer": "selected", **_ANSWER}
     bound = [
         _bound("entity-id", "J", "person", party=john, reason="chosen by a person", answers=[asked]),
         _bound("cbu-id", "fund_1", "fund", party=apex, reason="@cbu"),
