@@ -354,8 +354,8 @@ async def test_temporal_tells_who_is_waited_for(runs: Runs) -> None:
         "| b | APPROVAL | anyone | What of b? |  |",
         "| c | APPROVAL | ann | What of c? |  |",
         "",
-        'To answer, send the signal `feedback`, such as `{"request_id": "a", "answer": {"approved": true, "reason": ""}, '
-        '"by": "your name"}`',
+        'To answer, send the signal `feedback`, such as `{"request_id": "a", "answer": {"approved": true, '
+        '"reason": ""}, "by": "your name"}`',
     ]
     for name in "acb":
         await answer(handle, name, {"approved": True})

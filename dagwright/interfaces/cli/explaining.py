@@ -136,7 +136,7 @@ def _lookup_lines(bound: Mapping[str, Any]) -> Iterator[str]:
     else:
         yield f"{bound['argument']}: {bound['search_text']!r} ({bound['entity_type']}) {is_called}: {reason}"
     for answer in bound["answers"]:
-        yield f"  {answer['request']}: {closing_words(answer)}"
+        yield f"  {answer['request_id']}: {closing_words(answer)}"
 
 
 def _value_words(value: Any) -> str:
