@@ -1,4 +1,4 @@
-"""Activities called as a worker would call them, without a server."""
+"""Call activities as a worker would, without a server."""
 
 import json
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class ActivityBench:
         )
 
     async def payload(self, *arguments: Any, **headers: Any) -> Payload:
-        """Return what the activity answers; the headers are JSON by name."""
+        """Return the result of the activity; the headers are JSON by name."""
         named = {
             name: Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(value).encode())
             for name, value in headers.items()

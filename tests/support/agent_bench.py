@@ -1,4 +1,4 @@
-"""The agents that are classes and services, called as a worker would call them."""
+"""Agents that are classes and services, called as a worker would call them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +32,7 @@ def service_registry(url: str, **fields: Any) -> AgentRegistry:
 
 
 class AgentBench(ToolBench):
-    """Calls the one agent of a registry, with the model of a scripted server."""
+    """Call the single agent of a registry, with the model of a scripted server."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A real HTTP server that answers as a service agent does, or as a test wants."""
+"""A real HTTP server that responds like a service agent, or as a test requires."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -26,19 +26,19 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request as it came."""
+    """A received request."""
 
     headers: Mapping[str, str]
     body: bytes
 
     @property
     def told(self) -> Any:
-        """What the body says."""
+        """The JSON body."""
         return json.loads(self.body)
 
 
 class AgentService:
-    """What the service was asked, in order; it answers with `replies`, one after the other, the last for all others."""
+    """The requests to the service in order; it responds with `replies` in order, then always with the last one."""
 
     def __init__(self, *replies: Reply) -> None:
         self.replies = list(replies)

@@ -1,4 +1,4 @@
-"""Agents for tests: their runs with a worker whose model is the scripted one, and what to compare of them."""
+"""Agents for tests: runs with a worker whose model is scripted, and comparable parts of them."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -23,7 +23,7 @@ from tests.support.tools import Bench
 async def agent_runs(
     client: Client, server: ModelServer, folder: Path, *, bench: Bench | None = None, workflow_cache: bool = True
 ) -> AsyncIterator[Runs]:
-    """Serve runs whose model is the scripted one; each is looked at, and replayed, when the block ends well."""
+    """Serve runs with a scripted model; each is checked and replayed at the end of the block."""
     settings = Settings(
         state_dir=folder, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
     )
@@ -40,7 +40,7 @@ def agent(runs: Runs, *tools: str, prompt: str = "You are helpful.", **fields: A
 
 
 async def ended(runs: Runs, handle: Handle) -> Document:
-    """Return the bare document of a run, after a look at whether its history alone tells the same."""
+    """Return the bare document of a run, after a check that its history alone yields the same."""
     written = await document_of(handle)
     view = await RunFeed(runs.client, handle.id).read()
     told = replace(view, written=None, error=None).document()
@@ -49,7 +49,7 @@ async def ended(runs: Runs, handle: Handle) -> Document:
 
 
 def said(call: ReceivedCall) -> list[tuple[str, Any]]:
-    """Return what a model was told: role and content of each message, for an assistant the names of what it calls."""
+    """Return the messages of a model call: role and content, and for an assistant the names of its tool calls."""
     return [
         (message["role"], [tool["function"]["name"] for tool in message["tool_calls"]])
         if message.get("tool_calls")

@@ -1,4 +1,4 @@
-"""Readers of answers that are being written, and answers that are written as slowly as a test wants."""
+"""Readers of streamed answers, and answers that are streamed as slowly as a test requires."""
 
 import asyncio
 from contextlib import aclosing
@@ -13,7 +13,7 @@ from dagwright.history.token_streams import AnswerTexts
 from dagwright.testing import slow, text
 
 PIECE = 8
-"""Characters of one piece of a slow answer."""
+"""Characters per chunk of a slow answer."""
 
 
 def texts_of(client: Client) -> AnswerTexts:
@@ -25,7 +25,7 @@ def held(words: str, released: asyncio.Event, *, after: int) -> Any:
 
 
 class Reader:
-    """Reads the answer of a run, and keeps the pieces."""
+    """Reader of a run's answer that collects the chunks."""
 
     def __init__(self, texts: AnswerTexts, run: str) -> None:
         self.told = ToldText()
@@ -42,7 +42,7 @@ class Reader:
         return "".join(piece.text for piece in self.pieces)
 
     async def end(self, answer: str) -> str:
-        """Wait for the end of the run; returns all that a person has been told then."""
+        """Wait for the end of the run; return the complete text of the stream."""
         await self._reading
         rest = self.told.rest_of(answer)
         self.pieces += [rest] if rest is not None else []

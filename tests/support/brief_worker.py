@@ -1,6 +1,6 @@
-"""A worker that gives its calls half a second to end when it stops, in place of ten.
+"""A worker that gives its calls half a second instead of ten to end when it stops.
 
-Run as a program in place of `worker.py`; it has the same options.
+Run it as a program instead of `worker.py`; it has the same options.
 """
 
 import runpy

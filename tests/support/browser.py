@@ -1,17 +1,17 @@
-"""A real Chromium for tests of the console: pages of a size, and what they say when something goes wrong in them."""
+"""A real Chromium for tests of the console: pages of a given size, and their errors."""
 
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Literal
 
-from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]  # it tells no types
+from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]  # it has no types
 from playwright.async_api import Browser, Page, async_playwright
 
 PHONE = (360, 740)
 DESK = (1280, 800)
 PATIENCE_MS = 60_000
-"""How long a page may take over what does happen, on a machine that is busy."""
+"""Timeout for a change of the page, on a busy machine."""
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Processes that are killed in the middle of a run: workers, and the server they talk to."""
+"""Processes that are killed in the middle of a run: workers and their server."""
 
 import asyncio
 import os
@@ -29,13 +29,13 @@ from tests.support.server import LiveServer
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "tests" / "support" / "chaos_tools.py"
 WRONG_WORKER = ROOT / "tests" / "support" / "wrong_worker.py"
-"""The program of a worker whose code began none of the runs that are there."""
+"""The program of a worker with code other than that which started the existing runs."""
 QUICK_WORKER = ROOT / "tests" / "support" / "quick_worker.py"
-"""The program of a worker whose model calls are soon made again if it dies."""
+"""The program of a worker whose model calls are retried soon after its death."""
 HELD_WORKER = ROOT / "tests" / "support" / "held_worker.py"
 """The program of a worker whose payload store stops at fault points."""
 DYING_WORKER = ROOT / "tests" / "support" / "dying_worker.py"
-"""The program of a worker that dies in the middle of a workflow task whenever a test wants it to."""
+"""The program of a worker that dies in the middle of a workflow task when a test requires it."""
 
 HELD_STARTER = ROOT / "tests" / "support" / "held_starter.py"
 """The program of a command line whose `fork` stops at fault points."""
@@ -45,11 +45,11 @@ _STARTED = '"worker started"'
 
 
 RETRY = {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}
-"""How often a step is tried again whose worker dies, and soon."""
+"""Attempts of a node whose worker dies, with short delays."""
 
 
 def effect(name: str, *after: str) -> dict[str, Any]:
-    """Return a node that makes a change to the world, is held after it, and is tried again if its worker dies."""
+    """Return a node that has an effect, is held after it, and is retried if its worker dies."""
     call = {"id": name, "tool": "effect_then_hold", "arguments": {"name": name}}
     return {**call, "depends_on": [*after], "retry": RETRY, "heartbeat": "1s"}
 
@@ -84,19 +84,19 @@ class WorkerProcess:
 
     @property
     def log(self) -> str:
-        """What the worker wrote so far."""
+        """Output of the worker so far."""
         return (self._folder / "worker.log").read_text(errors="replace")
 
     @property
     def memory_mb(self) -> float:
-        """How much memory the worker has now, in 10^6 bytes."""
+        """Current memory of the worker, in 10^6 bytes."""
         assert self._process is not None
         status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8")
         resident = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))
         return int(resident) * 1024 / 1e6
 
     async def start(self) -> None:
-        """Start the worker; runs go on as soon as it polls."""
+        """Start the worker; runs continue as soon as it polls."""
         with (self._folder / "worker.log").open("ab") as log:
             self._process = await start_program(
                 (str(self._program),),
@@ -146,7 +146,7 @@ async def worker_process(
 
 
 class FaultPoints:
-    """Holds tools at their fault points and sees when they get there."""
+    """Hold tools at their fault points and detect when they reach them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -165,7 +165,7 @@ class FaultPoints:
         await eventually(is_reached)
 
     def forget(self, name: str) -> None:
-        """Forgets that a tool was at the point, to see the next time."""
+        """Forget that a tool has reached the point, to detect the next time."""
         (self._folder / f"reached-{name}").unlink(missing_ok=True)
 
 
@@ -204,7 +204,7 @@ async def start_run(
 
 
 async def start_travelling(client: Client, plan: Any, *, workflow_id: str, folder: Path) -> Handle:
-    """Start a plan of any size, as `run` does: what is too large for the input goes into the store of the workers."""
+    """Start a plan of any size, as `run` does: a plan too large for the input goes into the payload store."""
     toolset = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)])
     compiled = prepare_plan(check_plan(plan, toolset.declarations()), {})
     sent = await made_to_travel(compiled, toolset.store)
@@ -212,7 +212,7 @@ async def start_travelling(client: Client, plan: Any, *, workflow_id: str, folde
 
 
 async def result_within(handle: Handle, seconds: float) -> dict[str, Any]:
-    """Return the document of a run that ends in time, in any way."""
+    """Return the document of a run that ends in time, with any status."""
     async with asyncio.timeout(seconds):
         return await document_of(handle)
 
@@ -223,7 +223,7 @@ async def restart(server: LiveServer) -> None:
 
 
 def reactive_graph(size: int, *, seed: int) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return a random plan in which each value depends on those before it, and the right value of every node."""
+    """Return a random plan in which each value depends on earlier ones, and the expected value of every node."""
     chance = random.Random(seed)
     nodes: list[dict[str, Any]] = []
     values: dict[str, str] = {}

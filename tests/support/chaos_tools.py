@@ -1,7 +1,7 @@
-"""Tools of the chaos tests: loaded by a worker process of its own, which is killed while they run.
+"""Tools of the chaos tests, loaded by a separate worker process that is killed while they run.
 
-Each tool is a named fault point: it touches `<folder>/reached-<point>` and, as long as `<folder>/hold-<point>` is
-there, waits. Effects are rows in SQLite, made once for each idempotency key and counted for each attempt.
+Each tool is a named fault point: it creates `<folder>/reached-<point>` and waits as long as `<folder>/hold-<point>`
+exists. Effects are rows in SQLite, made once per idempotency key and counted per attempt.
 """
 
 import asyncio
@@ -24,30 +24,30 @@ from dagwright.tools import AskPerson, context, tool, worker_tool
 FOLDER_VARIABLE = "CHAOS_FOLDER"
 """Environment variable of the worker process: the folder that test and tools share."""
 LIVING_OBJECTS = "living-objects.json"
-"""In that folder: how many objects the worker has of each type."""
+"""File in that folder: the number of the worker's objects of each type."""
 
 _POLL_S = 0.02
 
 
 def value_of(name: str, values: list[str]) -> str:
-    """Returns the value that a node of a reactive graph has: it depends on its name and on all its inputs."""
+    """Return the value of a node of a reactive graph: it depends on its name and on all its inputs."""
     return hashlib.sha256(json.dumps([name, values]).encode()).hexdigest()[:16]
 
 
 def make_database(folder: Path) -> None:
-    """Makes the tables of effects in a folder."""
+    """Create the tables of effects in a folder."""
     with closing(_connect(folder)) as database, database:
         database.execute("CREATE TABLE effects (key TEXT PRIMARY KEY, name TEXT NOT NULL)")
         database.execute("CREATE TABLE attempts (key TEXT NOT NULL, name TEXT NOT NULL)")
 
 
 def effects_of(folder: Path) -> list[str]:
-    """Returns the names of the effects that were made, in order of name; one made under two keys stands twice."""
+    """Return the names of the effects, sorted by name; an effect made under two keys appears twice."""
     return _names(folder, "effects")
 
 
 def attempts_of(folder: Path) -> list[str]:
-    """Returns the name of the effect for each attempt to make one."""
+    """Return the name of the effect for each attempt to make one."""
     return _names(folder, "attempts")
 
 
@@ -72,7 +72,7 @@ async def _fault_point(name: str) -> None:
 
 
 def fault_point(name: str) -> None:
-    """Blocks its thread at a fault point as long as it is held."""
+    """Block the thread at a fault point as long as it is held."""
     folder = _folder()
     while (folder / f"hold-{name}").exists():
         (folder / f"reached-{name}").touch()
@@ -80,7 +80,7 @@ def fault_point(name: str) -> None:
 
 
 def calls_of(folder: Path) -> Counter[str]:
-    """Counts the calls of each name of `pure_compute` and `make_slot`."""
+    """Count the calls of each name of `pure_compute` and `make_slot`."""
     noted = folder / "calls"
     return Counter(noted.read_text(encoding="utf-8").split()) if noted.exists() else Counter()
 
@@ -94,14 +94,14 @@ def _record(name: str, *, is_once: bool) -> None:
 
 @tool(effects="read")
 async def compute(name: str, values: list[str]) -> str:
-    """Returns the value of a node of a reactive graph."""
+    """Return the value of a node of a reactive graph."""
     await _fault_point(name)
     return value_of(name, values)
 
 
 @tool(effects="pure")
 def pure_compute(name: str, values: list[str], pause_ms: float) -> str:
-    """Returns the value of a node of a reactive graph, notes its call and waits at its fault point."""
+    """Return the value of a node of a reactive graph, record the call and wait at its fault point."""
     with (_folder() / "calls").open("a", encoding="utf-8") as calls:
         calls.write(f"{name}\n")
     time.sleep(pause_ms / 1000)
@@ -111,7 +111,7 @@ def pure_compute(name: str, values: list[str], pause_ms: float) -> str:
 
 @worker_tool(outputs=["made"], goal_type="deliverable")
 async def make_slot(name: str) -> dict[str, str]:
-    """Notes its call, and makes a slot after its fault point."""
+    """Record the call, and return a slot after its fault point."""
     with (_folder() / "calls").open("a", encoding="utf-8") as calls:
         calls.write(f"{name}\n")
     await _fault_point(name)
@@ -120,13 +120,13 @@ async def make_slot(name: str) -> dict[str, str]:
 
 @tool(effects="read")
 def long_text(name: str) -> str:
-    """Returns a text that a run keeps in the payload store."""
+    """Return a text that goes to the payload store."""
     return name * 20_000
 
 
 @tool(effects="idempotent")
 async def effect_then_hold(name: str) -> str:
-    """Makes its effect and then waits at its fault point: a kill there makes a second attempt."""
+    """Make an effect and then wait at the fault point: a kill there causes a second attempt."""
     _record(name, is_once=True)
     await _fault_point(name)
     return name
@@ -134,7 +134,7 @@ async def effect_then_hold(name: str) -> str:
 
 @tool(effects="write")
 async def write_then_hold(name: str) -> str:
-    """Makes a change that no key guards and waits at its fault point."""
+    """Make a change without a key and wait at the fault point."""
     _record(name, is_once=False)
     await _fault_point(name)
     return name
@@ -147,14 +147,14 @@ def _held_check(name: str) -> str:
 
 @tool(effects="write")
 async def write_after_check(name: Annotated[str, AfterValidator(_held_check)]) -> str:
-    """Makes a change that no key guards; its fault point comes before the call, where its argument is checked."""
+    """Make a change without a key; the fault point is before the call, in the check of the argument."""
     _record(name, is_once=False)
     return name
 
 
 @tool(effects="idempotent")
 async def effect_then_ask(name: str) -> str:
-    """Makes its effect, asks a person what to call it, and waits at its fault point when it knows."""
+    """Make an effect, ask a person for its name, and wait at the fault point after the answer."""
     if context().checkpoint is None:
         _record(name, is_once=True)
         raise AskPerson(f"What is {name} called?", checkpoint={"made": name})
@@ -164,20 +164,20 @@ async def effect_then_ask(name: str) -> str:
 
 @tool(effects="read")
 async def echo(**arguments: Any) -> dict[str, Any]:
-    """Returns its arguments."""
+    """Return the arguments."""
     return arguments
 
 
 @tool(effects="read")
 def living_objects() -> int:
-    """Collects the garbage of the worker and returns how many objects are left that a collection looks at.
+    """Collect the garbage of the worker and return the number of remaining objects.
 
-    How many there are of each type is written to `<folder>/living-objects.json`. Free memory goes back to the system,
-    so that the memory of the process is what its objects take.
+    The number of each type is written to `<folder>/living-objects.json`. Free memory is returned to the system, so that
+    the memory of the process is that of its objects.
     """
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    # Not by `isinstance`, which has objects of `openai` load all of its modules.
+    # Not with `isinstance`, which makes objects of `openai` load all of its modules.
     types = Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.get_objects())
     (_folder() / LIVING_OBJECTS).write_text(json.dumps(types), encoding="utf-8")
     return types.total()

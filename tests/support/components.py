@@ -1,4 +1,4 @@
-"""A scheduler with some components and no others, for the tests of single components."""
+"""A scheduler with selected components only, for the tests of single components."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar

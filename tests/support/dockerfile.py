@@ -1,4 +1,4 @@
-"""Reads a Dockerfile as far as ours goes: instructions, continued lines, JSON forms."""
+"""Read a Dockerfile to the extent that this project needs: instructions, continued lines, JSON forms."""
 
 import json
 import shlex
@@ -28,7 +28,7 @@ class Stage:
     """The steps of one image, after its `FROM`.
 
     Args:
-        name: by which later stages copy from it; empty if it has none.
+        name: name by which later stages copy from it; may be empty.
     """
 
     name: str

@@ -1,13 +1,13 @@
 """The fenced blocks of the documentation, and a folder like a clone in which they are run.
 
 A block is a command (`bash`, `console`), a file (`yaml`, `json`, `python`) or neither (`mermaid`, `text`). An HTML
-comment right before a block says what the block itself does not, several things apart by `;`:
+comment right before a block has instructions for it, separated by `;`:
 
     file: NAME          the block is saved under that name, for the commands after it
     exits with N        the commands end with that exit code
-    background          the command goes on while the rest of the page runs
-    invalid             the plan is one that a check refuses
-    not run: REASON     the commands need what is not here
+    background          the command continues while the rest of the page runs
+    invalid             the check rejects the plan
+    not run: REASON     the commands need something that is not available
 """
 
 import os
@@ -37,18 +37,18 @@ _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _FIRST_LINE_NAME = re.compile(r"# ([\w.-]+\.py)\n")
 _LINKED = ("starter.py", "worker.py", ".venv")
 _COPIED = ("examples", "docs")
-"""What commands name; the rest is imported from where it is installed. File tools follow no link out of the folder."""
+"""Names that commands use; other modules are imported from their installation. File tools follow no links."""
 
 _GATEWAY_PORT = "8484"
-"""Port that pages name; another gateway may listen there while tests run."""
+"""Port in the pages; another gateway may listen there while tests run."""
 
 _OF_REPOSITORY = ("make ", "python -m pytest ")
-"""Commands that know their own folder: they run there, with the state of the clone."""
+"""Commands that find their own folder: they run there, with the state of the clone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block; `line` is that of its fence, `notes` the parts of the comment before it by their first words."""
+    """A fenced block; `line` is that of its fence, `notes` are parts of the comment before it by first word."""
 
     page: str
     line: int
@@ -58,13 +58,13 @@ class Block:
 
     @property
     def name(self) -> str | None:
-        """The file name under which commands know the block."""
+        """The file name of the block for commands."""
         first_line = _FIRST_LINE_NAME.match(self.text) if self.language == "python" else None
         return self.notes.get("file") or (first_line[1] if first_line else None)
 
     @property
     def exit_code(self) -> int:
-        """The exit code its commands end with."""
+        """The expected exit code of its commands."""
         return next((int(note.split()[-1]) for note in self.notes if note.startswith("exits with ")), 0)
 
     @property
@@ -77,7 +77,7 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """Returns every page of the documentation."""
+    """Return every page of the documentation."""
     return [
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
@@ -124,7 +124,7 @@ def environment(folder: Path, *programs: Path) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How the commands of a block ended."""
+    """Outcome of the commands of a block."""
 
     exit_code: int
     output: str
@@ -135,13 +135,13 @@ class Clone:
 
     Args:
         folder: an empty folder.
-        address: of a server that runs, which stands for the one that a page says is at localhost:7233.
+        address: address of a running server, which replaces localhost:7233 in a page.
         programs: a folder for the start of the path.
     """
 
     def __init__(self, folder: Path, *, address: str, programs: Path) -> None:
         self.folder = folder
-        # The programs that `make` starts are forked, too.
+        # Programs that `make` starts are forked, too.
         self._environment = {**environment(folder, programs), "MAKEFLAGS": f"BIN={programs}"}
         self._address = address
         self._port = str(free_ports(1)[0])
@@ -201,7 +201,7 @@ def _script(block: Block) -> str:
 
 
 def expected_output(block: Block) -> re.Pattern[str]:
-    """Return what the output of a `console` block has to match; `…` stands for anything within a line or of lines."""
+    """Return a pattern for the output of a `console` block; `…` matches any text in a line, or any number of lines."""
     lines = [line for line in block.text.splitlines() if not line.startswith("$ ")]
     text = re.escape("\n".join(line.rstrip() for line in lines))
     return re.compile(text.replace("…", ".*?"), re.DOTALL)

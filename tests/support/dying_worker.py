@@ -1,6 +1,6 @@
-"""A worker that dies in the middle of a workflow task whenever a test wants it to.
+"""A worker that dies in the middle of a workflow task when a test requires it.
 
-Run as a program in place of `worker.py`; it has the same options.
+Run it as a program instead of `worker.py`; it has the same options.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Waiting for a condition with a deadline, for everything that a test can only look at from outside."""
+"""Wait for a condition with a deadline, for everything that a test can only observe from outside."""
 
 import asyncio
 import time
@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.15
-"""A look at a server takes some ms of CPU time there and here: what takes long is looked at less often."""
+"""A query of a server takes some ms of CPU time on both sides: slow conditions are checked less often."""
 
 
 async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, timeout_s: float = 120.0) -> None:
-    """Wait until `condition` holds, or raise AssertionError after the timeout, which is for what never happens."""
+    """Wait until `condition` holds; raise AssertionError after the timeout."""
     deadline = time.monotonic() + timeout_s
     pause_s = _FIRST_PAUSE_S
     while True:

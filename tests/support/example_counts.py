@@ -1,4 +1,4 @@
-"""How many examples a property test makes: an eighth, or all of them where `TEST_EXAMPLES` is `full`.
+"""Number of examples of property tests: an eighth, or all of them if `TEST_EXAMPLES` is `full`.
 
 `scripts/run_tests.py` sets it for runs that include the slow stages, as `make test-all` does.
 """

@@ -23,35 +23,35 @@ _FOREIGN_PREFIXES = ("DAGWRIGHT_", "TEMPORAL_", "OPENAI_", "LITELLM_", "SERPER_"
 
 
 def pytest_configure() -> None:
-    """Set the number of examples of property tests that do not say it."""
+    """Set the number of examples of property tests that do not set it."""
     settings.register_profile("repository", max_examples=examples(100), deadline=None)
     settings.load_profile("repository")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Takes away variables and config profiles that would send a test to somebody's real server."""
+    """Remove variables and config profiles that would connect a test to a real server of the user."""
     empty = tmp_path_factory.mktemp("environment") / "temporal.toml"
     empty.write_text("", encoding="ascii")
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith(_FOREIGN_PREFIXES)]:
             patch.delenv(name)
         patch.setenv("TEMPORAL_CONFIG_FILE", str(empty))
-        # Temporal's server collects garbage a quarter as often: it needs an eighth less CPU time then.
+        # Temporal's server collects garbage a quarter as often, which saves an eighth of its CPU time.
         patch.setenv("GOGC", "400")
         yield
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _plain_tracebacks() -> None:
-    """Before the logging is configured structlog formats tracebacks with rich: seconds of CPU time for each error."""
+    """Without configured logging, structlog formats tracebacks with rich: seconds of CPU time per error."""
     renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_tls_context() -> Iterator[None]:
-    """Each HTTP client would load the certificates of all authorities again: 25 ms of CPU time."""
+    """Each HTTP client would load all CA certificates again: 25 ms of CPU time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ssl, "create_default_context", functools.cache(ssl.create_default_context))
         yield
@@ -59,14 +59,14 @@ def _one_tls_context() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
-    """The server that all tests of a session share; a test that kills one starts its own by `live_server`."""
+    """The server that all tests of a session share; a test that kills one starts its own with `live_server`."""
     async with live_server(tmp_path_factory.mktemp("server")) as live:
         yield live
 
 
 @pytest.fixture(scope="session")
 async def client(server: LiveServer) -> AsyncIterator[Client]:
-    """A client of the shared server; use workflow ids and task queues that no other test has."""
+    """A client of the shared server; use unique workflow IDs and task queues."""
     async with open_connection(server.settings) as connection:
         yield connection.client
 
@@ -80,7 +80,7 @@ async def search(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live
 
 @pytest.fixture(scope="session")
 async def maritime(search: LiveSearch) -> Maritime:
-    """10,000 shipments on it, which tests only read; a test that changes some loads its own by `load_maritime`."""
+    """10,000 shipments on it, read-only; a test that changes some loads its own with `load_maritime`."""
     return await load_maritime(search, "maritime")
 
 

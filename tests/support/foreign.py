@@ -1,4 +1,4 @@
-"""A worker of somebody else: activities written with Temporal's SDK alone, which know nothing of Dagwright."""
+"""A foreign worker: activities written with Temporal's SDK alone, without Dagwright."""
 
 import asyncio
 import json
@@ -23,32 +23,32 @@ from tests.support.runs import Runs, raw
 
 @activity.defn(name="foreign.text")
 async def _text(arguments: dict[str, Any]) -> RawValue:
-    """Returns a text of that many bytes, which cannot be made shorter."""
+    """Return a text of the given number of bytes, which cannot be compressed."""
     return raw(b'"' + secrets.token_hex(arguments["size"] // 2 + 1)[: arguments["size"]].encode() + b'"')
 
 
 @activity.defn(name="foreign.echo")
 async def _echo(arguments: dict[str, Any]) -> RawValue:
-    """Returns its arguments, with metadata that would make a result of Dagwright's own a reference."""
+    """Return the arguments, with metadata that would make a result of Dagwright's own a reference."""
     data = json.dumps(arguments).encode()
     return RawValue(Payload(metadata={"encoding": b"json/plain", wire.METADATA_STORED: b"1"}, data=data))
 
 
 @activity.defn(name="foreign.refuse")
 async def _refuse(arguments: dict[str, Any]) -> None:
-    """Fails with a message of that many bytes, for good."""
+    """Fail permanently with a message of the given number of bytes."""
     raise ApplicationError("x" * arguments["size"], type="Foreign", non_retryable=True)
 
 
 @activity.defn(name="foreign.later")
 async def _later(arguments: dict[str, Any]) -> None:
-    """Asks to be tried again after that many days."""
+    """Request a retry after the given number of days."""
     raise ApplicationError("not today", type="Foreign", next_retry_delay=timedelta(days=arguments["days"]))
 
 
 @activity.defn(name="foreign.deaf")
 async def _deaf(arguments: dict[str, Any]) -> str:
-    """Works on for a while whatever it is told: it never heartbeats, so it never hears of a cancel."""
+    """Ignore cancellation for a while: without heartbeats, it never learns of a cancellation."""
     await asyncio.sleep(arguments["seconds"])
     return "done"
 
@@ -59,7 +59,7 @@ _NAMES = ("foreign.text", "foreign.echo", "foreign.refuse", "foreign.later", "fo
 
 @asynccontextmanager
 async def foreign_worker(client: Client) -> AsyncIterator[Mapping[str, ToolDeclaration]]:
-    """Serves the activities on a queue of their own; gives the declarations that a plan needs to call them."""
+    """Serve the activities on a separate queue; yield the declarations for plans."""
     queue = f"foreign-{uuid4().hex}"
     async with Worker(client, task_queue=queue, activities=_ACTIVITIES):
         declared: dict[str, Any] = {"effects": Effects.READ, "task_queue": queue, "is_foreign": True, "timeout_s": 20}
@@ -67,5 +67,5 @@ async def foreign_worker(client: Client) -> AsyncIterator[Mapping[str, ToolDecla
 
 
 def with_tools(runs: Runs, tools: Mapping[str, ToolDeclaration]) -> Runs:
-    """Returns runs of the same workers whose plans may call these tools too."""
+    """Return runs of the same workers whose plans may call these tools too."""
     return Runs(runs.client, task_queue=runs.task_queue, tools={**runs.tools, **tools}, store=runs.store)

@@ -1,8 +1,8 @@
 """Requests as known clients send them.
 
-Only the form is theirs; names, words and values are ours. `source` says where a form was seen: most were recorded from
-the client itself, of the version named, against a server that keeps what it is sent. Each stands with what it does to
-the answer, so that a change of the gateway that one of them would not understand is found without installing them all.
+Only the form is theirs; names, words and values are ours. `source` is the origin of a form: most were recorded from the
+client itself, in the named version, with a server that stores its requests. Each comes with the expected response, so
+that a gateway change that a client would not understand is found without installing all clients.
 """
 
 from collections.abc import Mapping
@@ -17,18 +17,18 @@ WEATHER: Mapping[str, Any] = {
 }
 ASK = "What is 1 + 2?"
 ANSWERED = "msg_run-1"
-"""Stands for the id of an answer that the client had before."""
+"""Placeholder for the ID of an earlier response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request.
+    """A request of a client.
 
     Args:
-        client: who sends it so.
-        source: where that was seen, with the version; what stands in quotes there is a setting of the client.
-        body: without its model.
-        headers: beside those of every request with JSON.
+        client: the client.
+        source: its origin, with the version; quoted words are settings of the client.
+        body: without the model.
+        headers: in addition to those of every JSON request.
     """
 
     client: str
@@ -43,7 +43,7 @@ class Sent:
 
 
 def _stainless(agent: str, language: str) -> Mapping[str, str]:
-    """Return headers of OpenAI's clients, which accept JSON alone even where they ask for a stream."""
+    """Return headers of OpenAI's clients, which accept only JSON even if they request a stream."""
     shared = {"Accept": "application/json", "X-Stainless-Retry-Count": "0"}
     return {**shared, "User-Agent": agent, "X-Stainless-Lang": language}
 

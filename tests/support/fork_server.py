@@ -40,7 +40,7 @@ def _import_modules() -> None:
             importlib.import_module(found.name)
     for name in _MODULES:
         importlib.import_module(name)
-    # The tree of commands, the first schemas, condition and call of a model load more. Nothing is opened.
+    # The command tree and the first schema, condition and model call load more modules. Nothing is opened.
     importlib.import_module("dagwright.interfaces.cli.app").click_command()
     importlib.import_module("dagwright_onboarding.onboarding").onboarding_tools("sqlite://")
     environment = importlib.import_module("dagwright.tools.environment").ToolEnvironment(Path(ROOT))
@@ -110,7 +110,7 @@ class _ForkServer:
         try:
             request: dict[str, Any] = json.loads(_received(client, int.from_bytes(head, "big")))
         except (EOFError, ValueError):
-            # The client is gone: a test was ended.
+            # The client is gone because its test was ended.
             for stream in (client.detach(), *streams):
                 os.close(stream)
             return None
@@ -142,7 +142,7 @@ class _ForkServer:
     def _kill(self, client: Any, *, pid: int) -> None:
         """Kill the session of a process whose client has ended: a kill cannot be forwarded."""
         self._selector.unregister(client)
-        # It may have ended, and not have begun its session.
+        # The process may have ended without starting its session.
         for kill in (os.killpg, os.kill):
             with suppress(ProcessLookupError):
                 kill(pid, signal.SIGKILL)

@@ -1,10 +1,10 @@
 """Commands of shell scripts, run by the fork server: `dagwright`, and `python` with a script or an example.
 
-`write_commands` makes a folder for the start of `PATH`. A command there hands its program to the fork server, with its
-environment, folder, umask and standard streams, forwards signals to it, and ends as it ends; when the command is
-killed, so is the program. Programs that start `sys.executable`, such as workers in the background, start this `python`.
-With anything else it is the interpreter of the tests. The commands must not import a package: each would
-pay for it.
+`write_commands` creates a folder for the start of `PATH`. A command there passes its program to the fork server, with
+its environment, folder, umask and standard streams, forwards signals to it, and ends with the same exit code; when the
+command is killed, so is the program. Programs that start `sys.executable`, such as background workers, start this
+`python`. For anything else it is the interpreter of the tests. The commands must not import packages, because each
+command would pay for it.
 """
 
 import os
@@ -40,7 +40,7 @@ def write_commands(folder: Path, *, address: str) -> None:
 
 
 def main(address: str) -> NoReturn:
-    """Run the command in the arguments of this process, and end as it does."""
+    """Run the command in the arguments of this process, and end with its exit code."""
     _, name, *arguments = sys.argv
     if name == "dagwright":
         _run(address, [f"{ROOT}/starter.py"], arguments)

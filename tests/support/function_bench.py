@@ -1,4 +1,4 @@
-"""Functions called as a worker calls a tool, with secrets, without a server and without a model."""
+"""Functions called as a worker calls tools, with secrets, without a server and a model."""
 
 import json
 from collections.abc import Callable
@@ -22,7 +22,7 @@ BINDINGS = {name: SecretBinding(tools=tools) for name, tools in _ALLOWED.items()
 
 
 class FunctionBench(ActivityBench):
-    """Calls one function as a worker calls a tool."""
+    """Call one function as a worker calls a tool."""
 
     def __init__(
         self, function: Callable[..., Any], *, store: PayloadStore | None = None, drain_limit_s: float | None = None
@@ -41,7 +41,7 @@ class FunctionBench(ActivityBench):
 
 
 def raising(error: BaseException, effects: EffectsName = "read") -> FunctionBench:
-    """Make a tool that fails with an error."""
+    """Return a tool that fails with an error."""
 
     @tool(effects=effects)
     def failing() -> NoReturn:

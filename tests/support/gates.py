@@ -1,4 +1,4 @@
-"""A way to a server that a test can close, or leave without an answer, while the server itself runs on."""
+"""A proxy to a server that a test can close or silence while the server itself keeps running."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -21,7 +21,7 @@ class Gate:
 
     @property
     def address(self) -> str:
-        """The same as long as the gate is used."""
+        """The address; it stays the same while the gate is used."""
         return f"http://127.0.0.1:{self._port}"
 
     async def open(self) -> None:

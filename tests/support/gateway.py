@@ -1,4 +1,4 @@
-"""The real gateway for tests: HTTP on a free port in this process, a worker beside it, and a scripted model."""
+"""The real gateway for tests: HTTP on a free port in this process, with a worker and a scripted model."""
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -42,18 +42,18 @@ class Gateway:
     http: httpx.AsyncClient
 
     async def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
-        """Post JSON; underscores in the names of headers stand for hyphens."""
+        """Post JSON; underscores in header names become hyphens."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return await self.http.post(path, json=body, headers=named)
 
     async def start(self, plan: Any, **more: Any) -> str:
-        """Start a run of a plan; returns its id."""
+        """Start a run of a plan; return its ID."""
         answer = await self.post("/v1/runs", {"plan": plan, **more})
         assert answer.status_code == 201, answer.text
         return str(answer.json()["run_id"])
 
     async def chat(self, model: str, words: str = "{}", **more: Any) -> httpx.Response:
-        """Post a chat completion that does not stream; `more` are fields of its body."""
+        """Post a chat completion without streaming; `more` are fields of its body."""
         return await self.post(CHAT, chat_body(model, words, **more))
 
     async def document(self, run: str) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Gateway:
         return found
 
     async def stream(self, path: str, body: Any, **headers: str) -> "list[Event]":
-        """Post JSON and returns the events of the answer; none where there are no more (204)."""
+        """Post JSON and return the events of the response; none if it has no content (204)."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         async with self.http.stream("POST", path, json=body, headers=named) as response:
             text = (await response.aread()).decode()
@@ -90,7 +90,7 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One server-sent event; `content` is its JSON, or its text if that is none."""
+    """One server-sent event; `content` is its JSON, or its text if it is not JSON."""
 
     id: str | None
     content: Any
@@ -107,7 +107,7 @@ class NamedEvent:
 
 
 def named_events_of(text: str) -> list[NamedEvent]:
-    """Return the events of a stream that have a type; comments are left out."""
+    """Return the named events of a stream, without comments."""
     found = []
     for block in text.split("\n\n")[:-1]:
         fields = dict(line.split(": ", 1) for line in block.split("\n"))
@@ -138,7 +138,7 @@ def events_of(text: str) -> list[Event]:
 
 
 def refuse_number_that_goes_back(numbers: Sequence[tuple[int, bool]]) -> None:
-    """Assert that sequence numbers of events grow; progress events repeat the number before them."""
+    """Assert that sequence numbers of events grow; progress events repeat the previous number."""
     before = -1
     for number, is_progress in numbers:
         assert number == before if is_progress else number > before, numbers
@@ -160,18 +160,18 @@ async def gateway(
     heartbeat_s: float = HEARTBEAT_S,
     more: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Gateway]:
-    """Run a gateway inside the block, whose model says what a script says.
+    """Run a gateway with a scripted model inside the block.
 
     Args:
-        folder: where its templates are written.
+        folder: folder for its templates.
         plans: templates: name -> plan.
-        references: tools and agents, as `references_of` tells them.
-        models: what the service has.
+        references: tools and agents, as returned by `references_of`.
+        models: models of the provider.
         queue: task queue of its runs, for two gateways of one worker.
-        port: where it listens; 0 is any free one.
-        heartbeat_s: after which silence in a stream is broken.
-        more: settings beside these.
-        service: address of a model service that is not the scripted one.
+        port: listening port; 0 for any free one.
+        heartbeat_s: interval of keep-alive comments in a silent stream.
+        more: additional settings.
+        service: URL of a provider other than the scripted one.
     """
     published = folder / f"plans-{uuid4().hex[:8]}"
     published.mkdir()
@@ -191,12 +191,12 @@ async def gateway(
         listener = opened_socket("127.0.0.1", port)
         url = address_of(listener)
         async with (
-            # Not with the keys of a test: those would turn the interface of the shared server off.
+            # Without the keys of a test, which would disable the UI of the shared server.
             open_connection(server.settings) as connection,
             _served(connection, toolset, settings=settings, has_worker=has_worker),
             open_context(settings, connection, toolset, templates=templates, heartbeat_s=heartbeat_s) as context,
             listening(create_app(context), listener, leaving=context.stopping),
-            # Without certificates: to load those of the machine would take as long as the start of the gateway.
+            # Without certificates: loading those of the machine would take as long as the start of the gateway.
             DefaultAsyncHttpxClient(verify=False) as plain,
             AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, http_client=plain) as openai,
             httpx.AsyncClient(base_url=url, timeout=60, verify=False) as http,

@@ -1,4 +1,4 @@
-"""The gateway as a process of its own that is killed and started again, and clients that come back to it."""
+"""The gateway as a separate process that is killed and restarted, and clients that reconnect to it."""
 
 import asyncio
 import signal
@@ -17,7 +17,7 @@ from tests.support.programs import Running, start_program
 
 QUICK_STARTER = ROOT / "tests" / "support" / "quick_starter.py"
 PAUSE_S = 0.3
-"""Before a client comes back."""
+"""Delay before a client reconnects."""
 _LOST = (httpx.TransportError, httpx.StreamError)
 
 
@@ -33,7 +33,7 @@ class GatewayProcess:
 
     @property
     def log(self) -> str:
-        """What it wrote so far."""
+        """Its output so far."""
         return self._log.read_text(errors="replace")
 
     async def start(self) -> None:
@@ -77,14 +77,14 @@ async def gateway_process(
 
 
 class AskingClient:
-    """Streams one completion, and goes on behind the last event that it saw until the answer has come to its end."""
+    """Streams one completion, and resumes after the last received event until the answer is complete."""
 
     def __init__(self, url: str, body: Mapping[str, Any], *, key: str) -> None:
         self._url = f"{url}/v1/chat/completions"
         self._body = {**body, "stream": True}
         self._key = key
         self.answer = ""
-        """What all streams have told together."""
+        """The combined text of all streams."""
         self._last: str | None = None
         self.runs: set[str] = set()
         self.streams = 0
@@ -123,7 +123,7 @@ class AskingClient:
 
 
 class EventClient:
-    """Reads the events of a run to its end, and comes back with the last id that it saw."""
+    """Client that reads the events of a run to its end, and resumes with the last received ID."""
 
     def __init__(self, url: str, run: str) -> None:
         self._url = f"{url}/v1/runs/{run}/events"
@@ -152,7 +152,7 @@ class EventClient:
                     return
                 self.streams += 1
                 async for block in blocks_of(response):
-                    # What goes wrong on the way has no id of its own.
+                    # Errors on the way have no ID.
                     self.events += [each for each in named_events_of(block) if each.name != "error"]
         except _LOST:
             pass

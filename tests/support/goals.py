@@ -1,4 +1,4 @@
-"""Requests in words for tests: the plan that a run of one starts with, and what models are told."""
+"""Requests in words for tests: the initial plan of their runs, and the messages to models."""
 
 import json
 from collections.abc import AsyncIterator
@@ -36,9 +36,9 @@ def goal(runs: Runs, words: str, *tools: str, **asked: Any) -> CompiledPlan:
 
 
 async def ended(runs: Runs, handle: Handle) -> Document:
-    """Return the bare document of a run, after a look at whether its history alone tells the same.
+    """Return the bare document of a run, after a check that its history alone yields the same.
 
-    Of a run that failed the last event of its history tells an error of its own.
+    For a failed run, the last event of its history has a separate error.
     """
     written_by_run = bare(await document_of(handle))
     view = await RunFeed(runs.client, handle.id).read()

@@ -1,8 +1,8 @@
 """A client script whose commands stop at fault points: `fork` when it has read the other run and started nothing, and
-when the new run is there and nobody has been told; a turn of a session before it is sent, when it has been taken and
-nothing was followed yet, and when its run has ended.
+when the new run exists without a report; a turn of a session before it is sent, when it was accepted and not yet
+followed, and when its run has ended.
 
-Run as a program in place of `starter.py`; it has the same commands.
+Run it as a program instead of `starter.py`; it has the same commands.
 """
 
 import os

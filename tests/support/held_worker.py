@@ -1,7 +1,7 @@
-"""A worker whose payload store stops at fault points: after it has written a file that has no name yet, and before it
+"""A worker whose payload store stops at fault points: after it has written a file without a final name, and before it
 reads one.
 
-Run as a program in place of `worker.py`; it has the same options.
+Run it as a program instead of `worker.py`; it has the same options.
 """
 
 import os

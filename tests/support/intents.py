@@ -1,4 +1,4 @@
-"""Requests in words that become intents, for tests: what models answer, and the runs of it."""
+"""Requests in words that become intents, for tests: responses of models, and their runs."""
 
 import json
 from typing import Any
@@ -32,7 +32,7 @@ def seed(name: str) -> Any:
 
 
 def intents_goal(runs: Runs, words: str = "Do it.", **asked: Any) -> CompiledPlan:
-    """Returns the plan of a request for which the verbs of onboarding may be used."""
+    """Return the plan of a request that may use the onboarding verbs."""
     verbs = {
         name: tool
         for name, tool in runs.tools.items()

@@ -1,4 +1,4 @@
-"""The places of a JSON value, and the value with something else at one of them: to break what is whole."""
+"""The paths of a JSON value, and the value with a replacement at one of them, to break valid documents."""
 
 from typing import Any
 

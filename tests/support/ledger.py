@@ -1,4 +1,4 @@
-"""A world in which each change stands in a ledger, with the tools that make it and take it back."""
+"""A ledger of changes, with the tools that make and undo them."""
 
 import asyncio
 from typing import Any
@@ -7,13 +7,13 @@ from dagwright.tools import GiveUp, ToolRegistry, context, tool
 
 
 class Ledger:
-    """What the tools of a test have changed; use names that no other test has.
+    """Changes made by the tools of a test; use unique names.
 
     Args:
-        standing: key of each change that stands -> its name.
-        steps: what was done in order: `+name`, and `-name` when it was taken back.
-        told: name -> what its undo was given beside the key.
-        held: names of the changes and undos (`-name`) that are being made until a test lets them go.
+        standing: key of each effective change -> its name.
+        steps: the steps in order: `+name`, and `-name` for an undo.
+        told: name -> further arguments of its undo.
+        held: names of changes and undos (`-name`) that are in progress until a test releases them.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""LiteLLM's real proxy as a process of its own, in front of a scripted server at a fixed port."""
+"""LiteLLM's real proxy as a separate process, in front of a scripted server at a fixed port."""
 
 import asyncio
 import os
@@ -51,7 +51,7 @@ async def litellm_proxy(folder: Path) -> AsyncIterator[Proxy]:
         process = await asyncio.create_subprocess_exec(
             program,
             *("--config", str(config), "--host", "127.0.0.1", "--port", str(port)),
-            # Prices come with the package; it would fetch newer ones.
+            # Prices come with the package; otherwise it would download newer ones.
             env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=written,

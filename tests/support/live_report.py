@@ -12,11 +12,11 @@ class LiveReport:
         self._running: dict[str, None] = {}
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Note a test that begins."""
+        """Record the start of a test."""
         self._running[nodeid] = None
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Note a test that ended."""
+        """Record the end of a test."""
         self._running.pop(nodeid, None)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -35,7 +35,7 @@ class LiveReport:
             self._print(f"INTERRUPTED {nodeid}")
 
     def _print(self, line: str) -> None:
-        # What `scripts/run_tests.py` has written to a file until the end is shown at once.
+        # Output that `scripts/run_tests.py` buffers in a file is shown at once.
         sys.stderr.write(f"\n{line}\n")
         sys.stderr.flush()
 

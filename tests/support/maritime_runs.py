@@ -30,7 +30,7 @@ async def maritime_runs(
     """Serve questions about shipments with a scripted model; `worker_says` steps match anywhere in the script."""
     of_workers = [each for each in script if isinstance(each, Step)]
     others = [each for each in script if not isinstance(each, Step)]
-    # A call takes the first step that fits, and one without a condition fits any.
+    # A call takes the first matching step, and a step without a condition matches any call.
     server = ModelServer(*of_workers, *others)
     async with _runs_of(client, folder, maritime, server, more=more or ToolRegistry()) as runs:
         yield server, runs
@@ -40,7 +40,7 @@ async def maritime_runs(
 async def scenario_runs(
     client: Client, folder: Path, maritime: Maritime, name: str
 ) -> AsyncIterator[tuple[ModelServer, Runs]]:
-    """Serve questions whose models say what a script of `examples/maritime` says, as for whoever tries it."""
+    """Serve questions whose models follow a script of `examples/maritime`, as in the example."""
     server = read_script(SCRIPTS / f"{name}.yaml")
     async with _runs_of(client, folder, maritime, server, more=ToolRegistry()) as runs:
         yield server, runs
@@ -71,7 +71,7 @@ async def answered(runs: Runs, question: str, **asked: Any) -> Document:
 
 
 def worker_says(node: str, answer: Any, **when: Any) -> Step:
-    """Return what the model of one worker says, whenever it is asked; `answer` is JSON, or a text."""
+    """Return the model response for one worker tool, for any number of calls; `answer` is JSON or text."""
     said = answer if isinstance(answer, str) else json_text(answer)
     return step(said, metadata={"node_id": node, "purpose": "worker"}, **when)
 
@@ -81,7 +81,7 @@ def looks_up(number: int, question: str) -> dict[str, Any]:
 
 
 def understood(intent_type: str, names: Mapping[str, tuple[str, str]] | None = None, **more: Any) -> dict[str, Any]:
-    """Return what the model of metadata_lookup says; `names` are text -> (kind, field)."""
+    """Return the response of the model of metadata_lookup; `names` are text -> (kind, field)."""
     listed = [{"text": text, "kind": kind, "field": field} for text, (kind, field) in (names or {}).items()]
     nothing: dict[str, Any] = {
         "conditions": [],

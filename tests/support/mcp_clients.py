@@ -26,16 +26,16 @@ from tests.support.templates import load_templates
 from tests.support.tools import Bench
 
 MODES = ("legacy", "2026-07-28")
-"""How a client speaks: by handshake and with requests of the server, or each call by itself."""
+"""Modes of a client: with a handshake and server requests, or each call by itself."""
 
 
 @dataclass
 class Person:
-    """The person at a client; `fill` returns the content of the form with a message, or None to decline."""
+    """The person at a client; `fill` returns the content of the form for a message, or None to decline."""
 
     fill: Callable[[str], Mapping[str, Any] | None]
     seen: list[tuple[str, Any]] = field(default_factory=list)
-    """Words and schema of each form."""
+    """Message and schema of each form."""
 
     async def elicit(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         assert isinstance(params, types.ElicitRequestFormParams)
@@ -77,7 +77,7 @@ class McpBench:
 
 
 class Tools:
-    """Call the tools of a server; the runs of a `bench` are checked when the test ends."""
+    """Call the tools of a server; the runs of a `bench` are checked at the end of the test."""
 
     def __init__(self, client: McpClient, bench: McpBench | None = None) -> None:
         self.client = client
@@ -97,7 +97,7 @@ class Tools:
         return found
 
     async def result(self, tool: str, /, **arguments: Any) -> types.CallToolResult:
-        """Return the result of a call; has its run looked at when the test ends."""
+        """Return the result of a call, and register its run for the checks at the end of the test."""
 
         async def note(progress: float, total: float | None, message: str | None) -> None:
             self.progress.append((progress, total, message))

@@ -1,8 +1,7 @@
 """A real MCP server for tests, written with the official SDK: `python mcp_server.py FOLDER [PORT]`.
 
-It speaks stdio, or streamable HTTP if there is a port. Everything that it does is noted in `FOLDER/calls`, a line of
-JSON each. A file `FOLDER/other` gives `order` other arguments from the next start on; the tool `change` does so at
-once.
+It uses stdio, or streamable HTTP with a port. All its actions are recorded in `FOLDER/calls`, one JSON document per
+line. A file `FOLDER/other` gives `order` other arguments from the next start on; the tool `change` does so at once.
 """
 
 import asyncio
@@ -134,7 +133,7 @@ server.tool(name="order", annotations=READ, structured_output=False)(
 
 
 def refusing(app: Any) -> Any:
-    """Answers calls of tools with the status in `FOLDER/status`, if that is there, as a gateway would."""
+    """Answer tool calls with the status in `FOLDER/status`, if that file exists, as a gateway would."""
 
     async def answer(scope: Any, receive: Any, send: Any) -> None:
         status = FOLDER / "status"

@@ -11,9 +11,9 @@ class MemoryStore(PayloadStore):
 
     Args:
         contents: reference -> content.
-        memories: key -> content and when it expires.
-        asked: what was recalled, in order.
-        is_down: whether whatever uses it fails.
+        cached: key -> content and expiry time.
+        asked: the requested cache keys, in order.
+        is_down: whether every use fails.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A workflow that asks models one after the other: what the activity `call_model` does, without a plan around it."""
+"""A workflow that calls models one after the other: the activity `call_model` without a plan."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -23,11 +23,11 @@ ASK_MODELS = "AskModels"
 
 @workflow.defn(name=ASK_MODELS, sandboxed=False)
 class AskModelsWorkflow:
-    """Makes the calls of `{"requests", "holes", "task_queue"}` and tells how each ended."""
+    """Make the calls of `{"requests", "holes", "task_queue"}` and return the outcomes."""
 
     @workflow.run
     async def run(self, message: dict[str, Any]) -> list[Any]:
-        """Asks one question after the other."""
+        """Call the models one after the other."""
         return [await self._ask(message, place) for place in range(len(message["requests"]))]
 
     async def _ask(self, message: dict[str, Any], place: int) -> Any:
@@ -60,7 +60,7 @@ class AskModelsWorkflow:
 
 
 def told(answer: ToldAnswer) -> dict[str, Any]:
-    """Return an answer as the workflow sees it; what is not in the run as its reference."""
+    """Return a response as the workflow sees it; parts outside of the run as their references."""
     return {
         "text": _shown(answer.text),
         "output": _shown(answer.output),
@@ -78,7 +78,7 @@ def _shown(value: Any) -> Any:
 
 
 class RequestTooLarge(ValueError):
-    """What is said to a model is too large for history; the text says what to do."""
+    """The messages to a model are too large for history; the text has the fix."""
 
 
 def _start_model_call(

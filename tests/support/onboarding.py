@@ -1,4 +1,4 @@
-"""Plans of onboarding on the real server, with the real verbs and a store of their own, and what they leave there."""
+"""Plans of onboarding on the real server, with the real verbs and a separate store, and the rows they leave there."""
 
 import json
 import threading
@@ -32,7 +32,7 @@ Sarah Chen,person,HK,,1987-05-17
 BlackRock ManCo,company,IE,,
 Apex Fund,fund,KY,,
 """
-"""Those that the plans of the seed look up, each by a name with one hit, and two persons of one name."""
+"""Parties that the plans look up, each by a name with one hit, and two persons of one name."""
 
 MANCO = "Apex ManCo S.à r.l. (LU)"
 FUND = "Apex Capital Fund (LU)"
@@ -44,7 +44,7 @@ FULL = {
     "@result_5": [f"{FUND}: CUSTODY"],
     "@result_6": [f"{FUND}: FUND_ACCOUNTING"],
 }
-"""What each intent of the full onboarding adds to the store."""
+"""Rows that each intent of the full onboarding adds to the store."""
 
 
 def seed(name: str) -> Any:
@@ -86,7 +86,7 @@ class Onboarding:
         self.before = read_overview(self.database)
 
     def added(self) -> list[str]:
-        """Return what is in the store now that was not: `subject: detail` of each row, sorted."""
+        """Return the new rows of the store: `subject: detail` of each, sorted."""
         return rows_since(self.before, self.database)
 
 
@@ -110,7 +110,7 @@ async def onboarding(
 
 
 def scheduled_together(history: WorkflowHistory) -> list[list[str]]:
-    """Return the ids of the calls of a run, those that it asked for in one workflow task in one list, in order."""
+    """Return the ids of the calls of a run in order, grouped by the workflow task that scheduled them."""
     found: defaultdict[int, list[str]] = defaultdict(list)
     for event in events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED):
         asked = event.activity_task_scheduled_event_attributes
@@ -124,7 +124,7 @@ def calls_of(history: WorkflowHistory) -> list[str]:
 
 
 class StoreGates:
-    """Holds verbs right before their transaction, by the id of their node, in this process."""
+    """Hold verbs right before their transaction, by the ID of their node, in this process."""
 
     def __init__(self) -> None:
         self.reached: list[str] = []
@@ -138,7 +138,7 @@ class StoreGates:
         self._gates.pop(node).set()
 
     def write(self, database: EntityDatabase, work: Callable[[Any], Any]) -> Any:
-        """Stands for `EntityDatabase.write`."""
+        """Replacement of `EntityDatabase.write`."""
         node = context().node
         if (gate := self._gates.get(node)) is not None:
             self.reached.append(node)

@@ -1,9 +1,9 @@
-"""A worker whose onboarding verbs stop at fault points, each named after the node of the call, and are soon missed.
+"""A worker whose onboarding verbs stop at fault points named after the node of the call, with short heartbeat timeouts.
 
-`NODE-before` is right before the transaction, `NODE-inside` at its end with every change made and none kept, and
-`NODE-after` behind it, before anybody has heard of it.
+`NODE-before` is right before the transaction, `NODE-inside` at its end before the commit, and `NODE-after` after it,
+before the result is reported.
 
-Run as a program in place of `worker.py`; it has the same options.
+Run it as a program instead of `worker.py`; it has the same options.
 """
 
 import runpy

@@ -1,4 +1,4 @@
-"""A Temporal application of a user, whose workflows run plans: its code runs in the SDK's sandbox."""
+"""A user's Temporal application whose workflows run plans: its code runs in the SDK's sandbox."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn
 class OrderWorkflow:
-    """Runs a plan with its inputs; the two arguments must arrive as they are."""
+    """Runs a plan with its inputs; the two arguments must arrive unchanged."""
 
     @workflow.run
     async def run(self, plan: Any, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -30,7 +30,7 @@ class OrderWorkflow:
 
 @workflow.defn
 class PassingOrderWorkflow:
-    """Lets the failure of its plan fail itself."""
+    """Fails with the failure of its plan."""
 
     @workflow.run
     async def run(self, plan: Any) -> Any:
@@ -79,13 +79,13 @@ async def reserve(order: dict[str, Any]) -> dict[str, Any]:
 
 @activity.defn(name="notify")
 async def notify(text: str) -> str:
-    """Has the name of an activity of Dagwright."""
+    """An activity with the name of one of Dagwright's activities."""
     await asyncio.sleep(0)
     return f"told: {text}"
 
 
 class XorCodec(PayloadCodec):
-    """Encrypts, as far as a test can see."""
+    """Encrypts sufficiently for a test."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Encrypt payloads."""
@@ -95,7 +95,7 @@ class XorCodec(PayloadCodec):
         ]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Decrypt payloads; those of others stay as they are, as in the samples of Temporal."""
+        """Decrypt payloads; return other payloads unchanged, as in Temporal's samples."""
         return [
             Payload.FromString(_xor(each.data)) if each.metadata["encoding"] == b"binary/xor" else each
             for each in payloads

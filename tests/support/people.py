@@ -1,4 +1,4 @@
-"""What tests of people ask and answer: plans that ask, and answers by update and by signal."""
+"""Feedback for tests: plans with requests, and answers by update and by signal."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs
 
 _ANSWERED_WITHIN_S = 60.0
-"""Far more than an answer takes on a busy machine; the SDK would wait for ever."""
+"""Much longer than an answer takes on a busy machine; the SDK would wait without a limit."""
 
 
 def human(node: str, kind: str = "APPROVAL", **question: Any) -> dict[str, Any]:

@@ -14,17 +14,17 @@ TOY_APP = Path(__file__).parent / "toy_app"
 
 
 def entry_points_below(folder: Path) -> list[EntryPoint]:
-    """Return the plugins of the distributions whose metadata lie in a folder."""
+    """Return the plugins of the distributions with metadata in a folder."""
     found: list[Distribution] = [*distributions(path=[str(folder)])]
     return [point for each in found for point in each.entry_points if point.group == plugins.GROUP]
 
 
 @contextmanager
 def plugged(points: Sequence[EntryPoint], *folders: Path) -> Iterator[None]:
-    """Have these be the only plugins inside the block.
+    """Use only these plugins inside the block.
 
     Args:
-        folders: modules of the plugins lie there.
+        folders: folders with modules of the plugins.
     """
     with pytest.MonkeyPatch.context() as patch:
         for folder in folders:
@@ -39,7 +39,7 @@ def plugged(points: Sequence[EntryPoint], *folders: Path) -> Iterator[None]:
 
 @contextmanager
 def toy_app() -> Iterator[None]:
-    """Have the toy application be the only plugin inside the block."""
+    """Use only the toy application as a plugin inside the block."""
     with plugged(entry_points_below(TOY_APP), TOY_APP):
         try:
             yield

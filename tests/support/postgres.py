@@ -1,6 +1,6 @@
-"""A private PostgreSQL cluster for tests: its own folder, port, socket and password, gone afterwards.
+"""A private PostgreSQL cluster for tests, with its own folder, port, socket and password, removed afterwards.
 
-`initdb` and the server refuse to run as root, so as root they run as another user of the machine.
+`initdb` and the server refuse to run as root, so under root they run as another user of the machine.
 """
 
 import os
@@ -26,7 +26,7 @@ _UNPRIVILEGED_USERS = ("postgres", "nobody")
 
 @dataclass(frozen=True, slots=True)
 class PostgresCluster:
-    """A running cluster; each `new_database` is empty and nobody else's."""
+    """A running cluster; each `new_database` is empty and private."""
 
     port: int
     password: str
@@ -74,7 +74,7 @@ def _program(name: str) -> str:
     found = shutil.which(name)
     if found is not None:
         return found
-    # Debian keeps the server's programs off the path, one folder for each version.
+    # Debian keeps the server's programs off the path, in one folder per version.
     versions = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
     if not versions:
         raise RuntimeError(f"{name} is not on the path; install PostgreSQL to run the tests marked postgres")
@@ -82,7 +82,7 @@ def _program(name: str) -> str:
 
 
 def _other_user() -> pwd.struct_passwd | None:
-    """Return the user to run as, None if this process may run PostgreSQL itself."""
+    """Return the user to run as, None if this process can run PostgreSQL itself."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name: entry for entry in pwd.getpwall()}

@@ -26,7 +26,7 @@ class ServerPrograms:
         return self.module / "schema"
 
     def render_config(self, environment: Mapping[str, str]) -> str:
-        """Return the server's config as the image's start script makes it from the environment."""
+        """Return the server's config as the image's start script builds it from the environment."""
         script = Path(__file__).with_name("render_template.go")
         return _output(["go", "run", str(script), str(self.module / "docker/config_template.yaml")], environment)
 
@@ -45,7 +45,7 @@ def server_programs(cache_home: Path) -> ServerPrograms:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different ports that nobody listens on now, below 32,768: PostgreSQL keeps them in two signed bytes."""
+    """Return different free ports below 32,768, because PostgreSQL stores them in two signed bytes."""
     found: list[int] = []
     for port in range(20_000 + os.getpid() % 10_000, 32_768):
         with socket.socket() as probe:

@@ -26,7 +26,7 @@ from tests.support.forked_command import write_commands
 ROOT: Final = Path(__file__).parents[2]
 _SERVER: Final = ROOT / "tests" / "support" / "fork_server.py"
 _READ_AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "TZ")
-"""Variables that the interpreter reads when it starts; a forked process has those of this process."""
+"""Variables that the interpreter reads at its start; a forked process has those of this process."""
 
 
 class Forked:
@@ -88,7 +88,7 @@ class Forked:
 
 
 _RUNNING: Final[set[Forked]] = set()
-"""Keeps each process, and the task that waits for it, until it has ended: a failed test waits for none."""
+"""Each process and the task that waits for it, until it has ended, as a failed test waits for none."""
 
 
 def running_programs() -> frozenset[Forked]:
@@ -189,7 +189,7 @@ async def _fork(message: bytes, *, streams: tuple[Any, Any, Any]) -> Forked:
 
 
 def _ends(stream: Any, *, is_input: bool) -> tuple[int, int | None]:
-    """Return the descriptor for the process, and ours if the stream is a pipe."""
+    """Return the descriptor for the process, and this side's descriptor if the stream is a pipe."""
     if stream == DEVNULL:
         return os.open(os.devnull, os.O_RDWR), None
     if stream != PIPE:

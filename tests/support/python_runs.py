@@ -1,4 +1,4 @@
-"""Handles of the Python API on the runs that a test serves."""
+"""Handles of the Python API for the runs of a test."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -22,7 +22,7 @@ from tests.support.tools import Bench
 
 
 def services_of(runs: Runs, folder: Path) -> Services:
-    """Return the use cases of a connection of its own, as another process would have it.
+    """Return the use cases of a separate connection, as another process would have it.
 
     Args:
         folder: state folder of the client.
@@ -53,10 +53,10 @@ class BenchTools:
 
 
 class PythonRuns:
-    """Handles of runs, each of a client of its own.
+    """Handles of runs, each with a separate client.
 
     Args:
-        bench: tools that the clients know beside the built-in ones.
+        bench: tools that the clients know in addition to the built-in ones.
         folder: state folder of the clients.
     """
 
@@ -66,7 +66,7 @@ class PythonRuns:
         self._folder = folder
 
     def of(self, started: Handle | str) -> Run:
-        """Return a handle of a client that shares nothing with the others but the server and the store."""
+        """Return a handle of a client that shares only the server and the store with others."""
         services = services_of(self.runs, self._folder)
         run_id = started if isinstance(started, str) else started.id
         return Run(lambda: services, run_id, tools=BenchTools(self._bench, services))

@@ -1,6 +1,6 @@
-"""The onboarding demo, whose calls are noticed within a second to have lost their worker.
+"""The onboarding demo, with short heartbeat timeouts: a lost worker is noticed within a second.
 
-Run as a program in place of `python -m examples.onboarding_demo`; it has the same options.
+Run it as a program instead of `python -m examples.onboarding_demo`; it has the same options.
 """
 
 import runpy

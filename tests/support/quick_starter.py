@@ -1,6 +1,6 @@
-"""A client script whose model calls are noticed within some seconds to have lost their worker.
+"""A client script with short heartbeat timeouts for model calls: a lost worker is noticed within some seconds.
 
-Run as a program in place of `starter.py`; it has the same commands.
+Run it as a program instead of `starter.py`; it has the same commands.
 """
 
 import runpy

@@ -1,6 +1,6 @@
-"""A worker whose calls of models and tools are noticed within a second to have lost their worker.
+"""A worker with short heartbeat timeouts for model and tool calls: a lost worker is noticed within a second.
 
-Run as a program in place of `worker.py`; it has the same options.
+Run it as a program instead of `worker.py`; it has the same options.
 """
 
 import runpy

@@ -1,4 +1,4 @@
-"""A real HTTP server that takes what is sent to a hook, and behaves as a test wants."""
+"""A real HTTP server that receives webhook requests, and behaves as a test requires."""
 
 import base64
 import hashlib
@@ -27,17 +27,17 @@ class Delivery:
 
     @property
     def notice(self) -> Any:
-        """What was told."""
+        """The notification."""
         return json.loads(self.body)
 
     @property
     def name(self) -> str:
-        """Request and kind of the notice: `check opened`."""
+        """Request and kind of the notification: `check opened`."""
         return f"{self.notice['request']['request_id']} {self.notice['kind']}"
 
     @property
     def id(self) -> str:
-        """What tells doubles."""
+        """The ID that identifies duplicates."""
         return self.headers["webhook-id"]
 
     @property
@@ -56,11 +56,11 @@ class Receiver:
         self.deliveries: list[Delivery] = []
         self.url = ""
         self.hung = threading.Event()
-        """Set when the test is over, so that nobody hangs on."""
+        """Set at the end of the test, so that no request hangs."""
 
     @property
     def taken(self) -> list[str]:
-        """Names of what was taken."""
+        """Names of the accepted notifications."""
         return [delivery.name for delivery in self.deliveries if delivery.status == 204]
 
     def take(self, headers: dict[str, str], body: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Questions that are answered in rounds, for tests: small workers, what a planner says, and the runs of it."""
+"""Questions that are answered in rounds, for tests: small worker tools, planner responses, and their runs."""
 
 import json
 from collections import Counter
@@ -45,7 +45,7 @@ class Workers:
     def _pick(self) -> Any:
         @worker_tool(outputs=["numbers"], goal_type="support", preconditions=["the question names a carrier"])
         async def pick(name: str) -> dict[str, Any]:
-            """Picks the numbers of a carrier."""
+            """Return the numbers of a carrier."""
             self.calls["pick"] += 1
             if self.failing[name]:
                 self.failing[name] -= 1
@@ -57,7 +57,7 @@ class Workers:
     def _add_up(self) -> Any:
         @worker_tool(outputs=["total"], goal_type="support", requires=["numbers"])
         async def add_up(numbers: list[float] | None = None) -> dict[str, Any]:
-            """Adds numbers up."""
+            """Add numbers."""
             self.calls["add_up"] += 1
             return {"total": sum(numbers or ())}
 
@@ -66,7 +66,7 @@ class Workers:
     def _compare(self) -> Any:
         @worker_tool(outputs=["comparison"], goal_type="deliverable", requires=["total"])
         async def compare(total: list[float] | None = None, *, sub_goal: SubGoal) -> dict[str, Any]:
-            """Puts totals beside one another, in words."""
+            """Compare totals in words."""
             self.calls["compare"] += 1
             told = " and ".join(f"{each:g}" for each in total or ())
             return {"comparison": f"{sub_goal.description}: {told}"}
@@ -76,7 +76,7 @@ class Workers:
     def _clarify(self) -> Any:
         @worker_tool(outputs=["clarification"], goal_type="deliverable")
         async def clarify(question: str) -> dict[str, Any]:
-            """Puts a question to the person."""
+            """Ask the person a question."""
             self.calls["clarify"] += 1
             return {"clarification": question}
 
@@ -85,7 +85,7 @@ class Workers:
     def _part(self) -> Any:
         @worker_tool(outputs=["found", "rest"], same_as={"rest": "numbers"}, goal_type="support")
         async def part(names: list[str]) -> WorkerResult:
-            """Finds what there is for some names."""
+            """Return the available results for some names."""
             self.calls["part"] += 1
             there = [name for name in names if name in NUMBERS]
             return WorkerResult(status="partial", outputs={"found": there}, message=f"{len(there)} of {len(names)}")
@@ -95,7 +95,7 @@ class Workers:
     def _hold(self) -> Any:
         @worker_tool(outputs=["held"], goal_type="support")
         async def stay(name: str) -> dict[str, Any]:
-            """Waits until the test lets it go on."""
+            """Wait until the test releases it."""
             self.bench.enter(name)
             await self.bench.wait(name)
             return {"held": name}
@@ -105,7 +105,7 @@ class Workers:
     def _ask(self) -> Any:
         @worker_tool(outputs=["leave"], goal_type="support", effects="write")
         async def ask_leave(words: str) -> dict[str, Any]:
-            """Asks a person, which nobody is here."""
+            """Ask a person, although no person is available."""
             raise AskPerson({"type": "APPROVAL", "prompt": words})
 
         return ask_leave
@@ -113,7 +113,7 @@ class Workers:
     def _table(self) -> Any:
         @worker_tool(outputs=["rows", "row_count"], goal_type="support")
         async def rows(count: int) -> dict[str, Any]:
-            """Makes a long table."""
+            """Return a long table."""
             return {"rows": [{"row": row, "text": "x" * 50} for row in range(count)], "row_count": count}
 
         return rows
@@ -123,7 +123,7 @@ class Workers:
 async def rounds_runs(
     client: Client, folder: Path, *script: Any, workers: Workers | None = None, workflow_cache: bool = True
 ) -> AsyncIterator[tuple[ModelServer, Runs]]:
-    """Serve questions whose models say what a script says; each run is looked at, and replayed, in the end."""
+    """Serve questions with a scripted model; each run is checked and replayed at the end."""
     async with ModelServer(*script) as server:
         settings = Settings(
             state_dir=folder, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
@@ -150,7 +150,7 @@ def goes_on(*sub_goals: Mapping[str, Any], reasoning: str = "It is the next step
 
 
 def done(reasoning: str = "All is there.", **inputs: Any) -> str:
-    """Return an answer of a planner that has all it needs; `inputs` are `ref`s."""
+    """Return a planner response that ends the rounds; `inputs` are `ref`s."""
     return json.dumps({"reasoning": reasoning, "action": "done", "synthesis_inputs": inputs})
 
 
@@ -159,7 +159,7 @@ def failed(reasoning: str) -> str:
 
 
 def sub_goal(number: int, worker: str, description: str = "", **given: Any) -> dict[str, Any]:
-    """Return a sub-goal; `given` are its params, and its inputs where they are `ref`s."""
+    """Return a sub-goal; `given` are its params, and its inputs if they are `ref`s."""
     inputs = {name: value for name, value in given.items() if is_ref(value)}
     params = {name: value for name, value in given.items() if not is_ref(value)}
     return {"id": number, "worker": worker, "description": description, "inputs": inputs, "params": params}

@@ -1,7 +1,7 @@
-"""Runs of plans on the real server, and what must hold for every one of them afterwards.
+"""Runs of plans on the real server, and checks that hold for every run.
 
-Each run that a test starts is looked at when the test ends, with its sub-plans: it has ended, no workflow task of it
-has failed, and its history replays to the same end in a process that keeps no state.
+Each run that a test starts is checked at the end of the test, with its sub-plans: it has ended, none of its workflow
+tasks has failed, and its history replays to the same end in a process without state.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ Handle = WorkflowHandle[Any, Any]
 Document = dict[str, Any]
 
 without_cache = pytest.mark.parametrize("workflow_cache", [False], ids=["uncached"], indirect=True)
-"""Runs a test on a worker without a workflow cache: each workflow task replays the whole history.
+"""Run a test on a worker without a workflow cache: each workflow task replays the whole history.
 
 For some tests of messages, cancellation and continue-as-new, in which the order of events depends on eviction. All
 others run with a cache: `Runs.check_ended` replays the history of each run."""
@@ -76,26 +76,26 @@ _END_EVENTS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW: "continued",
 }
 _TIME = re.compile(r'"\d{4}-\d\d-\d\dT[\d:.]+Z"|\b1\d{9}\.\d+')
-"""A time as documents write it, or in seconds as the state of a run does."""
+"""A time as in documents, or in seconds as in the state of a run."""
 
 
 _ASKED_AGAIN = (
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND,
 )
-"""The server asks again, by no fault of the run: a signal came while it ended, or over 2 MB of results at once."""
+"""Retries by the server without a fault of the run: a signal arrived at its end, or over 2 MB of results at once."""
 
 
 DEADLOCK = "[TMPRL1101]"
-"""The SDK's code for a workflow task of over two seconds. It measures elapsed time: on a busy machine a task may fail
-that takes half a second of work. A task that always takes longer is retried for ever, so its run never ends."""
+"""The SDK's code for a workflow task of over two seconds. It measures elapsed time: on a busy machine, a task with half
+a second of work may fail. A task that always takes longer is retried without end, so its run never ends."""
 
 _STUCK_AFTER_S = 120.0
-"""Far more than any of the runs takes on a busy machine."""
+"""Much longer than any run takes on a busy machine."""
 
 
 class Runs:
-    """Starts runs whose tools and workflows are served by the workers of this process."""
+    """Client for runs whose tools and workflows are served by the workers of this process."""
 
     def __init__(
         self, client: Client, *, task_queue: str, tools: Mapping[str, ToolDeclaration], store: PayloadStore
@@ -141,20 +141,20 @@ class Runs:
         return bare(await document_of(await self.start(plan, **options)))
 
     async def run_raw(self, *arguments: Any, **options: Any) -> Document:
-        """Run the workflow with these arguments to its end and returns its bare document."""
+        """Run the workflow with these arguments to its end and return its bare document."""
         return bare(await document_of(await self.start_raw(*arguments, **options)))
 
     async def restored(self, handle: Handle, *, full: bool = False) -> Document:
-        """Return the document of a run as the commands show it, with its large values put back."""
+        """Return the document of a run as commands show it, with its large values loaded."""
         view = await RunFeed(self.client, handle.id).read()
         return await restored_document(view, self.store, full=full)
 
     def take(self, handle: Handle) -> None:
-        """Has `check_ended` look at a run, or a session, that somebody else has started."""
+        """Include a run or session that was started elsewhere in `check_ended`."""
         self._started.append(handle)
 
     def forget(self, handle: Handle) -> None:
-        """Leave a run out of `check_ended`, because the test ends a part of it by force."""
+        """Exclude a run from `check_ended`, because the test terminates a part of it."""
         self._started.remove(handle)
 
     async def check_ended(self, *, forgiven: str | None = None) -> None:
@@ -176,13 +176,13 @@ async def serving_runs(
     deadlock_detection: bool = False,
     queue: str | None = None,
 ) -> AsyncIterator[Runs]:
-    """Serve the tools of `registry` and plans on queues of their own.
+    """Serve the tools of `registry` and plans on separate queues.
 
     Args:
         workflow_cache: whether the workers cache workflows; without, each workflow task replays the whole execution.
         deadlock_detection: whether a workflow task of over two seconds fails. Off, because the SDK measures elapsed
             time, and on a busy machine half a second of work takes two.
-        queue: their name, for workers that follow one another; by default a new one.
+        queue: name of the queues, for successive workers; by default a new one.
     """
     task_queue = queue or f"test-{uuid4().hex}"
     toolset = with_tools(load_toolset(settings), registry, queue=f"{task_queue}-tools")
@@ -200,15 +200,15 @@ async def serving_runs(
 
 
 def with_tools(toolset: Toolset, registry: ToolRegistry, *, queue: str) -> Toolset:
-    """Return a toolset that has the tools of `registry` as if they came by `--tools`."""
+    """Return a toolset with the tools of `registry` as if they came from `--tools`."""
     return replace(toolset, own=registry.on_queue(queue))
 
 
-# What a test compares.
+# Values for comparisons.
 
 
 async def document_of(handle: Handle) -> Document:
-    """Return the document of a run that ended in any way; one that the server ended has none."""
+    """Return the document of a run with any outcome; a run ended by the server has none."""
     try:
         return cast(Document, await _result_of(handle))
     except WorkflowFailureError as failure:
@@ -221,12 +221,12 @@ async def document_of(handle: Handle) -> Document:
 
 
 def as_shown(document: Document) -> Document:
-    """Return the document of a run as readers show it: with an error derived from its nodes, if it has none."""
+    """Return the document of a run as readers show it: without an error, with one derived from its nodes."""
     return {**document, "error": run_error_of(document)}
 
 
 def bare(document: Document) -> Document:
-    """Return a document without what differs from run to run, and without what says nothing."""
+    """Return a document without parts that vary between runs, and without empty parts."""
     found = {
         "status": document["status"],
         "output": document["output"],
@@ -239,7 +239,7 @@ def bare(document: Document) -> Document:
 
 
 def bare_node(node: Mapping[str, Any]) -> Document:
-    """Return state, result, error and the like of a node; attempts only if they are not 1."""
+    """Return the state, result, error and similar fields of a node; attempts only if they are not 1."""
     found: Document = {"status": node["status"]}
     if node["status"] == "completed":
         found["result"] = node["result"]
@@ -278,7 +278,7 @@ def cancelled(reason: str | None = None) -> Document:
     return {"status": "cancelled", **({"reason": reason} if reason else {})}
 
 
-# What must hold for every run.
+# Checks of every run.
 
 
 async def histories_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
@@ -316,7 +316,7 @@ async def _end_of(handle: Handle) -> None:
 
 
 async def _result_of(handle: Handle) -> Any:
-    """Return the result of a run; one that is stuck is terminated, and fails the test with the reason."""
+    """Return the result of a run; terminate a stuck run, and fail the test with the reason."""
     try:
         async with asyncio.timeout(_STUCK_AFTER_S):
             return await handle.result()
@@ -327,7 +327,7 @@ async def _result_of(handle: Handle) -> Any:
 
 
 def assert_clean(history: WorkflowHistory, *, forgiven: str | None = None) -> None:
-    """Check that no workflow task failed, unless that is forgiven, and that the run ended by its own word."""
+    """Check that no workflow task failed, except forgiven ones, and that the run ended by itself."""
     wrong = [failure for failure in _task_failures(history) if forgiven is None or forgiven not in failure]
     assert not wrong, f"{history.workflow_id}: {wrong}"
     assert end_of(history) in ("completed", "failed", "canceled", "continued")
@@ -348,7 +348,7 @@ def end_of(history: WorkflowHistory) -> str:
 
 
 def result_of(history: WorkflowHistory) -> Any:
-    """Return what the last event of an execution holds: the document, or the input of the next execution."""
+    """Return the content of the last event of an execution: the document, or the input of the next execution."""
     last = history.events[-1]
     if last.HasField("workflow_execution_completed_event_attributes"):
         payloads: Sequence[Payload] = last.workflow_execution_completed_event_attributes.result.payloads
@@ -363,7 +363,7 @@ def result_of(history: WorkflowHistory) -> Any:
 
 
 class _Capture(Interceptor):
-    """Keeps what the workflow returned, raised or handed on while it was replayed."""
+    """Records the result, the error or the snapshot of a workflow during its replay."""
 
     def __init__(self) -> None:
         self.ends: list[Any] = []
@@ -394,14 +394,14 @@ class _Capture(Interceptor):
 
 
 async def replay(history: WorkflowHistory) -> tuple[Exception | None, list[Any]]:
-    """Replays a history with no server; returns what failed, and the ends that the workflow came to."""
+    """Replay a history without a server; return the failure, and the ends that the workflow reached."""
     capture = _Capture()
     replayer = Replayer(
         workflows=[*RUN_WORKFLOWS, SessionWorkflow, UnknownTypeWorkflow],
         workflow_runner=UnsandboxedWorkflowRunner(),
         interceptors=[CallInterceptor(), capture],
         data_converter=data_converter,
-        # No limit to what one workflow task may take: a replay on a busy machine asks for the same commands.
+        # No time limit for a workflow task: a replay on a busy machine yields the same commands.
         debug_mode=True,
     )
     outcome = await replayer.replay_workflow(history, raise_on_replay_failure=False)
@@ -409,11 +409,11 @@ async def replay(history: WorkflowHistory) -> tuple[Exception | None, list[Any]]
 
 
 async def assert_replays(history: WorkflowHistory) -> None:
-    """Check that a history replays, and to the same document.
+    """Check that a history replays to the same document.
 
-    Where a workflow task without commands is followed at once by one that brings an update, a worker without memory
-    is given both as one, with the time of the second; a replay, which sees the update accepted, is given two (the
-    SDK's `find_end_index_of_next_wft_seq`). In such a history the times may differ, and nothing else.
+    If a workflow task without commands is directly followed by one with an update, a worker without cache receives both
+    as one, with the time of the second; a replay, which sees the accepted update, receives two (the SDK's
+    `find_end_index_of_next_wft_seq`). In such a history only the times may differ.
     """
     failure, ends = await replay(history)
     assert failure is None, f"{history.workflow_id} does not replay: {failure}"

@@ -1,4 +1,4 @@
-"""Takes the pictures of the console that the documentation shows: `make screenshots`."""
+"""Take the screenshots of the console for the documentation: `make screenshots`."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""The one place where tests start a real search server, and the shipments that they ask it for."""
+"""The only place where tests start a real search server, and its shipments."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ TODAY = date(2026, 2, 10)
 
 
 class LiveSearch:
-    """A search server with a state folder of its own, which can be killed and started again."""
+    """A search server with its own state folder, which can be killed and restarted."""
 
     def __init__(self, local: LocalSearch) -> None:
         self._local = local
@@ -66,14 +66,14 @@ async def live_search(folder: Path) -> AsyncIterator[LiveSearch]:
 
 @dataclass(frozen=True, slots=True)
 class Maritime:
-    """Loaded shipments: where they are, and which."""
+    """Loaded shipments: their location and their parameters."""
 
     search: LiveSearch
     indices: Indices
     data: DataSet
 
     def shipments(self) -> Iterator[Shipment]:
-        """Yield what was loaded, made again: what figures of answers are checked against."""
+        """Yield the loaded shipments, generated again: answers are checked against them."""
         return self.data.shipments()
 
     def settings(self, settings: Settings) -> MaritimeSettings:
@@ -82,7 +82,7 @@ class Maritime:
 
     @asynccontextmanager
     async def call(self, **given: Any) -> AsyncIterator[RecordedCall]:
-        """Let a worker find them, as in a call of its own of a process of its own; `given` is for `tool_context`."""
+        """Make them available to a worker tool, as in a call in a separate process; `given` is for `tool_context`."""
         async with self.tools() as environment:
             with tool_context(environment=environment, **given) as recorded:
                 yield recorded
@@ -102,7 +102,7 @@ class Maritime:
 
 
 async def load_maritime(search: LiveSearch, prefix: str, *, documents: int = 10_000, today: date = TODAY) -> Maritime:
-    """Load shipments under a prefix, which no other test may use if one of them changes something."""
+    """Load shipments under a prefix; use a unique prefix if the test changes something."""
     indices, data = Indices(prefix), DataSet(today, documents)
     async with client_of(search.address) as client:
         await load(client, indices, data)

@@ -1,4 +1,4 @@
-"""The one place where tests start a real Temporal server; it is the server that Dagwright itself starts."""
+"""The only place where tests start a real Temporal server; it is the server that Dagwright itself starts."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from tests.support.eventually import eventually
 
 
 class LiveServer:
-    """A running server with a state folder of its own, which can be killed and started again."""
+    """A running server with its own state folder, which can be killed and restarted."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -33,9 +33,9 @@ class LiveServer:
         return self.server.address
 
     async def start(self) -> Client:
-        """Start the server, or finds it, and returns a client that is connected to it.
+        """Start the server, or find it, and return a connected client.
 
-        After `kill` this opens the same database on the same port: workers that are still there go on.
+        After `kill` this opens the same database on the same port: running workers continue.
         """
         connection = await self._holds.enter_async_context(open_connection(self.settings))
         return connection.client
@@ -47,7 +47,7 @@ class LiveServer:
         await eventually(lambda: self._local.find() is None)
 
     async def kill_all(self) -> None:
-        """Kill the workers in the background and the server: a test that is over waits for none of them to end."""
+        """Kill the background workers and the server: the end of a test waits for none of them."""
         await asyncio.gather(*(worker.stop(grace_s=0) for worker in self._local.workers()))
         if self._local.find() is not None:
             await self.kill()
@@ -56,13 +56,13 @@ class LiveServer:
         await self._holds.aclose()
 
     def environment(self) -> dict[str, str]:
-        """Return the environment for a command in a process of its own that uses this server."""
+        """Return the environment for a command in a separate process that uses this server."""
         return {**os.environ, "DAGWRIGHT_STATE_DIR": str(self.settings.state_dir)}
 
 
 @asynccontextmanager
 async def live_server(state_dir: Path) -> AsyncIterator[LiveServer]:
-    """Run a server inside the block; it opens a `temporal.db` that is in the state folder."""
+    """Run a server inside the block; it opens an existing `temporal.db` in the state folder."""
     live = LiveServer(Settings(state_dir=state_dir))
     try:
         await live.start()

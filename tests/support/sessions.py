@@ -27,7 +27,7 @@ def name_fund(*, name: str, padding: int = 0) -> dict[str, Any]:
 
 
 class SessionBench:
-    """Sessions on the real server, beside the runs of the same worker."""
+    """Sessions on the real server, next to the runs of the same worker."""
 
     def __init__(self, client: Client, runs: Runs, bench: Bench) -> None:
         self.client = client
@@ -40,7 +40,7 @@ class SessionBench:
     def turn(
         self, *nodes: Mapping[str, Any], request: str = "Do it.", policy: Policy | None = None, output: Any = None
     ) -> Prepare:
-        """Return what prepares a turn with a plan of these nodes, in which `@cbu` stands for the id of the fund."""
+        """Return a function that prepares a turn with a plan of these nodes, in which `@cbu` is the ID of the fund."""
 
         async def prepare(session: Session) -> PreparedTurn:
             known = {name: str(found["id"]) for name, found in session.names.items()}
@@ -77,7 +77,7 @@ def _filled(node: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]
 
 @asynccontextmanager
 async def session_bench(client: Client, folder: Path, *, workflow_cache: bool = True) -> AsyncIterator[SessionBench]:
-    """Serve sessions; what was closed is looked at, and replayed, when the block ends well."""
+    """Serve sessions; closed ones are checked and replayed at the end of the block."""
     bench = Bench()
     registry = ToolRegistry.of(*bench.registry(), name_fund)
     async with serving_runs(

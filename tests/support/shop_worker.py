@@ -14,7 +14,7 @@ from tests.support.order_shop import ShipmentWorkflow, reserve
 
 @asynccontextmanager
 async def shop_worker(client: Client) -> AsyncIterator[Mapping[str, ToolDeclaration]]:
-    """Serve them with a worker that has nothing of Dagwright; give the declarations by which plans call them."""
+    """Serve them with a worker without Dagwright; yield the declarations for plans."""
     queue = f"foreign-{uuid4().hex}"
     specs = [
         declare_workflow("ship", queue, workflow="ShipmentWorkflow"),

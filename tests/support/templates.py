@@ -1,4 +1,4 @@
-"""Templates of a folder in which every file can be used."""
+"""Templates of a folder in which every file is valid."""
 
 from collections.abc import Mapping
 from pathlib import Path

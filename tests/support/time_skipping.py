@@ -1,7 +1,7 @@
-"""Temporal's time-skipping test server: a month of waiting passes in a second. It is a Java program.
+"""Temporal's time-skipping test server, a Java program: a month of waiting passes in a second.
 
-It is fetched once from Maven Central by Maven into the user's cache. It lists no workflows and knows no search
-attributes of ours, so what is asked there has to come from queries.
+Maven downloads it once from Maven Central into the user's cache. It lists no workflows and has no custom search
+attributes, so tests must use queries.
 """
 
 import os
@@ -59,7 +59,7 @@ def _fetched() -> Path:
             try:
                 jars.rename(folder)
             except OSError:
-                # Another process was quicker.
+                # Another process was faster.
                 if not script.exists():
                     raise
     return script

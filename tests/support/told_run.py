@@ -1,4 +1,4 @@
-"""A run whose history, answer and questions are given, for streams of a gateway that has no Temporal server."""
+"""A run with a given history, answer and requests, for streams of a gateway without a Temporal server."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
@@ -42,15 +42,15 @@ class Step:
 
 @dataclass(slots=True)
 class ToldRun:
-    """The run, as one gateway sees it.
+    """The run as one gateway sees it.
 
     Args:
-        steps: its moments; the last one is its end, or it asks something then.
-        texts: what is seen of its answer, look by look.
+        steps: its moments; the last one is its end or a request.
+        texts: the partial answers, poll by poll.
         answer: its output.
         first: the first moment that this gateway sees.
-        looks: how many looks at the answer were over before that.
-        said: what the turns of an agent have come to.
+        looks: number of earlier polls of the answer.
+        said: results of an agent's turns.
     """
 
     steps: Sequence[Step]
@@ -109,7 +109,7 @@ class ToldRun:
 
     @property
     def people(self) -> Any:
-        """What it asks; the answers are given by nobody."""
+        """Its requests, which are never answered."""
         return SimpleNamespace(requests_of=self._requests_of)
 
     def requests_at(self, view: RunView) -> list[Mapping[str, Any]]:
@@ -120,7 +120,7 @@ class ToldRun:
 
     def _view(self, number: int) -> RunView:
         step, newest = self.steps[number], self.steps[min(number + 1, len(self.steps) - 1)]
-        # The reader is ahead of what is told.
+        # The reader is ahead of the reported events.
         scheduler = SimpleNamespace(
             record_of=lambda task: _record(newest, task),
             plan=CompiledPlan(()),
@@ -149,7 +149,7 @@ def _record(step: Step, task: str) -> Record:
 
 
 class PendingRequestsOf:
-    """What a run asks, in place of what reads its sub-plans as well."""
+    """The requests of a run, without those of its sub-plans."""
 
     def __init__(self, people: Any, run: str) -> None:
         self._run: ToldRun = people.requests_of.__self__
@@ -180,7 +180,7 @@ async def told_desk(run: ToldRun, folder: Path, *, plans: Path | None = None) ->
 
 @asynccontextmanager
 async def told_gateway(run: ToldRun, folder: Path, *, plans: Path | None = None) -> AsyncIterator[httpx.AsyncClient]:
-    """Run a gateway inside the block; its address is that of the client."""
+    """Run a gateway inside the block; yield a client for it."""
     listener = opened_socket("127.0.0.1", 0)
     async with (
         told_desk(run, folder, plans=plans) as context,

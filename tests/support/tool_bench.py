@@ -1,4 +1,4 @@
-"""Tools called as a worker would call them that has a model, without a server."""
+"""Tools called as a worker with a model would call them, without a server."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -22,7 +22,7 @@ def clients_of(server: ModelServer) -> ModelClients:
 
 
 class ToolBench(ActivityBench):
-    """Call the one tool of a registry, with or without models."""
+    """Call the single tool of a registry, with or without models."""
 
     def __init__(self, tools: ToolRegistry, environment: ToolEnvironment, models: ModelClients | None) -> None:
         store = MemoryStore()

@@ -1,4 +1,4 @@
-"""Files of MCP servers for tests, and what the server of `mcp_server.py` did."""
+"""Files of MCP servers for tests, and the recorded actions of `mcp_server.py`."""
 
 import asyncio
 import functools
@@ -23,15 +23,15 @@ SERVER = Path(__file__).with_name("mcp_server.py")
 
 
 def variables(**values: str) -> Variables:
-    """Return what `${NAME}` stands for; a name that starts with SECRET is a secret."""
+    """Return the values of `${NAME}`; a name that starts with SECRET is a secret."""
     secrets = {name: value for name, value in values.items() if name.startswith("SECRET")}
     return Variables(secrets.get, values.get)
 
 
 def server_entry(folder: Path, **more: Any) -> dict[str, Any]:
-    """Return the entry of a server that notes in `folder` what it does."""
+    """Return the entry of a server that records its actions in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    # Importing the SDK of MCP takes more than a second of CPU time, which each start would pay for.
+    # Importing the MCP SDK takes more than a second of CPU time at each start.
     python = forked_programs("mcp.server.mcpserver", "uvicorn") / "python"
     return {"command": str(python), "args": [str(SERVER), str(folder)], **more}
 
@@ -48,7 +48,7 @@ def load(folder: Path, **entries: Any) -> ServersOfTools:
 
 
 def calls_of(folder: Path) -> list[dict[str, Any]]:
-    """Return what the server that notes in `folder` did, in order, with the process that did it."""
+    """Return the recorded actions of a server in order, with their process IDs."""
     file = folder / "calls"
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
@@ -59,7 +59,7 @@ def without_pids(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @functools.cache
 def installed() -> Path:
-    """Returns the folder of the servers from the package registries; installs them if they are not there."""
+    """Return the folder of the servers from the package registries; install them if they are missing."""
     command = [str(ROOT / "scripts" / "test-packages"), "mcp_servers"]
     ended = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     return Path(ended.stdout.strip())
@@ -105,7 +105,7 @@ async def listening(program: str, *arguments: str, port: int, **environment: str
 async def call_tool(
     servers: ServersOfTools, tool: str, recorded: RecordedCall | None = None, /, **arguments: Any
 ) -> Any:
-    """Call a tool outside of any run, and adds what it told of itself to `recorded`."""
+    """Call a tool outside of any run, and append its reports to `recorded`."""
     spec = servers.registry[tool]
     assert spec.function is not None
     with tool_context() as call:

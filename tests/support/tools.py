@@ -1,6 +1,6 @@
-"""The tools of the engine's tests: small, of every kind of effect, and held or released by the test itself.
+"""Tools of the engine's tests: small, with every kind of effects, and held or released by the test.
 
-`Bench` belongs to one process, so a test and the tools it calls share it; no tool waits for a clock.
+A `Bench` belongs to one process, so a test and its tools share it; no tool waits for a clock.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from typing import Any
 from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, ToolRegistry, context, tool
 
 _PATIENT = timedelta(seconds=30)
-"""For a pure tool, which is given 1 s else: on a busy machine even one that does nothing may take longer."""
+"""Timeout of pure tools instead of 1 s: on a busy machine even an empty one may take longer."""
 
 Function = Callable[..., Any]
 
 
 class OddError(Exception):
-    """An error whose own text cannot be made."""
+    """An error whose text cannot be read."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -42,7 +42,7 @@ ODD_FAILURES: dict[str, Callable[[], BaseException]] = {
     "surrogate": lambda: RuntimeError("half \ud800 a character"),
     "huge": lambda: RuntimeError("x" * 5_000_000),
 }
-"""What a tool may raise, by name."""
+"""Errors of a tool, by name."""
 
 ODD_RESULTS: dict[str, Callable[[], Any]] = {
     "set": lambda: {1, 2},
@@ -53,27 +53,27 @@ ODD_RESULTS: dict[str, Callable[[], Any]] = {
     "deep": lambda: _nested(20_000),
     "huge_number": lambda: 10**6_000,
 }
-"""Results that are no JSON, or none that could be carried, by name."""
+"""Results that are not JSON or cannot be encoded, by name."""
 
 
 def json_of(value: Any) -> str:
-    """Returns a value as a text of a plan would hold it."""
+    """Return the JSON text of a value, as in a plan."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def digest_of(value: Any) -> str:
-    """Returns what the tool `digest` answers."""
+    """Return the expected result of the tool `digest`."""
     return f"{type(value).__name__} {hashlib.sha256(json_of(value).encode()).hexdigest()[:16]}"
 
 
 class Bench:
-    """What tests share with their tools.
+    """State shared by tests and their tools.
 
     Args:
-        effects: name -> the idempotency key of every time the effect was made, in order.
-        entered: names that `hold` has been called with.
-        threads: name -> what lets a `pure_hold` of that name go on.
-        cleaned: names whose `hold` was told to stop and has cleaned up.
+        effects: name -> the idempotency key of every execution of the effect, in order.
+        entered: names that `hold` was called with.
+        threads: name -> the event that releases a `pure_hold` of that name.
+        cleaned: names whose `hold` was cancelled and has cleaned up.
     """
 
     def __init__(self) -> None:
@@ -86,25 +86,25 @@ class Bench:
         self.most_running: defaultdict[str, int] = defaultdict(int)
 
     def open(self, name: str) -> None:
-        """Lets every `hold` of that name go on."""
+        """Release every `hold` of that name."""
         self._gates[name].set()
 
     async def wait(self, name: str) -> None:
-        """Waits for `open`; for use inside of tools."""
+        """Wait for `open`; for use inside tools."""
         await self._gates[name].wait()
 
     def enter(self, name: str) -> None:
-        """Notes that a call of that name has begun."""
+        """Record the start of a call of that name."""
         self.entered.append(name)
         self.running[name] += 1
         self.most_running[name] = max(self.most_running[name], self.running[name])
 
     def leave(self, name: str) -> None:
-        """Notes that a call of that name has ended."""
+        """Record the end of a call of that name."""
         self.running[name] -= 1
 
     def registry(self) -> ToolRegistry:
-        """Returns every tool of the bench."""
+        """Return every tool of the bench."""
         return ToolRegistry.of(
             *_plain_tools(),
             *_failing_tools(),
@@ -133,7 +133,7 @@ def _plain_tools() -> list[Function]:
 
     @tool(effects="read")
     def plus(left: float, right: float) -> float:
-        """As `add`, and an activity of its own each time."""
+        """Same as `add`, but with a separate activity."""
         return left + right
 
     @tool(effects="pure")
@@ -217,7 +217,7 @@ def _failing_tools() -> list[Function]:
 
 
 def _pure_tools(bench: Bench) -> list[Function]:
-    """Returns pure tools that do what pure tools should not, for regions."""
+    """Return pure tools with forbidden behavior, for regions."""
 
     @tool(effects="pure", timeout=_PATIENT)
     def pure_failure(kind: str) -> None:
@@ -243,13 +243,13 @@ def _pure_tools(bench: Bench) -> list[Function]:
 
     @tool(effects="pure", timeout=_PATIENT)
     def pure_change(values: list[Any]) -> list[Any]:
-        """Changes what it was given."""
+        """Change the arguments."""
         values[0]["changed"] = True
         return values
 
     @tool(effects="pure")
     def pure_hold(name: str) -> str:
-        """Blocks its thread until the test lets it go on, or the run is cancelled."""
+        """Block the thread until the test releases it, or the run is cancelled."""
         bench.entered.append(name)
         while not bench.threads[name].wait(0.01) and not context().cancelled:
             pass
@@ -261,7 +261,7 @@ def _pure_tools(bench: Bench) -> list[Function]:
 def _holding_tools(bench: Bench) -> list[Function]:
     @tool(effects="read")
     async def hold(name: str) -> str:
-        """Waits until the test opens the gate of that name."""
+        """Wait until the test opens the gate of that name."""
         bench.enter(name)
         try:
             await bench.wait(name)
@@ -274,7 +274,7 @@ def _holding_tools(bench: Bench) -> list[Function]:
 
     @tool(effects="read")
     def hold_in_thread(name: str) -> str:
-        """Waits to be cancelled, in a thread of its own."""
+        """Wait for cancellation, in a thread."""
         bench.enter(name)
         while not context().cancelled:
             context().wait_cancelled(5)
@@ -284,7 +284,7 @@ def _holding_tools(bench: Bench) -> list[Function]:
 
     @tool(effects="write")
     async def hold_write(name: str) -> str:
-        """As `hold`, with a change of the world before it waits."""
+        """Same as `hold`, with a change before it waits."""
         bench.effects[name].append(context().idempotency_key)
         bench.enter(name)
         await bench.wait(name)
@@ -292,7 +292,7 @@ def _holding_tools(bench: Bench) -> list[Function]:
 
     @tool(effects="read", max_parallel=2)
     async def narrow(name: str, wanted: int) -> int:
-        """Waits until `wanted` calls run at once, of the two that the tool allows."""
+        """Wait until `wanted` of the two permitted calls run concurrently."""
         bench.enter(name)
         if bench.running[name] >= wanted:
             bench.open(name)
@@ -306,7 +306,7 @@ def _holding_tools(bench: Bench) -> list[Function]:
 def _asking_tools(bench: Bench) -> list[Function]:
     @tool(effects="idempotent")
     async def order(name: str, choices: list[str]) -> dict[str, Any]:
-        """Makes an effect, asks which choice to take, then asks for a word, and makes a second effect."""
+        """Make an effect, ask for a choice, then ask for a word, and make a second effect."""
         done, answers = context().checkpoint, context().answers
         if done is None:
             bench.effects[f"{name} begun"].append(context().idempotency_key)
@@ -334,7 +334,7 @@ def _asking_tools(bench: Bench) -> list[Function]:
 def _effect_tools(bench: Bench) -> list[Function]:
     @tool(effects="idempotent")
     def keyed(name: str, until: int = 1) -> str:
-        """Notes its key at each attempt and succeeds at attempt `until`."""
+        """Record the key at each attempt and succeed at attempt `until`."""
         bench.effects[name].append(context().idempotency_key)
         if context().attempt < until:
             raise RuntimeError("again")
@@ -342,7 +342,7 @@ def _effect_tools(bench: Bench) -> list[Function]:
 
     @tool(effects="write")
     def write(name: str, error: str = "") -> str:
-        """Makes its change and may fail afterwards."""
+        """Make a change and optionally fail afterwards."""
         bench.effects[name].append(context().idempotency_key)
         if error:
             raise RuntimeError(error)
@@ -350,7 +350,7 @@ def _effect_tools(bench: Bench) -> list[Function]:
 
     @tool(effects="write", max_attempts=5)
     def careful_write(name: str, until: int) -> int:
-        """Fails before its change until attempt `until`."""
+        """Fail before the change until attempt `until`."""
         if context().attempt < until:
             raise NotStarted("not yet")
         bench.effects[name].append(context().idempotency_key)
@@ -358,7 +358,7 @@ def _effect_tools(bench: Bench) -> list[Function]:
 
     @tool(effects="write")
     def second_time(name: str) -> str:
-        """Notes its key, and fails for good until it has been called before."""
+        """Record the key, and fail permanently at the first call."""
         bench.effects[name].append(context().idempotency_key)
         if len(bench.effects[name]) == 1:
             raise GiveUp("not the first time")

@@ -1,4 +1,4 @@
-"""The travel service of examples/travel, and other services like it, served by threads of this process."""
+"""The travel service of examples/travel, and similar services, served by threads of this process."""
 
 import importlib.util
 import threading

@@ -1,6 +1,6 @@
-"""A worker of a wrong deploy: `worker.py` with a scheduler that starts the last ready node first.
+"""A worker of a faulty deploy: `worker.py` with a scheduler that starts the last ready node first.
 
-Run as a program in place of `worker.py`; it has the same options.
+Run it as a program instead of `worker.py`; it has the same options.
 """
 
 import runpy
