@@ -81,7 +81,7 @@ async def answered(client: Client, known: Any, *, turn: int, number: int) -> tup
 
 def assert_own_word(received: ReceivedCall) -> None:
     """Checks that a call holds the word of its own run and no other, and asks the model that this one names."""
-    turn, number = map(int, received.metadata["run"].split("-")[2:4])
+    turn, number = map(int, received.metadata["run_id"].split("-")[2:4])
     assert {*_WORD.findall(received.text)} == {word(turn, number)}
     assert received.model == model_of(number)
 

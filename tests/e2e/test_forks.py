@@ -70,8 +70,8 @@ async def test_fork_shows_its_plan_starts_once(command_line: CommandLine, write_
     await killed.wait()
     again = ("fork", "forked", "--input", "works=true", "--yes", "--json")
     forks = await asyncio.gather(*(command_line(*again) for _ in range(2)))
-    name = forks[0].document["fork"]
-    assert [(end.code, end.document["ok"], end.document["fork"]) for end in forks] == [(0, True, name)] * 2
+    name = forks[0].document["fork_run_id"]
+    assert [(end.code, end.document["ok"], end.document["fork_run_id"]) for end in forks] == [(0, True, name)] * 2
     watched = await command_line("watch", name, "--json")
     assert (watched.code, {node: each["status"] for node, each in watched.document["nodes"].items()}) == (
         0,

@@ -198,7 +198,7 @@ async def test_assignee_answers_with_its_key_and_others_need_operate(serve: Serv
 
         async def asked(key: str, where: str) -> list[str]:
             listed = (await get(live, key, where)).json().get("data", [])
-            return sorted(each["id"] for each in listed if each["run_id"] == run)
+            return sorted(each["request_id"] for each in listed if each["run_id"] == run)
 
         async def has_asked() -> bool:
             return len(await asked(ann, path)) == 3

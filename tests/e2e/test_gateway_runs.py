@@ -49,7 +49,7 @@ async def test_run_is_started_asked_answered_and_told(serve: Serve) -> None:
         none = await live.http.get(f"/v1/runs/{run}/nodes/dubble")
         why = (await live.http.get(f"/v1/runs/{run}/explain", params={"node": "after"})).json()
         listed = (await live.http.get("/v1/runs", params={"title": run, "status": "completed"})).json()["data"]
-    assert (asked["id"], asked["answer_schema"]["required"]) == ("check", ["approved"])
+    assert (asked["request_id"], asked["answer_schema"]["required"]) == ("check", ["approved"])
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "answer_refused")
     assert run in inbox
     assert (told.status_code, told.json()["ok"]) == (200, True)
@@ -167,7 +167,7 @@ async def test_plans_are_checked_and_started_once(serve: Serve) -> None:
         other = await live.post("/v1/runs", {**body, "inputs": {"number": 4}}, Idempotency_Key=key)
         both = await live.post("/v1/runs", {**body, "plan": ASKING})
         unknown = await live.post("/v1/runs", {"template": "asc"})
-    assert (good["status"], good["nodes"], good["inputs"]["required"]) == ("valid", 3, ["number"])
+    assert (good["status"], good["node_count"], good["inputs"]["required"]) == ("valid", 3, ["number"])
     assert (bad["status"], bad["errors"][0]["code"]) == ("invalid", "unknown_tool")
     assert (first["created"], again["created"], first["run_id"]) == (True, False, again["run_id"])
     assert (new.status_code, known.status_code, "location" in known.headers) == (201, 200, False)

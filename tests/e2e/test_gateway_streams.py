@@ -227,7 +227,7 @@ async def test_question_is_no_call_for_a_client_that_would_reply_to_it_by_itself
     assert (choice["finish_reason"], "tool_calls" in choice["message"]) == ("stop", False)
     assert choice["message"]["content"].startswith("Publish?\nUnder which name?\n\n(The run 'run-")
     waiting = asked["dagwright"]["waiting_for"]
-    assert [(each["id"], each["type"], each["run_id"]) for each in waiting] == [
+    assert [(each["request_id"], each["type"], each["run_id"]) for each in waiting] == [
         ("check", "APPROVAL", runs[0]),
         ("name", "CLARIFICATION", runs[0]),
     ]
@@ -235,7 +235,7 @@ async def test_question_is_no_call_for_a_client_that_would_reply_to_it_by_itself
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
     assert not any("tool_calls" in each["choices"][0]["delta"] for each in chunks)
     assert [item.type for item in response.output] == [item.type for item in fetched.output] == ["message"]
-    assert [each["id"] for each in fetched.model_dump()["dagwright"]["waiting_for"]] == ["check", "name"]
+    assert [each["request_id"] for each in fetched.model_dump()["dagwright"]["waiting_for"]] == ["check", "name"]
 
 
 async def test_streamed_question_comes_as_deltas_of_a_tool_call(serve: Serve) -> None:

@@ -142,7 +142,7 @@ async def test_items_of_a_large_map_are_shown_by_batch(command_line: CommandLine
     ]
     assert f"1 failed in the run chunks/each[0-125], the first each[0]: {error['message']}\n" in told.stdout
     assert failed.stdout.startswith("each[0]: failed\nrun: chunks/each[0-125]\ntool: calculator\n")
-    assert (item.document["id"], item.document["run_id"]) == ("each[300]", "chunks/each[251-375]")
+    assert (item.document["node_id"], item.document["run_id"]) == ("each[300]", "chunks/each[251-375]")
     assert (item.document["status"], item.document["result"]) == ("completed", 0.333333333333333)
     assert gone.stderr == "the run 'chunks' has no node 'each[501]'; did you mean 'each'?\n"
 

@@ -112,7 +112,7 @@ async def test_fork_that_does_a_sub_goal_again_plans_the_rounds_behind_it_anew(c
         await commands(*ask)
         shown = await commands("fork", "rounds-forked", "--rerun", "sg1")
         end = await commands("fork", "rounds-forked", "--rerun", "sg1", "--yes", "--json")
-        forked = await commands("watch", end.document["fork"], "--json")
+        forked = await commands("watch", end.document["fork_run_id"], "--json")
         made = [(str(each.metadata["node_id"]), str(each.metadata["purpose"])) for each in server.calls[5:]]
     omitted = ["plan#2", "sg3", "plan#3", "answer"]
     assert shown.stdout.splitlines()[-1] == (

@@ -39,14 +39,18 @@ async def test_second_request_goes_on_with_the_fund_of_the_first(command_line: C
     assert (first.code, second.code, second.stderr) == (0, 0, "")
     made = first.document["nodes"]["@result_1"]["result"]
     assert first.document["context"] == {"cbu": {"id": made["id"], "name": "Apex", "kind": "fund"}}
-    run = shown.document["turns"][1]["run"]
+    run = shown.document["turns"][1]["run_id"]
     assert f"run {run} in the session {name}" in second.stdout
     told = server.calls[1].text
     assert '{"ref": "@cbu", "kind": "fund", "name": "Apex"}' in told
     assert "Request: Create the Apex fund.\\nPlan: Does it.\\nIt set @cbu (Apex).\\nResult: completed" in told
     assert made["id"] not in told
     document = shown.document
-    assert (document["session"], document["status"], document["context"]) == (name, "idle", first.document["context"])
+    assert (document["session_id"], document["status"], document["context"]) == (
+        name,
+        "idle",
+        first.document["context"],
+    )
     assert [(turn["number"], turn["request"], turn["status"], turn["explanation"]) for turn in document["turns"]] == [
         (1, "Create the Apex fund.", "completed", "Does it."),
         (2, "Add fund accounting too.", "completed", "Does it."),
@@ -138,9 +142,9 @@ async def test_turn_of_a_killed_command_is_one_run(own_command_line: CommandLine
     if point == UNSENT:
         assert left.document["status"] == "not_found"
     else:
-        assert [turn["run"] for turn in left.document["turns"]] == ["turn-1"]
+        assert [turn["run_id"] for turn in left.document["turns"]] == ["turn-1"]
     assert (end.code, end.document["output"]) == (0, "One.")
-    turns = [(turn["run"], turn["status"], turn["outcome"]) for turn in shown.document["turns"]]
+    turns = [(turn["run_id"], turn["status"], turn["outcome"]) for turn in shown.document["turns"]]
     assert (turns, shown.document["status"]) == ([("turn-1", "completed", "One.")], "idle")
 
 
@@ -180,7 +184,7 @@ async def test_party_that_was_chosen_in_one_turn_is_not_asked_for_in_the_next(ow
 async def _asked(commands: CommandLine, run: str, request: str = "approve") -> None:
     async def asks() -> bool:
         inbox = await commands("inbox", "--json")
-        return (run, request) in [(each["run_id"], each["id"]) for each in inbox.document]
+        return (run, request) in [(each["run_id"], each["request_id"]) for each in inbox.document]
 
     await eventually(asks)
 

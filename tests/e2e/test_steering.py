@@ -125,7 +125,7 @@ async def test_node_of_a_sub_plan_is_steered_by_its_path(command_line: CommandLi
     told = await command_line("node", "mended_above", "archive/sum")
     table = await command_line("status", "mended_above/archive")
     missing = await command_line("node", "mended_above", "archive/som", "--json")
-    assert (shown.document["id"], shown.document["run_id"]) == ("archive/sum", "mended_above/archive")
+    assert (shown.document["node_id"], shown.document["run_id"]) == ("archive/sum", "mended_above/archive")
     assert (shown.document["result"], told.stdout.splitlines()[0]) == (4, "archive/sum: completed")
     assert f"\nby hand: set result by {account_name()} at " in told.stdout
     (line,) = [line for line in table.stdout.splitlines() if " sum " in line]

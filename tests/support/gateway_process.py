@@ -132,12 +132,12 @@ class EventClient:
 
     @property
     def states(self) -> list[tuple[str, str]]:
-        nodes = [node for each in self.events if each.name == "nodes" for node in each.content["nodes"]]
+        nodes = [each.content for each in self.events if each.name.startswith("node.")]
         return [(node["node_id"], node["status"]) for node in nodes]
 
     async def follow(self) -> list[NamedEvent]:
         async with httpx.AsyncClient(timeout=60) as http:
-            while not (self.events and self.events[-1].name == "end"):
+            while not (self.events and self.events[-1].name == "run.completed"):
                 await self._read(http)
                 await asyncio.sleep(PAUSE_S)
         return self.events

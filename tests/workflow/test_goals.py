@@ -202,7 +202,7 @@ async def test_plan_that_wants_a_secret_goes_back_and_no_tool_gets_it(scripted: 
         found = await ended(runs, await runs.start_compiled(goal(runs, "Add.", "plus", "echo")))
     assert (found["status"], found["output"]) == ("completed", "5")
     told = problems_told(server.calls[1])
-    assert [(problem["code"], problem["node_id"]) for problem in told] == [
+    assert [(problem["code"], problem["node"]) for problem in told] == [
         ("invalid_reference", "a"),
         ("invalid_reference", "c"),
     ]

@@ -128,7 +128,7 @@ async def test_exception_in_a_handler_does_not_wedge_the_run(
         raise KeyError("x")
 
     monkeypatch.setattr("dagwright.protocol.command_handler.sub_plan_end_from_json", broken)
-    monkeypatch.setattr("dagwright.protocol.command_handler.read_act", broken)
+    monkeypatch.setattr("dagwright.protocol.command_handler.decode_command", broken)
     node = {"id": "a", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
     handle = await runs.start({"nodes": [node]})
     await eventually(lambda: unique in bench.entered)

@@ -59,7 +59,7 @@ async def test_answer_after_three_weeks_counts(environment: WorkflowEnvironment,
     answer = {"request_id": "check", "answer": {"approved": True}, "by": "ann"}
     told = await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, answer)
 
-    assert (asked["id"], asked["assignee"]) == ("check", "ann")
+    assert (asked["request_id"], asked["assignee"]) == ("check", "ann")
     assert told == {"ok": True, "message": "'check' is answered"}
     assert bare(await document_of(handle))["nodes"] == {
         "check": done({"approved": True, "reason": None}),

@@ -93,7 +93,7 @@ async def test_what_is_clear_is_bound_and_nobody_is_asked(runs: Runs, database: 
     handle = await runs.start(plan)
     document = await document_of(handle)
     graph = (await view_of(runs, handle)).graph()
-    assert ([node["id"] for node in graph["nodes"]], graph["edges"]) == ([*document["nodes"]], [])
+    assert ([node["node_id"] for node in graph["nodes"]], graph["edges"]) == ([*document["nodes"]], [])
     assert [node["lineage"]["inputs"] for node in document["nodes"].values()] == [[], []]
     [sarah], [apex] = party_ids(database, "Sarah Chen"), party_ids(database, "Apex Fund")
     assert (document["status"], results(document)) == ("completed", [{"who": sarah}, {"who": sarah, "fund": apex}])
@@ -272,9 +272,9 @@ async def test_text_of_any_kind_is_looked_up_as_it_stands(runs: Runs, database: 
     await eventually(does_ask)
     [asked] = (await view_of(runs, handle)).document()["waiting_for"]
     assert text[:40] in asked["prompt"] or repr(text)[1:40] in asked["prompt"]
-    assert len(asked["id"].encode()) <= 150
+    assert len(asked["request_id"].encode()) <= 150
     [sarah] = party_ids(database, "Sarah Chen")
-    await answer(handle, asked["id"], {"text": "Sarah Chen"})
+    await answer(handle, asked["request_id"], {"text": "Sarah Chen"})
     document = await document_of(handle)
     assert (document["lookups"][0]["search_text"], results(document)) == (text, [{"who": sarah}])
 

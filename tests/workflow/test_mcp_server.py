@@ -62,10 +62,10 @@ async def test_plan_is_run_with_its_inputs_and_tells_its_progress(mcp: McpBench,
     )
     async with mcp.client(mode) as call:
         told = await call("run_plan", plan=plan, inputs={"n": 3})
-    assert {name: told[name] for name in ("status", "output", "nodes")} == {
+    assert {name: told[name] for name in ("status", "output", "node_counts")} == {
         "status": "completed",
         "output": 5,
-        "nodes": {"completed": 2},
+        "node_counts": {"completed": 2},
     }
     ended = [message for _, _, message in call.progress if message and message.endswith("completed")]
     done = [progress for progress, _, _ in call.progress]
@@ -181,7 +181,7 @@ async def test_request_that_nobody_answers_at_the_client_is_told_with_how_to_ans
         assert told["status"] == "waiting"
         assert told["message"] == (
             "The run asks people: What of check? To answer, "
-            f"call answer_feedback with workflow_id '{run}', request 'check' and approved."
+            f"call answer_feedback with run_id '{run}', request_id 'check' and approved."
         )
         assert [request["request_id"] for request in told["waiting_for"]] == ["check"]
         two = await call.refused("answer_feedback", run_id=run, approved=True, text="yes")
@@ -207,7 +207,7 @@ async def test_answer_is_for_one_request_or_for_all_of_a_node(mcp: McpBench, mod
         ended = await call("answer_feedback", run_id=run, request_id="each", all=True, approved=True)
     assert unclear["message"] == f"the run '{run}' asks 3 things; give `request`: each[0], each[1], each[2]"
     assert odd["status"] == "refused"
-    assert [each["id"] for each in one["waiting_for"]] == ["each[0]", "each[2]"]
+    assert [each["request_id"] for each in one["waiting_for"]] == ["each[0]", "each[2]"]
     assert ended["status"] in ("completed", "completed_with_failures")
 
 
@@ -246,7 +246,7 @@ async def test_call_returns_before_a_long_run_ends_which_is_fetched_later(
         bench.open(unique)
         ended = await call("get_run", run_id=unique)
     assert (told["status"], told["run_id"]) == ("running", unique)
-    assert told["message"] == f"The run goes on. Call get_run with workflow_id '{unique}' to wait for its end."
+    assert told["message"] == f"The run goes on. Call get_run with run_id '{unique}' to wait for its end."
     assert (again["status"], other["status"]) == ("running", "id_in_use")
     assert (ended["status"], ended["output"]) == ("completed", {"long": unique})
 

@@ -218,7 +218,7 @@ async def test_plan_as_it_was_written_and_its_sub_plans_tell_the_hook_of_the_wor
 
 async def _answer_when_asked(handle: Handle, request: str) -> None:
     async def is_asked() -> bool:
-        return [each["id"] for each in await handle.query(wire.QUERY_PENDING)] == [request]
+        return [each["request_id"] for each in await handle.query(wire.QUERY_PENDING)] == [request]
 
     await eventually(is_asked)
     await _answer(handle, request)

@@ -65,7 +65,7 @@ async def test_queries_tell_how_a_run_is_doing(runs: Runs, bench: Bench, unique:
     with pytest.raises(WorkflowQueryFailedError):
         await handle.query(wire.QUERY_NODE)
     graph = await handle.query(wire.QUERY_GRAPH)
-    assert [(node["id"], node["status"]) for node in graph["nodes"]] == [
+    assert [(node["node_id"], node["status"]) for node in graph["nodes"]] == [
         ("first", "completed"),
         ("held", "running"),
         ("each", "completed"),

@@ -419,7 +419,7 @@ async def test_session_that_is_ended_waits_for_its_turn_and_a_new_one_knows_noth
     assert refused.value.code == "session_busy"
     bench.bench.open(unique)
     told = await closed.result()
-    assert (told["status"], told["turns"][0]["run"]) == ("ended", started.workflow_id)
+    assert (told["status"], told["turns"][0]["run_id"]) == ("ended", started.workflow_id)
     assert (await bench.sessions.look(unique)).to_json()["status"] == "ended"
     assert (await bench.sessions.read(unique)).session.names == {}
     with pytest.raises(SessionNotFound, match="has ended already"):
