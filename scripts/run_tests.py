@@ -14,8 +14,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Self
 from xml.etree import ElementTree
 
@@ -36,6 +38,9 @@ _GET_SERVER = (
     "import asyncio; from dagwright.server.binary import get_binary; from dagwright.settings import Settings; "
     "asyncio.run(get_binary(Settings().cache_home, wanted_version=None))"
 )
+_MEMORY = Path("/dev/shm")
+_ROOM_BYTES = 6 << 30
+"""Six processes keep up to half a gigabyte each."""
 _REPORT_S = 60
 """How often a stage prints how far it is."""
 
@@ -252,6 +257,17 @@ def install_programs() -> bool:
     return found.returncode == 0
 
 
+@contextmanager
+def fast_temporary_files() -> Iterator[None]:
+    """Put the folders of tests in memory if there is room: on a disk tests wait for each write to be flushed."""
+    has_room = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM_BYTES
+    with TemporaryDirectory(
+        prefix="dagwright-tests-", dir=_MEMORY if has_room else None, ignore_cleanup_errors=True
+    ) as folder:
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
+        yield
+
+
 def summarize(stages: list[Stage]) -> None:
     """Print durations, slowest files and failures of all stages."""
     print("\n=== stages")
@@ -298,10 +314,11 @@ def main() -> int:
     stages = [known[name] for name in names]
     if names != ["fast"]:
         install_server()
-    for stage in stages:
-        run(stage, options.paths, ends_at)
-        if stage.exit_code == GAVE_UP:
-            break
+    with fast_temporary_files():
+        for stage in stages:
+            run(stage, options.paths, ends_at)
+            if stage.exit_code == GAVE_UP:
+                break
     summarize(stages)
     return 0 if all(stage.exit_code == 0 for stage in stages) else 1
 

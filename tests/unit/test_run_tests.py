@@ -140,6 +140,7 @@ def test_slow_runs_make_all_examples(stages: str, made: int, tmp_path: Path, mon
     monkeypatch.setenv("TEST_EXAMPLES", "")
     monkeypatch.setattr("sys.argv", ["run_tests.py", f"--stages={stages}"])
     monkeypatch.setattr(run_tests, "REPORTS", tmp_path / "reports")
+    monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", "")
     monkeypatch.setattr(run_tests, "run", count)
     monkeypatch.setattr(run_tests, "install_server", lambda: None)
     assert run_tests.main() == 0
