@@ -237,7 +237,7 @@ def test_names_are_brought_in_by_parts_and_a_killed_process_loses_one_of_them(
                 " 'active', '2026-01-01 00:00:00')"
             )
     monkeypatch.setattr(search_index, "NAMES_PER_TRANSACTION", 5)
-    monkeypatch.setattr(migrations, "", 0)
+    monkeypatch.setattr(migrations, "_LOG_INTERVAL_S", 0)
     # Whatever level a command of another test of this process has set.
     caplog.set_level("WARNING", logger=migrations.__name__)
     parts: list[IndexProgress | None] = []
