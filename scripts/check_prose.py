@@ -52,6 +52,18 @@ _STRICT: tuple[str, ...] = (
     "dagwright/features/regions",
     "dagwright/features/run_scheduler.py",
     "dagwright/features/worker_tools.py",
+    "docs/architecture.md",
+    "docs/budgets.md",
+    "docs/dialects.md",
+    "docs/explain.md",
+    "docs/forks.md",
+    "docs/guards.md",
+    "docs/notifications.md",
+    "docs/people.md",
+    "docs/plugins.md",
+    "docs/steering.md",
+    "docs/workers.md",
+    "docs/writing-plans.md",
 )
 """Files and folders, relative to the root, that are already rewritten."""
 _READ = (
