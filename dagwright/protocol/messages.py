@@ -214,7 +214,7 @@ def _options_to_json(run_input: RunInput) -> dict[str, Any]:
     if run_input.model:
         options["model"] = dict(run_input.model)
     if not run_input.asks:
-        options["asks"] = False
+        options["interactive"] = False
     return options
 
 
@@ -276,7 +276,7 @@ def run_input_from_json(message: Any) -> RunInput:
             only_compensates=message.get("only_compensates") is True,
             model=options.get("model"),
             session=_turn_place(message.get("session")),
-            asks=options.get("asks", True),
+            asks=options.get("interactive", True),
             bound=bound_from_json(message.get("bound", ())),
             reads_starts=message.get("reads_starts") is True,
         )
@@ -476,7 +476,7 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     "notify": _is_true,
     "policy": _policy,
     "approve_plan": _is_true,
-    "asks": _is_true,
+    "interactive": _is_true,
     "budget": _budget,
     "compensate": _is_true,
     "model": _model,

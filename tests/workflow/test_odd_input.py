@@ -30,7 +30,7 @@ _WRONG: list[tuple[tuple[Any, ...], str]] = [
     (({"plan": _FINE}, {"second": 1}), "invalid: the input must be an object"),
     (({"plan": _FINE, "compiled": {}},), "invalid: the input must hold exactly one of"),
     (({"plan": _FINE, "options": {"deadline": "soon"}},), "invalid: options.deadline must be a duration: 'soon'"),
-    (({"plan": _FINE, "parent": "above"},), "invalid: 'parent' must name a workflow_id and a task"),
+    (({"plan": _FINE, "parent": "above"},), "invalid: 'parent' must have 'run_id' and 'task'"),
     (({"compiled": {"format": 2}},), "invalid: the input cannot be read"),
     (({"compiled": _COMPILED, "map_batch": {}},), "invalid: the input cannot be read: this is no chunk of a map"),
     (({"compiled": _COMPILED, "map_batch": _UNENDED},), "invalid: the input cannot be read: a node that the items"),
