@@ -8,6 +8,7 @@ stage `fast`.
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
@@ -50,10 +51,9 @@ class SharedFiles:
             items = [*session.genitems(node)]
             session.config.hook.pytest_collection_modifyitems(session=session, config=session.config, items=items)
             collected += len(items)
-            for item, following in zip(items, [*items[1:], None], strict=True):
-                # Fixtures of the session outlive the file; the others end with it.
-                nextitem = following or cast(pytest.Item, session)
-                session.config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
+            # Fixtures of the session outlive the file; the others end with it.
+            for item, following in pairwise([*items, cast(pytest.Item, session)]):
+                session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         session.testscollected = collected
         return True
 

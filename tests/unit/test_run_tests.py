@@ -2,7 +2,8 @@
 
 from itertools import chain, combinations
 from pathlib import Path
-from typing import IO
+from types import SimpleNamespace
+from typing import IO, Any
 
 import pytest
 from _pytest.mark.expression import Expression
@@ -76,6 +77,32 @@ def test_processes_share_the_files_of_a_stage(tmp_path: Path) -> None:
     (tmp_path / "fast.txt").write_text("", encoding="utf-8")
     first, second = (SharedFiles(tmp_path / "fast.txt").take("abc") for _ in range(2))
     assert [next(first), next(second), next(first), next(second, ""), next(first, "")] == ["a", "b", "c", "", ""]
+
+
+def test_process_runs_what_is_left_of_each_file_and_keeps_the_fixtures_of_the_session(tmp_path: Path) -> None:
+    (tmp_path / "stage.txt").write_text("test_a.py\ntest_b.py\tgroup\ntest_c.py\tgroup", encoding="utf-8")
+    files = {name: tmp_path / f"test_{name}.py" for name in "abc"}
+    tests = {"a": ["a1", "a2"], "b": [], "c": ["c1"]}
+    calls: list[tuple[str, Any]] = []
+
+    def run(*, item: str, nextitem: Any) -> None:
+        calls.append((item, nextitem))
+
+    def collect(names: list[str], *, genitems: bool) -> list[Any]:
+        assert (names, genitems, option.markexpr) == ([f"test_{name}.py" for name in "abc"], False, "")
+        return [SimpleNamespace(path=path, name=name) for name, path in files.items()]
+
+    option = SimpleNamespace(markexpr="not slow")
+    hook = SimpleNamespace(pytest_runtest_protocol=run, pytest_collection_modifyitems=lambda **_: None)
+    config = SimpleNamespace(option=option, hook=hook)
+    session: Any = SimpleNamespace(
+        config=config, perform_collect=collect, genitems=lambda node: tests[node.name], testscollected=0
+    )
+    shared = SharedFiles(tmp_path / "stage.txt")
+    shared.pytest_collection(session)
+    shared.pytest_runtestloop(session)
+    assert calls == [("a1", "a2"), ("a2", session), ("c1", session)]
+    assert (session.testscollected, option.markexpr) == (3, "not slow")
 
 
 def test_longest_exit_code_wins_and_a_process_without_tests_is_no_failure(
