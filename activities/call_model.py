@@ -41,22 +41,22 @@ from dagwright.core.boundary.wire import ACTIVITY_CALL_MODEL, DETAIL_UNSTORED_BY
 from dagwright.core.expressions.stored_values import stored_to_json
 from dagwright.core.model.tools import Effects
 from dagwright.llm.clients import ModelClients
-from dagwright.planner.prompts import broken_off_words
-from dagwright.planner.rounds_reading import read_round
-from dagwright.planning.agent_loop.asking import marker_in
+from dagwright.planner.prompts import interrupted_message
+from dagwright.planner.rounds_parser import parse_round
+from dagwright.planning.agent_loop.feedback_markers import find_marker
 from dagwright.planning.model_calls.calls import (
-    ModelAnswer,
     ModelError,
     ModelRequest,
-    answer_to_json,
+    ModelResponse,
     messages_from_json,
     messages_to_json,
     request_from_json,
+    response_to_json,
     user,
 )
 from dagwright.planning.model_calls.failures import ModelFailure
-from dagwright.planning.model_calls.messages import fitting
-from dagwright.planning.model_calls.responses import MARKER, TOLD, TOOL_CALLS_BYTES
+from dagwright.planning.model_calls.messages import sendable_messages
+from dagwright.planning.model_calls.responses import MARKER_PROJECTION, SUMMARY_PROJECTIONS, TOOL_CALLS_BYTES
 from dagwright.tools.context import Cancellation
 from dagwright.tools.errors import InvalidArguments, ResultNotStored, ResultTooLarge, ValueLost, ValueNotLoaded
 from dagwright.tools.redaction import Redaction
@@ -105,23 +105,23 @@ class _Attempt:
             except Exception as error:
                 raise self._failure(error) from None
 
-    async def _respond(self, request: ModelRequest) -> ModelAnswer:
+    async def _respond(self, request: ModelRequest) -> ModelResponse:
         if request.planning is None:
             answer = await self._with_conversation(request, await self._call(request))
             if request.round is None:
                 return answer
             # In a thread: validation against a long schema would delay the heartbeats of the worker.
-            return replace(answer, read=await asyncio.to_thread(read_round, answer.output, answer.text, request.round))
+            return replace(answer, read=await asyncio.to_thread(parse_round, answer.output, answer.text, request.round))
         node = request.call.labels.node_id or self._info.activity_id
         plan = PlanStream(request.planning, node=node, info=self._info)
         if text := await plan.resume():
             call = request.call
-            request = replace(request, call=replace(call, messages=(*call.messages, user(broken_off_words(text)))))
+            request = replace(request, call=replace(call, messages=(*call.messages, user(interrupted_message(text)))))
         async with plan:
             answer = await self._models.call_streamed(request.call, request.endpoint, feed=plan.feed)
         return replace(await self._with_conversation(request, answer), accepted=plan.accepted)
 
-    async def _call(self, request: ModelRequest) -> ModelAnswer:
+    async def _call(self, request: ModelRequest) -> ModelResponse:
         if request.tells is None:
             return await self._models.call(request.call, request.endpoint)
         with TextHeartbeats(
@@ -139,7 +139,7 @@ class _Attempt:
         )
         try:
             request = request_from_json(given)
-            messages = [*await self._earlier_messages(request), *fitting(request)]
+            messages = [*await self._earlier_messages(request), *sendable_messages(request)]
         except ValueError as error:
             raise InvalidArguments(f"Invalid arguments: {error}") from None
         if not messages:
@@ -156,7 +156,7 @@ class _Attempt:
         except (ValueError, TypeError) as error:
             raise ValueLost(f"the stored conversation is invalid: {error}") from None
 
-    async def _with_conversation(self, request: ModelRequest, answer: ModelAnswer) -> ModelAnswer:
+    async def _with_conversation(self, request: ModelRequest, answer: ModelResponse) -> ModelResponse:
         calls = pydantic_core.to_json([call.model_dump() for call in answer.message.tool_calls])
         if len(calls) > TOOL_CALLS_BYTES:
             raise ModelFailure(
@@ -172,20 +172,20 @@ class _Attempt:
         ref = await self._store(lambda: self._values.put(encoded))
         return replace(answer, conversation=ref)
 
-    async def _encode_response(self, answer: ModelAnswer) -> RawValue:
+    async def _encode_response(self, answer: ModelResponse) -> RawValue:
         """Return the response as the history records it, after storing it if it is large."""
-        plain = plain_json(answer_to_json(answer))
+        plain = plain_json(response_to_json(answer))
         encoded = encoded_json(plain)
         metadata = attempt_metadata(self._info, self._models.usage)
         if len(encoded) <= INLINE_VALUE_BYTES:
             return RawValue(Payload(metadata=metadata, data=encoded))
         if len(encoded) > STORED_VALUE_LIMIT_BYTES:
             raise ResultTooLarge(f"the response has {len(encoded):,} bytes as JSON")
-        wanted = [*TOLD, *(want for want in requested_projections() if want not in TOLD)]
-        if (marker := marker_in(answer.message.content or "")) is not None:
+        wanted = [*SUMMARY_PROJECTIONS, *(want for want in requested_projections() if want not in SUMMARY_PROJECTIONS)]
+        if (marker := find_marker(answer.message.content or "")) is not None:
             # The run does not load the text that contains the marker.
             plain = {**plain, "marker": marker}
-            encoded, wanted = encoded_json(plain), [*wanted, MARKER]
+            encoded, wanted = encoded_json(plain), [*wanted, MARKER_PROJECTION]
         name = f"{self._info.activity_id}.result"
         text = await self._store(lambda: self._values.store_result(plain, encoded, wanted=wanted, name=name))
         data = pydantic_core.to_json(stored_to_json(text))

@@ -70,7 +70,7 @@ from dagwright.core.expressions.stored_values import StoredValue, stored_to_json
 from dagwright.core.model.lineage import lineage_of_locations
 from dagwright.core.model.tools import Effects
 from dagwright.llm.clients import ModelClients
-from dagwright.planning.model_calls.calls import ModelAnswer, ModelCall
+from dagwright.planning.model_calls.calls import ModelCall, ModelResponse
 from dagwright.planning.model_calls.failures import ModelFailure
 from dagwright.process.drain import drain_s, writes_in_flight
 from dagwright.protocol.outcomes import outcome_unknown_words
@@ -316,7 +316,7 @@ class _Call:
             return 0.0
         return drain_s(own_s, limit_s=self._environment.drain_limit_s)
 
-    async def _ask(self, call: ModelCall) -> ModelAnswer:
+    async def _ask(self, call: ModelCall) -> ModelResponse:
         messages = [each.model_copy(update={"content": self._redaction.value(each.content)}) for each in call.messages]
         return await self._models.call(replace(call, messages=tuple(messages), config=call.config.over(given_model())))
 

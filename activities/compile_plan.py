@@ -23,8 +23,8 @@ from dagwright.core.model.policy import default_policy, policy_from_json
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects import TEXT_DIALECTS
 from dagwright.dialects.reading import read_text
-from dagwright.planner.rounds_starting import is_rounds, rounds_of_document
-from dagwright.planner.starting import goal_of_document, is_goal
+from dagwright.planner.goal_start import goal_from_document, is_goal
+from dagwright.planner.rounds_start import is_rounds, rounds_from_document
 from dagwright.planning.rounds.rounds import RoundsLimits
 from dagwright.plans.pages import Travelling, made_to_travel
 from dagwright.plans.preparation import check_plan, policy_problems, prepare_to_ask
@@ -109,7 +109,7 @@ def _parsed(message: Mapping[str, Any]) -> Any:
 async def _compiled(message: Mapping[str, Any], scope: CompileScope) -> CompiledPlan:
     tools = scope.tools
     if is_goal(message["plan"]) and is_rounds(message["plan"]):
-        return await asyncio.to_thread(rounds_of_document, message["plan"], tools, limits=scope.rounds)
+        return await asyncio.to_thread(rounds_from_document, message["plan"], tools, limits=scope.rounds)
     try:
         return await asyncio.to_thread(_compiled_with, message, tools)
     except PlanInvalid as error:
@@ -134,7 +134,7 @@ async def _compiled(message: Mapping[str, Any], scope: CompileScope) -> Compiled
 def _compiled_with(message: Mapping[str, Any], tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
     policy = policy_from_json(message["policy"]) if message.get("policy") is not None else None
     if is_goal(message["plan"]):
-        return goal_of_document(message["plan"], tools, policy=policy, context=message.get("context"))
+        return goal_from_document(message["plan"], tools, policy=policy, context=message.get("context"))
     checked = check_plan(message["plan"], tools, dialect=message.get("dialect"), context=message.get("context") or {})
     if refused := policy_problems(
         checked, policy or default_policy("model" if message.get("written_by_model") else "person")

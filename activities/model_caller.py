@@ -14,7 +14,7 @@ from dagwright.activities.heartbeats import Heartbeats
 from dagwright.core.boundary.usage import Usage
 from dagwright.llm.client import ModelClient, ModelStream
 from dagwright.llm.clients import ModelClients, SecretMissing
-from dagwright.planning.model_calls.calls import ModelAnswer, ModelCall, ModelError, NamedEndpoint
+from dagwright.planning.model_calls.calls import ModelCall, ModelError, ModelResponse, NamedEndpoint
 from dagwright.planning.model_calls.failures import ModelFailure
 
 
@@ -37,7 +37,7 @@ class ModelCaller:
         """Return the usage of all calls so far, including failed calls and earlier attempts."""
         return self._heartbeats.usage
 
-    async def call(self, call: ModelCall, endpoint: NamedEndpoint | None = None) -> ModelAnswer:
+    async def call(self, call: ModelCall, endpoint: NamedEndpoint | None = None) -> ModelResponse:
         """Make one model call and return its response.
 
         Args:
@@ -50,7 +50,7 @@ class ModelCaller:
 
     async def call_streamed(
         self, call: ModelCall, endpoint: NamedEndpoint | None, *, feed: Callable[[ModelStream, str], None]
-    ) -> ModelAnswer:
+    ) -> ModelResponse:
         """Make one model call, pass each piece of its text to `feed`, and return the complete response.
 
         Args:
@@ -60,7 +60,7 @@ class ModelCaller:
             ModelFailure: the call failed or its response is unusable.
         """
 
-        async def streamed(client: ModelClient) -> ModelAnswer:
+        async def streamed(client: ModelClient) -> ModelResponse:
             async with client.stream(self._named(call)) as stream:
                 async for words in stream:
                     feed(stream, words)
@@ -69,8 +69,8 @@ class ModelCaller:
         return await self._call(endpoint, streamed)
 
     async def _call(
-        self, endpoint: NamedEndpoint | None, call: Callable[[ModelClient], Awaitable[ModelAnswer]]
-    ) -> ModelAnswer:
+        self, endpoint: NamedEndpoint | None, call: Callable[[ModelClient], Awaitable[ModelResponse]]
+    ) -> ModelResponse:
         if self._clients is None:
             raise ModelFailure(ModelError.MODEL_MISSING, "this worker has no model client")
         try:

@@ -22,10 +22,10 @@ from dagwright.core.model.tools import effects_of_call
 from dagwright.dialects.streaming import JsonSteps
 from dagwright.features.plan_edits.accepted_nodes import without_nulls
 from dagwright.llm.client import ModelStream
-from dagwright.planner.reading import fits_early
+from dagwright.planner.plan_parser import can_start_early
 from dagwright.planner.schema import MAX_PLANNED_NODES
 from dagwright.planning.model_calls.calls import Planning
-from dagwright.planning.plan_and_execute.goals import HARMLESS, tools_read
+from dagwright.planning.plan_and_execute.goals import HARMLESS, decode_tools
 from dagwright.protocol.conversion import decode_payloads
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.planned_nodes import planned_message
@@ -52,9 +52,9 @@ class PlanStream:
     """
 
     def __init__(self, planning: Planning, *, node: str, info: activity.Info) -> None:
-        self._tools = tools_read(list(planning.tools))
+        self._tools = decode_tools(list(planning.tools))
         self._node = node
-        self._so_far = planning.so_far
+        self._replan_context = planning.replan_context
         self._info = info
         self._accepted: dict[str, Node] = {str(node["id"]): node for node in planning.accepted}
         self._count = 0
@@ -176,7 +176,7 @@ class PlanStream:
         return found
 
     def _fits(self, nodes: Sequence[Node]) -> bool:
-        return fits_early(nodes, self._tools, so_far=self._so_far)
+        return can_start_early(nodes, self._tools, replan_context=self._replan_context)
 
     async def _signal(self, nodes: Sequence[Node]) -> None:
         message = planned_message(self._info.activity_id, self._info.attempt, offset=self._count, nodes=nodes)

@@ -22,7 +22,7 @@ from dagwright.core.model.compiled import PURE_TIMEOUT_S
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects
-from dagwright.planning.model_calls.calls import ModelAnswer, ModelCall
+from dagwright.planning.model_calls.calls import ModelCall, ModelResponse
 from dagwright.tools import ToolSpec
 from dagwright.tools.context import CallIdentity, Cancellation, ToolContext, active_context
 from dagwright.tools.environment import ToolEnvironment
@@ -247,7 +247,7 @@ def encode_result(answer: Any, spec: ToolSpec, redaction: Redaction) -> PureOutc
     return PureOutcome(json_from_bytes(content), len(content))
 
 
-async def _refuse_model_call(call: ModelCall) -> ModelAnswer:  # noqa: ARG001 - the signature of a model call
+async def _refuse_model_call(call: ModelCall) -> ModelResponse:  # noqa: ARG001 - the signature of a model call
     raise NotInRegion("a model call needs an activity of its own")
 
 

@@ -19,9 +19,9 @@ from dagwright.activities.values import Values
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN, DETAIL_UNSTORED_BYTES, ERROR_STORE_RETRY
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.planner.intents_reading import read_intents_answer
-from dagwright.planner.reading import read_plan, refused_plan
-from dagwright.planning.plan_and_execute.goals import Profile, context_from_json, tools_read
+from dagwright.planner.intents_parser import parse_intents
+from dagwright.planner.plan_parser import parse_plan, rejected_plan
+from dagwright.planning.plan_and_execute.goals import Profile, context_from_json, decode_tools
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS
 from dagwright.tools.errors import InvalidArguments, ValueNotLoaded
 from dagwright.tools.redaction import Redaction
@@ -64,8 +64,8 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: Values) -> 
 
 def _read(given: Mapping[str, Any], known: Mapping[str, ToolDeclaration]) -> bytes:
     try:
-        tools = tools_read(given["tools"]) if given.get("tools") is not None else known
-        so_far = REPLAN_CONTEXTS.decode(given.get("replan_context"))
+        tools = decode_tools(given["tools"]) if given.get("tools") is not None else known
+        replan_context = REPLAN_CONTEXTS.decode(given.get("replan_context"))
         context = context_from_json(given.get("context", {}))
     except ValueError as error:
         raise InvalidArguments(f"Invalid arguments: {error}") from None
@@ -75,9 +75,11 @@ def _read(given: Mapping[str, Any], known: Mapping[str, ToolDeclaration]) -> byt
     plan, inline_agents = given.get("plan"), given.get("inline_agents") is True
     try:
         if profile == "intents":
-            read = read_intents_answer(plan, text, tools, context=context)
+            read = parse_intents(plan, text, tools, context=context)
         else:
-            read = read_plan(plan, text, tools, accepted=accepted, so_far=so_far, inline_agents=inline_agents)
+            read = parse_plan(
+                plan, text, tools, accepted=accepted, replan_context=replan_context, inline_agents=inline_agents
+            )
     except PlanInvalid as invalid:
-        return encoded_json(refused_plan(invalid, accepted=accepted, profile=profile))
+        return encoded_json(rejected_plan(invalid, accepted=accepted, profile=profile))
     return encoded_json(read.to_json())

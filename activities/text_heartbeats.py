@@ -10,7 +10,7 @@ from typing import Self
 
 from dagwright.activities.heartbeats import Heartbeats
 from dagwright.llm.client import ModelStream
-from dagwright.llm.people_text import PeopleText
+from dagwright.llm.visible_text import VisibleText
 from dagwright.planning.model_calls.partial_text import end_of
 
 SHORTEST_PAUSE_S = 0.1
@@ -36,12 +36,12 @@ class TextHeartbeats:
     """Partial text of one response; use it as `with` around the model call, on the event loop of the activity.
 
     Args:
-        field: see `PeopleText`.
+        field: see `VisibleText`.
         pace: shared by all calls of the process.
     """
 
     def __init__(self, field: str, *, heartbeats: Heartbeats, attempt: int, pace: HeartbeatPace) -> None:
-        self._text = PeopleText(field)
+        self._text = VisibleText(field)
         self._heartbeats = heartbeats
         self._attempt = attempt
         self._pace = pace

@@ -1,7 +1,7 @@
 """`RunAgent` and `PlanAndExecute`: runs whose plans grow by themselves, as workflow types of their own.
 
 They run plans as `RunPlan` does and take every message that it takes; what they add to their plans is decided by the
-pursuit that the plan names (`dagwright.features.plan_extension.extender`). The names tell them apart in lists and in
+extender that the plan names (`dagwright.features.plan_extension.extender`). The names tell them apart in lists and in
 the Temporal UI.
 """
 

@@ -164,7 +164,7 @@ class PlanWorkflow(Steerable):
             run_input.path,
             info.task_queue,
             run_input.notifies,
-            model=(plan.pursuit or {}).get("config") or run_input.model,
+            model=(plan.extender or {}).get("config") or run_input.model,
             parent=run_input.parent,
         )
         deadline_s = deadline_of(plan, run_input)

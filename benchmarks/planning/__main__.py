@@ -14,9 +14,9 @@ from benchmarks.planning.asking import Planned, plan_all
 from benchmarks.planning.cases import read_cases
 from benchmarks.planning.report import report, table
 from dagwright.llm import Endpoint, ModelClient
-from dagwright.planner import Asked
+from dagwright.planner import PlanningOptions
 from dagwright.planning.model_calls.calls import ModelConfig
-from dagwright.planning.plan_and_execute.goals import MOST_PLANS
+from dagwright.planning.plan_and_execute.goals import MAX_PLANS
 from dagwright.settings import Settings
 
 PARALLEL = 4
@@ -25,7 +25,7 @@ PARALLEL = 4
 async def measure(options: argparse.Namespace, *, model: str, endpoint: Endpoint) -> list[Planned]:
     """Return the plans of the model for each request."""
     config = ModelConfig(model=model, temperature=options.temperature, seed=options.seed)
-    asked = Asked(config, plans=options.repairs + 1)
+    asked = PlanningOptions(config, plans=options.repairs + 1)
     async with ModelClient(endpoint, model=model) as client:
         return await plan_all(read_cases(), client, asked=asked, parallel=options.parallel)
 
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planning", description=__doc__)
     parser.add_argument("--model", default=settings.model, help="model to score (default: DAGWRIGHT_MODEL)")
     parser.add_argument("--base-url", default=settings.llm_base_url, help="URL of the provider; it gets OPENAI_API_KEY")
-    parser.add_argument("--repairs", type=int, default=MOST_PLANS - 1, help="maximum number of repairs of a plan")
+    parser.add_argument("--repairs", type=int, default=MAX_PLANS - 1, help="maximum number of repairs of a plan")
     parser.add_argument("--temperature", type=float)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--parallel", type=int, default=PARALLEL, help="concurrent requests")

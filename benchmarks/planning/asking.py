@@ -10,8 +10,8 @@ from benchmarks.planning.score import PlanFacts, facts_of_plan
 from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.usage import NONE, Usage
 from dagwright.llm import ModelClient
-from dagwright.planner import Asked, catalogue_of, planning_messages, prepare_goal, repair_words
-from dagwright.planner.reading import read_plan
+from dagwright.planner import PlanningOptions, build_catalogue, planning_messages, prepare_goal, repair_message
+from dagwright.planner.plan_parser import parse_plan
 from dagwright.planning.model_calls.calls import Message, user
 from dagwright.planning.model_calls.failures import ModelFailure
 from dagwright.planning.plan_and_execute.goals import PLAN, REPAIR, goal_from_json
@@ -76,7 +76,7 @@ class Planned:
         }
 
 
-async def plan_all(cases: Cases, client: ModelClient, *, asked: Asked, parallel: int) -> list[Planned]:
+async def plan_all(cases: Cases, client: ModelClient, *, asked: PlanningOptions, parallel: int) -> list[Planned]:
     """Plan each request with a model; return the results in order.
 
     Args:
@@ -91,10 +91,10 @@ async def plan_all(cases: Cases, client: ModelClient, *, asked: Asked, parallel:
     return await asyncio.gather(*(planned(case) for case in cases.requests))
 
 
-async def plan_one(case: Case, cases: Cases, client: ModelClient, *, asked: Asked) -> Planned:
+async def plan_one(case: Case, cases: Cases, client: ModelClient, *, asked: PlanningOptions) -> Planned:
     """Plan a request with a model; repair an invalid plan as often as a run would."""
     plan, _ = prepare_goal(case.words, cases.tools, asked)
-    goal = goal_from_json(plan.pursuit)
+    goal = goal_from_json(plan.extender)
     tries: list[Try] = []
     usage = NONE
     while len(tries) < asked.plans and (not tries or tries[-1].facts is None):
@@ -110,15 +110,15 @@ async def plan_one(case: Case, cases: Cases, client: ModelClient, *, asked: Aske
 
 def _said(case: Case, cases: Cases, tries: Sequence[Try]) -> list[Message]:
     """Return the conversation so far: each invalid plan, followed by its problems."""
-    said: list[Message] = [*planning_messages(case.words, catalogue_of(cases.tools), plans_again=True)]
+    said: list[Message] = [*planning_messages(case.words, build_catalogue(cases.tools), plans_again=True)]
     for each in tries:
-        said += [Message(role="assistant", content=each.text), user(repair_words(each.problems))]
+        said += [Message(role="assistant", content=each.text), user(repair_message(each.problems))]
     return said
 
 
 def _read(output: Any, text: str, cases: Cases) -> Try:
     try:
-        read = read_plan(output, text, cases.tools)
+        read = parse_plan(output, text, cases.tools)
     except PlanInvalid as invalid:
         return Try(text, None, invalid.problems)
     written: Mapping[str, Any] = read.written

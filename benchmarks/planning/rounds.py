@@ -28,7 +28,7 @@ from benchmarks.planning.streaming import Place
 from benchmarks.processes import Bench, KillableWorker, python
 from benchmarks.rows import RUN_TIMEOUT_S, event_time
 from dagwright.core.boundary import wire
-from dagwright.planner import RoundsAsked, prepare_rounds
+from dagwright.planner import RoundsOptions, prepare_rounds
 from dagwright.planning.rounds.rounds import RoundsLimits
 from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.server import LocalServer
@@ -152,7 +152,7 @@ async def serving() -> AsyncIterator[Served]:
 async def asked(place: Place, name: str) -> tuple[Gaps, float]:
     """Ask one question; return its gaps and its duration in seconds."""
     tools = load_toolset(place.settings, [_TOOLS_FILE]).declarations()
-    plan, _ = prepare_rounds("Which name was noted?", tools, RoundsAsked(limits=RoundsLimits(synthesis="model")))
+    plan, _ = prepare_rounds("Which name was noted?", tools, RoundsOptions(limits=RoundsLimits(synthesis="model")))
     began = time.monotonic()
     handle: Any = await place.client.start_workflow(
         wire.WORKFLOW_PLAN_AND_EXECUTE,

@@ -28,7 +28,7 @@ from benchmarks.planning.streaming_report import Compared, Taken, comparison, re
 from benchmarks.processes import python, running
 from benchmarks.rows import RUN_TIMEOUT_S, event_time
 from dagwright.core.boundary import wire
-from dagwright.planner import Asked, prepare_goal
+from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.planning.agent_loop.spec import OBJECTIVE, AgentSpec, agent_plan
 from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.server import LocalServer
@@ -140,7 +140,7 @@ async def _taken(place: Place, run: Run) -> Taken:
         plan = agent_plan(spec, prompt="Answer the request with the results of the tools.", results={})
         kind, run_input = wire.WORKFLOW_RUN_AGENT, RunInput(compiled=plan, inputs={OBJECTIVE: _WORDS})
     else:
-        plan, _ = prepare_goal(_WORDS, tools, Asked(streams=run.way == STREAMED))
+        plan, _ = prepare_goal(_WORDS, tools, PlanningOptions(streams=run.way == STREAMED))
         kind, run_input = wire.WORKFLOW_PLAN_AND_EXECUTE, RunInput(compiled=plan)
     handle: Any = await place.client.start_workflow(
         kind, run_input_to_json(run_input), id=run.id, task_queue=wire.DEFAULT_TASK_QUEUE

@@ -14,7 +14,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.json_reader import json_problems
 from dagwright.dialects.reading import inline_files, read_plan_file, read_text, read_text_file
-from dagwright.dialects.written_values import CUT_OFF, Mend, folded
+from dagwright.dialects.written_values import CUT_OFF, Repair, folded
 from dagwright.features.feedback.plan_text import changes_of
 from dagwright.plans.plan import Plan
 from dagwright.plans.preparation import (
@@ -157,7 +157,7 @@ def prepare_start(
 
 def _checked(
     start: PlanStart, tools: Mapping[str, ToolDeclaration], *, context: Mapping[str, Any]
-) -> tuple[Checked, Sequence[Mend]]:
+) -> tuple[Checked, Sequence[Repair]]:
     """Return the checked plan and its repairs."""
     raw, any_tool = start.plan.document, start.allow_unknown_tools
     dialect = start.options.get("dialect") or start.plan.dialect

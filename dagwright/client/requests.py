@@ -8,7 +8,7 @@ from dagwright.client.runs import Runs, Started
 from dagwright.client.sessions import Busy, PreparedTurn, Sessions
 from dagwright.client.starts import DEFAULT_OPTIONS, RunOptions, StartRequest
 from dagwright.core.validation.workers import workers_among
-from dagwright.planner import Asked, RoundsAsked, prepare_goal, prepare_rounds
+from dagwright.planner import PlanningOptions, RoundsOptions, prepare_goal, prepare_rounds
 from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.model_calls.calls import ModelConfig
 from dagwright.planning.plan_and_execute.goals import Profile, context_from_json
@@ -29,7 +29,7 @@ class TextRequest:
         max_repairs: how often the model may repair an invalid plan; `None` for the default.
         max_replans: how often the model may plan again after a plan has run; `None` for the default.
         max_rounds, worker_timeout_s, synthesis: of the profile `rounds`; `None` for the values of the settings.
-        context, confidence, approve_plan, plan_only, output_schema: as in `planner.Asked`.
+        context, confidence, approve_plan, plan_only, output_schema: as in `planner.PlanningOptions`.
         earlier_turns: the conversation before the request, oldest first; the turns of a session take precedence.
         title: of the run; `None` for the text of the request.
     """
@@ -89,7 +89,7 @@ def prepare_request(request: TextRequest, toolset: Toolset, session: Session | N
     options = replace(request.options, policy=policy)
     if request.profile == "rounds":
         return _prepare_rounds(request, toolset, session, options=options)
-    goal = Asked(
+    goal = PlanningOptions(
         request.config,
         approve_plan=request.approve_plan,
         plan_only=request.plan_only,
@@ -139,7 +139,7 @@ def _prepare_rounds(
         options.deadline_s or defaults.deadline_s,
         request.synthesis or defaults.synthesis,
     )
-    plan, note = prepare_rounds(request.text, tools, RoundsAsked(request.config, limits, turns, request.title))
+    plan, note = prepare_rounds(request.text, tools, RoundsOptions(request.config, limits, turns, request.title))
     # The source identifies the run by the request and its workers, not by the session or by options such as a deadline.
     source = {
         "goal": request.text.strip(),

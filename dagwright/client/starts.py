@@ -112,7 +112,7 @@ async def encode_start(request: StartRequest, store: PayloadStore, *, notifies: 
     """
     plan, options = request.plan, request.options
     sent = await made_to_travel(plan, store)
-    is_by_model = plan.pursuit is None and (options.needs_approval or options.approved_by is not None)
+    is_by_model = plan.extender is None and (options.needs_approval or options.approved_by is not None)
     run_input = replace(
         options.beside,
         compiled=sent.plan,

@@ -171,7 +171,7 @@ def _arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
             return positional, named, at + 1
         name = _NAME.match(text, at)
         read = read_value(text, name.end() if name else at, bare=_BARE)
-        if any(mend.code == CUT_OFF for mend in read.mends):
+        if any(repair.code == CUT_OFF for repair in read.repairs):
             return positional, named, -1
         if name is not None:
             named[name[1]] = read.value

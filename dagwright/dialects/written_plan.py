@@ -1,4 +1,4 @@
-"""Plans as language models write them: what is mended is told, what is ambiguous is refused, nothing is guessed.
+"""Plans as language models write them: what is repaired is told, what is ambiguous is refused, nothing is guessed.
 
 For answers of models only. What people write in files is read strictly, by `reading`.
 """
@@ -17,9 +17,9 @@ from dagwright.dialects import TEXT_DIALECTS, text_dialect, to_document
 from dagwright.dialects.draft import STAND_IN
 from dagwright.dialects.llmcompiler import tasks_of
 from dagwright.dialects.rewoo import steps_of
-from dagwright.dialects.written_references import mend_references, with_text_ids
+from dagwright.dialects.written_references import repair_references, with_text_ids
 from dagwright.dialects.written_text import read_written_json, without_thinking
-from dagwright.dialects.written_values import CUT_OFF, Mend, bounded, folded
+from dagwright.dialects.written_values import CUT_OFF, Repair, bounded, folded
 
 MAX_WRITTEN_CHARACTERS: Final = 4_000_000
 """A model's longest answers have some 100,000 tokens; more was not written by one."""
@@ -43,10 +43,10 @@ def read_written_plan(
     dialect: str | None = None,
     context: Mapping[str, JsonValue] | None = None,
     tools: Mapping[str, ToolDeclaration] | None = None,
-) -> tuple[Document, Sequence[Mend]]:
-    """Returns the document that a model's answer holds, and what was mended to read it.
+) -> tuple[Document, Sequence[Repair]]:
+    """Returns the document that a model's answer holds, and what was repaired to read it.
 
-    The mends are among the notes of the document too. It is not checked yet: its problems are those of its dialect,
+    The repairs are among the notes of the document too. It is not checked yet: its problems are those of its dialect,
     and what is ambiguous in it.
 
     Args:
@@ -63,21 +63,21 @@ def read_written_plan(
     if len(text) > MAX_WRITTEN_CHARACTERS:
         message = f"the text has {len(text):,} characters; at most {MAX_WRITTEN_CHARACTERS:,} are read"
         raise PlanInvalid([Problem("too_large", message)])
-    raw, mends = _value_of(text, dialect)
-    raw, mends_of_ids = with_text_ids(raw)
+    raw, repairs = _value_of(text, dialect)
+    raw, id_repairs = with_text_ids(raw)
     document = to_document(raw, dialect=dialect, context=context, tools=tools)
-    document, mends_of_references = mend_references(document)
-    document, mends_of_tools = mend_tools(document, tools or {})
-    told = bounded([*mends, *mends_of_ids, *mends_of_references, *mends_of_tools])
-    return replace(document, notes=[*document.notes, *(mend.to_note() for mend in folded(told))]), told
+    document, reference_repairs = repair_references(document)
+    document, tool_repairs = repair_tool_names(document, tools or {})
+    told = bounded([*repairs, *id_repairs, *reference_repairs, *tool_repairs])
+    return replace(document, notes=[*document.notes, *(repair.to_note() for repair in folded(told))]), told
 
 
-def is_cut_off(mends: Sequence[Mend]) -> bool:
+def is_cut_off(repairs: Sequence[Repair]) -> bool:
     """Tells whether a part of the plan is missing because the text ended before it."""
-    return any(mend.code == CUT_OFF for mend in mends)
+    return any(repair.code == CUT_OFF for repair in repairs)
 
 
-def _value_of(text: str, dialect: str | None) -> tuple[JsonValue, Sequence[Mend]]:
+def _value_of(text: str, dialect: str | None) -> tuple[JsonValue, Sequence[Repair]]:
     """Returns the JSON value of a document: the text itself, if it is in one of the text dialects."""
     begin = without_thinking(text)
     answer = text[begin:]
@@ -85,14 +85,14 @@ def _value_of(text: str, dialect: str | None) -> tuple[JsonValue, Sequence[Mend]
     start = _JSON_START.search(answer)
     is_text = found is not None and (start is None or found[1] < start.start())
     if dialect in TEXT_DIALECTS or (dialect is None and is_text):
-        thinking = [Mend("thinking", "what the model thought before its answer was skipped", 0)] if begin else []
-        kept, mends = _whole_steps(answer, offset=begin)
-        return kept, [*thinking, *mends]
+        thinking = [Repair("thinking", "what the model thought before its answer was skipped", 0)] if begin else []
+        kept, repairs = _whole_steps(answer, offset=begin)
+        return kept, [*thinking, *repairs]
     written = read_written_json(text)
-    return written.value, written.mends
+    return written.value, written.repairs
 
 
-def _whole_steps(text: str, *, offset: int) -> tuple[str, Sequence[Mend]]:
+def _whole_steps(text: str, *, offset: int) -> tuple[str, Sequence[Repair]]:
     """Returns a text plan without a last step that is not whole because the text ends in it."""
     tasks, steps = tasks_of(text), steps_of(text)
     starts = [task.start for task in tasks[-1:] if task.is_open and len(tasks) > 1]
@@ -101,11 +101,11 @@ def _whole_steps(text: str, *, offset: int) -> tuple[str, Sequence[Mend]]:
         return text, ()
     count = max(len(tasks), len(steps)) - 1
     message = f"the text ends early; of its steps {count} are whole, number {count + 1} is incomplete and was left out"
-    return text[: starts[0]], [Mend(CUT_OFF, message, offset + len(text))]
+    return text[: starts[0]], [Repair(CUT_OFF, message, offset + len(text))]
 
 
-def mend_tools(document: Document, tools: Mapping[str, ToolDeclaration]) -> tuple[Document, list[Mend]]:
-    """Returns a document in which names that are nearly those of tools are those, with what was mended.
+def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) -> tuple[Document, list[Repair]]:
+    """Returns a document in which names that are nearly those of tools are those, with what was repaired.
 
     A name that is near to several tools becomes a problem with all of them.
     """
@@ -113,7 +113,7 @@ def mend_tools(document: Document, tools: Mapping[str, ToolDeclaration]) -> tupl
     if not isinstance(nodes, list) or not tools:
         return document, []
     made: list[Any] = []
-    mends: list[Mend] = []
+    repairs: list[Repair] = []
     problems: list[Problem] = []
     known: dict[str, list[str]] = {}
     plain = {tool: _plain(tool) for tool in tools}
@@ -128,7 +128,7 @@ def mend_tools(document: Document, tools: Mapping[str, ToolDeclaration]) -> tupl
             known[name] = _near_names(name, plain)
         near = known[name]
         if len(near) == 1:
-            mends.append(Mend("tool", f"the tool {name!r} was read as {near[0]!r}", None, at, node_id))
+            repairs.append(Repair("tool", f"the tool {name!r} was read as {near[0]!r}", None, at, node_id))
             made.append({**node, "tool": near[0]})
         elif near:
             candidates = ", ".join(map(repr, near))
@@ -137,10 +137,10 @@ def mend_tools(document: Document, tools: Mapping[str, ToolDeclaration]) -> tupl
             made.append({**{key: value for key, value in node.items() if key != "tool"}, **STAND_IN})
         else:
             made.append(node)
-    if not mends and not problems:
+    if not repairs and not problems:
         return document, []
     plan = {**document.plan, "nodes": made}
-    return replace(document, plan=plan, problems=[*document.problems, *problems]), mends
+    return replace(document, plan=plan, problems=[*document.problems, *problems]), repairs
 
 
 def _near_names(name: str, tools: Mapping[str, str]) -> list[str]:

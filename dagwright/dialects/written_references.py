@@ -17,7 +17,7 @@ from dagwright.core.model import graph
 from dagwright.core.model.document import Document
 from dagwright.core.model.errors import Problem, pointer
 from dagwright.dialects.foreign import BACKSLASH, with_texts
-from dagwright.dialects.written_values import Mend
+from dagwright.dialects.written_values import Repair
 
 DIALECTS: Final = frozenset({"plan", "tasks", "steps", "agents"})
 """Dialects whose own references are `{{id.result}}`; the others have a form of their own, which means one thing."""
@@ -51,8 +51,8 @@ _ID = re.compile(r"(.*?)([0-9]{1,6})")
 _VARIABLE = re.compile(r"var_?([0-9]{1,6})")
 
 
-def with_text_ids(raw: JsonValue) -> tuple[JsonValue, list[Mend]]:
-    """Returns a document in which ids and dependencies that were written as numbers are texts, with what was mended."""
+def with_text_ids(raw: JsonValue) -> tuple[JsonValue, list[Repair]]:
+    """Return a document whose numeric ids and dependencies are strings, and the repairs."""
     key = next((key for key in _LISTS if isinstance(raw, dict) and isinstance(raw.get(key), list)), None)
     nodes = raw.get(key) if isinstance(raw, dict) and key is not None else raw
     if not isinstance(nodes, list) or not any(isinstance(node, dict) and _is_number(node.get("id")) for node in nodes):
@@ -62,8 +62,8 @@ def with_text_ids(raw: JsonValue) -> tuple[JsonValue, list[Mend]]:
     needs = _LISTS[key or "steps"]
     made = [_with_text_id(node, needs) if isinstance(node, dict) else node for node in nodes]
     at = pointer(key) if key is not None else ""
-    mend = Mend("number_as_id", "ids that are numbers were read as texts", None, at)
-    return ({**raw, key: made} if isinstance(raw, dict) and key is not None else made), [mend]
+    repair = Repair("number_as_id", "ids that are numbers were read as texts", None, at)
+    return ({**raw, key: made} if isinstance(raw, dict) and key is not None else made), [repair]
 
 
 def _is_number(value: Any) -> bool:
@@ -78,8 +78,8 @@ def _with_text_id(node: dict[str, JsonValue], needs: str) -> dict[str, JsonValue
     return made
 
 
-def mend_references(document: Document) -> tuple[Document, list[Mend]]:
-    """Returns a document whose references are all of our form, with what was mended.
+def repair_references(document: Document) -> tuple[Document, list[Repair]]:
+    """Returns a document whose references are all of our form, with what was repaired.
 
     What is ambiguous is among its problems.
 
@@ -88,7 +88,7 @@ def mend_references(document: Document) -> tuple[Document, list[Mend]]:
     nodes = document.plan.get("nodes")
     if document.dialect not in DIALECTS or not isinstance(nodes, list):
         return document, []
-    return _Mender(document, nodes).mended()
+    return _Repairer(document, nodes).repaired()
 
 
 @dataclass(slots=True)
@@ -102,17 +102,17 @@ class _Number:
 
 
 @dataclass(slots=True)
-class _Mender:
+class _Repairer:
     document: Document
     nodes: Sequence[Any]
     ids: dict[str, int] = field(default_factory=dict)
     found: list[_Number] = field(default_factory=list)
-    mends: list[Mend] = field(default_factory=list)
+    repairs: list[Repair] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     reading: Mapping[int, int] = field(default_factory=dict)
     is_own: bool = False
 
-    def mended(self) -> tuple[Document, list[Mend]]:
+    def repaired(self) -> tuple[Document, list[Repair]]:
         for index, node in enumerate(self.nodes):
             if isinstance(node, dict) and isinstance(node.get("id"), str):
                 self.ids.setdefault(node["id"], index)
@@ -120,13 +120,13 @@ class _Mender:
         self._collect()
         if self.found and not self._choose():
             return replace(self.document, problems=[*self.document.problems, *self.problems]), []
-        plan = {**self.document.plan, "nodes": [self._mended_node(index) for index in range(len(self.nodes))]}
+        plan = {**self.document.plan, "nodes": [self._repaired_node(index) for index in range(len(self.nodes))]}
         if "output" in plan:
-            plan["output"] = self._mended_value(plan["output"], node=None, at=("output",))
-        if not self.mends and not self.problems:
+            plan["output"] = self._repaired_value(plan["output"], node=None, at=("output",))
+        if not self.repairs and not self.problems:
             return self.document, []
         problems = [*self.document.problems, *self.problems]
-        return replace(self.document, plan=plan, problems=problems), self.mends
+        return replace(self.document, plan=plan, problems=problems), self.repairs
 
     def _collect(self) -> None:
         """Finds all numbers that stand for nodes."""
@@ -238,31 +238,31 @@ class _Mender:
             return False
         return graph.levels_of([list(found) for found in needs]) is not None
 
-    def _mended_node(self, index: int) -> Any:
+    def _repaired_node(self, index: int) -> Any:
         node = self.nodes[index]
         if not isinstance(node, dict):
             return node
         made = dict(node)
         for name in _FIELDS:
             if name in made:
-                made[name] = self._mended_value(made[name], node=index, at=("nodes", index, name))
+                made[name] = self._repaired_value(made[name], node=index, at=("nodes", index, name))
         needs = made.get("depends_on")
         if isinstance(needs, list):
-            made["depends_on"] = [self._mended_need(item, index, place) for place, item in enumerate(needs)]
+            made["depends_on"] = [self._repaired_need(item, index, place) for place, item in enumerate(needs)]
         return made
 
-    def _mended_need(self, item: Any, index: int, place: int) -> Any:
+    def _repaired_need(self, item: Any, index: int, place: int) -> Any:
         number = item if _is_number(item) else self._number_of_text(item)
         if number is None or number not in self.reading:
             return item
         name = self._name(self.reading[number])
-        self._mend(str(item), name, node=index, at=("nodes", index, "depends_on", place))
+        self._repair(str(item), name, node=index, at=("nodes", index, "depends_on", place))
         return name
 
-    def _mended_value(self, value: Any, *, node: int | None, at: tuple[str | int, ...]) -> Any:
+    def _repaired_value(self, value: Any, *, node: int | None, at: tuple[str | int, ...]) -> Any:
         for path, key in walk_keys(value):
             self._refuse_in_key(key, node=node, at=(*at, *path))
-        return with_texts(value, lambda text, place: self._mended_text(text, node=node, at=place), at=at)
+        return with_texts(value, lambda text, place: self._repaired_text(text, node=node, at=place), at=at)
 
     def _refuse_in_key(self, key: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
         """Refuse a reference in a key; one of our own form is refused by the check."""
@@ -274,7 +274,7 @@ class _Mender:
             self.problems.append(Problem("invalid_reference", reference_key_message(key), where, name, KEY_HINT))
             return
 
-    def _mended_text(self, text: str, *, node: int | None, at: tuple[str | int, ...]) -> str:
+    def _repaired_text(self, text: str, *, node: int | None, at: tuple[str | int, ...]) -> str:
         pieces: list[str] = []
         end = 0
         for match in _FORMS.finditer(text):
@@ -287,7 +287,7 @@ class _Mender:
                 self._tell("invalid_reference", BACKSLASH, _Number(0, match[0], node, at))
                 continue
             made = "{{" + str(reference) + "}}"
-            self._mend(match[0], made, node=node, at=at)
+            self._repair(match[0], made, node=node, at=at)
             pieces += [text[end : match.start()], made]
             end = match.end()
         return "".join([*pieces, text[end:]]) if pieces else text
@@ -305,10 +305,10 @@ class _Mender:
             return ResultOf(match["braced"], "result")
         return ResultOf(self._name(self.reading[number]), "result") if number is not None else None
 
-    def _mend(self, written: str, made: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
+    def _repair(self, written: str, made: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
         place = self.document.written_pointer(pointer(*at))
         name = self._name(node) if node is not None else None
-        self.mends.append(Mend("reference", f"{written!r} was read as {made!r}", None, place, name))
+        self.repairs.append(Repair("reference", f"{written!r} was read as {made!r}", None, place, name))
 
 
 def _is_escaped(match: re.Match[str], text: str) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright.core.model.errors import PlanInvalid, Problem
-from dagwright.dialects.written_values import Mend, NotRead, ReadValue, read_value
+from dagwright.dialects.written_values import NotRead, ReadValue, Repair, read_value
 
 _START = re.compile(r"[{\[]")
 _THINKING = re.compile(r"\s*<(think|thinking)>.*?(?:</\1>|\Z)", re.DOTALL)
@@ -32,7 +32,7 @@ class WrittenJson:
 
     value: Any
     start: int
-    mends: Sequence[Mend]
+    repairs: Sequence[Repair]
 
 
 def read_written_json(text: str) -> WrittenJson:
@@ -51,7 +51,7 @@ def read_written_json(text: str) -> WrittenJson:
         message = f"the text holds {len(found)} JSON values (at lines {shown}), and it is unclear which one is the plan"
         raise PlanInvalid([Problem("ambiguous", message, hint="write one JSON value only")])
     start, read = found[0]
-    return WrittenJson(read.value, start, [*_around(text, found), *read.mends])
+    return WrittenJson(read.value, start, [*_around(text, found), *read.repairs])
 
 
 class ConflictingValues:
@@ -135,22 +135,22 @@ def _values_in(text: str) -> Iterator[tuple[int, ReadValue]]:
         raise PlanInvalid([Problem("empty_plan", "the text holds no JSON object and no list of objects")])
 
 
-def _around(text: str, found: Sequence[tuple[int, ReadValue]]) -> Iterator[Mend]:
+def _around(text: str, found: Sequence[tuple[int, ReadValue]]) -> Iterator[Repair]:
     """Yields what stands around the value that is used: thinking, fences, prose, the value once more."""
     start, read = found[0]
     if begin := without_thinking(text):
-        yield Mend("thinking", "what the model thought before its answer was skipped", 0)
+        yield Repair("thinking", "what the model thought before its answer was skipped", 0)
     before, after = text[begin:start], text[read.end :]
     fence = _LABELLED_FENCE.search(before)
     if fence is not None:
-        yield Mend("fenced", "the plan stands in fences", begin + fence.start())
+        yield Repair("fenced", "the plan stands in fences", begin + fence.start())
         before, after = before[: fence.start()], after.replace("```", "").replace("~~~", "")
     if before.strip("\ufeff \t\r\n"):
-        yield Mend("prose", "text before the plan was skipped", begin)
+        yield Repair("prose", "text before the plan was skipped", begin)
     if after.strip() and len(found) == 1:
-        yield Mend("prose", "text behind the plan was skipped", read.end)
+        yield Repair("prose", "text behind the plan was skipped", read.end)
     for other, _ in found[1:]:
-        yield Mend("repeated", f"the same plan stands again at line {line_of(text, other)}", other)
+        yield Repair("repeated", f"the same plan stands again at line {line_of(text, other)}", other)
 
 
 def _syntax_problem(text: str, failure: NotRead) -> Problem:

@@ -1,6 +1,6 @@
 """JSON values as language models write them, read without guessing.
 
-What means one thing only is mended and told: comments, trailing commas, single and typographic quotes, Python's
+What means one thing only is repaired and told: comments, trailing commas, single and typographic quotes, Python's
 literals, line breaks inside of texts, keys without quotes, a text that was cut off. What could mean two things is
 refused. Nothing here knows what a plan is, but that the last object of a list may be cut off.
 """
@@ -23,13 +23,13 @@ from dagwright.dialects.json_reader import (
 )
 
 CUT_OFF: Final = "cut_off"
-"""The code of the mend that left something out because the text ended before it."""
+"""The code of the repair that left something out because the text ended before it."""
 
 NOT_A_NUMBER: Final = "not_a_number"
-"""The code of the mend that put null where NaN was written."""
+"""The code of the repair that put null where NaN was written."""
 
-MAX_MENDS_OF_A_CODE = 20
-"""Places that are told of one kind of mend; the last one says how many more there are."""
+MAX_REPAIRS_PER_CODE = 20
+"""Places that are told of one kind of repair; the last one says how many more there are."""
 
 
 _SPELLING: Final = frozenset({"single_quotes", "typographic_quotes", "unquoted_key", "trailing_comma", "missing_comma"})
@@ -37,7 +37,7 @@ _SPELLING: Final = frozenset({"single_quotes", "typographic_quotes", "unquoted_k
 
 
 @dataclass(frozen=True, slots=True)
-class Mend:
+class Repair:
     """Something that was understood although it was not written as it should be.
 
     Args:
@@ -56,12 +56,12 @@ class Mend:
     places: int = 1
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the mend as `{code, pointer, offset, message}`."""
+        """Returns the repair as `{code, pointer, offset, message}`."""
         return {"code": self.code, "pointer": self.pointer, "offset": self.offset, "message": self.message}
 
     def to_note(self) -> Note:
-        """Returns the mend as a note of the `check` document."""
-        return Note(self.code, f"mended: {self.message}", self.node)
+        """Returns the repair as a note of the `check` document."""
+        return Note(self.code, f"repaired: {self.message}", self.node)
 
 
 class NotRead(Exception):
@@ -89,7 +89,7 @@ class ReadValue:
 
     value: Any
     end: int
-    mends: Sequence[Mend]
+    repairs: Sequence[Repair]
 
 
 _SPACE = re.compile(r"[ \t\r\n\u00a0\u200b\ufeff]*")
@@ -157,7 +157,7 @@ class _Reader:
     text: str
     at: int
     bare: re.Pattern[str] | None
-    mends: list[Mend] = field(default_factory=list)
+    repairs: list[Repair] = field(default_factory=list)
     frames: list[_Frame] = field(default_factory=list)
     root: Any = None
     has_colon: bool = False
@@ -173,7 +173,7 @@ class _Reader:
             self.at = len(self.text)
         if problems := json_problems(self.root):
             raise self._refused(f"{problems[0].message} (at {problems[0].pointer or 'the whole value'})")
-        return ReadValue(self.root, self.at, self.mends)
+        return ReadValue(self.root, self.at, self.repairs)
 
     def _step(self) -> bool:
         """Reads one piece; tells whether the value is complete."""
@@ -198,7 +198,7 @@ class _Reader:
             comment = _COMMENT.match(self.text, self.at)
             if comment is None:
                 break
-            self._mend("comment", f"the comment {_short(comment[0])} was skipped")
+            self._repair("comment", f"the comment {_short(comment[0])} was skipped")
             self.at = comment.end()
         if self.at >= len(self.text):
             raise _EndOfText
@@ -236,7 +236,7 @@ class _Reader:
             bare = written.removeprefix("+")
             if re.match(r"-?0[0-9]", bare):
                 raise self._refused(f"{_short(written)} begins with 0: is it a number or a text?")
-            self._mend("number", f"{_short(written)} was read as the number that it looks like")
+            self._repair("number", f"{_short(written)} was read as the number that it looks like")
         self.at = match.end()
         try:
             whole = re.fullmatch(r"[-+]?[0-9]+", written)
@@ -253,7 +253,7 @@ class _Reader:
             raise self._refused(f"{_short(word)} has no quotes, or a quote before it was not escaped")
         if word[0].isupper():
             code = NOT_A_NUMBER if word == "NaN" else "python_literal"
-            self._mend(code, f"{word} was read as {json.dumps(_WORDS[word])}")
+            self._repair(code, f"{word} was read as {json.dumps(_WORDS[word])}")
         self.at = match.end()
         return _WORDS[word]
 
@@ -272,9 +272,9 @@ class _Reader:
         if quote in _TEXTS and quote not in "\"'":
             if '"' in body:
                 raise self._refused("typographic quotes and others are mixed: it is unclear where the text ends")
-            self._mend("typographic_quotes", f"the text {_short(body)} stands in typographic quotes")
+            self._repair("typographic_quotes", f"the text {_short(body)} stands in typographic quotes")
         elif quote == "'":
-            self._mend("single_quotes", f"the text {_short(body)} stands in single quotes")
+            self._repair("single_quotes", f"the text {_short(body)} stands in single quotes")
         self.at = match.end()
         return value
 
@@ -295,7 +295,7 @@ class _Reader:
         value = json.loads(f'"{_ESCAPE.sub(fixed, body)}"')
         assert isinstance(value, str)
         if has_control:
-            self._mend("control_character", f"the text {_short(body)} holds a line break or tab that is not escaped")
+            self._repair("control_character", f"the text {_short(body)} holds a line break or tab that is not escaped")
         return value
 
     def _key(self, frame: _Frame) -> None:
@@ -312,7 +312,7 @@ class _Reader:
         if self.text[self.at] != ":":
             raise self._refused(f"after the key {_short(key)} there is no ':'")
         if sign not in _TEXTS:
-            self._mend("unquoted_key", f"the key {_short(key)} has no quotes", at=start)
+            self._repair("unquoted_key", f"the key {_short(key)} has no quotes", at=start)
         self.at += 1
         self.has_colon = True
         frame.key, frame.has_key, frame.after_comma = key, True, False
@@ -321,7 +321,7 @@ class _Reader:
         if sign == ",":
             self.at += 1
         elif sign in '{["' and isinstance(_last(frame), dict | list):
-            self._mend("missing_comma", "a comma is missing before this")
+            self._repair("missing_comma", "a comma is missing before this")
         else:
             expected = "',' or ']'" if isinstance(frame.items, list) else "',' or '}'"
             raise self._refused(f"{expected} is missing here, or a quote before it was not escaped")
@@ -332,7 +332,7 @@ class _Reader:
         if sign != expected:
             raise self._refused(f"{sign!r} closes what needs {expected!r}")
         if frame.after_comma:
-            self._mend("trailing_comma", f"a comma stands before the closing {sign!r}")
+            self._repair("trailing_comma", f"a comma stands before the closing {sign!r}")
         self.frames.pop()
         self.at += 1
         return self._put(frame.items)
@@ -355,7 +355,7 @@ class _Reader:
             return
         if json.dumps(frame.items[frame.key]) != json.dumps(value):
             raise self._refused(f"the key {_short(frame.key)} stands twice in one object, with different values")
-        self._mend("duplicate_key", f"the key {_short(frame.key)} stands twice in one object, with the same value")
+        self._repair("duplicate_key", f"the key {_short(frame.key)} stands twice in one object, with the same value")
 
     def _leave_out(self) -> None:
         """Keeps what is whole of a text that was cut off: whole objects of the first list, and whole keys."""
@@ -366,7 +366,7 @@ class _Reader:
                 raise self._refused("the text ends before anything in it is complete")
             lost = f"the key {_short(root.key)}" if root.has_key else "what follows"
             self.root = root.items
-            self._mend(CUT_OFF, f"the text ends early; {lost} was left out", at=len(self.text))
+            self._repair(CUT_OFF, f"the text ends early; {lost} was left out", at=len(self.text))
             return
         entries = self.frames[number].items
         if not entries:
@@ -377,7 +377,7 @@ class _Reader:
         is_inside = len(self.frames) > number + 1
         lost = f"number {len(entries) + 1} is incomplete and was left out" if is_inside else "more may be missing"
         message = f"the text ends early; of its steps {len(entries)} are whole, {lost}"
-        self.mends.append(Mend(CUT_OFF, message, len(self.text), at))
+        self.repairs.append(Repair(CUT_OFF, message, len(self.text), at))
         self.root = self.frames[0].items
 
     def _list_of_entries(self) -> int | None:
@@ -390,8 +390,8 @@ class _Reader:
             return number if holds_objects else None
         return None
 
-    def _mend(self, code: str, message: str, *, at: int | None = None) -> None:
-        self.mends.append(Mend(code, message, self.at if at is None else at, self._pointer()))
+    def _repair(self, code: str, message: str, *, at: int | None = None) -> None:
+        self.repairs.append(Repair(code, message, self.at if at is None else at, self._pointer()))
 
     def _pointer(self) -> str:
         parts: list[str | int] = []
@@ -414,36 +414,40 @@ def _short(text: str) -> str:
     return describe(text).removeprefix("the text ")
 
 
-def bounded(mends: Iterable[Mend]) -> Sequence[Mend]:
-    """Returns mends of which those of one kind are told for the first places only."""
-    kept: list[Mend] = []
+def bounded(repairs: Iterable[Repair]) -> Sequence[Repair]:
+    """Returns repairs of which those of one kind are told for the first places only."""
+    kept: list[Repair] = []
     counts: dict[str, int] = {}
-    for mend in mends:
-        counts[mend.code] = counts.get(mend.code, 0) + 1
-        if counts[mend.code] <= MAX_MENDS_OF_A_CODE:
-            kept.append(mend)
+    for repair in repairs:
+        counts[repair.code] = counts.get(repair.code, 0) + 1
+        if counts[repair.code] <= MAX_REPAIRS_PER_CODE:
+            kept.append(repair)
     more = [
-        Mend(code, f"and in {count - MAX_MENDS_OF_A_CODE:,} more places", places=count - MAX_MENDS_OF_A_CODE)
+        Repair(code, f"and in {count - MAX_REPAIRS_PER_CODE:,} more places", places=count - MAX_REPAIRS_PER_CODE)
         for code, count in counts.items()
-        if count > MAX_MENDS_OF_A_CODE
+        if count > MAX_REPAIRS_PER_CODE
     ]
     return (*kept, *more)
 
 
-def folded(mends: Sequence[Mend]) -> Sequence[Mend]:
-    """Returns mends as people are told them: of slips of spelling the first of a kind, with how many more there are."""
-    first: dict[str, Mend] = {}
-    kept: list[Mend] = []
-    for mend in mends:
-        if mend.code not in _SPELLING:
-            kept.append(mend)
-        elif mend.code in first:
-            first[mend.code] = replace(first[mend.code], places=first[mend.code].places + mend.places)
+def folded(repairs: Sequence[Repair]) -> Sequence[Repair]:
+    """Return repairs for display: of each kind of spelling slip the first, with the number of the others."""
+    first: dict[str, Repair] = {}
+    kept: list[Repair] = []
+    for repair in repairs:
+        if repair.code not in _SPELLING:
+            kept.append(repair)
+        elif repair.code in first:
+            first[repair.code] = replace(first[repair.code], places=first[repair.code].places + repair.places)
         else:
-            first[mend.code] = mend
-            kept.append(mend)
-    return [_with_places(first[mend.code]) if mend.code in first else mend for mend in kept]
+            first[repair.code] = repair
+            kept.append(repair)
+    return [_with_places(first[repair.code]) if repair.code in first else repair for repair in kept]
 
 
-def _with_places(mend: Mend) -> Mend:
-    return mend if mend.places == 1 else replace(mend, message=f"{mend.message}; {mend.places - 1:,} more like it")
+def _with_places(repair: Repair) -> Repair:
+    return (
+        repair
+        if repair.places == 1
+        else replace(repair, message=f"{repair.message}; {repair.places - 1:,} more like it")
+    )

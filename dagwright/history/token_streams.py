@@ -26,10 +26,10 @@ from dagwright.history.pending_activities import decode_pending
 from dagwright.history.run_reader import RunFeed, RunNotFound, RunView
 from dagwright.history.run_subscriptions import RunFeeds
 from dagwright.history.text_stream import Mark, Piece, ToldText, Writing, Written
-from dagwright.llm.people_text import PeopleText
+from dagwright.llm.visible_text import VisibleText
 from dagwright.planning.agent_loop.spec import is_turn, turn_after
 from dagwright.planning.model_calls.partial_text import TEXT_PLACE, TextSoFar, text_from_json
-from dagwright.planning.model_calls.responses import ANSWER_FIELD, has_text_in_output, told_answer
+from dagwright.planning.model_calls.responses import ANSWER_FIELD, has_text_in_output, summarize_response
 from dagwright.protocol.messages import MessageInvalid, read_message
 
 FIRST_PAUSE_S = 0.04
@@ -306,12 +306,12 @@ def _said_by(node: str, view: RunView | None) -> str | None:
     if record is None or record.status is not NodeStatus.COMPLETED:
         return None
     try:
-        text = told_answer(record.result).text
+        text = summarize_response(record.result).text
     except ValueError:
         return None
     if not isinstance(text, str):
         return None
-    said = PeopleText(ANSWER_FIELD if has_text_in_output(record.result) else "")
+    said = VisibleText(ANSWER_FIELD if has_text_in_output(record.result) else "")
     said.take(text)
     return said.text
 

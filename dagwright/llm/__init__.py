@@ -6,17 +6,17 @@ imports `openai`, at the first call.
 """
 
 from dagwright.core.boundary.usage import Usage
+from dagwright.llm.capabilities import CapabilityCache
 from dagwright.llm.client import Endpoint, ModelClient, ModelStream
-from dagwright.llm.manners import Manners
 from dagwright.llm.prices import PricesUnreadable, PriceTable, read_prices, shipped_prices
 from dagwright.planning.model_calls.calls import (
     Action,
     CallLabels,
     Message,
-    ModelAnswer,
     ModelCall,
     ModelConfig,
     ModelError,
+    ModelResponse,
     OfferedTool,
     OutputSchema,
     ToolCall,
@@ -29,15 +29,15 @@ from dagwright.planning.model_calls.failures import ModelFailure
 __all__ = [
     "Action",
     "CallLabels",
+    "CapabilityCache",
     "Endpoint",
-    "Manners",
     "Message",
-    "ModelAnswer",
     "ModelCall",
     "ModelClient",
     "ModelConfig",
     "ModelError",
     "ModelFailure",
+    "ModelResponse",
     "ModelStream",
     "OfferedTool",
     "OutputSchema",

@@ -7,7 +7,8 @@
         print(stream.answer.usage)
 
 A client holds no state of a call, so any number of them, of different models, may be under way at once. It never tries
-again what failed: only what a server refused for how it was asked is asked in another way (`dagwright.llm.manners`).
+again what failed: only a request that a server rejects for its form is sent in another form
+(`dagwright.llm.capabilities`).
 """
 
 import asyncio
@@ -20,12 +21,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dagwright.core.extras import MissingExtra, has_extra
-from dagwright.llm.answers import Pieces, answer_of, read_whole, usage_of
-from dagwright.llm.bodies import Prepared
-from dagwright.llm.failures import Asked, Trouble, error_of, model_failure_of
-from dagwright.llm.manners import Manner, Manners, OutputMode, next_manner
+from dagwright.llm.capabilities import Capabilities, CapabilityCache, OutputMode, next_capabilities
+from dagwright.llm.completions import CompletionBuilder, parse_completion, parse_usage, to_model_response
+from dagwright.llm.errors import CallTarget, ServiceError, model_error_of, to_model_failure
 from dagwright.llm.prices import PriceTable, shipped_prices
-from dagwright.planning.model_calls.calls import ModelAnswer, ModelCall, ModelConfig, ModelError
+from dagwright.llm.request_body import PreparedCall
+from dagwright.planning.model_calls.calls import ModelCall, ModelConfig, ModelError, ModelResponse
 from dagwright.planning.model_calls.failures import ModelFailure
 from dagwright.tools.redaction import Redaction
 
@@ -68,7 +69,7 @@ class Endpoint:
         return self.api_key.strip()
 
     @property
-    def lacks_key(self) -> bool:
+    def is_key_missing(self) -> bool:
         """Whether nothing can be asked here for want of a key; other services than OpenAI's own may need none."""
         return not self.key and self.url == OPENAI_BASE_URL
 
@@ -79,7 +80,7 @@ class ModelClient:
     Args:
         model: what is asked where a call names none.
         prices: what models cost; by default the table that ships with Dagwright.
-        manners: what is known of servers; share one among the clients of a process.
+        capability_cache: what is known of servers; share one among the clients of a process.
         answer_s: seconds without a byte after which a call is given up.
     """
 
@@ -89,14 +90,14 @@ class ModelClient:
         *,
         model: str | None = None,
         prices: PriceTable | None = None,
-        manners: Manners | None = None,
+        capability_cache: CapabilityCache | None = None,
         answer_s: float = ANSWER_S,
         connect_s: float = CONNECT_S,
     ) -> None:
         self._endpoint = endpoint
         self._model = model
         self._prices = prices if prices is not None else shipped_prices()
-        self._manners = manners if manners is not None else Manners()
+        self._capability_cache = capability_cache if capability_cache is not None else CapabilityCache()
         self._answer_s = answer_s
         self._connect_s = connect_s
         self._opening: asyncio.Task[Transport] | None = None
@@ -115,7 +116,7 @@ class ModelClient:
         if opening is not None:
             await (await opening).close()
 
-    async def complete(self, call: ModelCall) -> ModelAnswer:
+    async def complete(self, call: ModelCall) -> ModelResponse:
         """Returns the answer to a call.
 
         Raises:
@@ -123,11 +124,13 @@ class ModelClient:
         """
         prepared = self._prepared(call)
         try:
-            body, manner = await self._asked(prepared, self._post, is_streamed=False)
-            said = read_whole(body)
-            return answer_of(said, prepared, manner.mode, usage=usage_of(said, self._prices, asked=prepared.model))
-        except Trouble as trouble:
-            raise self._failure(trouble, prepared) from trouble
+            body, capabilities = await self._asked(prepared, self._post, is_streamed=False)
+            said = parse_completion(body)
+            return to_model_response(
+                said, prepared, capabilities.mode, usage=parse_usage(said, self._prices, asked=prepared.model)
+            )
+        except ServiceError as error:
+            raise self._failure(error, prepared) from error
 
     def stream(self, call: ModelCall) -> "ModelStream":
         """Returns the answer to a call as it is written; use it as `async with`.
@@ -137,7 +140,7 @@ class ModelClient:
         """
         return ModelStream(self, self._prepared(call))
 
-    async def pass_on(self, body: Mapping[str, Any]) -> Any:
+    async def forward_request(self, body: Mapping[str, Any]) -> Any:
         """Returns the answer to a request that somebody else wrote, both as plain JSON and neither changed.
 
         Args:
@@ -149,10 +152,10 @@ class ModelClient:
         prepared = self._passed_on(body)
         try:
             return await self._post(body)
-        except Trouble as trouble:
-            raise self._failure(trouble, prepared) from trouble
+        except ServiceError as error:
+            raise self._failure(error, prepared) from error
 
-    async def pass_on_stream(self, body: Mapping[str, Any]) -> AsyncGenerator[Any, None]:
+    async def forward_stream(self, body: Mapping[str, Any]) -> AsyncGenerator[Any, None]:
         """Yields the chunks of the answer to a request that somebody else wrote, as plain JSON; close it if left early.
 
         Args:
@@ -170,8 +173,8 @@ class ModelClient:
                     yield chunk
             finally:
                 await stream.close()
-        except Trouble as trouble:
-            raise self._failure(trouble, prepared) from trouble
+        except ServiceError as error:
+            raise self._failure(error, prepared) from error
 
     async def model_ids(self) -> list[str]:
         """Returns the ids of the models that the service lists, as it orders them.
@@ -182,58 +185,58 @@ class ModelClient:
         prepared = self._passed_on({"model": "any"})
         try:
             return await (await self._transport()).model_ids()
-        except Trouble as trouble:
-            raise self._failure(trouble, prepared) from trouble
+        except ServiceError as error:
+            raise self._failure(error, prepared) from error
 
-    def _passed_on(self, body: Mapping[str, Any]) -> Prepared:
+    def _passed_on(self, body: Mapping[str, Any]) -> PreparedCall:
         return self._prepared(ModelCall(messages=(), config=ModelConfig(model=str(body.get("model") or "") or None)))
 
-    def _prepared(self, call: ModelCall) -> Prepared:
+    def _prepared(self, call: ModelCall) -> PreparedCall:
         model = call.config.model or self._model or ""
-        prepared = Prepared(call, model)
+        prepared = PreparedCall(call, model)
         if not has_extra("openai"):
             raise self._failure(
-                Trouble("answer", str(MissingExtra("openai")), error=ModelError.MODEL_MISSING), prepared
+                ServiceError("answer", str(MissingExtra("openai")), error=ModelError.MODEL_MISSING), prepared
             )
         if not model:
-            raise self._failure(Trouble("answer", "no model is named", error=ModelError.MODEL_MISSING), prepared)
-        if self._endpoint.lacks_key:
-            raise self._failure(Trouble("answer", "there is no key", error=ModelError.KEY_MISSING), prepared)
+            raise self._failure(ServiceError("answer", "no model is named", error=ModelError.MODEL_MISSING), prepared)
+        if self._endpoint.is_key_missing:
+            raise self._failure(ServiceError("answer", "there is no key", error=ModelError.KEY_MISSING), prepared)
         # The transport would fail as if nobody were there, again and again, and with the key in its words.
         if _SENDABLE_KEY.fullmatch(self._endpoint.key) is None:
             words = "cannot be asked: its key holds a line end, a blank or a letter that no header can carry"
-            raise self._failure(Trouble("answer", words, error=ModelError.KEY_REFUSED), prepared)
+            raise self._failure(ServiceError("answer", words, error=ModelError.KEY_REFUSED), prepared)
         if _WEB_ADDRESS.fullmatch(self._endpoint.url) is None:
             words = "cannot be asked: that is no address such as https://models.example.com/v1"
-            raise self._failure(Trouble("answer", words, error=ModelError.ADDRESS_WRONG), prepared)
+            raise self._failure(ServiceError("answer", words, error=ModelError.ADDRESS_WRONG), prepared)
         return prepared
 
     async def _asked(
-        self, prepared: Prepared, send: Callable[[Any], Awaitable[T]], *, is_streamed: bool
-    ) -> tuple[T, Manner]:
-        """Asks in the manner of the server, and in another one as long as it refuses how it was asked.
+        self, prepared: PreparedCall, send: Callable[[Any], Awaitable[T]], *, is_streamed: bool
+    ) -> tuple[T, Capabilities]:
+        """Asks in the capabilities of the server, and in another one as long as it refuses how it was asked.
 
         Raises:
-            Trouble: it does not answer.
+            ServiceError: it does not answer.
         """
         url, call = self._endpoint.url, prepared.call
-        manner: Manner = self._manners.of(url, prepared.model, call)
-        refused: list[Trouble] = []
+        capabilities: Capabilities = self._capability_cache.of(url, prepared.model, call)
+        refused: list[ServiceError] = []
         while True:
-            body = prepared.body(manner, is_streamed=is_streamed)
+            body = prepared.body(capabilities, is_streamed=is_streamed)
             try:
                 answer = await send(body)
-            except Trouble as trouble:
-                changed = next_manner(manner, trouble, body)
+            except ServiceError as error:
+                changed = next_capabilities(capabilities, error, body)
                 if changed is None:
                     # If no way was taken, what was wrong with the best one tells the most.
-                    is_refusal = error_of(trouble) is ModelError.REQUEST_INVALID
-                    raise (refused[0] if refused and is_refusal else trouble) from None
-                manner = changed
-                refused.append(trouble)
+                    is_refusal = model_error_of(error) is ModelError.REQUEST_INVALID
+                    raise (refused[0] if refused and is_refusal else error) from None
+                capabilities = changed
+                refused.append(error)
             else:
-                self._manners.remember(url, prepared.model, call, worked=manner, refused=refused)
-                return answer, manner
+                self._capability_cache.remember(url, prepared.model, call, worked=capabilities, refused=refused)
+                return answer, capabilities
 
     async def _post(self, body: Any) -> Any:
         return await (await self._transport()).post(body)
@@ -249,15 +252,15 @@ class ModelClient:
         kind: type[Transport] = importlib.import_module("dagwright.llm.transport").Transport
         return kind(self._endpoint.url, self._endpoint.key, answer_s=self._answer_s, connect_s=self._connect_s)
 
-    def _failure(self, trouble: Trouble, prepared: Prepared) -> ModelFailure:
-        asked = Asked(
+    def _failure(self, error: ServiceError, prepared: PreparedCall) -> ModelFailure:
+        asked = CallTarget(
             # Of what stands in an address beside where it leads some is secret.
             Redaction().place(self._endpoint.url),
             model=prepared.model,
             max_tokens=prepared.call.config.max_tokens,
             api_key=self._endpoint.key,
         )
-        return model_failure_of(trouble, asked, now=datetime.now(UTC))
+        return to_model_failure(error, asked, now=datetime.now(UTC))
 
 
 class ModelStream:
@@ -267,14 +270,14 @@ class ModelStream:
     early ends the call; nobody knows then what it has used.
     """
 
-    def __init__(self, client: ModelClient, prepared: Prepared) -> None:
+    def __init__(self, client: ModelClient, prepared: PreparedCall) -> None:
         self._client = client
         self._prepared = prepared
-        self._pieces = Pieces()
+        self._pieces = CompletionBuilder()
         self._told: list[str] = []
-        self._answer: ModelAnswer | None = None
+        self._answer: ModelResponse | None = None
         self._stream: Any = None
-        self._manner = Manner()
+        self._capabilities = Capabilities()
 
     @property
     def text(self) -> str:
@@ -287,11 +290,11 @@ class ModelStream:
         Args:
             written: the answer, or one that is made of parts of it.
         """
-        is_strict = self._manner.mode is OutputMode.SCHEMA and self._prepared.strict is not None
+        is_strict = self._capabilities.mode is OutputMode.SCHEMA and self._prepared.strict is not None
         return self._prepared.strict.restore(written) if is_strict and self._prepared.strict is not None else written
 
     @property
-    def answer(self) -> ModelAnswer:
+    def answer(self) -> ModelResponse:
         """Returns the whole answer.
 
         Raises:
@@ -303,12 +306,12 @@ class ModelStream:
 
     async def __aenter__(self) -> Self:
         try:
-            self._stream, self._manner = await self._client._asked(self._prepared, self._open, is_streamed=True)
-        except Trouble as trouble:
-            raise self._client._failure(trouble, self._prepared) from trouble
+            self._stream, self._capabilities = await self._client._asked(self._prepared, self._open, is_streamed=True)
+        except ServiceError as error:
+            raise self._client._failure(error, self._prepared) from error
         output = self._prepared.call.output
-        if output is not None and self._manner.mode is OutputMode.TOOL:
-            self._pieces = Pieces(self._prepared.names.sent(output.name))
+        if output is not None and self._capabilities.mode is OutputMode.TOOL:
+            self._pieces = CompletionBuilder(self._prepared.names.sent(output.name))
         return self
 
     async def _open(self, body: Any) -> Any:
@@ -327,13 +330,13 @@ class ModelStream:
                 words = pieces.take(chunk)
                 if pieces.characters > ANSWER_CHARACTERS:
                     told = f"wrote over {ANSWER_CHARACTERS:,} characters and did not come to an end"
-                    raise Trouble("answer", told, error=ModelError.OUTPUT_INVALID)
+                    raise ServiceError("answer", told, error=ModelError.OUTPUT_INVALID)
                 if words:
                     self._told.append(words)
                     yield words
-            said = pieces.ended()
-            usage = usage_of(said, client._prices, asked=self._prepared.model)
-            self._answer = answer_of(said, self._prepared, self._manner.mode, usage=usage)
-        except Trouble as trouble:
-            trouble.partial = trouble.partial or self.text
-            raise client._failure(trouble, self._prepared) from trouble
+            said = pieces.finish()
+            usage = parse_usage(said, client._prices, asked=self._prepared.model)
+            self._answer = to_model_response(said, self._prepared, self._capabilities.mode, usage=usage)
+        except ServiceError as error:
+            error.partial = error.partial or self.text
+            raise client._failure(error, self._prepared) from error

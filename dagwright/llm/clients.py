@@ -6,8 +6,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from dagwright.llm.capabilities import CapabilityCache
 from dagwright.llm.client import ANSWER_S, Endpoint, ModelClient
-from dagwright.llm.manners import Manners
 from dagwright.llm.prices import PricesUnreadable, PriceTable, read_prices, shipped_prices
 from dagwright.planning.model_calls.calls import NamedEndpoint
 from dagwright.tools.redaction import Redaction
@@ -67,7 +67,7 @@ class ModelClients:
     def __init__(self, setup: ModelSetup) -> None:
         self._setup = setup
         self._prices = setup.prices()
-        self._manners = Manners()
+        self._capability_cache = CapabilityCache()
         self._clients: dict[Endpoint, ModelClient] = {}
 
     async def __aenter__(self) -> Self:
@@ -95,7 +95,7 @@ class ModelClients:
                 endpoint,
                 model=self._setup.model,
                 prices=self._prices,
-                manners=self._manners,
+                capability_cache=self._capability_cache,
                 answer_s=self._setup.answer_s,
             )
         return self._clients[endpoint]

@@ -1,4 +1,4 @@
-"""The HTTP side of a model call, by `openai`: one request, one answer as plain JSON, and every failure as `Trouble`.
+"""HTTP transport of model calls on `openai`: one request, one response as plain JSON, failures as `ServiceError`.
 
 Nothing else imports `openai`, which takes over half a second of CPU: this module is loaded with the first call of a
 process. Retries of the library are off, since Temporal's policy alone decides on them. Answers are taken as plain JSON
@@ -14,8 +14,8 @@ import httpx2
 import openai
 from openai import AsyncOpenAI, AsyncStream
 
-from dagwright.llm.answers import chunk_of_whole
-from dagwright.llm.failures import ErrorBody, Trouble, error_body
+from dagwright.llm.completions import to_stream_chunk
+from dagwright.llm.errors import ErrorBody, ServiceError, error_body
 from dagwright.planning.model_calls.calls import ModelError
 
 ANSWER_BYTES = 32_000_000
@@ -52,7 +52,7 @@ class Transport:
         """Returns the JSON of an answer.
 
         Raises:
-            Trouble: there is none.
+            ServiceError: there is none.
         """
         # As a stream, so that no more of it is read than may be: the library would read all.
         stream = await self.stream(body)
@@ -65,7 +65,7 @@ class Transport:
         """Returns an answer of which nothing but the headers is read; whoever gets it closes it.
 
         Raises:
-            Trouble: there is none.
+            ServiceError: there is none.
         """
         with _told():
             stream = await self._client.post(
@@ -77,15 +77,17 @@ class Transport:
         """Yields the chunks of a stream as plain JSON.
 
         Raises:
-            Trouble: the stream broke off.
+            ServiceError: the stream broke off.
         """
         content_type = stream.response.headers.get("content-type", "")
         if "application/json" in content_type:
             # Some services and proxies do not stream. What they answer is paid for.
-            yield chunk_of_whole(await _whole(stream.response))
+            yield to_stream_chunk(await _whole(stream.response))
             return
         if "text/event-stream" not in content_type:
-            raise Trouble("broken", f"answered with {content_type or 'no content type'} where a stream was asked for")
+            raise ServiceError(
+                "broken", f"answered with {content_type or 'no content type'} where a stream was asked for"
+            )
         with _told():
             async for chunk in stream:
                 yield chunk
@@ -94,7 +96,7 @@ class Transport:
         """Returns the ids of the models that the service lists.
 
         Raises:
-            Trouble: it does not tell.
+            ServiceError: it does not tell.
         """
         with _told():
             stream = await self._client.get(_MODELS, cast_to=object, stream=True, stream_cls=AsyncStream[object])
@@ -104,7 +106,7 @@ class Transport:
             await stream.close()
         models = listed.get("data") if isinstance(listed, Mapping) else None
         if not isinstance(models, list):
-            raise Trouble("broken", "answered with no list of models")
+            raise ServiceError("broken", "answered with no list of models")
         ids = (each.get("id") for each in models if isinstance(each, Mapping))
         return [each for each in ids if isinstance(each, str) and each]
 
@@ -117,14 +119,16 @@ async def _whole(response: httpx2.Response) -> Any:
     """Returns an answer in one piece: its JSON, or its text if it says that it is none.
 
     Raises:
-        Trouble: it does not come to its end, is too long, or is not what it says.
+        ServiceError: it does not come to its end, is too long, or is not what it says.
     """
     content = bytearray()
     with _told():
         async for piece in response.aiter_bytes():
             content += piece
             if len(content) > ANSWER_BYTES:
-                raise Trouble("answer", f"answered with over {ANSWER_BYTES:,} bytes", error=ModelError.OUTPUT_INVALID)
+                raise ServiceError(
+                    "answer", f"answered with over {ANSWER_BYTES:,} bytes", error=ModelError.OUTPUT_INVALID
+                )
         kind = response.headers.get("content-type", "").partition(";")[0].strip()
         return json.loads(content) if kind.endswith("json") else content.decode(errors="replace")
 
@@ -154,31 +158,31 @@ async def _bound_error(response: httpx2.Response) -> None:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Turns what the library raises, and what it is made of, into `Trouble`."""
+    """Turns what the library raises, and what it is made of, into `ServiceError`."""
     try:
         yield
     except openai.APIStatusError as error:
         raise _of_status(error) from error
     except (openai.APITimeoutError, httpx2.TimeoutException) as error:
-        raise Trouble("timeout", "did not answer in time") from error
+        raise ServiceError("timeout", "did not answer in time") from error
     except openai.APIConnectionError as error:
         cause = error.__cause__
         words = f"{type(cause).__name__}: {cause}" if cause is not None else str(error)
-        raise Trouble("connection", f"could not be reached, or broke off ({words})") from error
+        raise ServiceError("connection", f"could not be reached, or broke off ({words})") from error
     except httpx2.RequestError as error:
-        raise Trouble("connection", f"broke off ({type(error).__name__}: {error})") from error
+        raise ServiceError("connection", f"broke off ({type(error).__name__}: {error})") from error
     except openai.APIError as error:
         body = error_body(error.body, error.message)
-        raise Trouble("stream", error.message, status=_status_of(body), body=body) from error
+        raise ServiceError("stream", error.message, status=_status_of(body), body=body) from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise Trouble("broken", f"answered what is no JSON ({error})") from error
+        raise ServiceError("broken", f"answered what is no JSON ({error})") from error
 
 
-def _of_status(error: openai.APIStatusError) -> Trouble:
+def _of_status(error: openai.APIStatusError) -> ServiceError:
     text = error.response.text
     body = error_body(error.body, text)
     headers = {name.lower(): value for name, value in error.response.headers.items()}
-    return Trouble("status", error.message, status=error.status_code, body=body, headers=headers)
+    return ServiceError("status", error.message, status=error.status_code, body=body, headers=headers)
 
 
 def _status_of(body: ErrorBody) -> int | None:

@@ -3,23 +3,23 @@
 Pure: nothing here asks a model or starts anything. It must not import Temporal's client, workflows or activities.
 """
 
-from dagwright.planner.catalogue import Catalogue, catalogue_of
-from dagwright.planner.goals import GOAL_LIMIT_BYTES, GoalRefused, checked_goal
-from dagwright.planner.prompts import ANSWER_PROMPT, planning_messages, repair_words
-from dagwright.planner.rounds_starting import RoundsAsked, prepare_rounds
-from dagwright.planner.starting import Asked, prepare_goal
+from dagwright.planner.catalogue import Catalogue, build_catalogue
+from dagwright.planner.goal_start import PlanningOptions, prepare_goal
+from dagwright.planner.goals import GOAL_LIMIT_BYTES, GoalRefused, validate_goal
+from dagwright.planner.prompts import ANSWER_PROMPT, planning_messages, repair_message
+from dagwright.planner.rounds_start import RoundsOptions, prepare_rounds
 
 __all__ = [
     "ANSWER_PROMPT",
     "GOAL_LIMIT_BYTES",
-    "Asked",
     "Catalogue",
     "GoalRefused",
-    "RoundsAsked",
-    "catalogue_of",
-    "checked_goal",
+    "PlanningOptions",
+    "RoundsOptions",
+    "build_catalogue",
     "planning_messages",
     "prepare_goal",
     "prepare_rounds",
-    "repair_words",
+    "repair_message",
+    "validate_goal",
 ]

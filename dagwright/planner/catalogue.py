@@ -44,13 +44,13 @@ class Catalogue:
         return f"the planner is not told of {named}{more}: there is no room for them in what it reads"
 
 
-def catalogue_of(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
+def build_catalogue(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
     """Returns what a model is told of tools, and of those that are agents.
 
     What does not fit into `CATALOGUE_CHARACTERS` is left out, and said to be.
     """
     known = sorted(tools.items(), key=lambda item: (item[1].agent is None, item[0]))
-    told, omitted = fitting(
+    told, omitted = fit_lines(
         {name: json_line(_tool_told(tool) if tool.agent is None else _agent_told(tool.agent)) for name, tool in known}
     )
     parts = [
@@ -62,7 +62,7 @@ def catalogue_of(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
     return Catalogue({name: tools[name] for name in told}, text, named)
 
 
-def fitting(lines: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+def fit_lines(lines: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Returns the lines for which there is room, by name, and the names of the others."""
     told: dict[str, str] = {}
     omitted: list[str] = []
@@ -85,11 +85,11 @@ def _agent_told(agent: AgentCard) -> dict[str, Any]:
 
 
 def _tool_told(tool: ToolDeclaration) -> dict[str, Any]:
-    told = {"tool": tool.name, **described(tool), "arguments": arguments_told(tool)}
+    told = {"tool": tool.name, **describe_tool(tool), "arguments": arguments_schema(tool)}
     return told if tool.worker is None else {**told, "result": [*tool.worker.outputs]}
 
 
-def described(tool: ToolDeclaration) -> dict[str, Any]:
+def describe_tool(tool: ToolDeclaration) -> dict[str, Any]:
     """Returns what a tool does to the world, and what it is for."""
     told: dict[str, Any] = {"effects": tool.effects.value}
     if tool.description:
@@ -97,7 +97,7 @@ def described(tool: ToolDeclaration) -> dict[str, Any]:
     return told
 
 
-def arguments_told(tool: ToolDeclaration) -> Any:
+def arguments_schema(tool: ToolDeclaration) -> Any:
     """Returns the schema of the arguments of a tool, or of a long one what there is room for."""
     if tool.input_schema is None:
         return "any"

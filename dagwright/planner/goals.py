@@ -19,7 +19,7 @@ class GoalRefused(DagwrightError, ValueError):
         self.hint = hint
 
 
-def checked_goal(goal: Any, catalogue: Catalogue) -> str:
+def validate_goal(goal: Any, catalogue: Catalogue) -> str:
     """Returns a request without the blanks around it.
 
     Args:

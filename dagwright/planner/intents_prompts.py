@@ -10,7 +10,7 @@ from typing import Any
 
 from dagwright.core.boundary.text import cut_for_model
 from dagwright.planner.catalogue import Catalogue
-from dagwright.planner.prompts import turns_words
+from dagwright.planner.prompts import turns_message
 from dagwright.planning.model_calls.calls import Message, system, user
 from dagwright.planning.model_calls.messages import json_line
 
@@ -74,7 +74,7 @@ def intents_messages(
     note = verbs.note()
     parts = [verbs.text, *([f"({note[0].upper()}{note[1:]}.)"] if note is not None else []), _session(context)]
     if turns:
-        parts.append(turns_words(turns))
+        parts.append(turns_message(turns))
     rules = f"{INTENTS_PROMPT}\n\nLookups: {advice}" if advice else INTENTS_PROMPT
     return system(rules), user("\n\n".join([*parts, f"Request:\n{goal}"]))
 

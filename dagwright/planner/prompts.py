@@ -1,4 +1,4 @@
-"""What a model is told: to plan, to mend its plan, and to answer from what the plan has found.
+"""What a model is told: to plan, to repair its plan, and to answer from what the plan has found.
 
 The texts travel with the run, so a change of them changes no run that is going on.
 """
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from dagwright.core.boundary.text import cut_for_model
 from dagwright.core.model.errors import Problem
 from dagwright.planner.catalogue import Catalogue
-from dagwright.planning.conversation import TURNS_TOLD
+from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT
 from dagwright.planning.model_calls.calls import Message, system, user
 from dagwright.planning.model_calls.messages import json_line
 from dagwright.planning.plan_and_execute.goals import Profile
@@ -100,17 +100,17 @@ def planning_messages(
     there = catalogue.text if note is None else f"{catalogue.text}\n\n({note[0].upper()}{note[1:]}.)"
     rules = PLANNING_PROMPT + (PLANNING_AGAIN_PROMPT if plans_again else "")
     rules += INLINE_AGENTS_PROMPT if inline_agents else ""
-    parts = [there, *([turns_words(turns)] if turns else []), f"Request:\n{goal}"]
+    parts = [there, *([turns_message(turns)] if turns else []), f"Request:\n{goal}"]
     return system(rules), user("\n\n".join(parts))
 
 
-def turns_words(turns: Sequence[str]) -> str:
+def turns_message(turns: Sequence[str]) -> str:
     """Returns what a model is told of earlier turns of a session: a line of JSON each, which nothing in it can end.
 
     Args:
         turns: at least one, the newest last.
     """
-    *before, newest = turns[-TURNS_TOLD:]
+    *before, newest = turns[-MAX_TURNS_IN_PROMPT:]
     kept = [
         *(cut_for_model(words.strip(), TURN_CHARACTERS) for words in before),
         cut_for_model(newest.strip(), NEWEST_TURN_CHARACTERS),
@@ -119,7 +119,7 @@ def turns_words(turns: Sequence[str]) -> str:
     return "\n".join(["Done before in this session, the newest last:", *told])
 
 
-def accepted_words(nodes: Sequence[Any]) -> str:
+def accepted_message(nodes: Sequence[Any]) -> str:
     """Returns what a model is told of the nodes of its plan that stand already, for they were run while it wrote."""
     written = "\n".join(json.dumps(node, ensure_ascii=False) for node in nodes)
     return (
@@ -130,9 +130,9 @@ def accepted_words(nodes: Sequence[Any]) -> str:
     )
 
 
-def broken_off_words(nodes: Sequence[Any]) -> str:
+def interrupted_message(nodes: Sequence[Any]) -> str:
     """Returns what a model is told that is asked again, because its answer did not come to its end."""
-    return f"Your last answer broke off before the plan was whole. {accepted_words(nodes)}\nWrite the plan again."
+    return f"Your last answer broke off before the plan was whole. {accepted_message(nodes)}\nWrite the plan again."
 
 
 _REPAIRS: Mapping[Profile | Literal["rounds"], tuple[str, str]] = {
@@ -153,7 +153,7 @@ _REPAIRS: Mapping[Profile | Literal["rounds"], tuple[str, str]] = {
 """What stands before and behind the problems."""
 
 
-def repair_words(problems: Sequence[Problem], *, profile: Profile | Literal["rounds"] = "plan") -> str:
+def repair_message(problems: Sequence[Problem], *, profile: Profile | Literal["rounds"] = "plan") -> str:
     """Returns what a model is told of a plan of its that cannot be run: every problem, with its place and a hint."""
     told: list[str] = []
     left, room = 0, REPAIR_CHARACTERS

@@ -9,8 +9,8 @@ from typing import Any
 
 from dagwright.core.boundary.text import cut_for_model, one_line
 from dagwright.core.validation.workers import Worker
-from dagwright.planner.catalogue import DESCRIPTION_CHARACTERS, Catalogue, arguments_told, fitting
-from dagwright.planning.conversation import TurnSummary, turns_told
+from dagwright.planner.catalogue import DESCRIPTION_CHARACTERS, Catalogue, arguments_schema, fit_lines
+from dagwright.planning.conversation import TurnSummary, recent_turns
 from dagwright.planning.model_calls.calls import Message, system, user
 from dagwright.planning.model_calls.messages import json_line
 from dagwright.planning.rounds.rounds import Synthesis
@@ -98,16 +98,16 @@ def intention_messages(question: str, turns: Sequence[TurnSummary]) -> tuple[Mes
     if turns:
         told = [
             f"- {json_line({'human': turn.human_message, 'answer': turn.ai_response})}"
-            for turn in turns_told(turns, characters=TURN_CHARACTERS, newest=NEWEST_TURN_CHARACTERS)
+            for turn in recent_turns(turns, characters=TURN_CHARACTERS, newest=NEWEST_TURN_CHARACTERS)
         ]
         parts.insert(0, "\n".join(["Said before, the newest last:", *told]))
     return system(INTENTION_PROMPT), user("\n\n".join(parts))
 
 
-def registry_of(workers: Mapping[str, Worker]) -> Catalogue:
+def worker_catalogue(workers: Mapping[str, Worker]) -> Catalogue:
     """Returns what a planner is told of workers; deliverables last, each kind by name."""
     known = sorted(workers.items(), key=lambda item: (item[1].card.goal_type == "deliverable", item[0]))
-    told, omitted = fitting({name: json_line(_told(worker)) for name, worker in known})
+    told, omitted = fit_lines({name: json_line(_told(worker)) for name, worker in known})
     text = "\n".join(["Workers:", *told.values()])
     return Catalogue({name: workers[name].tool for name in told}, text, omitted)
 
@@ -122,5 +122,5 @@ def _told(worker: Worker) -> dict[str, Any]:
         "outputs": list(card.outputs),
         **({"same_as": dict(card.same_as)} if card.same_as else {}),
         "goal_type": card.goal_type,
-        "arguments": arguments_told(worker.tool),
+        "arguments": arguments_schema(worker.tool),
     }

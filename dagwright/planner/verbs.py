@@ -7,12 +7,12 @@ from dagwright.core.model import text_formats
 from dagwright.core.model.entity_arguments import accepted_kinds, only_kinds
 from dagwright.core.model.resolvers import callable_tools
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.planner.catalogue import Catalogue, arguments_told, described, fitting
+from dagwright.planner.catalogue import Catalogue, arguments_schema, describe_tool, fit_lines
 from dagwright.planning.model_calls.messages import json_line
 from dagwright.tools.builtin import BUILTIN_TOOL_NAMES
 
 
-def verbs_among(tools: Mapping[str, ToolDeclaration]) -> Mapping[str, ToolDeclaration]:
+def intent_verbs(tools: Mapping[str, ToolDeclaration]) -> Mapping[str, ToolDeclaration]:
     """Returns the tools that are verbs: all but agents, what only computes, and what only undoes or helps others.
 
     A tool of the user's own with the name of a helper is one.
@@ -30,18 +30,18 @@ def verbs_among(tools: Mapping[str, ToolDeclaration]) -> Mapping[str, ToolDeclar
 
 def verb_catalogue(verbs: Mapping[str, ToolDeclaration]) -> Catalogue:
     """Returns what a model is told of verbs, a line each, by name; what there is no room for is left out."""
-    told, omitted = fitting({name: json_line(_verb_told(verbs[name])) for name in sorted(verbs)})
+    told, omitted = fit_lines({name: json_line(_verb_told(verbs[name])) for name in sorted(verbs)})
     return Catalogue({name: verbs[name] for name in told}, "\n".join(["Verbs:", *told.values()]), omitted)
 
 
 def _verb_told(verb: ToolDeclaration) -> dict[str, Any]:
-    told = {"verb": verb.name, **described(verb), **_arguments(verb)}
+    told = {"verb": verb.name, **describe_tool(verb), **_arguments(verb)}
     return told if verb.returns is None else {**told, "makes": verb.returns}
 
 
 def _arguments(verb: ToolDeclaration) -> dict[str, Any]:
     """Returns the arguments of a verb, in two groups if it is known which of them are entities."""
-    arguments = arguments_told(verb)
+    arguments = arguments_schema(verb)
     properties = arguments.get("properties") if isinstance(arguments, Mapping) else None
     kinds = {name: accepted_kinds(verb, name) for name in properties or ()}
     if properties is None or None in kinds.values():

@@ -11,7 +11,7 @@ from dagwright.core.expressions.stored_values import Part, StoredValue
 from dagwright.core.model.states import NodeStatus
 from dagwright.features.run_scheduler import RunScheduler
 
-TURNS_TOLD = 20
+MAX_TURNS_IN_PROMPT = 20
 """Earlier turns that a model is told of, the newest ones."""
 
 
@@ -52,13 +52,15 @@ def turns_from_json(encoded: Any) -> tuple[TurnSummary, ...]:
     return tuple(found)
 
 
-def turns_told(turns: Sequence[TurnSummary], *, characters: int, newest: int | None = None) -> tuple[TurnSummary, ...]:
+def recent_turns(
+    turns: Sequence[TurnSummary], *, characters: int, newest: int | None = None
+) -> tuple[TurnSummary, ...]:
     """Returns the turns that are told, each of its sides with so many characters.
 
     Args:
         newest: characters of the sides of the newest one; `None` for as many as of the others.
     """
-    told = turns[-TURNS_TOLD:]
+    told = turns[-MAX_TURNS_IN_PROMPT:]
     return tuple(turn.shortened((newest or characters) if turn is told[-1] else characters) for turn in told)
 
 

@@ -27,7 +27,7 @@ from dagwright.core.validation.validation import inspect_document
 from dagwright.dialects import to_document
 from dagwright.dialects.json_reader import json_problems
 from dagwright.dialects.written_plan import read_written_plan
-from dagwright.dialects.written_values import CUT_OFF, Mend
+from dagwright.dialects.written_values import CUT_OFF, Repair
 from dagwright.features.plan_edits.accepted_nodes import with_accepted
 from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
 from dagwright.planning.agent_loop.nodes import with_agents
@@ -111,23 +111,23 @@ def check_written_plan(
     context: Mapping[str, Any] | None = None,
     any_tool: bool = False,
     accepted: Sequence[Any] = (),
-) -> tuple[Checked, Sequence[Mend]]:
-    """Returns the checked plan of a model's answer, and what was mended to read it.
+) -> tuple[Checked, Sequence[Repair]]:
+    """Returns the checked plan of a model's answer, and what was repaired to read it.
 
     Args:
-        any_tool: take tools on trust; then their names are not mended.
+        any_tool: take tools on trust; then their names are not repaired.
         accepted: as in `dagwright.features.plan_edits.accepted_nodes`.
 
     Raises:
         PlanInvalid: with everything that is wrong or ambiguous.
     """
     known = {} if any_tool else tools
-    document, mends = read_written_plan(text, dialect=dialect, context=context, tools=known)
+    document, repairs = read_written_plan(text, dialect=dialect, context=context, tools=known)
     try:
-        return _checked(with_accepted(document, accepted), tools, any_tool=any_tool), mends
+        return _checked(with_accepted(document, accepted), tools, any_tool=any_tool), repairs
     except PlanInvalid as invalid:
         # What is missing of a plan is often why the rest is wrong.
-        cut = [Problem(mend.code, mend.message, mend.pointer) for mend in mends if mend.code == CUT_OFF]
+        cut = [Problem(repair.code, repair.message, repair.pointer) for repair in repairs if repair.code == CUT_OFF]
         raise PlanInvalid([*cut, *invalid.problems]) from None
 
 

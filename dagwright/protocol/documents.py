@@ -188,7 +188,7 @@ def node_document(scheduler: RunScheduler, task_id: str, *, node: CompiledNode, 
         document["lineage"] |= seen.to_document()
     if answers := told_answers(scheduler, task_id):
         document["lineage"]["answers"] = answers
-    if steps := told_steps(scheduler, task_id):
+    if steps := step_messages(scheduler, task_id):
         document["lineage"]["overrides"] = steps
     return document
 
@@ -205,7 +205,7 @@ def told_answers(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
     return found
 
 
-def told_steps(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
+def step_messages(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
     """Returns what was done to a node or item by hand: what, by whom, when, and how it came."""
     hand = scheduler.state.overrides.get(task_id)
     return [{**step, "at": format_time(step["at"])} for step in hand.steps] if hand is not None else []

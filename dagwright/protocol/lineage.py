@@ -16,8 +16,8 @@ from dagwright.features.run_scheduler import RunScheduler
 def seen_of_run(scheduler: RunScheduler) -> Lineage:
     """Returns the files and addresses that a run has looked at; of an agent also which models and tools it called."""
     seen = scheduler.state.totals.lineage.total()
-    pursuit = scheduler.plan.pursuit
-    if pursuit is None or pursuit.get("kind") != AGENT_KIND:
+    extender = scheduler.plan.extender
+    if extender is None or extender.get("kind") != AGENT_KIND:
         return seen
     asked = tuple(node.id for node, _ in _called(scheduler) if node.tool == MODEL_TOOL)
     calls = tuple(

@@ -24,7 +24,7 @@ from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.times import parse_duration
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
 from dagwright.features.budgets.budget import budget_of_options, options_to_json
-from dagwright.planning.extenders import check_pursuits
+from dagwright.planning.extenders import check_extenders
 from dagwright.planning.model_calls.calls import model_config_from_json
 from dagwright.protocol.lineage import told_seen
 from dagwright.protocol.map_batch_inputs import ChunkInput, chunk_input_from_json, chunk_input_to_json
@@ -109,7 +109,7 @@ class RunInput:
         needs_approval: a model wrote the plan, and somebody has to approve it as a whole before it runs.
         approved_by: who has approved it already; its nodes are not asked about one by one by policy.
         approved_tools: tools of which the run above asks no more, each with who said so.
-        notes: what is worth saying of the plan before it runs, such as how it was mended; told beside those of the run.
+        notes: on the plan before it runs, such as its repairs; shown with those of the run.
         budget: how much it may use of models, as `plan.budget` reads it; `None` if that is not limited.
         shared_budget: of a sub-plan, what it has to know of the budget of the run above, which it shares.
         compensate: whether what it did is taken back when it ends otherwise than completed. The run above all does
@@ -353,7 +353,7 @@ def checked_graph(plan: CompiledPlan, *, told: Collection[str] = ()) -> Compiled
     """
     if (problem := graph_problem(plan, told=told)) is not None:
         raise ValueError(problem)
-    check_pursuits(plan)
+    check_extenders(plan)
     return plan
 
 

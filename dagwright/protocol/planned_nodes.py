@@ -21,7 +21,7 @@ from dagwright.features.plan_edits.edit_checks import growth_of
 from dagwright.features.plan_edits.node_additions import add_early_nodes
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.plan_and_execute.goals import PLAN, own_id
-from dagwright.planning.plan_and_execute.loop import GoalPursuit
+from dagwright.planning.plan_and_execute.loop import PlanAndExecute
 from dagwright.protocol.command_messages import MESSAGE_BYTES, CommandMessage
 from dagwright.protocol.messages import MessageInvalid
 
@@ -147,8 +147,8 @@ class Planned(UnparsedCommand):
 
     def _extension(self, scheduler: RunScheduler, budget: ComputeBudget) -> Extension | str:
         extender = scheduler.features.extension.extender
-        tools = extender.early_tools() if isinstance(extender, GoalPursuit) else None
-        if not isinstance(extender, GoalPursuit) or tools is None:
+        tools = extender.early_tools() if isinstance(extender, PlanAndExecute) else None
+        if not isinstance(extender, PlanAndExecute) or tools is None:
             return "nodes of this run start only after its plan is complete"
         extension = growth_of(self.nodes, scheduler.state, tools=tools, budget=budget)
         if isinstance(extension, str):

@@ -9,7 +9,7 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import ALL_RUN, WRITES_ASK
 from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.scheduler.run_options import RunOptions
-from dagwright.core.validation.model_policy import policy_of_extension
+from dagwright.core.validation.model_policy import policy_of_extender
 from dagwright.features.deadline import Deadline
 from dagwright.features.feedback.plan_text import changes_of
 from dagwright.features.lookups.entity_resolver import EntityResolver
@@ -73,17 +73,17 @@ def scheduler_for_run(
         began_at: when the first execution of the run started, in seconds since the epoch.
         inputs: those of the run's input, with the items of a chunk if it does one.
     """
-    pursuit = extender_of(plan)
-    # What a pursuit adds is what a model wants.
-    is_model = pursuit is not None or is_by_model(run_input)
+    extender = extender_of(plan)
+    # What an extender adds is what a model wants.
+    is_model = extender is not None or is_by_model(run_input)
     scheduler = create_scheduler(
         plan,
         inputs,
         max_in_flight=run_input.max_in_flight,
-        policy=run_input.policy or policy_of_extension(plan.pursuit) or (WRITES_ASK if is_model else ALL_RUN),
+        policy=run_input.policy or policy_of_extender(plan.extender) or (WRITES_ASK if is_model else ALL_RUN),
         options=_options_of(run_input, plan),
     )
-    scheduler.features.extension.use(pursuit)
+    scheduler.features.extension.use(extender)
     scheduler.features.budget.use(first_budget(run_input))
     scheduler.features.deadline.deadline = first_deadline(plan, run_input, began_at=began_at)
     scheduler.features.feedback.requests.remembered.update(run_input.approved_tools)
@@ -140,8 +140,8 @@ def begin_run(scheduler: RunScheduler, run_input: RunInput, *, at: float) -> Non
 
 
 def _is_for_approval(scheduler: RunScheduler, run_input: RunInput) -> bool:
-    """Tells whether the policy has somebody approve the plan; what a pursuit adds it asks about by itself."""
-    is_first = run_input.parent is None and run_input.approved_by is None and scheduler.plan.pursuit is None
+    """Tells whether the policy has somebody approve the plan; what an extender adds it asks about by itself."""
+    is_first = run_input.parent is None and run_input.approved_by is None and scheduler.plan.extender is None
     return is_first and scheduler.state.policy.approves_changes and changes_of(scheduler.plan) > 0
 
 

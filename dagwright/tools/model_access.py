@@ -12,16 +12,16 @@ from typing import Any
 from dagwright.planning.model_calls.calls import (
     CallLabels,
     Message,
-    ModelAnswer,
     ModelCall,
     ModelConfig,
+    ModelResponse,
     OfferedTool,
     OutputSchema,
     user,
 )
 from dagwright.tools.errors import GiveUp
 
-CallModel = Callable[[ModelCall], Awaitable[ModelAnswer]]
+CallModel = Callable[[ModelCall], Awaitable[ModelResponse]]
 """Make one model call; `complete` of a `ModelClient` is such a function."""
 
 PURPOSE = "tool"
@@ -42,7 +42,7 @@ class ModelAccess:
     loop: asyncio.AbstractEventLoop | None = None
 
 
-async def no_model(call: ModelCall) -> ModelAnswer:  # noqa: ARG001 - the signature of a model call
+async def no_model(call: ModelCall) -> ModelResponse:  # noqa: ARG001 - the signature of a model call
     """Fail, because there is no model client."""
     raise GiveUp("no model client here; in a test, pass `ask` to tool_context()")
 
@@ -76,10 +76,10 @@ class PendingModelCall:
         self._call = call
         self._is_cancelled = is_cancelled
 
-    def __await__(self) -> Generator[Any, None, ModelAnswer]:
+    def __await__(self) -> Generator[Any, None, ModelResponse]:
         return self._models.ask(self._call).__await__()
 
-    def wait(self) -> ModelAnswer:
+    def wait(self) -> ModelResponse:
         """Block until the response arrives; for tools that are a plain `def`.
 
         Raises:
@@ -98,7 +98,7 @@ class PendingModelCall:
                 raise CancelledError
         return asked.result()
 
-    async def _answer(self) -> ModelAnswer:
+    async def _answer(self) -> ModelResponse:
         return await self
 
 

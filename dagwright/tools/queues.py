@@ -88,7 +88,7 @@ def _count_calls(plan: CompiledPlan, counts: Counter[str]) -> None:
 def _count_declared(plan: CompiledPlan, counts: Counter[str]) -> None:
     """Count the tools that an agent or planner may call, if the plan has no nodes yet."""
     counts.update(tool.task_queue for tool in plan.tools.values() if tool.task_queue and not tool.is_foreign)
-    declared = (plan.pursuit or {}).get("tools")
+    declared = (plan.extender or {}).get("tools")
     for tool in declared if isinstance(declared, list) else ():
         if isinstance(tool, Mapping) and isinstance(tool.get("task_queue"), str) and not tool.get("is_foreign"):
             counts[tool["task_queue"]] += 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dagwright.core.boundary import wire
-from dagwright.planner import Asked, prepare_goal
+from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.protocol.messages import RunInput
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, slow, text
@@ -30,7 +30,7 @@ async def test_next_attempt_is_told_what_was_started_and_finishes_the_plan(
     pieces = -(-(plan.index(json.dumps(first)) + len(json.dumps(first))) // 8)
     stopped = slow(text(plan), held_after=pieces, released=asyncio.Event())
     tools = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)]).declarations()
-    begun, _ = prepare_goal("Compute.", {"compute": tools["compute"]}, Asked())
+    begun, _ = prepare_goal("Compute.", {"compute": tools["compute"]}, PlanningOptions())
     # A worker that dies is noticed by its heartbeats.
     begun = replace(begun, nodes=(replace(begun.nodes[0], heartbeat_s=2.0), *begun.nodes[1:]))
     async with ModelServer(stopped, rest, "Done.") as server:

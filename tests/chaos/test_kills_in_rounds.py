@@ -11,7 +11,7 @@ import pytest
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.planner import RoundsAsked, prepare_rounds
+from dagwright.planner import RoundsOptions, prepare_rounds
 from dagwright.planning.rounds.rounds import RoundsLimits
 from dagwright.protocol.messages import RunInput
 from dagwright.settings import Settings
@@ -36,7 +36,7 @@ _DONE = done(all=[ref(number, "made") for number in (1, 2, 3)])
 
 def _question(folder: Path, limits: RoundsLimits) -> CompiledPlan:
     tools = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)]).declarations()
-    plan = prepare_rounds("Make them.", tools, RoundsAsked(limits=limits))[0]
+    plan = prepare_rounds("Make them.", tools, RoundsOptions(limits=limits))[0]
     # A worker that dies is noticed by its heartbeats.
     return replace(plan, nodes=tuple(replace(node, heartbeat_s=2.0) for node in plan.nodes))
 

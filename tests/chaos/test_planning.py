@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.policy import Policy, Rule
-from dagwright.planner import Asked, prepare_goal
+from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.planning.model_calls import nodes as model_nodes
 from dagwright.protocol.messages import RunInput
@@ -77,7 +77,7 @@ async def asked(model: ModelServer, *nodes: str) -> None:
 async def start_goal(client: Client, words: str, *tools: str) -> Handle:
     """Starts a request for which some of the tools of the worker may be used."""
     known = load_toolset(Settings(), [str(TOOLS)]).declarations()
-    compiled, _ = prepare_goal(words, {name: known[name] for name in tools}, Asked())
+    compiled, _ = prepare_goal(words, {name: known[name] for name in tools}, PlanningOptions())
     run_input = RunInput(compiled=compiled, policy=_may_call(tools))
     return await _start(client, wire.WORKFLOW_PLAN_AND_EXECUTE, run_input)
 
@@ -171,7 +171,7 @@ async def test_worker_killed_while_it_is_planned_again_asks_again_only_what_was_
         tools = ("calculator", "echo", "effect_then_hold")
         handle = await start_goal(await own_server.start(), "Make it.", *tools)
         async with serving(own_server, folder, model) as worker:
-            # While the planner is asked again, and asked to mend what it wrote then.
+            # While the planner is asked again, and asked to repair what it wrote then.
             await asked(model, "plan", "plan#2")
             await restart_worker(worker)
             await asked(model, "plan", "plan#2", "plan#2", "plan#3")

@@ -13,7 +13,7 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.core.boundary import wire
-from dagwright.planner import Asked, prepare_goal
+from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.planning.model_calls.calls import ModelConfig
 from dagwright.protocol.messages import RunInput, run_input_to_json
 from dagwright.settings import Settings
@@ -67,7 +67,7 @@ def steps_of(turn: int) -> list[Step]:
 
 async def answered(client: Client, known: Any, *, turn: int, number: int) -> tuple[str, dict[str, Any]]:
     """Returns the id and the document of one request."""
-    asked = Asked(ModelConfig(model=model_of(number)))
+    asked = PlanningOptions(ModelConfig(model=model_of(number)))
     compiled, _ = prepare_goal(f"Say {word(turn, number)}", {"echo": known["echo"]}, asked)
     handle = await client.start_workflow(
         wire.WORKFLOW_PLAN_AND_EXECUTE,

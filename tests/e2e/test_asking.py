@@ -152,20 +152,20 @@ async def test_plan_goes_back_as_often_as_is_said(command_line: CommandLine) -> 
 
 async def test_what_was_mended_is_shown(command_line: CommandLine) -> None:
     near = written(call("sum", "calculater", expression="1 + 2"))
-    mended = "mended: the tool 'calculater' was read as 'calculator' (sum)"
+    repaired = "repaired: the tool 'calculater' was read as 'calculator' (sum)"
     async with ModelServer(near, "It is 3.") as server:
         end = await asking(command_line, server)("ask", "Add 1 and 2.", "--id", "ask-mended")
-    assert (end.code, "It is 3." in end.stdout, mended in end.stdout.splitlines()) == (0, True, True)
+    assert (end.code, "It is 3." in end.stdout, repaired in end.stdout.splitlines()) == (0, True, True)
     async with ModelServer(near) as server:
         end = await asking(command_line, server)("ask", "Add 1 and 2.", "--plan-only", "--id", "ask-mended-only")
-    assert (end.code, end.document["nodes"][0]["tool"], end.stderr.splitlines()) == (0, "calculator", [mended])
+    assert (end.code, end.document["nodes"][0]["tool"], end.stderr.splitlines()) == (0, "calculator", [repaired])
 
 
 async def test_demo_says_first_that_a_script_plays_the_model(command_line: CommandLine) -> None:
     end = await ended(await command_line.start(program=("-m", "examples.ask_demo")))
     lines = end.stdout.splitlines()
     assert (end.code, lines[0]) == (0, "no OPENAI_API_KEY is set, so a script plays the model")
-    assert any("running    plan#2  call_model · mending the plan" in line for line in lines)
+    assert any("running    plan#2  call_model · repairing the plan" in line for line in lines)
     assert any(line.startswith("The regions sold 1,305.75 together.") for line in lines)
 
 

@@ -33,5 +33,5 @@ async def test_second_run_makes_no_call_and_node_says_so(command_line: CommandLi
     assert "from the cache" not in (await command_line("node", "first-look", "x")).stdout
 
     (command_line.folder / "tools.py").write_text(_TOOLS.replace("at * 2", "at * 3"), encoding="utf-8")
-    mended = await command_line("run", plan, "--tools", "tools.py", "--json")
-    assert mended.document["output"] == {"x": "aaa"}
+    repaired = await command_line("run", plan, "--tools", "tools.py", "--json")
+    assert repaired.document["output"] == {"x": "aaa"}

@@ -24,7 +24,7 @@ from dagwright.llm import (
     OutputSchema,
     user,
 )
-from dagwright.planner import Asked, prepare_goal
+from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.settings import Settings
 from dagwright.testing import Answer, Completion, Refused, Reset, Tokens, busy, json_text, slow, text, tool_calls
 from tests.support.eventually import eventually
@@ -168,7 +168,7 @@ async def test_streamed_plan_runs_and_its_agent_calls_tools(proxy: Proxy, client
     settings = Settings(state_dir=tmp_path, model="small", openai_base_url=proxy.base_url, openai_api_key=key)
     async with proxy.upstream(*steps) as upstream, serving_runs(client, bench.registry(), settings=settings) as runs:
         known = {**runs.tools, (declared := agent_declaration(card)).name: declared}
-        compiled, _ = prepare_goal("Read my mail.", known, Asked())
+        compiled, _ = prepare_goal("Read my mail.", known, PlanningOptions())
         handle = await runs.start_compiled(compiled)
         # The proxy hands the stream on piece by piece: the first tool runs while the model still writes.
         await eventually(lambda: bench.entered == ["first"])

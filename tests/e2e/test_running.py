@@ -200,8 +200,8 @@ async def test_repaired_plan_runs_and_notes_its_repairs(command_line: CommandLin
 
     assert (end.code, end.document["output"]) == (0, {"2": 43})
     message = "the tool 'calculatr' was read as 'calculator'"
-    assert end.stderr == f"mended: {message}\n"
-    assert end.document["notes"] == [{"code": "tool", "node_id": "1", "message": f"mended: {message}"}]
+    assert end.stderr == f"repaired: {message}\n"
+    assert end.document["notes"] == [{"code": "tool", "node_id": "1", "message": f"repaired: {message}"}]
     shown = await command_line("status", end.document["run_id"], "--json")
     assert shown.document["notes"] == end.document["notes"]
 

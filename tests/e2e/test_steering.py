@@ -36,48 +36,48 @@ async def test_run_is_mended_while_it_goes_on(command_line: CommandLine, write_p
         pause("long", "1h"),
         calculation("last", "2", depends_on=["long"]),
     )
-    run = await command_line.start("run", plan, "--id", "mended")
-    await _is(command_line, "mended", after="blocked", long="running")
+    run = await command_line.start("run", plan, "--id", "repaired")
+    await _is(command_line, "repaired", after="blocked", long="running")
 
-    wrong = await command_line("retry", "mended", "--node", "som", "--json")
-    running = await command_line("set-result", "mended", "5", "--node", "long", "--json")
-    no_json = await command_line("set-result", "mended", "five", "--node", "sum", "--json")
+    wrong = await command_line("retry", "repaired", "--node", "som", "--json")
+    running = await command_line("set-result", "repaired", "5", "--node", "long", "--json")
+    no_json = await command_line("set-result", "repaired", "five", "--node", "sum", "--json")
     other = ("--arguments", '{"expression": "2 * 3"}', "--by", "ann")
-    retried = await command_line("retry", "mended", "--node", "sum", *other)
-    await _is(command_line, "mended", after="completed")
+    retried = await command_line("retry", "repaired", "--node", "sum", *other)
+    await _is(command_line, "repaired", after="completed")
 
     more = tmp_path / "more.json"
     more.write_text(json.dumps([calculation("more", "{{sum.result}} * 10"), {"id": "bad", "tool": "calculater"}]))
-    refused = await command_line("add-nodes", "mended", str(more), "--json")
+    refused = await command_line("add-nodes", "repaired", str(more), "--json")
     more.write_text(json.dumps({"plan": 1, "nodes": [calculation("more", "{{sum.result}} * 10")]}))
-    added = await command_line("add-nodes", "mended", str(more), "--by", "ann", "--json")
-    await _is(command_line, "mended", more="completed")
+    added = await command_line("add-nodes", "repaired", str(more), "--by", "ann", "--json")
+    await _is(command_line, "repaired", more="completed")
 
     branch = ("--node", "long", "--branch", "--reason", "enough", "--by", "ann", "--json")
-    cancelled = await command_line("cancel", "mended", *branch)
+    cancelled = await command_line("cancel", "repaired", *branch)
     end = await ended(run)
-    late = await command_line("retry", "mended", "--node", "long", "--json")
+    late = await command_line("retry", "repaired", "--node", "long", "--json")
 
     assert (wrong.code, wrong.document) == (
         2,
-        {"run_id": "mended", "ok": False, "message": "the run has no node 'som'; did you mean 'sum'?"},
+        {"run_id": "repaired", "ok": False, "message": "the run has no node 'som'; did you mean 'sum'?"},
     )
     assert (running.code, running.document["message"]) == (2, "'long' is running; cancel it first")
     assert (no_json.code, no_json.document["status"]) == (2, "bad_usage")
-    assert (retried.code, retried.stdout) == (0, "mended: 'sum' is retried with these arguments, as a new node\n")
+    assert (retried.code, retried.stdout) == (0, "repaired: 'sum' is retried with these arguments, as a new node\n")
     assert refused.code == 2
     problems = [(error["code"], error["pointer"]) for error in refused.document["errors"]]
     assert problems == [("unknown_tool", "/nodes/1/tool")]
-    assert (added.code, added.document) == (0, {"run_id": "mended", "ok": True, "message": "one node was added"})
+    assert (added.code, added.document) == (0, {"run_id": "repaired", "ok": True, "message": "one node was added"})
     assert (cancelled.code, cancelled.document["ok"]) == (0, True)
     assert end.code == 1
-    message = "the run 'mended' has ended; `fork` makes a new run that takes over what is done"
-    assert (late.code, late.document) == (2, {"run_id": "mended", "ok": False, "message": message})
-    table = (await command_line("status", "mended")).stdout
+    message = "the run 'repaired' has ended; `fork` makes a new run that takes over what is done"
+    assert (late.code, late.document) == (2, {"run_id": "repaired", "ok": False, "message": message})
+    table = (await command_line("status", "repaired")).stdout
     (row,) = [line for line in table.splitlines() if " more " in line]
     assert row.rstrip().endswith("added to the plan by ann")
-    assert "\nby hand: append nodes by ann at " in (await command_line("node", "mended", "more")).stdout
-    nodes = await _nodes(command_line, "mended")
+    assert "\nby hand: append nodes by ann at " in (await command_line("node", "repaired", "more")).stdout
+    nodes = await _nodes(command_line, "repaired")
     assert {name: (node["status"], node["result"]) for name, node in nodes.items()} == {
         "sum": ("superseded", None),
         "sum#2": ("completed", 6),

@@ -27,7 +27,7 @@ def driver_of(plan: tuple[Step, ...], data: st.DataObject) -> Driver:
 
 @st.composite
 def changed(draw: st.DrawFn, plan: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return a plan of which some steps are mended, read otherwise, have other items, are left out or are new."""
+    """Return a plan of which some steps are repaired, read otherwise, have other items, are left out or are new."""
     gone = {
         step.id for step in plan if not any(step.id in other.dependencies for other in plan) and draw(st.booleans())
     }
@@ -35,9 +35,9 @@ def changed(draw: st.DrawFn, plan: tuple[Step, ...]) -> tuple[Step, ...]:
     for step in plan:
         if step.id in gone:
             continue
-        what = draw(st.sampled_from(["same", "same", "mend", "reads", "items", "when"]))
+        what = draw(st.sampled_from(["same", "same", "repair", "reads", "items", "when"]))
         fields: dict[str, Any] = {}
-        if what == "mend":
+        if what == "repair":
             fields = {"fails": frozenset(), "asks_too_much": False}
         elif what == "reads" and step.reads:
             fields = {"needs": tuple(step.dependencies), "reads": step.reads[1:], "asks_too_much": False}

@@ -53,7 +53,7 @@ async def _goal(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _streamed(runs: Runs, bench: Bench) -> Handle:
-    """A plan whose first node starts while it is written; the stream breaks off, and the plan is then mended."""
+    """A plan whose first node starts while it is written; the stream breaks off, and the plan is then repaired."""
     handle = await runs.start_compiled(goal(runs, "Look it up.", "hold", "plus"))
     await eventually(lambda: "looked up" in bench.entered)
 
@@ -122,7 +122,7 @@ _STEPS_OF_ROUNDS = (
 MODEL_STEPS = (
     *_STEPS_OF_ROUNDS,
     step("I would add them up.", last="Add up.", metadata={"purpose": "plan"}, times=ANY_NUMBER),
-    # The second attempt of a plan whose stream broke off, and the plan that mends it: before all that fits them too.
+    # The second attempt of a plan whose stream broke off, and the plan that repairs it: before all that fits them too.
     step(
         slow(text(written(_LOOK, _SUM, call("last", "fly"))), characters=_PIECE, each_s=0.02),
         last="Your last answer broke off",
@@ -178,7 +178,7 @@ MODEL_STEPS = (
 
 
 async def _rounds(runs: Runs, bench: Bench) -> Handle:
-    """A question whose worker fails once, whose planner is mended once, and that ends at its last round."""
+    """A question whose worker fails once, whose planner is repaired once, and that ends at its last round."""
     handle = await runs.start_compiled(question(runs, "Compare them.", max_rounds=3, synthesis="model"))
     await document_of(handle)
     return handle

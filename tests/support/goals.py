@@ -12,7 +12,7 @@ from temporalio.client import Client
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import GOAL_KIND
 from dagwright.history.run_reader import RunFeed
-from dagwright.planner import Asked, prepare_goal
+from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.protocol.documents import compact_value
 from dagwright.testing import ModelServer, ReceivedCall
 from tests.support.agents import agent_runs
@@ -29,9 +29,9 @@ async def scripted_runs(
 
 
 def goal(runs: Runs, words: str, *tools: str, **asked: Any) -> CompiledPlan:
-    plan, _ = prepare_goal(words, {name: runs.tools[name] for name in tools}, Asked(**asked))
-    assert plan.pursuit is not None
-    assert plan.pursuit["kind"] == GOAL_KIND
+    plan, _ = prepare_goal(words, {name: runs.tools[name] for name in tools}, PlanningOptions(**asked))
+    assert plan.extender is not None
+    assert plan.extender["kind"] == GOAL_KIND
     return plan
 
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.planner import Asked, prepare_goal
+from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright_onboarding.entity_types import RESOLVER
 from tests.support import onboarding
 from tests.support.onboarding import intent
@@ -38,7 +38,7 @@ def intents_goal(runs: Runs, words: str = "Do it.", **asked: Any) -> CompiledPla
         for name, tool in runs.tools.items()
         if name.startswith(("cbu.", "entity.", "onboarding.", *RESOLVER.tools()))
     }
-    return prepare_goal(words, verbs, Asked(profile="intents", **asked))[0]
+    return prepare_goal(words, verbs, PlanningOptions(profile="intents", **asked))[0]
 
 
 def made(document: Document) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import SecretStr
 from temporalio.client import Client
 
-from dagwright.planner import RoundsAsked, prepare_rounds
+from dagwright.planner import RoundsOptions, prepare_rounds
 from dagwright.planning.conversation import TurnSummary
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, json_text, read_script, step
@@ -61,7 +61,9 @@ async def _runs_of(
 
 
 async def start(runs: Runs, question: str, *, turns: Sequence[TurnSummary] = (), **asked: Any) -> Handle:
-    return await runs.start_compiled(prepare_rounds(question, runs.tools, RoundsAsked(turns=tuple(turns), **asked))[0])
+    return await runs.start_compiled(
+        prepare_rounds(question, runs.tools, RoundsOptions(turns=tuple(turns), **asked))[0]
+    )
 
 
 async def answered(runs: Runs, question: str, **asked: Any) -> Document:

@@ -14,7 +14,7 @@ from dagwright.core.boundary.usage import reported_usage
 from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.planning.model_calls.calls import ModelRequest, request_from_json, request_to_json
 from dagwright.planning.model_calls.nodes import MODEL_HEARTBEAT_S, MODEL_TIMEOUT_S
-from dagwright.planning.model_calls.responses import ToldAnswer, told_answer
+from dagwright.planning.model_calls.responses import ResponseSummary, summarize_response
 from dagwright.protocol.outcomes import is_cancellation, read_result
 from dagwright.workflows.calls import Call, json_payload
 
@@ -43,7 +43,7 @@ class AskModelsWorkflow:
                 retry=retry,
             )
             value, _ = read_result(answer.payload, name=name)
-            return told(told_answer(value))
+            return told(summarize_response(value))
         except RequestTooLarge as error:
             return {"refused": str(error)}
         except ActivityError as error:
@@ -59,7 +59,7 @@ class AskModelsWorkflow:
             }
 
 
-def told(answer: ToldAnswer) -> dict[str, Any]:
+def told(answer: ResponseSummary) -> dict[str, Any]:
     """Return a response as the workflow sees it; parts outside of the run as their references."""
     return {
         "text": _shown(answer.text),

@@ -117,16 +117,16 @@ def configured(scheduler: RunScheduler, **setup: Any) -> RunScheduler:
     return scheduler
 
 
-def pursuing(scheduler: RunScheduler, pursuit: PlanExtender | None) -> RunScheduler:
-    """Let a pursuit extend the plan, and return the scheduler."""
-    scheduler.features.extension.use(pursuit)
+def pursuing(scheduler: RunScheduler, extender: PlanExtender | None) -> RunScheduler:
+    """Let an extender extend the plan, and return the scheduler."""
+    scheduler.features.extension.use(extender)
     return scheduler
 
 
 class FreePursuit:
-    """A pursuit that adds nothing and has no ids of its own."""
+    """An extender that adds nothing and has no ids of its own."""
 
-    def follow(self, state: RunState) -> Extension | None:
+    def next_extension(self, state: RunState) -> Extension | None:
         return None
 
     def shortfall(self, state: RunState) -> NodeError | None:
@@ -174,12 +174,12 @@ def resumed(
     *,
     inputs: Mapping[str, Any] | None = None,
     setup: Mapping[str, Any] | None = None,
-    pursuit: PlanExtender | None = None,
+    extender: PlanExtender | None = None,
     **options: Any,
 ) -> RunScheduler:
     """Return the scheduler of the next execution, whose state came to it as JSON."""
     following = configured(create_scheduler(plan or scheduler.plan, inputs or {}, **options), **(setup or {}))
-    following.features.extension.use(pursuit)
+    following.features.extension.use(extender)
     restore(following, json.loads(json.dumps(carry_of(scheduler))))
     return following
 

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from temporalio.client import Client
 
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.planner import RoundsAsked, prepare_rounds
+from dagwright.planner import RoundsOptions, prepare_rounds
 from dagwright.planning.rounds.rounds import MAX_ROUNDS, SYNTHESIS, RoundsLimits, Synthesis
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
@@ -142,7 +142,7 @@ def question(
     synthesis: Synthesis = SYNTHESIS,
 ) -> CompiledPlan:
     limits = RoundsLimits(max_rounds, synthesis=synthesis)
-    return prepare_rounds(words, runs.tools, RoundsAsked(limits=limits))[0]
+    return prepare_rounds(words, runs.tools, RoundsOptions(limits=limits))[0]
 
 
 def goes_on(*sub_goals: Mapping[str, Any], reasoning: str = "It is the next step.") -> str:

@@ -18,11 +18,11 @@ from dagwright.core.model.policy import ALL_RUN
 from dagwright.core.model.requests import Feedback, Request
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import MODEL_TOOL, PLAN_READER
-from dagwright.core.validation.model_policy import policy_of_extension
+from dagwright.core.validation.model_policy import policy_of_extender
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planning.extenders import extender_of
 from dagwright.planning.model_calls.calls import request_from_json
-from dagwright.planning.model_calls.messages import fitting
+from dagwright.planning.model_calls.messages import sendable_messages
 from dagwright.protocol.documents import RunFacts, result_document
 from tests.support.activity_bench import ActivityBench
 from tests.support.function_bench import FunctionBench
@@ -58,7 +58,7 @@ class Driven:
 
     def __init__(self, plan: CompiledPlan, *script: Any, **inputs: Any) -> None:
         plan = plan_from_json(json.loads(json.dumps(plan_to_json(plan))))
-        policy = policy_of_extension(plan.pursuit)
+        policy = policy_of_extender(plan.extender)
         self.scheduler = create_scheduler(plan, inputs, policy=policy or ALL_RUN)
         self.scheduler.features.extension.use(extender_of(plan))
         self.calls: list[Call] = []
@@ -125,7 +125,7 @@ class Driven:
         request = request_from_json(arguments)
         call = request.call
         messages = self._conversations.get(request.before or "", []) + [
-            message.model_dump(mode="json", exclude_none=True) for message in fitting(request)
+            message.model_dump(mode="json", exclude_none=True) for message in sendable_messages(request)
         ]
         tools = [tool.name for tool in call.tools]
         asked = Call(node, call.labels.purpose, messages, call.output is not None, tools, call.tool_choice)

@@ -9,7 +9,7 @@ from temporalio.client import Client
 
 from dagwright.core.boundary import limits, wire
 from dagwright.history.run_reader import RunFeed
-from dagwright.planning.agent_loop.asking import marker_in
+from dagwright.planning.agent_loop.feedback_markers import find_marker
 from dagwright.planning.model_calls.calls import OutputSchema
 from dagwright.testing import Raw, json_text, step, tool_call, tool_calls
 from tests.support.agents import agent, answered, ended, said
@@ -171,7 +171,7 @@ async def test_a_question_far_into_a_long_answer_is_asked(scripted: Scripted) ->
     ],
 )
 def test_a_marker_is_found_in_answers_of_any_length(text: str, marker: str | None) -> None:
-    assert marker_in(text) == marker
+    assert find_marker(text) == marker
 
 
 # Answers that no JSON can carry.

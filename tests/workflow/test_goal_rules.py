@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.errors import NodeError
-from dagwright.planner import Asked, prepare_goal
+from dagwright.planner import PlanningOptions, prepare_goal
 from tests.support.goals import call, written
 from tests.support.people import human
 from tests.support.runs import failed
@@ -21,7 +21,7 @@ UNKNOWN = NodeError("model_unknown", "small at http://x: there is no such model"
 def asked(*script: Any, **limits: Any) -> Driven:
     """Returns the run of a request for which some tools may be used."""
     tools = {name: TOOLS[name] for name in ("plus", "echo", "give_up", "change")}
-    return Driven(prepare_goal("Do it.", tools, Asked(**limits))[0], *script)
+    return Driven(prepare_goal("Do it.", tools, PlanningOptions(**limits))[0], *script)
 
 
 def test_nonsense_ends_the_run_with_the_last_plan_and_what_is_wrong_with_it() -> None:
@@ -129,7 +129,7 @@ def test_ids_that_are_the_runs_own_are_others_where_it_is_clear_what_changes() -
     assert (found["status"], found["output"], found["nodes"]["sum"]["result"]) == ("completed", "4", 4.0)
     notes = found["nodes"]["read"]["result"]["notes"]
     assert [(note["code"], note["node_id"]) for note in notes] == [("reserved_id", name) for name in renamed]
-    assert notes[1]["message"] == "mended: the id 'read', which the run itself has, was read as 'read_step'"
+    assert notes[1]["message"] == "repaired: the id 'read', which the run itself has, was read as 'read_step'"
 
 
 # Published plan formats.

@@ -12,7 +12,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.compiled import tool_to_json
-from dagwright.planner import Asked, prepare_goal
+from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, ReceivedCall, step, tool_call
 from dagwright.tools import ToolRegistry, tool
@@ -150,7 +150,7 @@ async def test_calls_of_a_run_are_told_apart_as_the_page_of_the_planner_says(scr
     plan = written({"id": "mail", "agent": "clerk", "objective": "Read my mail."})
     async with scripted("I would read it.", plan, "Nothing new.", "No news.") as (server, runs):
         known = {"echo": runs.tools["echo"], (declared := agent_declaration(card)).name: declared}
-        handle = await runs.start_compiled(prepare_goal("Read my mail.", known, Asked())[0])
+        handle = await runs.start_compiled(prepare_goal("Read my mail.", known, PlanningOptions())[0])
         await ended(runs, handle)
     assert [(each.metadata, each.is_streamed, each.response_format) for each in server.calls] == [
         ({"run_id": handle.id, "node_id": "plan", "purpose": "plan"}, True, "json_schema"),
@@ -158,10 +158,10 @@ async def test_calls_of_a_run_are_told_apart_as_the_page_of_the_planner_says(scr
         ({"run_id": f"{handle.id}/mail", "node_id": "turn1", "purpose": "agent"}, True, "text"),
         ({"run_id": handle.id, "node_id": "answer", "purpose": "answer"}, True, "json_schema"),
     ]
-    planned, mended, _, answered = (each.messages for each in server.calls)
+    planned, repaired, _, answered = (each.messages for each in server.calls)
     assert planned[0]["content"].startswith("You plan.")
-    assert mended[:2] == planned
-    assert mended[-1]["content"].startswith("This plan cannot be run:")
+    assert repaired[:2] == planned
+    assert repaired[-1]["content"].startswith("This plan cannot be run:")
     assert answered[0]["content"].startswith("You answer a request")
 
 

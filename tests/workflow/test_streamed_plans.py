@@ -114,8 +114,11 @@ async def test_invalid_node_in_the_middle_goes_back_and_what_was_accepted_stands
     first = call("a", "hold", name="a")
     wrong = written(first, call("b", "fly"), call("c", "echo", of="{{a.result}}"))
     last = call("d", "echo", of="{{a.result}}")
-    mended = written(call("b", "echo", of="{{c.result}}"), call("c", "echo", of="{{a.result}}"), last)
-    async with scripted(held(wrong, released, after=json.dumps(first)), mended, "Done.", bench=bench) as (server, runs):
+    repaired = written(call("b", "echo", of="{{c.result}}"), call("c", "echo", of="{{a.result}}"), last)
+    async with scripted(held(wrong, released, after=json.dumps(first)), repaired, "Done.", bench=bench) as (
+        server,
+        runs,
+    ):
         handle = await runs.start_compiled(goal(runs, "Look.", "hold", "echo"))
         await eventually(lambda: bench.entered == ["a"])
         released.set()

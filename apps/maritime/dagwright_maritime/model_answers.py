@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from dagwright.plugins.models import Action, Message, ModelAnswer, ModelError, ModelFailure, json_line, system, user
+from dagwright.plugins.models import Action, Message, ModelError, ModelFailure, ModelResponse, json_line, system, user
 from dagwright.tools import GiveUp, context
 from dagwright_maritime.attempt_state import load_state, save_state
 
@@ -91,7 +91,7 @@ async def request_answer(
     raise NoValidAnswer(problem)
 
 
-async def _answer(said: Sequence[Message], schema: Mapping[str, Any]) -> ModelAnswer:
+async def _answer(said: Sequence[Message], schema: Mapping[str, Any]) -> ModelResponse:
     """Call the model once and return the answer.
 
     Raises:

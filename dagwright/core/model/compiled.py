@@ -163,7 +163,7 @@ class CompiledPlan:
         tools: declarations of the tools that the nodes use.
         inputs: names of the inputs -> their JSON Schema, prompt and default.
         output: JSON with null at every binding; `None` with no bindings means that the plan has no output.
-        pursuit: strategy that adds nodes while the run is active, `{"kind": …}`, as `planning.extenders` reads it;
+        extender: strategy that adds nodes while the run is active, `{"kind": …}`, as `planning.extenders` reads it;
             `None` for a complete plan.
     """
 
@@ -177,17 +177,17 @@ class CompiledPlan:
     output: Any = None
     output_bindings: Sequence[Binding] = ()
     dialect: str = "plan"
-    pursuit: Mapping[str, Any] | None = None
+    extender: Mapping[str, Any] | None = None
 
     @property
     def has_planner(self) -> bool:
         """Return whether a model plans for the run, and can be asked for a new plan."""
-        return self.pursuit is not None and self.pursuit.get("kind") == GOAL_KIND
+        return self.extender is not None and self.extender.get("kind") == GOAL_KIND
 
     @property
     def is_non_interactive(self) -> bool:
         """Return whether its run never waits for a person: requests are refused, and the run uses the data it has."""
-        return self.pursuit is not None and self.pursuit.get("kind") == ROUNDS_KIND
+        return self.extender is not None and self.extender.get("kind") == ROUNDS_KIND
 
     @property
     def written_count(self) -> int:
@@ -223,17 +223,17 @@ def agent_of(node: CompiledNode) -> str | None:
     """Return the name of the agent that executes a node; `None` if it has no agent."""
     if node.tool.startswith(AGENT_PREFIX):
         return node.tool.removeprefix(AGENT_PREFIX)
-    pursuit = node.sub_plan.pursuit if node.sub_plan is not None else None
-    name = pursuit.get("name") if pursuit is not None and pursuit.get("kind") == AGENT_KIND else None
+    extender = node.sub_plan.extender if node.sub_plan is not None else None
+    name = extender.get("name") if extender is not None and extender.get("kind") == AGENT_KIND else None
     return name if isinstance(name, str) else None
 
 
 def agent_tools(node: CompiledNode) -> Mapping[str, Effects] | None:
     """Return the tools that the agent of a node may call -> their effects; `None` if no model executes the node."""
-    pursuit = node.sub_plan.pursuit if node.sub_plan is not None and node.kind == "plan" else None
-    if pursuit is None or agent_of(node) is None:
+    extender = node.sub_plan.extender if node.sub_plan is not None and node.kind == "plan" else None
+    if extender is None or agent_of(node) is None:
         return None
-    listed = (tool for tool in pursuit.get("tools", ()) if isinstance(tool, Mapping))
+    listed = (tool for tool in extender.get("tools", ()) if isinstance(tool, Mapping))
     return {str(tool.get("name")): Effects(tool.get("effects", Effects.WRITE)) for tool in listed}
 
 
@@ -278,9 +278,11 @@ _DEFAULTS = tuple(NODE_DEFAULTS.values())
 def plan_to_json(plan: CompiledPlan) -> dict[str, Any]:
     """Return the JSON form of a compiled plan, without default values."""
     encoded: dict[str, Any] = {"format": 1, "nodes": [node_to_json(node) for node in plan.nodes]}
-    for name in ("title", "metadata", "inputs", "deadline_s", "output", "dialect", "pursuit"):
+    for name in ("title", "metadata", "inputs", "deadline_s", "output", "dialect"):
         if getattr(plan, name) not in (None, {}, ()):
             encoded[name] = getattr(plan, name)
+    if plan.extender is not None:
+        encoded["pursuit"] = plan.extender
     if plan.on_failure != "continue":
         encoded["on_failure"] = plan.on_failure
     if plan.output_bindings:
@@ -329,7 +331,7 @@ def plan_from_json(encoded: Mapping[str, Any]) -> CompiledPlan:
             output=encoded.get("output"),
             output_bindings=_bindings_from_json(encoded.get(OUTPUT_BINDINGS_KEY, ())),
             dialect=encoded.get("dialect", "plan"),
-            pursuit=encoded.get("pursuit"),
+            extender=encoded.get("pursuit"),
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"not a compiled plan: {error!r}") from None

@@ -2,7 +2,7 @@
 
 A call needs approval if it changes something, or if it uses a file or host that the request does not name. A request
 names files by path and hosts by address; a call to another host could leak results of the run.
-The policy is stored with the plan as `policy` of its pursuit, so that a run keeps the policy that it started with. A
+The policy is stored with the plan as `policy` of its extender, so that a run keeps the policy that it started with. A
 policy given by a person replaces it.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from dagwright.core.model.policy import CHANGES_ASK, Policy, Rule, policy_from_json
 
 POLICY = "policy"
-"""Key of the plan's policy in a pursuit."""
+"""Key of the plan's policy in an extender."""
 NAMED_FILES_LIMIT = 100
 NAMED_HOSTS_LIMIT = 100
 _FILE_LIMIT = 200
@@ -131,11 +131,11 @@ def _as_pattern(text: str) -> str:
     return _SYNTAX.sub(r"\\\g<0>", text)
 
 
-def policy_of_extension(pursuit: Any) -> Policy | None:
-    """Return the policy stored in a pursuit, or `None`.
+def policy_of_extender(extender: Any) -> Policy | None:
+    """Return the policy stored in an extender, or `None`.
 
     Raises:
         ValueError: the stored value is not a policy.
     """
-    encoded = pursuit.get(POLICY) if isinstance(pursuit, dict) else None
+    encoded = extender.get(POLICY) if isinstance(extender, dict) else None
     return None if encoded is None else policy_from_json(encoded)

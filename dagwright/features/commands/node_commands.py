@@ -210,8 +210,8 @@ class SetResult:
             return f"{self.node!r} is running; cancel it first"
         if any(item.chunk is not None for item in scheduler.records[ref.node].items):
             return f"the items of {scheduler.plan.nodes[ref.node].id!r} are in runs of their own"
-        pursuit = scheduler.features.extension.extender
-        if pursuit is not None and (refusal := pursuit.refusal_of_result(self.node, self.result)) is not None:
+        extender = scheduler.features.extension.extender
+        if extender is not None and (refusal := extender.refusal_of_result(self.node, self.result)) is not None:
             return refusal
         declared = scheduler.plan.tools.get(scheduler.plan.nodes[ref.node].tool)
         if declared is not None and (refusal := refusal_of_slots(self.node, self.result, declared)) is not None:

@@ -331,7 +331,7 @@ def _without_undo(plan: CompiledPlan) -> Iterator[tuple[str, str]]:
     """Yield node id and tool of the nodes that change something and could not be compensated, in plan order."""
     for node in plan.nodes:
         if node.sub_plan is not None:
-            for tool in (node.sub_plan.pursuit or {}).get("tools", ()) if agent_tools(node) is not None else ():
+            for tool in (node.sub_plan.extender or {}).get("tools", ()) if agent_tools(node) is not None else ():
                 if tool.get("effects", Effects.WRITE) in _CHANGING and not tool.get("undo"):
                     yield node.id, str(tool.get("name"))
             yield from ((f"{node.id}/{name}", tool) for name, tool in _without_undo(node.sub_plan))

@@ -8,7 +8,7 @@ from dagwright.core.model.states import Phase, RunStatus
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.rebuild import RecordEdits
 from dagwright.core.scheduler.scheduler import Scheduler
-from dagwright.features.plan_extension.extender import MOST_STEPS, PlanExtender, next_step
+from dagwright.features.plan_extension.extender import MAX_EXTENSIONS, PlanExtender, next_extension_or_error
 
 
 class PlanExtension(SchedulerComponent):
@@ -38,8 +38,8 @@ class PlanExtension(SchedulerComponent):
         """Add nodes until the extender waits for nodes that it has added."""
         if self.extender is None or self._state.phase is not Phase.ACTIVE:
             return
-        for _ in range(MOST_STEPS):
-            step = None if self._state.is_stopped else next_step(self.extender, self._state)
+        for _ in range(MAX_EXTENSIONS):
+            step = None if self._state.is_stopped else next_extension_or_error(self.extender, self._state)
             if step is None:
                 return
             if isinstance(step, NodeError):
@@ -48,7 +48,7 @@ class PlanExtension(SchedulerComponent):
             self._scheduler.rebuild.charge(at)
             RecordEdits(self._scheduler.rebuild, at).extend(step)
             self._scheduler.propagation.update(at)
-        message = f"the plan was extended {MOST_STEPS} times in a row without progress"
+        message = f"the plan was extended {MAX_EXTENSIONS} times in a row without progress"
         self._scheduler.abort(NodeError("Bug", message), at)
 
     def shortfall(self) -> NodeError | None:

@@ -15,7 +15,7 @@ from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.plan_edits.extension_checks import refusal_of_extension
 
-MOST_STEPS = 100
+MAX_EXTENSIONS = 100
 """Most extensions without an event between them; normally each extension needs an event before the next one."""
 _BUG = "Bug"
 
@@ -35,7 +35,7 @@ class GoalUnreachable(Exception):
 class PlanExtender(Protocol):
     """Strategy that extends a plan while it runs."""
 
-    def follow(self, state: RunState) -> Extension | None:
+    def next_extension(self, state: RunState) -> Extension | None:
         """Return the next extension of the plan, or `None` until something has changed.
 
         Raises:
@@ -56,10 +56,10 @@ class PlanExtender(Protocol):
         ...
 
 
-def next_step(pursuit: PlanExtender, state: RunState) -> Extension | NodeError | None:
+def next_extension_or_error(extender: PlanExtender, state: RunState) -> Extension | NodeError | None:
     """Return the next extension of the plan, the error that ends the run, or `None` if nothing changes."""
     try:
-        extension = pursuit.follow(state)
+        extension = extender.next_extension(state)
         refusal = None if extension is None else refusal_of_extension(state, extension)
     except GoalUnreachable as given_up:
         return given_up.error

@@ -14,7 +14,7 @@ from dagwright.core.model.graph import levels_of
 from dagwright.core.model.policy import default_policy
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked
-from dagwright.dialects.written_values import Mend
+from dagwright.dialects.written_values import Repair
 from dagwright.features.compensation.compensation import compensation_notes
 from dagwright.interfaces.cli.exits import ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
@@ -113,11 +113,11 @@ def _check(request: CheckRequest, output: Output) -> int:
     context = read_context(request.context)
     policy = read_policy(request.policy_file) or default_policy("person")
     code = ExitCode.COMPLETED
-    for source in (read_written_sources if request.is_mending else read_sources)(request.plans):
-        mends: Sequence[Mend] | None = None
+    for source in (read_written_sources if request.is_repairing else read_sources)(request.plans):
+        repairs: Sequence[Repair] | None = None
         try:
-            if request.is_mending:
-                checked, mends = _mended(source, request, tools=tools, context=context)
+            if request.is_repairing:
+                checked, repairs = _repaired(source, request, tools=tools, context=context)
                 held = None if request.any_tool else check_size(checked)
             else:
                 checked, held = _checked(source, request, tools=tools, context=context)
@@ -127,7 +127,7 @@ def _check(request: CheckRequest, output: Output) -> int:
             code = ExitCode.REFUSED
             _write_refusal(source, invalid, output)
         else:
-            document = check_document(checked, source, held=held, mends=mends)
+            document = check_document(checked, source, held=held, repairs=repairs)
             if request.is_all_or_nothing and held is not None:
                 document["notes"] += [note.to_json() for note in compensation_notes(held)]
             document["notes"] += [note.to_json() for note in notes_of_context(checked, context)]
@@ -135,14 +135,14 @@ def _check(request: CheckRequest, output: Output) -> int:
     return code
 
 
-def _mended(
+def _repaired(
     source: PlanSource,
     request: CheckRequest,
     *,
     tools: Mapping[str, ToolDeclaration],
     context: Mapping[str, str],
-) -> tuple[Checked, Sequence[Mend]]:
-    """Returns the plan in a model's answer, and what was mended to read it."""
+) -> tuple[Checked, Sequence[Repair]]:
+    """Returns the plan in a model's answer, and what was repaired to read it."""
     if isinstance(source.plan, PlanInvalid):
         raise source.plan
     return check_written_plan(
@@ -164,13 +164,13 @@ def _checked(
 
 
 def check_document(
-    checked: Checked, source: PlanSource, *, held: CompiledPlan | None, mends: Sequence[Mend] | None = None
+    checked: Checked, source: PlanSource, *, held: CompiledPlan | None, repairs: Sequence[Repair] | None = None
 ) -> dict[str, Any]:
     """Returns the `check` document of a valid plan.
 
     Args:
         held: as in `expected_events`.
-        mends: what was mended to read it, if that was asked for; they are among the notes too.
+        repairs: what was repaired to read it, if that was asked for; they are among the notes too.
     """
     levels = checked.levels
     return {
@@ -190,7 +190,7 @@ def check_document(
         "expected_events": expected_events(checked, held),
         **({"events_per_item": per_item} if (per_item := events_per_item(checked)) else {}),
         "notes": [note.to_json() for note in checked.notes],
-        **({} if mends is None else {"repairs": [mend.to_json() for mend in mends]}),
+        **({} if repairs is None else {"repairs": [repair.to_json() for repair in repairs]}),
     }
 
 

@@ -26,7 +26,7 @@ FAILURES_SHOWN = 20
 DONE_SHOWN = 40
 """Of what intents have made."""
 MENDS_SHOWN = 5
-"""Of what was mended in the plan of a model."""
+"""Of what was repaired in the plan of a model."""
 
 _INTENT = "@result_"
 """What the names of nodes begin with that intents became."""
@@ -59,7 +59,7 @@ def tell_end_of_answer(view: RunView, document: Mapping[str, Any], output: Outpu
     _tell_failures(document, output)
     for line in replan_lines(document):
         output.say(line)
-    for line in mend_lines(document):
+    for line in repair_lines(document):
         output.say(line)
     _tell_missing(document, output)
     for line in usage_lines(document):
@@ -151,20 +151,20 @@ def replan_lines(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"{one_line(node_id)}: {one_line(node['title'], limit=400)}{came}"
 
 
-def mend_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what was mended to read the plan that a model wrote, and what of it does not count."""
+def repair_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what was repaired to read the plan that a model wrote, and what of it does not count."""
     name, notes = "", list[Any]()
     for node_id, node in document["nodes"].items():
         found = node["result"]
         if own_id(node_id) in (READ, APPROVE) and isinstance(found, Mapping) and found.get("valid") is True:
             name, notes = node_id, found.get("notes") or []
-    lines = [*dict.fromkeys(map(_mend_line, notes))]
+    lines = [*dict.fromkeys(map(_repair_line, notes))]
     yield from lines[:MENDS_SHOWN]
     if (left := len(lines) - MENDS_SHOWN) > 0:
         yield f"and {left:,} more; all of it: dagwright node {document['run_id']} {name}"
 
 
-def _mend_line(note: Mapping[str, Any]) -> str:
+def _repair_line(note: Mapping[str, Any]) -> str:
     node = f" ({one_line(note['node_id'])})" if note["node_id"] else ""
     return f"{one_line(note['message'], limit=300)}{node}"
 

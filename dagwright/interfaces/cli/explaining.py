@@ -16,7 +16,7 @@ from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.request_words import answer_words, option_lines
 from dagwright.interfaces.cli.requests import LookRequest
 from dagwright.interfaces.cli.round_words import reason_lines, rounds_of
-from dagwright.interfaces.cli.wording import closing_words, counted, near_time, step_words
+from dagwright.interfaces.cli.wording import closing_words, counted, near_time, step_text
 
 _LINE = 1_000
 _REQUESTS_TOLD = 20
@@ -121,7 +121,7 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
     for answer in facts.get("answers", ()):
         yield closing_words(answer)
     for step in facts.get("steps", ()):
-        yield step_words(step)
+        yield step_text(step)
     if "result" in facts:
         yield f"result: {_value_words(facts['result'])}"
 

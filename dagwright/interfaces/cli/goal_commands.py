@@ -25,7 +25,7 @@ from dagwright.interfaces.cli.options import (
 )
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.requests import AskRequest, ChatRequest, SessionRequest
-from dagwright.planning.plan_and_execute.goals import MOST_PLANS, MOST_PLANS_LIMIT, MOST_REPLANS, MOST_REPLANS_LIMIT
+from dagwright.planning.plan_and_execute.goals import MAX_PLANS, MAX_REPLANS, PLANS_LIMIT, REPLANS_LIMIT
 from dagwright.planning.rounds.rounds import MAX_ROUNDS, MAX_ROUNDS_LIMIT, SYNTHESIS, WORKER_TIMEOUT_S
 from dagwright.planning.rounds.rounds import Synthesis as SynthesisChoice
 
@@ -119,8 +119,8 @@ def ask(
             "--max-repairs",
             metavar="N",
             min=0,
-            max=MOST_PLANS_LIMIT - 1,
-            help=f"How often the model may correct an invalid plan; default: {MOST_PLANS - 1}.",
+            max=PLANS_LIMIT - 1,
+            help=f"How often the model may correct an invalid plan; default: {MAX_PLANS - 1}.",
         ),
     ] = None,
     max_replans: Annotated[
@@ -129,8 +129,8 @@ def ask(
             "--max-replans",
             metavar="N",
             min=0,
-            max=MOST_REPLANS_LIMIT,
-            help=f"How often the model may plan again after its plan has run; default: {MOST_REPLANS}.",
+            max=REPLANS_LIMIT,
+            help=f"How often the model may plan again after its plan has run; default: {MAX_REPLANS}.",
         ),
     ] = None,
     session: Annotated[

@@ -8,7 +8,7 @@ from dagwright.client.requests import PreparedRequest, SessionTurn, TextRequest,
 from dagwright.client.starts import NO_EXTRAS, RunOptions, StartRequest
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.connecting import command_settings
-from dagwright.interfaces.cli.endings import failure_lines, mend_lines, summary_line, tell_answer
+from dagwright.interfaces.cli.endings import failure_lines, repair_lines, summary_line, tell_answer
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.model_needed import model_config, refuse_without_model
 from dagwright.interfaces.cli.output import Output, one_line
@@ -172,7 +172,7 @@ def _tell_plan(view: RunView, document: Mapping[str, Any], output: Output) -> No
 
 def _tell_plan_or_why_none(view: RunView, document: Mapping[str, Any], output: Output) -> None:
     """Writes the plan of a run that ended with it; of one that found none says why, on stderr."""
-    for line in mend_lines(document):
+    for line in repair_lines(document):
         output.tell(line)
     if view.status == "completed":
         output.document(document["output"])

@@ -32,7 +32,7 @@ def refuse_without_model(
     if model is None and toolset.models.model is None:
         wanted.append(f"no model is named{words}: give one with --model, or set DAGWRIGHT_MODEL")
         status, words = "no_model", ""
-    if toolset.models.endpoint.lacks_key:
+    if toolset.models.endpoint.is_key_missing:
         advice = "set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no key"
         wanted.append(f"there is no key for {toolset.models.endpoint.url}{words}: {advice}")
     if wanted:

@@ -13,7 +13,7 @@ from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.model.policy import default_policy
 from dagwright.core.model.times import parse_duration
 from dagwright.core.validation.checked_plan import Checked
-from dagwright.dialects.written_values import CUT_OFF, Mend, folded
+from dagwright.dialects.written_values import CUT_OFF, Repair, folded
 from dagwright.features.compensation.compensation import compensation_notes
 from dagwright.features.feedback.plan_text import changes_of, plan_words
 from dagwright.interfaces.cli.account import account_name
@@ -78,10 +78,10 @@ def prepare_run(
     known: dict[str, Any] = {**(session.names if session is not None else {}), **context}
     texts = read_pairs(request.inputs, option="--input")
     given = read_inputs_file(request.inputs_file)
-    if request.is_mending:
-        raw, checked, mends = _mended(request, toolset, output, context=known, any_tool=any_tool)
+    if request.is_repairing:
+        raw, checked, repairs = _repaired(request, toolset, output, context=known, any_tool=any_tool)
     else:
-        raw, checked, mends = _strict(request, toolset, source, context=known, any_tool=any_tool)
+        raw, checked, repairs = _strict(request, toolset, source, context=known, any_tool=any_tool)
     policy = options.policy or default_policy("model" if request.is_by_model else "person")
     if refused := policy_problems(checked, policy):
         raise PlanInvalid(refused)
@@ -109,7 +109,7 @@ def prepare_run(
     plan = prepare(checked, values)
     if request.is_by_model or (policy.approves_changes and changes_of(plan)):
         options = _with_approval(options, plan, can_ask=can_ask)
-    notes = [mend.to_note().to_json() for mend in folded(mends)[:NOTES]]
+    notes = [repair.to_note().to_json() for repair in folded(repairs)[:NOTES]]
     if request.is_all_or_nothing:
         for note in compensation_notes(plan)[:NOTES]:
             output.tell(one_line(f"note: {note.message}", limit=500))
@@ -126,17 +126,17 @@ def _used_by(checked: Checked, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _strict(
     request: RunRequest, toolset: Toolset, source: PlanSource | None, *, context: Mapping[str, Any], any_tool: bool
-) -> tuple[Any, Checked, Sequence[Mend]]:
+) -> tuple[Any, Checked, Sequence[Repair]]:
     """Return the plan as written and as checked, without repairs."""
     raw = read_plan(request.plan) if source is None else source.plan
     tools, dialect = toolset.declarations(), request.dialect
     return raw, check_plan(raw, tools, dialect=dialect, context=context, any_tool=any_tool), ()
 
 
-def _mended(
+def _repaired(
     request: RunRequest, toolset: Toolset, output: Output, *, context: Mapping[str, Any], any_tool: bool
-) -> tuple[Any, Checked, Sequence[Mend]]:
-    """Returns a model's answer, the plan in it, and what was mended to read it, which is told too.
+) -> tuple[Any, Checked, Sequence[Repair]]:
+    """Returns a model's answer, the plan in it, and what was repaired to read it, which is told too.
 
     Raises:
         PlanInvalid: it is wrong or ambiguous, or only a part of a plan.
@@ -145,13 +145,13 @@ def _mended(
     if isinstance(text, PlanInvalid):
         raise text
     tools = toolset.declarations()
-    checked, mends = check_written_plan(text, tools, dialect=request.dialect, context=context, any_tool=any_tool)
-    for mend in folded(mends):
-        output.tell(f"mended: {one_line(mend.message, limit=500)}")
-        if mend.code == CUT_OFF:
+    checked, repairs = check_written_plan(text, tools, dialect=request.dialect, context=context, any_tool=any_tool)
+    for repair in folded(repairs):
+        output.tell(f"repaired: {one_line(repair.message, limit=500)}")
+        if repair.code == CUT_OFF:
             hint = "have the rest written, or close the plan by hand if this is all of it"
-            raise PlanInvalid([Problem(CUT_OFF, f"a part of the plan is missing: {mend.message}", hint=hint)])
-    return text, checked, mends
+            raise PlanInvalid([Problem(CUT_OFF, f"a part of the plan is missing: {repair.message}", hint=hint)])
+    return text, checked, repairs
 
 
 def _with_approval(options: RunOptions, plan: CompiledPlan, *, can_ask: bool) -> RunOptions:

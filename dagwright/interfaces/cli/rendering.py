@@ -37,7 +37,7 @@ _LEAST_OPTIONS = 2
 _SHARE_OF_ANSWER = 3
 """Of the lines of a terminal a third is for an answer that is being written."""
 _NOTE_ROWS = 3
-"""Lines that a note takes on a terminal: what is wrong and the command that mends it, which may not be cut."""
+"""Lines that a note takes on a terminal: what is wrong and the command that repairs it, which may not be cut."""
 
 
 class Picture:

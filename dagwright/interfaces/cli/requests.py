@@ -22,7 +22,7 @@ class CheckRequest:
     dialect: str | None
     context: Sequence[str]
     any_tool: bool
-    is_mending: bool = False
+    is_repairing: bool = False
     agents: Sequence[str] = ()
     policy_file: str | None = None
     is_all_or_nothing: bool = False
@@ -48,7 +48,7 @@ class RunRequest:
     tags: Sequence[str] = ()
     is_by_model: bool = False
     is_all_or_nothing: bool = False
-    is_mending: bool = False
+    is_repairing: bool = False
     is_asking: bool = True
     is_detached: bool = False
     is_keeping: bool = False

@@ -14,9 +14,9 @@ from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.output import one_line
 from dagwright.interfaces.cli.progress import call_words
 from dagwright.planning.rounds.documents import rounds_document
-from dagwright.planning.rounds.loop import RoundsPursuit
+from dagwright.planning.rounds.loop import Rounds
 from dagwright.planning.rounds.rounds import INTENTION
-from dagwright.planning.rounds.state import RoundsSoFar
+from dagwright.planning.rounds.state import RoundsState
 
 WORDS = 600
 """Characters of one line of what a planner or a worker says."""
@@ -77,11 +77,11 @@ def calls_of(view: RunView, *, now: float) -> Mapping[str, str]:
 def times_of(view: RunView) -> Mapping[str, float]:
     """Returns when it was that the lines of a question could be told: key of a line -> seconds since the epoch."""
     scheduler = view.scheduler
-    if scheduler is None or not isinstance(scheduler.features.extension.extender, RoundsPursuit):
+    if scheduler is None or not isinstance(scheduler.features.extension.extender, Rounds):
         return {}
     found = {"meant": scheduler.record_of(scheduler.state.newest_id(INTENTION))}
     try:
-        calls = RoundsSoFar(scheduler.state, scheduler.features.extension.extender.rounds).calls
+        calls = RoundsState(scheduler.state, scheduler.features.extension.extender.rounds).calls
     except GoalUnreachable:
         calls = ()
     found |= {f"round {call.round}": call.record for call in calls if call.record.ended_at is not None}

@@ -43,7 +43,7 @@ _FAILURES_BY_SEVERITY = (ExitCode.REFUSED, ExitCode.FAILED, ExitCode.CANCELLED)
 
 def is_batch(request: RunRequest) -> bool:
     """Return whether a request names a file with a plan on each line."""
-    return request.plan.lower().endswith(".jsonl") and not request.is_mending
+    return request.plan.lower().endswith(".jsonl") and not request.is_repairing
 
 
 def refuse_batch(request: RunRequest) -> None:

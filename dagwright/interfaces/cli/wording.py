@@ -125,7 +125,7 @@ def near_time(seconds: float) -> str:
     return f"{local_time(seconds)} {zone_at(seconds)}" if is_today else local_date(seconds)
 
 
-def step_words(step: Mapping[str, Any]) -> str:
+def step_text(step: Mapping[str, Any]) -> str:
     """Returns what was done to a node by hand: `set result by ann at 2026-03-04 17:02:11: the file was empty`."""
     by = f" by {step['by']}" if step.get("by") else ""
     reason = f": {step['reason']}" if step.get("reason") else ""
@@ -192,10 +192,10 @@ def seen_words(lineage: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _left_out_of_cost(usage: Mapping[str, Any]) -> list[str]:
-    """Returns how many calls are not in the cost of a run, and how to mend that."""
+    """Returns how many calls are not in the cost of a run, and how to repair that."""
     unpriced, uncounted = usage["unpriced_calls"], usage["uncounted_calls"]
-    mend = "as no price table has its model; give it a price in the file that DAGWRIGHT_PRICES names"
-    told = [f"  not in the cost: {unpriced:,} of the calls, {mend}"] if unpriced else []
+    repair = "as no price table has its model; give it a price in the file that DAGWRIGHT_PRICES names"
+    told = [f"  not in the cost: {unpriced:,} of the calls, {repair}"] if unpriced else []
     if uncounted:
         told.append(f"  not in the cost: {uncounted:,} of the calls, as the service did not tell its tokens")
     return told

@@ -10,7 +10,7 @@ from typing import Any
 
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.request_fields import ChatMessage, parse_json
-from dagwright.planning.conversation import TURNS_TOLD, TurnSummary
+from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT, TurnSummary
 from dagwright.protocol.turn_summaries import OLDER_RESPONSE_BYTES, cut_inside, shortened
 
 ANSWER_FUNCTION = "answer_feedback"
@@ -114,7 +114,7 @@ def _turns(messages: Sequence[ChatMessage]) -> list[TurnSummary]:
             if not pairs:
                 pairs.append(([], []))
             pairs[-1][1].append(text)
-    newest = pairs[-TURNS_TOLD:]
+    newest = pairs[-MAX_TURNS_IN_PROMPT:]
     answers = shortened(["\n".join(spoken) or None for _, spoken in newest])
     return [
         TurnSummary(

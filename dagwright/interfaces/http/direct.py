@@ -20,7 +20,7 @@ async def completion(context: GatewayContext, body: Mapping[str, Any]) -> Any:
     Raises:
         ModelFailure: the call failed.
     """
-    return await context.model.pass_on(body)
+    return await context.model.forward_request(body)
 
 
 async def start_call(model_call: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
@@ -42,7 +42,7 @@ async def start_call(model_call: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
 
 async def stream_events(context: GatewayContext, body: Mapping[str, Any]) -> Events:
     """Return the events of a streamed answer; raises as `start_call`."""
-    chunks = context.model.pass_on_stream(body)
+    chunks = context.model.forward_stream(body)
     return _events(await start_call(_first(chunks)), chunks)
 
 

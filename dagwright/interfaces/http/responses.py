@@ -72,7 +72,7 @@ from dagwright.interfaces.http.sse import NO_MORE_EVENTS, Events, event, stream_
 from dagwright.interfaces.http.stream_cursor import HEADER, StreamCursor, StreamKind, cursor_in, refuse_cursor_of_other
 from dagwright.interfaces.http.structured_output import output_form_of
 from dagwright.interfaces.http.targets import target_of
-from dagwright.planning.conversation import TURNS_TOLD, TurnSummary
+from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT, TurnSummary
 from dagwright.planning.model_calls.failures import ModelFailure
 
 router = APIRouter(tags=["responses"], route_class=JsonRoute)
@@ -265,7 +265,7 @@ async def _answers_referred_to(context: GatewayContext, body: ResponseBody) -> d
             raise unknown_reference(place) from None
 
     # The planner ignores earlier turns.
-    last = list(referenced_runs(body).items())[-TURNS_TOLD:]
+    last = list(referenced_runs(body).items())[-MAX_TURNS_IN_PROMPT:]
     answers = await asyncio.gather(*(answer(run, place) for run, place in last))
     return {run: conversation for (run, _), conversation in zip(last, answers, strict=True)}
 

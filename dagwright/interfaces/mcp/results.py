@@ -49,7 +49,7 @@ def invalid(problems: PlanInvalid) -> types.CallToolResult:
     """Returns the result of a call whose plan or inputs are wrong, with every problem."""
     count = len(problems.problems)
     what = "the problem" if count == 1 else f"the {count} problems"
-    message = f"mend {what} under `errors` and call again"
+    message = f"repair {what} under `errors` and call again"
     errors = [problem.to_json() for problem in problems.problems]
     return result_of({"status": "invalid", "message": message, "errors": errors}, is_error=True)
 

@@ -21,7 +21,7 @@ from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.model_policy import model_policy
 from dagwright.features.feedback.plan_text import changes_of
 from dagwright.planner import GoalRefused
-from dagwright.planner.reading import with_all_asked
+from dagwright.planner.plan_parser import with_policy_approval
 from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
 from dagwright.plans.posted import checked_posted, posted_plan
 from dagwright.plans.preparation import policy_problems
@@ -80,7 +80,7 @@ class Starter:
         """
         checked, written = self.checked(arguments, templates)
         inputs = arguments.get("inputs") or {}
-        compiled = with_all_asked(compiled_with(checked, inputs))
+        compiled = with_policy_approval(compiled_with(checked, inputs))
         # Plans that change nothing run at once, as those do that a model writes for a request in words.
         options = RunOptions(_seconds(arguments, "timeout"), self.policy, needs_approval=changes_of(compiled) > 0)
         source = {"plan": written, "dialect": checked.dialect, "context": {}}
@@ -167,7 +167,7 @@ class Starter:
             return
         if model is None and self.toolset.models.model is None:
             raise CallRefused("no_model", "no model is named: set DAGWRIGHT_MODEL for this server")
-        if self.toolset.models.endpoint.lacks_key:
+        if self.toolset.models.endpoint.is_key_missing:
             raise CallRefused("no_key", "there is no key for the model service: set OPENAI_API_KEY for this server")
 
 

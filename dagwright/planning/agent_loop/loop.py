@@ -1,4 +1,4 @@
-"""The tool loop of an agent as a pursuit: a turn, the tools that it calls in parallel, the next turn, and so on.
+"""The tool loop of an agent as an extender: a turn, the tools that it calls in parallel, the next turn, and so on.
 
 Which turn comes next, and what it is told, follows from the plan and the records alone. Ids: the turns are `turn1`,
 `turn2`…; what turn 2 calls is `turn2.1`, `turn2.2`… by the place of the call; what it asks in its answer `turn2.ask`;
@@ -22,10 +22,10 @@ from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.plan_edits.extension_checks import free_id
 from dagwright.features.plan_extension.extender import GoalUnreachable
-from dagwright.planning.agent_loop.asking import read_said
+from dagwright.planning.agent_loop.feedback_markers import parse_answer
 from dagwright.planning.agent_loop.spec import (
-    LEAST_CHARACTERS,
-    MOST_CALLS,
+    MAX_CALLS,
+    MIN_CHARACTERS,
     RESULTS_CHARACTERS,
     AgentSpec,
     output_of_turn,
@@ -35,32 +35,32 @@ from dagwright.planning.agent_loop.spec import (
 from dagwright.planning.agent_loop.tool_calls import CallRefused, UnknownTool, human_node, node_of_call, tools_there_are
 from dagwright.planning.model_calls.calls import Message, ModelError, user
 from dagwright.planning.model_calls.nodes import model_node
-from dagwright.planning.model_calls.responses import ToldAnswer, told_answer, usage_of_answer
+from dagwright.planning.model_calls.responses import ResponseSummary, summarize_response, usage_of_response
 
 _OWN_ID = re.compile(r"turn[0-9]+(\.([0-9]+|ask|check))?(#[0-9]+)?")
 CORRECTIONS = 2
 """How often a turn is asked again whose answer could not be read."""
 _LAST_TURN = "No more tools can be called. Answer now with what you have, and say what is missing."
 _TOKENS_SPENT = "It was not called: this agent has used the {used:,} tokens that it may use."
-_TOO_MANY = f"It was not called: one turn calls at most {MOST_CALLS} tools."
+_TOO_MANY = f"It was not called: one turn calls at most {MAX_CALLS} tools."
 
 
-class AgentPursuit:
+class AgentLoop:
     """Adds the turns of one agent and what they call."""
 
     def __init__(self, spec: AgentSpec) -> None:
         self._spec = spec
 
     @classmethod
-    def from_json(cls, encoded: Mapping[str, Any]) -> "AgentPursuit":
-        """Returns the pursuit that the spec of an agent stands for.
+    def from_json(cls, encoded: Mapping[str, Any]) -> "AgentLoop":
+        """Returns the extender that the spec of an agent stands for.
 
         Raises:
             ValueError: it is none.
         """
         return cls(spec_from_json(encoded))
 
-    def follow(self, state: RunState) -> Extension | None:
+    def next_extension(self, state: RunState) -> Extension | None:
         """Returns what the agent does next.
 
         Raises:
@@ -79,7 +79,7 @@ class AgentPursuit:
             return turn.after_calls()
         return turn.after_answer()
 
-    def shortfall(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - a pursuit
+    def shortfall(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - an extender
         """Returns nothing: what such a run lacks is told by its nodes."""
         return None
 
@@ -92,7 +92,7 @@ class AgentPursuit:
         if not self.is_own(node_id) or "." in node_id:
             return None
         try:
-            told_answer(result)
+            summarize_response(result)
         except ValueError as error:
             return f"the result of {node_id!r} has to be an answer of a model: {error}"
         return None
@@ -112,7 +112,7 @@ class _Turn:
         self._name = turn_id(number)
         self.record = self._record(self._name)
         self._number = self._number_of(self._name)
-        self._answer: ToldAnswer | None = None
+        self._answer: ResponseSummary | None = None
 
     def _record(self, node_id: str) -> Record:
         return self._state.records[self._number_of(node_id)]
@@ -135,7 +135,7 @@ class _Turn:
     @property
     def is_calling(self) -> bool:
         """Tells whether a call that was made for the turn has not ended."""
-        made = (f"{self._name}.{place}" for place in range(1, MOST_CALLS + 1))
+        made = (f"{self._name}.{place}" for place in range(1, MAX_CALLS + 1))
         there = (node_id for node_id in made if self._state.number_of(node_id) is not None)
         return not all(self._record(node_id).status.is_final for node_id in there)
 
@@ -145,10 +145,10 @@ class _Turn:
         return self._said.tool_calls
 
     @property
-    def _said(self) -> ToldAnswer:
+    def _said(self) -> ResponseSummary:
         if self._answer is None:
             try:
-                self._answer = told_answer(self.record.result)
+                self._answer = summarize_response(self.record.result)
             except ValueError as error:
                 message = f"the result of {self._name!r} is no answer of a model: {error}"
                 raise GoalUnreachable(NodeError("invalid_result", message)) from None
@@ -210,9 +210,9 @@ class _Turn:
     def _made_and_refused(self) -> tuple[list[CompiledNode], dict[str, str]]:
         made: list[CompiledNode] = []
         named = self._named_calls()
-        refused = {node_id: _TOO_MANY for node_id, _ in named[MOST_CALLS:]}
+        refused = {node_id: _TOO_MANY for node_id, _ in named[MAX_CALLS:]}
         is_told = False
-        for node_id, call in named[:MOST_CALLS]:
+        for node_id, call in named[:MAX_CALLS]:
             try:
                 made.append(node_of_call(call, self._spec, node_id=node_id, turn=self._number))
             except UnknownTool as error:
@@ -245,9 +245,9 @@ class _Turn:
     def after_answer(self) -> Extension | None:
         """Returns what a person is asked, what follows from the answer, or the answer as the output of the run."""
         text = self._said.text
-        said = read_said(text, self._spec) if isinstance(text, str) else None
+        said = parse_answer(text, self._spec) if isinstance(text, str) else None
         # Of a text that lies in the store the marker alone is here.
-        asked = said or read_said(self._said.marker or "", self._spec)
+        asked = said or parse_answer(self._said.marker or "", self._spec)
         if asked.problem and not self.is_last:
             words = f"No request was sent: {asked.problem}. Ask again, or answer without asking."
             return self._next([(user(words), None)], [self._number])
@@ -319,7 +319,7 @@ class _Turn:
         messages = [message for message, _ in said]
         if is_last:
             messages.append(user(_LAST_TURN))
-        characters = max(LEAST_CHARACTERS, RESULTS_CHARACTERS // len(said))
+        characters = max(MIN_CHARACTERS, RESULTS_CHARACTERS // len(said))
         request = self._spec.request(
             messages,
             is_last=is_last,
@@ -349,4 +349,4 @@ class _Turn:
         if most is None:
             return False
         turns = range(1, self._count + 1)
-        return sum(usage_of_answer(self._record(turn_id(number)).result).tokens for number in turns) >= most
+        return sum(usage_of_response(self._record(turn_id(number)).result).tokens for number in turns) >= most

@@ -30,13 +30,13 @@ FEEDBACK_POLICIES: Sequence[FeedbackPolicy] = get_args(FeedbackPolicy)
 
 MAX_TURNS = 12
 """Model calls of one agent that names no limit."""
-MOST_TURNS = 200
+TURNS_LIMIT = 200
 CONTEXT_CHARACTERS = 60_000
 """Of all that an agent is told of the results before it; each gets its part."""
-LEAST_CHARACTERS = 2_000
+MIN_CHARACTERS = 2_000
 RESULTS_CHARACTERS = 60_000
 """Of all results of the tools that one turn has called."""
-MOST_CALLS = 64
+MAX_CALLS = 64
 """Tool calls of one turn that are made; the model is told that the others were not."""
 OBJECTIVE = "objective"
 """Input of an agent's plan: what it is to do."""
@@ -153,7 +153,7 @@ class AgentSpec:
         return ModelRequest(call, before=before, is_continued=True, cuts=cuts or {}, tells=tells)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the spec as the pursuit of a plan."""
+        """Returns the spec as the extender of a plan."""
         encoded: dict[str, Any] = {
             "kind": AGENT_KIND,
             "name": self.name,
@@ -190,8 +190,8 @@ def spec_from_json(encoded: Mapping[str, Any]) -> AgentSpec:
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"this is no agent: {error!r}") from None
-    if not 1 <= spec.max_turns <= MOST_TURNS:
-        raise ValueError(f"max_turns: an agent has 1 to {MOST_TURNS} turns, not {spec.max_turns}")
+    if not 1 <= spec.max_turns <= TURNS_LIMIT:
+        raise ValueError(f"max_turns: an agent has 1 to {TURNS_LIMIT} turns, not {spec.max_turns}")
     if spec.max_tokens is not None and (type(spec.max_tokens) is not int or spec.max_tokens < 1):
         raise ValueError(f"max_tokens: expected a number from 1 on, not {spec.max_tokens!r:.60}")
     if spec.feedback_policy not in FEEDBACK_POLICIES:
@@ -251,7 +251,7 @@ def agent_plan(
         title=title,
         inputs={OBJECTIVE: {}, **{result_input(node_id): {} for node_id in results}},
         output_bindings=(output_of_turn(spec, turn_id(1)),),
-        pursuit=spec.to_json() | {POLICY: model_policy(request).to_json()},
+        extender=spec.to_json() | {POLICY: model_policy(request).to_json()},
     )
 
 
@@ -269,7 +269,7 @@ def output_of_turn(spec: AgentSpec, node_id: str) -> Binding:
 def _first_turn(spec: AgentSpec, prompt: str, results: Mapping[str, str | None]) -> CompiledNode:
     said = [system(prompt)] if prompt else []
     bindings: list[Binding] = []
-    characters = max(LEAST_CHARACTERS, CONTEXT_CHARACTERS // max(1, len(results)))
+    characters = max(MIN_CHARACTERS, CONTEXT_CHARACTERS // max(1, len(results)))
     cuts = {len(said) + place: characters for place in range(len(results))}
     for node_id, title in results.items():
         named = f"{node_id} ({title})" if title else node_id

@@ -234,7 +234,7 @@ class ModelCall:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelAnswer:
+class ModelResponse:
     """What a model answered.
 
     Args:
@@ -284,12 +284,12 @@ class Planning:
     Args:
         tools: what the plan may use, as `planning.plan_and_execute.goals` tells it.
         accepted: nodes of earlier answers that stand already, as they were written.
-        so_far: what the run has come to, of a plan that is made again.
+        replan_context: what the run has come to, of a plan that is made again.
     """
 
     tools: Sequence[Mapping[str, Any]]
     accepted: Sequence[Mapping[str, Any]] = ()
-    so_far: ReplanContext | None = None
+    replan_context: ReplanContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +298,7 @@ class ModelRequest:
 
     Args:
         call: what is said from `before` on.
-        before: `ModelAnswer.conversation` of an earlier call, which `call.messages` continue: so a long conversation
+        before: `ModelResponse.conversation` of an earlier call, which `call.messages` continue: so a long conversation
             stands in history once, and not again in each call.
         is_continued: whether another call will go on from here: then the answer has its `conversation`.
         endpoint: `None` for the service of the worker's settings.
@@ -356,8 +356,8 @@ def request_to_json(request: ModelRequest) -> Json:
             "tools": [dict(tool) for tool in request.planning.tools],
             "accepted": [dict(node) for node in request.planning.accepted],
         }
-        if request.planning.so_far is not None:
-            encoded["planning"]["replan_context"] = REPLAN_CONTEXTS.encode(request.planning.so_far)
+        if request.planning.replan_context is not None:
+            encoded["planning"]["replan_context"] = REPLAN_CONTEXTS.encode(request.planning.replan_context)
     if request.round is not None:
         encoded["round"] = ROUND_CONTEXTS.encode(request.round)
     if request.tells is not None:
@@ -419,7 +419,7 @@ def _planning_from_json(encoded: Any) -> Planning | None:
     return Planning(tuple(encoded["tools"]), tuple(accepted), REPLAN_CONTEXTS.decode(encoded.get("replan_context")))
 
 
-def answer_to_json(answer: ModelAnswer) -> Json:
+def response_to_json(answer: ModelResponse) -> Json:
     """Returns an answer as the activity returns it."""
     encoded: Json = {
         "message": answer.message.to_json(),

@@ -8,7 +8,7 @@ from dagwright.core.boundary.text import cut_with_count
 from dagwright.planning.model_calls.calls import Message, ModelRequest
 
 
-def fitting(request: ModelRequest) -> list[Message]:
+def sendable_messages(request: ModelRequest) -> list[Message]:
     """Returns the messages of a request as they are said: each cut with a mark, where the request says so.
 
     Messages of a user that follow one another are said as one, since many services take no others.

@@ -11,7 +11,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.compiled import Binding, CompiledNode, RetryRule
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.planning.model_calls.calls import ModelRequest, request_to_json
-from dagwright.planning.model_calls.responses import TOLD
+from dagwright.planning.model_calls.responses import SUMMARY_PROJECTIONS
 
 MODEL_TIMEOUT_S = 1_200.0
 """Of one attempt: a service may be silent for ten minutes while its model thinks, and then writes for some more. A
@@ -54,5 +54,5 @@ def model_node(
         cache_s=0.0,
         # Whoever may run the plan may ask the model; a policy that refuses the call refuses it all the same.
         approval="never",
-        wanted=TOLD,
+        wanted=SUMMARY_PROJECTIONS,
     )

@@ -14,7 +14,7 @@ from dagwright.core.boundary.usage import Usage, usage_from_json
 from dagwright.core.expressions.stored_values import Projection, StoredValue
 from dagwright.planning.model_calls.calls import ToolCall
 
-TOLD: tuple[Projection, ...] = (
+SUMMARY_PROJECTIONS: tuple[Projection, ...] = (
     (("finish_reason",), "value"),
     (("model",), "value"),
     (("usage",), "value"),
@@ -26,20 +26,20 @@ TOLD: tuple[Projection, ...] = (
 """The parts of a large answer that a run is told; tool calls it must see whole, the others as far as they are small."""
 ANSWER_FIELD = "answer"
 """Of the JSON of an answer to a request: its text."""
-ANSWERED: tuple[Projection, ...] = ((("output", ANSWER_FIELD), "value"), (("output", "missing"), "whole"))
+ANSWER_PROJECTIONS: tuple[Projection, ...] = ((("output", ANSWER_FIELD), "value"), (("output", "missing"), "whole"))
 """Of an answer to a request: its text, and what is missing in it."""
-ACCEPTED: Projection = (("accepted",), "value")
+ACCEPTED_PROJECTION: Projection = (("accepted",), "value")
 """Of a plan whose nodes were sent to the run while the model wrote it: which."""
-READ: Projection = (("read",), "whole")
+READ_PROJECTION: Projection = (("read",), "whole")
 """Of a planner's answer that the worker reads which asked for it: what was read."""
-MARKER: Projection = (("marker",), "value")
+MARKER_PROJECTION: Projection = (("marker",), "value")
 """Of a large answer in which the model asks a person: the words in which it does (`planning.agent_loop.asking`)."""
 TOOL_CALLS_BYTES = 128 * 1024
 """JSON of all tool calls of one answer; below what a run may be told of one result."""
 
 
 @dataclass(frozen=True, slots=True)
-class ToldAnswer:
+class ResponseSummary:
     """An answer as a workflow has it.
 
     Args:
@@ -60,7 +60,7 @@ class ToldAnswer:
     marker: str | None = None
 
 
-def told_answer(value: Any) -> ToldAnswer:
+def summarize_response(value: Any) -> ResponseSummary:
     """Returns the answer that the result of a model call holds.
 
     Args:
@@ -73,7 +73,7 @@ def told_answer(value: Any) -> ToldAnswer:
         calls = _at(value, "message", "tool_calls") or ()
         text = _at(value, "message", "content")
         marker = _at(value, "marker")
-        return ToldAnswer(
+        return ResponseSummary(
             text=text if text is not None else "",
             output=_at(value, "output"),
             tool_calls=tuple(ToolCall.model_validate(call) for call in calls),
@@ -93,21 +93,21 @@ def told_answer(value: Any) -> ToldAnswer:
 
 def has_text_in_output(value: Any) -> bool:
     """Tells whether an answer to a request was given in its response format, and not as mere text."""
-    return isinstance(_at(value, *ANSWERED[0][0]), str | StoredValue)
+    return isinstance(_at(value, *ANSWER_PROJECTIONS[0][0]), str | StoredValue)
 
 
-def gaps_in(value: Any) -> Sequence[str]:
+def missing_information(value: Any) -> Sequence[str]:
     """Returns what an answer to a request says that is missing in it."""
-    missing = _at(value, *ANSWERED[1][0])
+    missing = _at(value, *ANSWER_PROJECTIONS[1][0])
     return [gap.strip() for gap in missing if isinstance(gap, str) and gap.strip()] if isinstance(missing, list) else ()
 
 
-def read_in(value: Any) -> Any:
+def read_round_of(value: Any) -> Any:
     """Returns what was read of the answer of a planner; `None` if nothing was."""
-    return _at(value, *READ[0])
+    return _at(value, *READ_PROJECTION[0])
 
 
-def usage_of_answer(value: Any) -> Usage:
+def usage_of_response(value: Any) -> Usage:
     """Returns what the answer that the result of a model call holds has used; the rest of it is not read."""
     return usage_from_json(_at(value, "usage"))
 

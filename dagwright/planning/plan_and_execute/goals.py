@@ -29,12 +29,12 @@ LOW_CONFIDENCE = "low_confidence"
 REPAIR, REPLAN = "repair", "replan"
 """Purposes of the calls of a model that is shown what is wrong with its plan, or what became of it; of the others it is
 their id."""
-MOST_PLANS = 4
+MAX_PLANS = 4
 """Plans that a model may write for one request, the repaired ones among them."""
-MOST_PLANS_LIMIT = 20
-MOST_REPLANS = 3
+PLANS_LIMIT = 20
+MAX_REPLANS = 3
 """How often it is planned again, once a plan has run."""
-MOST_REPLANS_LIMIT = 20
+REPLANS_LIMIT = 20
 
 Profile = Literal["plan", "intents"]
 """How a request is planned for: as a plan with an answer behind it, or as intents that find or name what there is."""
@@ -69,8 +69,8 @@ HARMLESS = (Effects.PURE, Effects.READ)
 """Effects of the tools that may be called before all of a plan is known."""
 
 
-def tools_read(told: Any) -> dict[str, ToolDeclaration]:
-    """Returns the tools that `dagwright.planner.reading` told.
+def decode_tools(told: Any) -> dict[str, ToolDeclaration]:
+    """Returns the tools that `dagwright.planner.plan_parser` told.
 
     Raises:
         ValueError: they are none.
@@ -114,7 +114,7 @@ class Goal:
 
     Args:
         words: the request.
-        tools: what a plan may use, as `dagwright.planner.reading` tells and reads it.
+        tools: what a plan may use, as `dagwright.planner.plan_parser` tells and reads it.
         schema: response format of the planner.
         answer_prompt: system message of the call that writes the answer.
         replan_prompt: what the planner is told first when it has to plan again.
@@ -139,8 +139,8 @@ class Goal:
     replan_prompt: str = ""
     answer_schema: Mapping[str, Any] = field(default_factory=dict)
     config: ModelConfig = field(default_factory=ModelConfig)
-    plans: int = MOST_PLANS
-    replans: int = MOST_REPLANS
+    plans: int = MAX_PLANS
+    replans: int = MAX_REPLANS
     approve_plan: bool = False
     plan_only: bool = False
     streams: bool = False
@@ -151,7 +151,7 @@ class Goal:
     output_schema: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the goal as a pursuit travels in a plan."""
+        """Returns the goal as an extender travels in a plan."""
         encoded: dict[str, Any] = {
             "kind": GOAL_KIND,
             "goal": self.words,
@@ -181,12 +181,12 @@ def goal_from_json(encoded: Any) -> Goal:
         ValueError: it is none.
     """
     try:
-        plans, tools, schema = encoded.get("plans", MOST_PLANS), encoded["tools"], encoded["schema"]
-        if type(plans) is not int or not 1 <= plans <= MOST_PLANS_LIMIT:
-            raise ValueError(f"plans: a model may write 1 to {MOST_PLANS_LIMIT} plans, not {plans!r:.20}")
-        replans = encoded.get("replans", MOST_REPLANS)
-        if type(replans) is not int or not 0 <= replans <= MOST_REPLANS_LIMIT:
-            raise ValueError(f"replans: it is planned again 0 to {MOST_REPLANS_LIMIT} times, not {replans!r:.20}")
+        plans, tools, schema = encoded.get("plans", MAX_PLANS), encoded["tools"], encoded["schema"]
+        if type(plans) is not int or not 1 <= plans <= PLANS_LIMIT:
+            raise ValueError(f"plans: a model may write 1 to {PLANS_LIMIT} plans, not {plans!r:.20}")
+        replans = encoded.get("replans", MAX_REPLANS)
+        if type(replans) is not int or not 0 <= replans <= REPLANS_LIMIT:
+            raise ValueError(f"replans: it is planned again 0 to {REPLANS_LIMIT} times, not {replans!r:.20}")
         if not isinstance(tools, list) or not isinstance(schema, Mapping):
             raise ValueError("tools must be a list, and schema an object")
         for name in ("answer_schema", "output_schema"):

@@ -1,4 +1,4 @@
-"""A request in words as a pursuit: a model plans, the plan is read, its nodes run, a model answers from their results.
+"""Plan-and-execute: a model plans, the plan is parsed and checked, its nodes run, and a model answers from the results.
 
 What comes next follows from the plan and the records alone. Ids: the model's plan is `plan`, what was read of it
 `read`; where it cannot be run, or has run and did not do, the next one is `plan#2` and `read#2`, and so on. `approve`
@@ -18,15 +18,15 @@ from dagwright.planning.plan_and_execute.goals import (
     APPROVE,
     READ,
     Goal,
+    decode_tools,
     goal_from_json,
     is_own,
     may_start_early,
-    tools_read,
 )
-from dagwright.planning.plan_and_execute.progress import Progress, Stage
+from dagwright.planning.plan_and_execute.state import GoalState, Stage
 
 
-class GoalPursuit:
+class PlanAndExecute:
     """Adds what a request needs: the next plan, the nodes of one that can be run, and the answer."""
 
     def __init__(self, goal: Goal) -> None:
@@ -35,27 +35,27 @@ class GoalPursuit:
         """Those of the goal, read once: thousands of messages may name them at one moment."""
 
     @classmethod
-    def from_json(cls, encoded: Mapping[str, Any]) -> "GoalPursuit":
-        """Returns the pursuit that a goal stands for.
+    def from_json(cls, encoded: Mapping[str, Any]) -> "PlanAndExecute":
+        """Returns the extender that a goal stands for.
 
         Raises:
             ValueError: it is none.
         """
         return cls(goal_from_json(encoded))
 
-    def follow(self, state: RunState) -> Extension | None:
+    def next_extension(self, state: RunState) -> Extension | None:
         """Returns what is to be done next for the request.
 
         Raises:
             GoalUnreachable: the model has written as many plans as it may, and none can be run.
         """
-        run = Progress(state, self._goal)
+        run = GoalState(state, self._goal)
         step = self._plan(run)
         if step is Stage.OVER:
             return run.conclude()
         return step if isinstance(step, Extension) else None
 
-    def _plan(self, run: Progress) -> Extension | Stage:
+    def _plan(self, run: GoalState) -> Extension | Stage:
         """Returns what is to be done next for the newest plan, or how far it has come."""
         read = run.last(READ)
         if read is None:
@@ -77,7 +77,7 @@ class GoalPursuit:
         clash = run.clash_with(found)
         return run.next_plan(read, clash) if clash else run.planned(read, found)
 
-    def _approved(self, run: Progress, read: int, asked: int, found: Mapping[str, Any]) -> Extension | Stage:
+    def _approved(self, run: GoalState, read: int, asked: int, found: Mapping[str, Any]) -> Extension | Stage:
         """Returns what is to be done next for a plan about which somebody was asked."""
         if (approved := run.read_by(asked)) is None:
             return run.without_approval(asked)
@@ -88,7 +88,7 @@ class GoalPursuit:
         clash = run.clash_with(approved)
         return run.approval(read, found, problems=clash) if clash else run.planned(asked, approved)
 
-    def shortfall(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - a pursuit
+    def shortfall(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - an extender
         """Returns nothing: what such a run lacks is told by its nodes."""
         return None
 
@@ -96,7 +96,7 @@ class GoalPursuit:
         """Tells whether an id is one of those that the run itself gives."""
         return is_own(node_id)
 
-    def refusal_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - a pursuit
+    def refusal_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - an extender
         """Returns why nobody may give the result of a node: a plan is read and approved, and not set."""
         if not is_own(node_id):
             return None
@@ -105,7 +105,7 @@ class GoalPursuit:
     def early_tools(self) -> Mapping[str, ToolDeclaration] | None:
         """Returns what nodes may use that come while the model writes; `None` if none may come."""
         if self._tools is None and self._goal.streams:
-            self._tools = tools_read(list(self._goal.tools))
+            self._tools = decode_tools(list(self._goal.tools))
         return self._tools
 
     def refusal_of_early(

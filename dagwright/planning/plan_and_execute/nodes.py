@@ -10,16 +10,16 @@ from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.validation.model_policy import POLICY, intents_policy, model_policy
 from dagwright.planning.model_calls.calls import CallLabels, Message, ModelCall, ModelRequest, OutputSchema, Planning
 from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
-from dagwright.planning.model_calls.responses import ACCEPTED
+from dagwright.planning.model_calls.responses import ACCEPTED_PROJECTION
 from dagwright.planning.plan_and_execute.goals import (
     ANSWER,
     PLAN,
     READ,
     READ_MODEL_PLAN,
     Goal,
+    decode_tools,
     goal_from_json,
     own_id,
-    tools_read,
 )
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS, ReplanContext
 
@@ -32,7 +32,7 @@ def goal_plan(goal: Goal, messages: Sequence[Message], *, title: str) -> Compile
         title: of the run.
     """
     call = model_node(PLAN, plan_request(goal, messages, purpose=PLAN), title="planning")
-    plan = telling_accepted(call, goal)
+    plan = with_accepted_projection(call, goal)
     output = output_of_plan(goal, READ) or (None, ())
     return CompiledPlan(
         nodes=(plan, read_node(READ, PLAN, goal, number=0)),
@@ -40,14 +40,14 @@ def goal_plan(goal: Goal, messages: Sequence[Message], *, title: str) -> Compile
         title=title,
         output=output[0],
         output_bindings=output[1],
-        pursuit=goal.to_json() | _policy_of(goal),
+        extender=goal.to_json() | _policy_of(goal),
     )
 
 
 def _policy_of(goal: Goal) -> dict[str, Any]:
     """Return the default policy of the plan of a goal, under its key."""
     policy = (
-        intents_policy(goal.words, resolver_of(tools_read(goal.tools)).undo)
+        intents_policy(goal.words, resolver_of(decode_tools(goal.tools)).undo)
         if goal.profile == "intents"
         else model_policy(goal.words)
     )
@@ -55,23 +55,23 @@ def _policy_of(goal: Goal) -> dict[str, Any]:
 
 
 def plan_request(
-    goal: Goal, messages: Sequence[Message], *, purpose: str, so_far: ReplanContext | None = None
+    goal: Goal, messages: Sequence[Message], *, purpose: str, replan_context: ReplanContext | None = None
 ) -> ModelRequest:
     """Returns a call in which a model is asked for a plan.
 
     Args:
-        so_far: what the run has come to, for a plan that is made again; such a one may be empty.
+        replan_context: what the run has come to, for a plan that is made again; such a one may be empty.
     """
     call = ModelCall(
         tuple(messages),
         config=goal.config,
         # What does not fit is read all the same, as models write it.
         output=OutputSchema(
-            goal.profile, goal.schema if so_far is None else _or_nothing(goal.schema), is_binding=False
+            goal.profile, goal.schema if replan_context is None else _or_nothing(goal.schema), is_binding=False
         ),
         labels=CallLabels(purpose=purpose),
     )
-    planning = Planning(goal.tools, so_far=so_far) if goal.streams else None
+    planning = Planning(goal.tools, replan_context=replan_context) if goal.streams else None
     return ModelRequest(call, is_continued=True, planning=planning)
 
 
@@ -85,28 +85,28 @@ def _or_nothing(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**schema, "properties": {**properties, "nodes": some}}
 
 
-def telling_accepted(plan: CompiledNode, goal: Goal) -> CompiledNode:
+def with_accepted_projection(plan: CompiledNode, goal: Goal) -> CompiledNode:
     """Returns the node that asks for a plan, with what is told of its answer if that is large."""
-    return replace(plan, wanted=(*plan.wanted, ACCEPTED)) if goal.streams else plan
+    return replace(plan, wanted=(*plan.wanted, ACCEPTED_PROJECTION)) if goal.streams else plan
 
 
 def read_node(
-    node_id: str, plan_id: str, goal: Goal, *, number: int, so_far: ReplanContext | None = None
+    node_id: str, plan_id: str, goal: Goal, *, number: int, replan_context: ReplanContext | None = None
 ) -> CompiledNode:
     """Returns the node that reads the plan that a model wrote.
 
     Args:
         plan_id: of the model's call.
         number: of that node.
-        so_far: what the run has come to, for a plan that is made again.
+        replan_context: what the run has come to, for a plan that is made again.
     """
     bindings: list[Binding] = [
         (("plan",), (ResultOf(plan_id, "result", ("output",)),)),
         (("text",), (ResultOf(plan_id, "result", ("message", "content")),)),
     ]
     arguments: dict[str, Any] = {"plan": None, "text": None, "tools": list(goal.tools), **read_as(goal)}
-    if so_far is not None:
-        arguments["replan_context"] = REPLAN_CONTEXTS.encode(so_far)
+    if replan_context is not None:
+        arguments["replan_context"] = REPLAN_CONTEXTS.encode(replan_context)
     if goal.streams:
         arguments["accepted"] = None
         bindings.append((("accepted",), (ResultOf(plan_id, "result", ("accepted",)),)))
@@ -155,5 +155,5 @@ def without_what_followed(plan: CompiledPlan, rerun: Collection[str]) -> Compile
     if ANSWER in own[:count]:
         return replace(plan, nodes=plan.nodes[:count])
     last = plan.nodes[max(number for number in reads if number < count)].id
-    output, bindings = output_of_plan(goal_from_json(plan.pursuit), last) or (None, ())
+    output, bindings = output_of_plan(goal_from_json(plan.extender), last) or (None, ())
     return replace(plan, nodes=plan.nodes[:count], output=output, output_bindings=bindings)

@@ -7,7 +7,7 @@ from dagwright.core.boundary.json_codec import JsonCodec
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration
 
-THERE = ToolDeclaration("\0a node of the run")
+EXISTING_NODE = ToolDeclaration("\0a node of the run")
 """Stands, where a plan is read, for whatever the nodes are that the run has already; no plan can name it."""
 REFERABLE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
 """States of the nodes that new ones may refer to."""
@@ -41,7 +41,7 @@ class ReplanContext:
 
     def stand_ins(self) -> Sequence[Mapping[str, str]]:
         """Returns what stands for the nodes that new ones may refer to, as written nodes."""
-        return [{"id": name, "tool": THERE.name} for name in self.referable]
+        return [{"id": name, "tool": EXISTING_NODE.name} for name in self.referable]
 
 
 REPLAN_CONTEXTS: JsonCodec[ReplanContext | None] = JsonCodec(ReplanContext | None, name="replan context")

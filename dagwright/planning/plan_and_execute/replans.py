@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagwright.core.boundary.text import cut_bytes, one_line
-from dagwright.core.model.compiled import Binding, CompiledNode
+from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.planning.model_calls.calls import Message, user
+from dagwright.planning.model_calls.calls import user
 from dagwright.planning.plan_and_execute.goals import REPLAN, Goal
 from dagwright.planning.plan_and_execute.replan_context import REPLACEABLE, ReplanContext
-from dagwright.planning.plan_and_execute.steps import Step, characters_of_each, step_words, told_steps
+from dagwright.planning.plan_and_execute.steps import Step, StepMessages, characters_of_each, step_messages, step_text
 
 PLANNING_AGAIN = "planning again"
 """Begins the title of the call: people see by it how often it was planned again, and why."""
@@ -94,7 +94,7 @@ def title_of(reasons: Sequence[Reason], *, count: int, most: int) -> str:
     return f"{cut_bytes(f'{PLANNING_AGAIN} ({count} of {most}): {words}', max_bytes=_TITLE_BYTES)}{more}"
 
 
-def so_far_of(state: RunState, steps: Sequence[Step], reasons: Sequence[Reason]) -> ReplanContext:
+def replan_context_of(state: RunState, steps: Sequence[Step], reasons: Sequence[Reason]) -> ReplanContext:
     """Returns what a run has come to, for whoever reads the plan that is made again."""
     ended: dict[str, list[str]] = {}
     for node, record in steps:
@@ -104,20 +104,7 @@ def so_far_of(state: RunState, steps: Sequence[Step], reasons: Sequence[Reason])
     return ReplanContext([reason.node for reason in reasons], ended)
 
 
-@dataclass(frozen=True, slots=True)
-class ToldAgain:
-    """What a planner is told that plans again, behind all that was said before.
-
-    Args:
-        bindings, cuts: as in `ToldSteps`.
-    """
-
-    messages: Sequence[Message]
-    bindings: Sequence[Binding]
-    cuts: Mapping[int, int]
-
-
-def told_again(goal: Goal, steps: Sequence[Step], reasons: Sequence[Reason]) -> ToldAgain:
+def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[Reason]) -> StepMessages:
     """Returns what a planner is told that plans again: what became of each node, and why it is asked.
 
     What a node has come to that has a result goes by reference. What has none is told as it stands: later another node
@@ -126,18 +113,18 @@ def told_again(goal: Goal, steps: Sequence[Step], reasons: Sequence[Reason]) -> 
     done = [step for step in steps if step[1].status is NodeStatus.COMPLETED]
     limit = characters_of_each(steps)
     left = [
-        user(step_words(node, record, limit=limit))
+        user(step_text(node, record, limit=limit))
         for node, record in steps
         if record.status is not NodeStatus.COMPLETED
     ]
-    told = told_steps(done, first=0)
+    told = step_messages(done, first=0)
     why = [f"- {reason.words}" for reason in reasons[:_REASONS_TOLD]]
     more = [f"- and {len(reasons) - _REASONS_TOLD} more"] if len(reasons) > _REASONS_TOLD else []
     last = user("\n".join([goal.replan_prompt, "", "Why it is planned again:", *why, *more]))
-    return ToldAgain([*told.messages, *left, last], told.bindings, told.cuts)
+    return StepMessages([*told.messages, *left, last], told.bindings, told.cuts)
 
 
-def given_up(state: RunState, steps: Sequence[Step], replaced: Collection[str]) -> tuple[str, ...]:
+def unreachable_nodes(state: RunState, steps: Sequence[Step], replaced: Collection[str]) -> tuple[str, ...]:
     """Returns the ids of the nodes that can no longer run once others have taken the places of some.
 
     A blocked node goes on if what stands for those before it lets it.

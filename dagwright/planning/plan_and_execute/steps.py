@@ -16,7 +16,7 @@ RESULT_CHARACTERS = 8_000
 """Of one result that the model is told which answers, or plans again."""
 RESULTS_CHARACTERS = 96_000
 """Of all of them."""
-LEAST_CHARACTERS = 400
+MIN_CHARACTERS = 400
 REFERRED_BYTES = 128 * 1024
 """JSON of the results that the call names by reference and that are not in the store: they stand in its arguments."""
 
@@ -24,7 +24,7 @@ Step = tuple[CompiledNode, Record]
 
 
 @dataclass(frozen=True, slots=True)
-class ToldSteps:
+class StepMessages:
     """Messages about nodes, one for each, with what of them is put in when they are sent.
 
     Args:
@@ -37,7 +37,7 @@ class ToldSteps:
     cuts: Mapping[int, int]
 
 
-def told_steps(steps: Sequence[Step], *, first: int) -> ToldSteps:
+def step_messages(steps: Sequence[Step], *, first: int) -> StepMessages:
     """Returns what is told of nodes: their results by reference, so that one that comes out otherwise is told so.
 
     Args:
@@ -56,13 +56,13 @@ def told_steps(steps: Sequence[Step], *, first: int) -> ToldSteps:
             bindings.append((("messages", place, "content"), _step_parts(node)))
             messages.append(user(""))
         else:
-            messages.append(user(step_words(node, record, limit=limit)))
-    return ToldSteps(messages, bindings, cuts)
+            messages.append(user(step_text(node, record, limit=limit)))
+    return StepMessages(messages, bindings, cuts)
 
 
 def characters_of_each(steps: Sequence[Step]) -> int:
     """Returns at how many characters what is told of each of some nodes is cut."""
-    return min(RESULT_CHARACTERS, max(LEAST_CHARACTERS, RESULTS_CHARACTERS // max(1, len(steps))))
+    return min(RESULT_CHARACTERS, max(MIN_CHARACTERS, RESULTS_CHARACTERS // max(1, len(steps))))
 
 
 def _step_parts(node: CompiledNode) -> tuple[Part, ...]:
@@ -71,7 +71,7 @@ def _step_parts(node: CompiledNode) -> tuple[Part, ...]:
     return f"{_head(node)}: ", state, "\nError: ", error, "\nResult: ", result
 
 
-def step_words(node: CompiledNode, record: Record, *, limit: int) -> str:
+def step_text(node: CompiledNode, record: Record, *, limit: int) -> str:
     """Returns the same as it stands now, such as of a node whose result is too large to be told of with all others."""
     error = pydantic_core.to_json(record.error.to_json() if record.error else None).decode()
     text = record.result if isinstance(record.result, str) else pydantic_core.to_json(record.result).decode()

@@ -1,4 +1,4 @@
-"""Rounds in the documents and the graph of a run: progress, sub-goals, and the results of each round."""
+"""RoundsSpec in the documents and the graph of a run: progress, sub-goals, and the results of each round."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from dagwright.core.model.worker_results import SUB_GOAL_PREFIX, worker_result_o
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.planning.model_calls.responses import told_answer
-from dagwright.planning.rounds.loop import RoundsPursuit, why_stopped
+from dagwright.planning.model_calls.responses import summarize_response
+from dagwright.planning.rounds.loop import Rounds, why_stopped
 from dagwright.planning.rounds.nodes import is_answered
-from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLAN, Rounds, is_own
-from dagwright.planning.rounds.state import RoundsSoFar, SubGoalProgress
+from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLAN, RoundsSpec, is_own
+from dagwright.planning.rounds.state import RoundsState, SubGoalProgress
 from dagwright.planning.rounds.state_text import in_short
 from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS
 
@@ -29,10 +29,10 @@ def groups_of(scheduler: RunScheduler) -> Mapping[str, str]:
     Returns:
         id of a node -> `round 1`; what puts the question into words, and what answers it, is of no round.
     """
-    pursuit = scheduler.features.extension.extender
-    if not isinstance(pursuit, RoundsPursuit):
+    extender = scheduler.features.extension.extender
+    if not isinstance(extender, Rounds):
         return {}
-    run = RoundsSoFar(scheduler.state, pursuit.rounds)
+    run = RoundsState(scheduler.state, extender.rounds)
     try:
         rounds = {call.node.id: call.round for call in run.calls}
         rounds |= {node.id: number for number, node, _ in run.tries}
@@ -102,15 +102,15 @@ def rounds_document(scheduler: RunScheduler, compact: Compact) -> dict[str, Any]
     Args:
         compact: shortens large values.
     """
-    pursuit = scheduler.features.extension.extender
-    if not isinstance(pursuit, RoundsPursuit):
+    extender = scheduler.features.extension.extender
+    if not isinstance(extender, Rounds):
         return None
-    run = RoundsSoFar(scheduler.state, pursuit.rounds)
+    run = RoundsState(scheduler.state, extender.rounds)
     try:
-        return _document(run, scheduler, pursuit.rounds, compact)
+        return _document(run, scheduler, extender.rounds, compact)
     except GoalUnreachable as given_up:
         # Something else stands where an answer of the planner should; the run has ended by that.
-        return {"phase": "failed", "question": pursuit.rounds.question, "planner_reasoning": given_up.error.message}
+        return {"phase": "failed", "question": extender.rounds.question, "planner_reasoning": given_up.error.message}
 
 
 def rounds_in_short(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def rounds_in_short(told: Mapping[str, Any]) -> dict[str, Any]:
     return {name: told[name] for name in _IN_SHORT if name in told} | {"omitted": "sub-goals and rounds: too large"}
 
 
-def _document(run: RoundsSoFar, scheduler: RunScheduler, rounds: Rounds, compact: Compact) -> dict[str, Any]:
+def _document(run: RoundsState, scheduler: RunScheduler, rounds: RoundsSpec, compact: Compact) -> dict[str, Any]:
     last = run.last
     output = scheduler.output()[0] if scheduler.is_finished and scheduler.state.error is None else None
     told = [_round(run, number, compact) for number in range(1, last.round + 1)]
@@ -140,7 +140,7 @@ def _document(run: RoundsSoFar, scheduler: RunScheduler, rounds: Rounds, compact
     }
 
 
-def _phase(run: RoundsSoFar, scheduler: RunScheduler) -> str:
+def _phase(run: RoundsState, scheduler: RunScheduler) -> str:
     if scheduler.is_finished:
         ended_well = scheduler.status() in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
         return "done" if ended_well else "failed"
@@ -161,13 +161,13 @@ def _intention(state: RunState) -> str | None:
     if record is None or record.status is not NodeStatus.COMPLETED:
         return None
     try:
-        text = told_answer(record.result).text
+        text = summarize_response(record.result).text
     except ValueError:
         return None
     return text if isinstance(text, str) else text.shape.preview if text.shape is not None else None
 
 
-def _sub_goals(run: RoundsSoFar, compact: Compact) -> Sequence[dict[str, Any]]:
+def _sub_goals(run: RoundsState, compact: Compact) -> Sequence[dict[str, Any]]:
     most = min(_MOST_OF_RESULT, _RESULTS_BYTES // max(1, len(run.sub_goals)))
     whole = _Room(8 * 1024, 1024, most, _WORDS_BYTES)
     each = run.sub_goals.values()
@@ -205,7 +205,7 @@ def _brief_round(told: Mapping[str, Any]) -> dict[str, Any]:
     return {**told, "reasoning": reasoning, "results": [], "omitted_results": len(told["results"])}
 
 
-def _completed_outputs(run: RoundsSoFar, compact: Compact) -> dict[str, Any]:
+def _completed_outputs(run: RoundsState, compact: Compact) -> dict[str, Any]:
     """Returns what there is to wire and to answer with: id of a sub-goal that is done -> its slots."""
     done = [each for each in run.sub_goals.values() if each.is_done]
     most = min(_MOST_OF_OUTPUTS, _OUTPUTS_BYTES // max(1, len(done)))
@@ -238,14 +238,14 @@ def _preview(value: Any) -> str:
     return pydantic_core.to_json(value).decode(errors="replace")[:_PREVIEW_CHARACTERS]
 
 
-def _synthesis_inputs(run: RoundsSoFar, scheduler: RunScheduler) -> dict[str, Any] | None:
+def _synthesis_inputs(run: RoundsState, scheduler: RunScheduler) -> dict[str, Any] | None:
     if run.last.action == "done":
         return dict(run.last.synthesis_inputs)
     is_stopped = is_answered(scheduler.state) and why_stopped(run) is not None
     return INPUTS.encode(run.deliverables()) if is_stopped else None
 
 
-def _round(run: RoundsSoFar, number: int, compact: Compact) -> dict[str, Any]:
+def _round(run: RoundsState, number: int, compact: Compact) -> dict[str, Any]:
     calls = run.calls_of(number)[::-1]
     # What was wrong with the last answer is told until another one is taken, while that is being written too.
     taken = next((call for call in calls if call.action is not None), None)
@@ -261,7 +261,7 @@ def _round(run: RoundsSoFar, number: int, compact: Compact) -> dict[str, Any]:
     }
 
 
-def _results_of(run: RoundsSoFar, number: int, compact: Compact) -> Iterator[dict[str, Any]]:
+def _results_of(run: RoundsState, number: int, compact: Compact) -> Iterator[dict[str, Any]]:
     """Yields what became of each sub-goal in a round, those with it that were begun again since.
 
     What was begun before, and could go on in this round only, belongs to it.

@@ -1,8 +1,8 @@
-"""A question as a pursuit: a planner says which workers do what, they run, it is asked again, slots are the answer.
+"""A question as an extender: a planner says which workers do what, they run, it is asked again, slots are the answer.
 
-The pursuit is the join of each round: it is asked when something has ended, and calls the planner once nothing of the
+The extender is the join of each round: it is asked when something has ended, and calls the planner once nothing of the
 round can go on. What comes next follows from plan and records alone. Ids: `intention` puts the question into words,
-`plan`, `plan#2`… are the planner's calls with those that mend, `sg1`, `sg2`… the sub-goals as it numbers them, and
+`plan`, `plan#2`… are the planner's calls with those that repair, `sg1`, `sg2`… the sub-goals as it numbers them, and
 `answer` is the last node, if a model writes the answer. A sub-goal that is started again is `sg1#2`, which takes the
 place of `sg1`.
 
@@ -25,7 +25,7 @@ from dagwright.core.validation.workers import workers_among
 from dagwright.features.plan_edits.extension_checks import free_id
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.model_calls.nodes import CALL_MODEL
-from dagwright.planning.plan_and_execute.goals import tools_read
+from dagwright.planning.plan_and_execute.goals import decode_tools
 from dagwright.planning.rounds.nodes import (
     Output,
     answer_node,
@@ -41,46 +41,46 @@ from dagwright.planning.rounds.rounds import (
     ANSWER,
     BUDGET_SPENT,
     INTENTION,
+    MAX_REPAIRS,
     MAX_ROUNDS_REACHED,
-    MOST_REPAIRS,
     PLAN,
     PLANNER_FAILED,
     PLANNER_INVALID,
     PLANNER_REPEATS,
     PLANNER_STOPPED,
-    Rounds,
+    RoundsSpec,
     is_own,
     rounds_from_json,
 )
-from dagwright.planning.rounds.state import PlannerCall, RoundsSoFar
-from dagwright.planning.rounds.state_text import caveats, gap_lines, state_words
+from dagwright.planning.rounds.state import PlannerCall, RoundsState
+from dagwright.planning.rounds.state_text import caveats, gap_lines, state_message
 from dagwright.planning.rounds.sub_goals import INPUTS, Input, KnownSubGoal, refs_of
 
 
-class RoundsPursuit:
+class Rounds:
     """Adds what a question needs: the sub-goals of a round, the next call of the planner, and the answer."""
 
-    def __init__(self, rounds: Rounds) -> None:
+    def __init__(self, rounds: RoundsSpec) -> None:
         self.rounds = rounds
-        self._workers = workers_among(tools_read(list(rounds.workers)))
+        self._workers = workers_among(decode_tools(list(rounds.workers)))
 
     @classmethod
-    def from_json(cls, encoded: Mapping[str, Any]) -> "RoundsPursuit":
-        """Returns the pursuit that a question stands for.
+    def from_json(cls, encoded: Mapping[str, Any]) -> "Rounds":
+        """Returns the extender that a question stands for.
 
         Raises:
             ValueError: it is none.
         """
         return cls(rounds_from_json(encoded))
 
-    def follow(self, state: RunState) -> Extension | None:
+    def next_extension(self, state: RunState) -> Extension | None:
         """Returns what is to be done next for the question.
 
         Raises:
             GoalUnreachable: the planner says that it cannot be answered, or has to stop and there is nothing to answer
                 with.
         """
-        run = RoundsSoFar(state, self.rounds)
+        run = RoundsState(state, self.rounds)
         if state.number_of(ANSWER) is not None:
             return self._without_answer(run)
         refuse_without_intention(state)
@@ -104,7 +104,7 @@ class RoundsPursuit:
         if not is_answered(state):
             return None
         try:
-            return why_stopped(RoundsSoFar(state, self.rounds))
+            return why_stopped(RoundsState(state, self.rounds))
         except GoalUnreachable as given_up:
             return given_up.error
 
@@ -112,7 +112,7 @@ class RoundsPursuit:
         """Tells whether an id is one of those that the run itself gives."""
         return is_own(node_id)
 
-    def refusal_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - a pursuit
+    def refusal_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - an extender
         """Returns why nobody may give a result: a model has to say it."""
         if not is_own(node_id) or node_id.startswith(SUB_GOAL_PREFIX):
             return None
@@ -120,7 +120,7 @@ class RoundsPursuit:
 
     # What is added.
 
-    def _begin(self, run: RoundsSoFar, call: PlannerCall) -> Extension:
+    def _begin(self, run: RoundsState, call: PlannerCall) -> Extension:
         """Returns the nodes of what the planner wants; each starts as soon as the slots are there that it gets."""
         state = run.state
         base, wanted = state.plan.written_count, run.left_to_begin(call)
@@ -146,7 +146,7 @@ class RoundsPursuit:
         return Extension(base, tuple(nodes), self._tools(nodes))
 
     @staticmethod
-    def _number_of(run: RoundsSoFar, source: int, new: Mapping[int, int]) -> int:
+    def _number_of(run: RoundsState, source: int, new: Mapping[int, int]) -> int:
         if source in new:
             return new[source]
         if source not in run.sub_goals:
@@ -155,7 +155,7 @@ class RoundsPursuit:
             )
         return run.sub_goals[source].number
 
-    def _plan_next(self, run: RoundsSoFar) -> Extension:
+    def _plan_next(self, run: RoundsState) -> Extension:
         """Returns the call in which the planner is told what became of the round."""
         number = run.last.round + 1
         # Nothing takes the place of what is done, so these edges never lead in a circle.
@@ -163,17 +163,17 @@ class RoundsPursuit:
         node = planner_node(
             self.rounds,
             self._free(run, PLAN),
-            state_words(run, number=number),
+            state_message(run, number=number),
             number=number,
             known=self._known(run),
             dependencies=(run.last.number, *ends),
         )
         return self._extension(run, node)
 
-    def _known(self, run: RoundsSoFar) -> Sequence[KnownSubGoal]:
+    def _known(self, run: RoundsState) -> Sequence[KnownSubGoal]:
         return [each.known(self._workers.get(each.sub_goal.worker)) for each in run.sub_goals.values()]
 
-    def _repair(self, run: RoundsSoFar, last: PlannerCall) -> Extension:
+    def _repair(self, run: RoundsState, last: PlannerCall) -> Extension:
         node = repair_node(
             self.rounds,
             self._free(run, PLAN),
@@ -183,7 +183,7 @@ class RoundsPursuit:
         )
         return self._extension(run, node)
 
-    def _answer(self, run: RoundsSoFar, inputs: Mapping[str, Input], stopped: NodeError | None) -> Extension | None:
+    def _answer(self, run: RoundsState, inputs: Mapping[str, Input], stopped: NodeError | None) -> Extension | None:
         """Nodes that produce the answer; it supersedes support sub-goals that failed."""
         sources = dict.fromkeys(ref.from_sub_goal for given in inputs.values() for ref in refs_of(given))
         if missing := [source for source in sources if source not in run.sub_goals]:
@@ -200,7 +200,7 @@ class RoundsPursuit:
         return self._extension(run, node, output=output_of_answer(), given_up=left)
 
     def _assembled(
-        self, run: RoundsSoFar, inputs: Mapping[str, Input], stopped: NodeError | None, *, given_up: Sequence[str]
+        self, run: RoundsState, inputs: Mapping[str, Input], stopped: NodeError | None, *, given_up: Sequence[str]
     ) -> Extension | None:
         """Return the output that is assembled without a model; `None` once the run has it."""
         output = assembled_output(inputs, run, gap_lines(run.gaps(inputs), stopped))
@@ -208,7 +208,7 @@ class RoundsPursuit:
             return None
         return self._extension(run, output=output, given_up=given_up)
 
-    def _stop(self, run: RoundsSoFar, stopped: NodeError) -> Extension | None:
+    def _stop(self, run: RoundsState, stopped: NodeError) -> Extension | None:
         """Returns the call that answers with what there is.
 
         Raises:
@@ -219,7 +219,7 @@ class RoundsPursuit:
             raise GoalUnreachable(stopped)
         return self._answer(run, deliverables, stopped)
 
-    def _without_answer(self, run: RoundsSoFar) -> Extension | None:
+    def _without_answer(self, run: RoundsState) -> Extension | None:
         """Returns what the run gives out instead of an answer that could not be written."""
         number = run.state.number_of(run.state.newest_id(ANSWER))
         assert number is not None
@@ -233,7 +233,7 @@ class RoundsPursuit:
         return self._extension(run, output=output)
 
     def _extension(
-        self, run: RoundsSoFar, *nodes: CompiledNode, output: Output | None = None, given_up: Sequence[str] = ()
+        self, run: RoundsState, *nodes: CompiledNode, output: Output | None = None, given_up: Sequence[str] = ()
     ) -> Extension:
         return Extension(
             run.state.plan.written_count, nodes, self._tools(nodes), output=output, given_up=tuple(given_up)
@@ -244,7 +244,7 @@ class RoundsPursuit:
         return {node.tool: known[node.tool] for node in nodes}
 
     @staticmethod
-    def _free(run: RoundsSoFar, name: str) -> str:
+    def _free(run: RoundsState, name: str) -> str:
         number = run.state.number_of(name)
         assert number is not None
         return free_id(run.state, number)
@@ -272,7 +272,7 @@ def _inputs(last: PlannerCall) -> Mapping[str, Input]:
         raise GoalUnreachable(NodeError("invalid_result", f"{last.node.id!r}: {error}")) from None
 
 
-def why_stopped(run: RoundsSoFar) -> NodeError | None:
+def why_stopped(run: RoundsState) -> NodeError | None:
     """Returns why the planner is not asked any more though it has not come to its end; `None` if it may go on."""
     last = run.last
     status, record = last.record.status, last.record
@@ -294,7 +294,7 @@ def why_stopped(run: RoundsSoFar) -> NodeError | None:
     return None
 
 
-def _why_unreadable(run: RoundsSoFar, last: PlannerCall) -> NodeError | None:
+def _why_unreadable(run: RoundsState, last: PlannerCall) -> NodeError | None:
     """Returns why an answer that is of no use is not shown to the planner once more."""
     found = last.found or {}
     words = str(found.get("words", ""))
@@ -302,7 +302,7 @@ def _why_unreadable(run: RoundsSoFar, last: PlannerCall) -> NodeError | None:
     if found.get("repeats") is True and len(repeated) > 1:
         told = f"the planner wants what was done already, and was told so: {words}"
         return NodeError(PLANNER_REPEATS, cut_bytes(told, max_bytes=MESSAGE_LIMIT_BYTES))
-    if sum(call.is_repair for call in run.calls_of(last.round)) < MOST_REPAIRS:
+    if sum(call.is_repair for call in run.calls_of(last.round)) < MAX_REPAIRS:
         return None
-    told = f"in round {last.round} the planner gave {MOST_REPAIRS + 1} answers that are of no use; {words}"
+    told = f"in round {last.round} the planner gave {MAX_REPAIRS + 1} answers that are of no use; {words}"
     return NodeError(PLANNER_INVALID, cut_bytes(told, max_bytes=MESSAGE_LIMIT_BYTES))

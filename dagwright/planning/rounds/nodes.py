@@ -21,17 +21,17 @@ from dagwright.planning.model_calls.calls import (
     user,
 )
 from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
-from dagwright.planning.model_calls.responses import READ
-from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLAN, PLANNER, REPAIR, Rounds, is_own
-from dagwright.planning.rounds.state import PlannerCall, RoundsSoFar
+from dagwright.planning.model_calls.responses import READ_PROJECTION
+from dagwright.planning.rounds.rounds import ANSWER, INTENTION, PLAN, PLANNER, REPAIR, RoundsSpec, is_own
+from dagwright.planning.rounds.state import PlannerCall, RoundsState
 from dagwright.planning.rounds.sub_goals import Input, InputRef, KnownSubGoal, PlannedSubGoal, RoundContext, refs_of
 
 INTENTION_CHARACTERS = 4_000
 """Of the question as a model has put it, wherever it is told."""
 FINDINGS_CHARACTERS = 120_000
 """Of all slots that the answer is made of."""
-MOST_OF_FINDING = 40_000
-LEAST_OF_FINDING = 1_000
+MAX_FINDING_CHARACTERS = 40_000
+MIN_FINDING_CHARACTERS = 1_000
 _INTENTION = 2
 """Place of the message that tells the intention, in the calls of the planner."""
 _WORKER_FIELDS = ("status", "outputs", "error", "message")
@@ -43,7 +43,7 @@ OUTPUT_BEFORE: Output = (None, (((), (Placeholder(ANSWER),)),))
 """Of a run that has no answer yet, which is null: an input that nobody gives."""
 
 
-def rounds_plan(rounds: Rounds, messages: Sequence[Message], *, title: str) -> CompiledPlan:
+def rounds_plan(rounds: RoundsSpec, messages: Sequence[Message], *, title: str) -> CompiledPlan:
     """Returns the plan that a run for a question starts with: what puts it into words, and the planner's first call.
 
     Args:
@@ -60,12 +60,12 @@ def rounds_plan(rounds: Rounds, messages: Sequence[Message], *, title: str) -> C
         title=title,
         output=OUTPUT_BEFORE[0],
         output_bindings=OUTPUT_BEFORE[1],
-        pursuit=rounds.to_json() | {POLICY: model_policy(rounds.question).to_json()},
+        extender=rounds.to_json() | {POLICY: model_policy(rounds.question).to_json()},
     )
 
 
 def planner_node(
-    rounds: Rounds,
+    rounds: RoundsSpec,
     node_id: str,
     words: str,
     *,
@@ -91,7 +91,7 @@ def planner_node(
 
 
 def repair_node(
-    rounds: Rounds, node_id: str, call: PlannerCall, *, words: str, known: Sequence[KnownSubGoal]
+    rounds: RoundsSpec, node_id: str, call: PlannerCall, *, words: str, known: Sequence[KnownSubGoal]
 ) -> CompiledNode:
     """Returns the call in which the planner is shown what is wrong with its answer.
 
@@ -102,12 +102,12 @@ def repair_node(
     # What was said before lies in the store, and is not said again in each call.
     request = replace(_planner_request(rounds, [user(words)], purpose=REPAIR, known=known), before="")
     bindings: list[Binding] = [(("before",), (ResultOf(call.node.id, "result", ("conversation",)),))]
-    title = f"round {call.round}: mending the plan"
+    title = f"round {call.round}: repairing the plan"
     return _planner_call(node_id, request, title=title, dependencies=(call.number,), bindings=bindings)
 
 
 def _planner_request(
-    rounds: Rounds, messages: Sequence[Message], *, purpose: str, known: Sequence[KnownSubGoal]
+    rounds: RoundsSpec, messages: Sequence[Message], *, purpose: str, known: Sequence[KnownSubGoal]
 ) -> ModelRequest:
     call = ModelCall(
         tuple(messages),
@@ -125,7 +125,7 @@ def _planner_call(
     node = model_node(node_id, request, title=title, dependencies=dependencies, bindings=bindings)
     # It waits for what is told as text, and for whatever became of it.
     join: Join = ("all_done", 0) if request.before is None and node_id != PLAN else ("all", 0)
-    return replace(node, wanted=(*node.wanted, READ), join=join)
+    return replace(node, wanted=(*node.wanted, READ_PROJECTION), join=join)
 
 
 def _intention_parts() -> tuple[Part, ...]:
@@ -180,7 +180,7 @@ def _slot(ref: InputRef) -> ResultOf:
 
 
 def answer_node(
-    rounds: Rounds, inputs: Mapping[str, Input], caveats: str, *, dependencies: Sequence[int]
+    rounds: RoundsSpec, inputs: Mapping[str, Input], caveats: str, *, dependencies: Sequence[int]
 ) -> CompiledNode:
     """Returns the call in which a model answers the question from slots, each told as far as there is room.
 
@@ -190,7 +190,7 @@ def answer_node(
         dependencies: numbers of the nodes behind which it stands.
     """
     named = [(name, ref) for name, given in inputs.items() for ref in refs_of(given)]
-    limit = max(LEAST_OF_FINDING, min(MOST_OF_FINDING, FINDINGS_CHARACTERS // max(1, len(named))))
+    limit = max(MIN_FINDING_CHARACTERS, min(MAX_FINDING_CHARACTERS, FINDINGS_CHARACTERS // max(1, len(named))))
     messages = [system(rounds.answer_prompt), user(f"Question:\n{rounds.question}"), user("")]
     bindings: list[Binding] = [(("messages", _INTENTION, "content"), _intention_parts())]
     cuts = {_INTENTION: INTENTION_CHARACTERS}
@@ -219,7 +219,7 @@ def output_of_answer() -> Output:
     return None, (((), (ResultOf(ANSWER, "result", ("message", "content")),)),)
 
 
-def assembled_output(inputs: Mapping[str, Input], run: RoundsSoFar, gaps: Sequence[str]) -> Output:
+def assembled_output(inputs: Mapping[str, Input], run: RoundsState, gaps: Sequence[str]) -> Output:
     """Return the output of a run whose answer is assembled: the slots in order, then what is missing.
 
     One slot alone is the output as it is. Among several, texts stand as they are, and other values under their names.
@@ -240,7 +240,7 @@ def assembled_output(inputs: Mapping[str, Input], run: RoundsSoFar, gaps: Sequen
     return None, (((), _joined(parts)),)
 
 
-def _slot_parts(name: str, ref: InputRef, run: RoundsSoFar) -> Sequence[Part]:
+def _slot_parts(name: str, ref: InputRef, run: RoundsState) -> Sequence[Part]:
     source = run.sub_goals.get(ref.from_sub_goal)
     value = source.value_of(ref.slot) if source is not None else None
     shape = value.shape.type if isinstance(value, StoredValue) and value.shape is not None else None

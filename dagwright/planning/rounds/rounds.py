@@ -27,9 +27,9 @@ MAX_ROUNDS_LIMIT = 50
 WORKER_TIMEOUT_S = 60.0
 QUESTION_TIMEOUT_S = 3_600.0
 """Of one call of a worker that names no timeout, and of a whole question, unless settings say something else."""
-MOST_REPAIRS = 3
+MAX_REPAIRS = 3
 """How often a planner is shown in one round what is wrong with its answer."""
-MOST_TRIES = 3
+MAX_TRIES = 3
 """How often a sub-goal that fails is begun in the same words, before the planner is told that it repeats itself."""
 
 MAX_ROUNDS_REACHED = "max_rounds"
@@ -66,12 +66,12 @@ class RoundsLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
+class RoundsSpec:
     """A question, and all that is needed to plan for it round by round and to answer it.
 
     Args:
         question: in the words of whoever asks.
-        workers: what a plan may use, as `dagwright.planner.reading` tells tools.
+        workers: what a plan may use, as `dagwright.planner.plan_parser` tells tools.
         registry: what the planner is told of them.
         schema: response format of the planner.
         planner_prompt, answer_prompt: system messages.
@@ -95,7 +95,7 @@ class Rounds:
     synthesis: Synthesis = SYNTHESIS
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the question as a pursuit travels in a plan."""
+        """Returns the question as an extender travels in a plan."""
         encoded: dict[str, Any] = {
             "kind": ROUNDS_KIND,
             "question": self.question,
@@ -113,8 +113,8 @@ class Rounds:
         return {**encoded, "config": config} if config else encoded
 
 
-def rounds_from_json(encoded: Any) -> Rounds:
-    """Returns what `Rounds.to_json` told.
+def rounds_from_json(encoded: Any) -> RoundsSpec:
+    """Returns what `RoundsSpec.to_json` told.
 
     Raises:
         ValueError: it is none.
@@ -123,7 +123,7 @@ def rounds_from_json(encoded: Any) -> Rounds:
         workers, schema = encoded["workers"], encoded["schema"]
         if not isinstance(workers, list) or not isinstance(schema, Mapping):
             raise ValueError("workers must be a list, and schema an object")
-        return Rounds(
+        return RoundsSpec(
             str(encoded["question"]),
             workers,
             str(encoded["registry"]),

@@ -16,8 +16,8 @@ from dagwright.core.model.worker_results import NOT_STARTED, error_words
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.validation.workers import Worker
 from dagwright.features.plan_extension.extender import GoalUnreachable
-from dagwright.planning.model_calls.responses import read_in
-from dagwright.planning.rounds.rounds import ANSWER, PLAN, REPAIR, Rounds
+from dagwright.planning.model_calls.responses import read_round_of
+from dagwright.planning.rounds.rounds import ANSWER, PLAN, REPAIR, RoundsSpec
 from dagwright.planning.rounds.sub_goals import (
     DONE,
     SUB_GOALS,
@@ -160,10 +160,10 @@ def _is_repair(node: CompiledNode) -> bool:
     return isinstance(labels, Mapping) and labels.get("purpose") == REPAIR
 
 
-class RoundsSoFar:
+class RoundsState:
     """What a run has come to, as it is now."""
 
-    def __init__(self, state: RunState, rounds: Rounds) -> None:
+    def __init__(self, state: RunState, rounds: RoundsSpec) -> None:
         self.state = state
         self.rounds = rounds
 
@@ -312,7 +312,7 @@ def _sub_goals_in(node: CompiledNode, found: Mapping[str, Any] | None) -> Sequen
 def _found_in(node: CompiledNode, record: Record) -> Mapping[str, Any] | None:
     if record.status is not NodeStatus.COMPLETED:
         return None
-    found = read_in(record.result)
+    found = read_round_of(record.result)
     if not isinstance(found, Mapping) or not isinstance(found.get("valid"), bool):
         raise GoalUnreachable(NodeError("invalid_result", f"the result of {node.id!r} is no answer of a planner"))
     return found

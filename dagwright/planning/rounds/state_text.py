@@ -16,7 +16,7 @@ from dagwright.core.expressions.stored_values import StoredValue, is_whole
 from dagwright.core.model.errors import NodeError
 from dagwright.planning.model_calls.messages import json_line
 from dagwright.planning.rounds.rounds import MAX_ROUNDS_REACHED
-from dagwright.planning.rounds.state import RoundsSoFar, SubGoalProgress
+from dagwright.planning.rounds.state import RoundsState, SubGoalProgress
 from dagwright.planning.rounds.sub_goals import INPUTS
 
 STATE_BYTES = 64 * 1024
@@ -25,8 +25,8 @@ REASONS_BYTES = 8 * 1024
 """The same of why the planner did what it did."""
 SLOTS_BYTES = 40_000
 """JSON of all slots that one call is told of."""
-MOST_OF_SLOT = 4_000
-LEAST_OF_SLOT = 200
+MAX_SLOT_BYTES = 4_000
+MIN_SLOT_BYTES = 200
 WORDS_CHARACTERS = 1_000
 """Of a message or an error of a worker."""
 _PARAMS_BYTES = 1_000
@@ -38,7 +38,7 @@ CAVEATS = 40
 """Sub-goals that the answer is told of because they are partial, failed or were never begun."""
 
 
-def state_words(run: RoundsSoFar, *, number: int) -> str:
+def state_message(run: RoundsState, *, number: int) -> str:
     """Returns what the planner is told for a round.
 
     Args:
@@ -69,7 +69,7 @@ def in_short(parts: Sequence[tuple[Any, Any]], *, most: int) -> Sequence[Any]:
     return found
 
 
-def _reasons(run: RoundsSoFar) -> Iterator[str]:
+def _reasons(run: RoundsState) -> Iterator[str]:
     """Yields why the planner did what it did, of as many of the newest rounds as there is room for."""
     taken = {call.round: call for call in run.calls if call.action is not None and call.reasoning.strip()}
     lines = []
@@ -82,10 +82,10 @@ def _reasons(run: RoundsSoFar) -> Iterator[str]:
         yield from told
 
 
-def _state_lines(run: RoundsSoFar) -> Iterator[str]:
+def _state_lines(run: RoundsState) -> Iterator[str]:
     each = [*run.sub_goals.values()]
     slots = sum(len(one.slots) for one in each if one.is_done)
-    limit = max(LEAST_OF_SLOT, min(MOST_OF_SLOT, SLOTS_BYTES // max(1, slots)))
+    limit = max(MIN_SLOT_BYTES, min(MAX_SLOT_BYTES, SLOTS_BYTES // max(1, slots)))
     by_age = sorted(each, key=lambda one: one.number)
     told = in_short([(_line(_told(one, run, limit=limit)), _line(_brief(one))) for one in by_age], most=STATE_BYTES)
     lines = {one.number: line for one, line in zip(by_age, told, strict=True)}
@@ -107,7 +107,7 @@ def _line(told: Mapping[str, Any]) -> str:
     return f"- {json_line(told)}"
 
 
-def _told(one: SubGoalProgress, run: RoundsSoFar, *, limit: int) -> dict[str, Any]:
+def _told(one: SubGoalProgress, run: RoundsState, *, limit: int) -> dict[str, Any]:
     if one.is_done:
         return _done(one, limit=limit)
     return _failed(one) if one.status == "failed" else _pending(one, run)
@@ -143,7 +143,7 @@ def _failed(one: SubGoalProgress) -> dict[str, Any]:
     return {**_head(one), "error": _cut(one.error or ""), **_said(one), **tries}
 
 
-def _pending(one: SubGoalProgress, run: RoundsSoFar) -> dict[str, Any]:
+def _pending(one: SubGoalProgress, run: RoundsState) -> dict[str, Any]:
     waits = [source for source in one.sub_goal.sources if source in run.sub_goals and not run.sub_goals[source].is_done]
     told = [{"sub_goal": source, "which": run.sub_goals[source].status} for source in waits]
     return {**_head(one), "waits_for": told}
@@ -181,7 +181,7 @@ def _shown(value: Any, *, limit: int) -> Any:
 # What the answer is told beside the slots that it is made of.
 
 
-def caveats(run: RoundsSoFar, stopped: NodeError | None) -> str:
+def caveats(run: RoundsState, stopped: NodeError | None) -> str:
     """Returns what whoever answers has to know of what is missing; empty if nothing is.
 
     Args:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from dagwright.core.boundary.text import cut_characters, one_line
-from dagwright.planning.model_calls.calls import Message, ModelAnswer, ModelError, system, user
+from dagwright.planning.model_calls.calls import Message, ModelError, ModelResponse, system, user
 from dagwright.planning.model_calls.failures import ModelFailure
 from dagwright.tools.context import context
 
@@ -89,7 +89,7 @@ def shown(text: str) -> str:
     return repr(cut_characters(text, 100))
 
 
-def _ask_model(said: list[Message], refusal: str) -> ModelAnswer:
+def _ask_model(said: list[Message], refusal: str) -> ModelResponse:
     try:
         return context().ask_model(said, purpose=PURPOSE, output=EXPRESSION).wait()
     except ModelFailure as failure:

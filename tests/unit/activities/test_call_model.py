@@ -24,7 +24,7 @@ from dagwright.planning.model_calls.calls import (
     request_to_json,
 )
 from dagwright.planning.model_calls.partial_text import TEXT_PLACE, TextSoFar, text_from_json
-from dagwright.planning.model_calls.responses import TOOL_CALLS_BYTES, told_answer
+from dagwright.planning.model_calls.responses import TOOL_CALLS_BYTES, summarize_response
 from dagwright.protocol.outcomes import read_result
 from dagwright.testing import Completion, ModelServer, Raw, ScriptedToolCall, Tokens, json_text, slow, text, tool_call
 from tests.support.activity_bench import ActivityBench
@@ -86,7 +86,7 @@ async def test_of_a_large_answer_the_run_is_told_what_it_decides_by() -> None:
         wanted = [[["message", "role"], "value"]]
         offered = tuple(OfferedTool(call.name) for call in calls)
         payload = await bench.payload(request(tools=offered, is_continued=True), **{HEADER_PROJECTIONS: wanted})
-    answer = told_answer(read_result(payload, name="n1.result")[0])
+    answer = summarize_response(read_result(payload, name="n1.result")[0])
     assert [(call.name, len(call.arguments)) for call in answer.tool_calls] == [(f"look{n}", 3_010) for n in range(5)]
     assert isinstance(answer.text, StoredValue)
     assert (answer.text.paths, answer.output, answer.finish_reason) == ((("message", "content"),), None, "tool_calls")
@@ -105,7 +105,7 @@ async def test_calls_of_tools_that_there_are_not_are_not_said_again(words: str |
     async with ModelServer(called) as server:
         bench = Bench(server)
         asked = ModelRequest(ModelCall((user("Plan."),), output=output), is_continued=True)
-        answer = told_answer(read_result(await bench.payload(request_to_json(asked)), name="n1.result")[0])
+        answer = summarize_response(read_result(await bench.payload(request_to_json(asked)), name="n1.result")[0])
     assert (answer.tool_calls, answer.finish_reason, answer.conversation is not None) == ((), "stop", True)
     said = json.loads(bench.store.contents[answer.conversation or ""])
     assert [message["role"] for message in said] == roles

@@ -14,8 +14,8 @@ from benchmarks.planning.cases import read_cases
 from benchmarks.planning.report import report, table
 from benchmarks.planning.score import Score
 from dagwright.llm import Endpoint, ModelClient
-from dagwright.planner import Asked
-from dagwright.planner.reading import read_plan
+from dagwright.planner import PlanningOptions
+from dagwright.planner.plan_parser import parse_plan
 from dagwright.testing import ANY_NUMBER, ModelServer, Refused, Step, json_text, step
 
 pytestmark = pytest.mark.waits
@@ -42,12 +42,12 @@ def right_steps(*omitted: int) -> list[Step]:
 
 async def planned_with(server: ModelServer, **asked: Any) -> list[Planned]:
     async with ModelClient(Endpoint(server.base_url, "key"), model="small") as client:
-        return await plan_all(CASES, client, asked=Asked(**asked), parallel=4)
+        return await plan_all(CASES, client, asked=PlanningOptions(**asked), parallel=4)
 
 
 @pytest.mark.parametrize("place", range(len(CASES.requests)))
 def test_right_plan_of_each_request_can_be_run_as_it_is(place: int) -> None:
-    read = read_plan(right(place), "", CASES.tools)
+    read = parse_plan(right(place), "", CASES.tools)
     assert read.notes == []
     assert len(read.planned.nodes) == len(right(place)["nodes"])
 

@@ -18,8 +18,8 @@ from benchmarks.planning.rounds import (
     problem_with,
     script,
 )
-from dagwright.planner.reading import tools_told
-from dagwright.planner.rounds_reading import read_round
+from dagwright.planner.plan_parser import encode_tools
+from dagwright.planner.rounds_parser import parse_round
 from dagwright.planning.rounds.sub_goals import RoundContext
 from dagwright.testing import Completion
 from dagwright.tools import load_tools
@@ -30,8 +30,8 @@ def _answers() -> list[str]:
 
 
 def test_every_round_of_the_script_can_be_begun() -> None:
-    workers = tools_told(load_tools([round_workers.__file__]).declarations())
-    found = [read_round(None, text, RoundContext(workers)) for text in _answers()[:-1]]
+    workers = encode_tools(load_tools([round_workers.__file__]).declarations())
+    found = [parse_round(None, text, RoundContext(workers)) for text in _answers()[:-1]]
     assert [(each["valid"], len(each.get("sub_goals", ()))) for each in found] == [(True, 7)] * ROUNDS
 
 

@@ -24,7 +24,7 @@ from benchmarks.planning.paced import (
 )
 from benchmarks.planning.streaming import STREAMED, TURNS, WHOLE, runs_of, tool_starts
 from benchmarks.planning.streaming_report import Compared, Taken, comparison, report, written_figure
-from dagwright.planner.reading import read_plan
+from dagwright.planner.plan_parser import parse_plan
 from dagwright.testing import Completion
 from dagwright.tools import load_tools
 
@@ -34,7 +34,7 @@ from dagwright.tools import load_tools
 def test_plan_is_read_as_it_is_written_and_has_the_edges_of_its_shape(make: Callable[[int], Shape], size: int) -> None:
     shape = make(size)
     words = plan_text(shape)
-    read = read_plan(json.loads(words), words, load_tools([slow_tools.__file__]).declarations())
+    read = parse_plan(json.loads(words), words, load_tools([slow_tools.__file__]).declarations())
     nodes = dict(read.written)["nodes"]
     places = {node["id"]: place for place, node in enumerate(nodes)}
     edges = [tuple(places[name] for name in named(node["arguments"])) for node in nodes]

@@ -136,5 +136,5 @@ def test_options_of_other_profiles_are_refused(options: AskOptions, message: str
 def test_request_is_planned_with_the_tools_of_the_client(toolset: Toolset) -> None:
     start = prepare_ask(AskStart("Refill the lamps", AskOptions(model="small", plan_only=True)), toolset)
     assert start.tools == toolset.references
-    assert start.plan.pursuit is not None
+    assert start.plan.extender is not None
     assert (start.source["goal"], start.source["config"]) == ("Refill the lamps", {"model": "small"})

@@ -13,8 +13,8 @@ from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.plugins import GROUP, PluginError, contributions, installed_plugins, plugin_packages
 from dagwright.interfaces.cli.app import run_command_line
-from dagwright.planner.starting import goal_of_document
-from dagwright.planner.verbs import verbs_among
+from dagwright.planner.goal_start import goal_from_document
+from dagwright.planner.verbs import intent_verbs
 from dagwright.plans.preparation import check_plan
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import environment_of, load_toolset
@@ -102,11 +102,11 @@ def test_toy_application_adds_tools_settings_verbs_and_a_resolver(monkeypatch: p
         "toy.bind_shelves",
     ]
     assert resolver_of(declared).kinds == ("shelf",)
-    assert [name for name in verbs_among(declared) if name.startswith("toy.")] == ["toy.put"]
+    assert [name for name in intent_verbs(declared) if name.startswith("toy.")] == ["toy.put"]
     [own] = environment_of(settings).app_settings.values()
     assert getattr(own, "toy_warehouse", None) == "south"
     assert plugin_packages() == ("toy_app",)
-    goal = goal_of_document({"goal": "Put the lamp on the long shelf.", "profile": "intents"}, declared).pursuit
+    goal = goal_from_document({"goal": "Put the lamp on the long shelf.", "profile": "intents"}, declared).extender
     assert goal is not None
     lookup = goal["schema"]["$defs"]["Lookup"]["properties"]
     assert lookup["entity_type"]["description"] == "One of place, shelf, rack."

@@ -1,4 +1,4 @@
-"""Plans as models write them: what is mended is told, what is ambiguous is refused."""
+"""Plans as models write them: what is repaired is told, what is ambiguous is refused."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.dialects.written_plan import is_cut_off, read_written_plan
 from dagwright.dialects.written_text import read_written_json
-from dagwright.dialects.written_values import MAX_MENDS_OF_A_CODE, bounded, folded
+from dagwright.dialects.written_values import MAX_REPAIRS_PER_CODE, bounded, folded
 from tests.support.example_counts import examples
 
 NODE = '{"id": "a", "tool": "t"}'
@@ -22,7 +22,7 @@ TOOLS = {name: ToolDeclaration(name) for name in ("read_file", "read_files", "se
 
 def value_and_codes(text: str) -> tuple[Any, list[str]]:
     written = read_written_json(text)
-    return written.value, [mend.code for mend in written.mends]
+    return written.value, [repair.code for repair in written.repairs]
 
 
 def refusal_of(text: str, **options: Any) -> list[tuple[str, str]]:
@@ -82,7 +82,7 @@ def test_json_of_models_is_read_and_every_repair_reported(text: str, value: Any,
 
 def test_repair_reports_its_place() -> None:
     text = 'x {"a": [1, 2,]}'
-    assert [mend.to_json() for mend in read_written_json(text).mends] == [
+    assert [repair.to_json() for repair in read_written_json(text).repairs] == [
         {"code": "prose", "pointer": "", "offset": 0, "message": "text before the plan was skipped"},
         {"code": "trailing_comma", "pointer": "/a/2", "offset": 14, "message": "a comma stands before the closing ']'"},
     ]
@@ -135,14 +135,14 @@ def test_what_could_mean_two_things_is_refused_with_the_reason(text: str, code: 
 def test_reference_in_another_form_is_repaired(form: str, made: str) -> None:
     # Node b cannot need itself, so 1 can only be the first.
     text = plan_of(node("a"), node("b", x=[form]), output=form if form == "$1" else "x")
-    document, mends = read_written_plan(text)
+    document, repairs = read_written_plan(text)
     assert document.plan["nodes"][1]["arguments"] == {"x": [made]}
     assert document.plan["output"] == (made if form == "$1" else "x")
-    assert {(mend.code, mend.pointer) for mend in mends} == {
+    assert {(repair.code, repair.pointer) for repair in repairs} == {
         ("reference", "/nodes/1/arguments/x/0"),
         *([("reference", "/output")] if form == "$1" else []),
     }
-    assert [note.code for note in document.notes] == [mend.code for mend in mends]
+    assert [note.code for note in document.notes] == [repair.code for repair in repairs]
 
 
 def test_numbers_count_from_zero_or_one_or_name_an_id() -> None:
@@ -163,12 +163,12 @@ def test_ids_and_dependencies_may_be_numbers() -> None:
 
 
 def test_number_that_could_be_two_nodes_or_none_is_refused() -> None:
-    document, mends = read_written_plan(plan_of(node("a"), node("b"), node("c", x="<node-1>")))
+    document, repairs = read_written_plan(plan_of(node("a"), node("b"), node("c", x="<node-1>")))
     message = "'<node-1>' is ambiguous: counted from 1 it is node 'a', counted from 0 it is node 'b'; both make sense"
     assert [(problem.code, problem.pointer, problem.message) for problem in document.problems] == [
         ("ambiguous", "/nodes/2/arguments/x", message)
     ]
-    assert not mends
+    assert not repairs
     document, _ = read_written_plan(plan_of(node("a"), node("b", x="#E7 and <node-9>")))
     assert [problem.code for problem in document.problems] == ["invalid_reference"] * 2
 
@@ -177,8 +177,8 @@ def test_only_references_of_the_format_are_repaired() -> None:
     nodes = [node("a"), node("b", x="{{a.result}} under $1 or $5,000"), node("c", x="$900")]
     assert nodes_of(plan_of(*nodes)) == nodes
     text = '[{"task": "t", "id": 0, "dep": [-1], "args": {"x": "$1 #E2"}}]'
-    document, mends = read_written_plan(text)
-    assert (document.dialect, document.plan["nodes"][0]["arguments"], mends) == ("hugginggpt", {"x": "$1 #E2"}, ())
+    document, repairs = read_written_plan(text)
+    assert (document.dialect, document.plan["nodes"][0]["arguments"], repairs) == ("hugginggpt", {"x": "$1 #E2"}, ())
 
 
 @pytest.mark.parametrize(
@@ -186,18 +186,18 @@ def test_only_references_of_the_format_are_repaired() -> None:
     [("serch", "search"), ("Search", "search"), ("send-mail", "send_mail"), ("readFile", "read_file")],
 )
 def test_tool_by_a_near_miss_is_repaired(written: str, meant: str) -> None:
-    document, mends = read_written_plan(plan_of(node("a", written)), tools=TOOLS)
+    document, repairs = read_written_plan(plan_of(node("a", written)), tools=TOOLS)
     assert document.plan["nodes"] == [node("a", meant)]
-    assert [(mend.code, mend.pointer, mend.node) for mend in mends] == [("tool", "/nodes/0/tool", "a")]
+    assert [(repair.code, repair.pointer, repair.node) for repair in repairs] == [("tool", "/nodes/0/tool", "a")]
 
 
 def test_tool_that_could_be_several_is_refused_and_one_near_to_none_is_left_to_the_check() -> None:
-    document, mends = read_written_plan(plan_of(node("a", "read_filex")), tools=TOOLS)
+    document, repairs = read_written_plan(plan_of(node("a", "read_filex")), tools=TOOLS)
     message = "there is no tool 'read_filex', and it is unclear which one is meant: 'read_file', 'read_files'"
     assert [(problem.code, problem.pointer, problem.message) for problem in document.problems] == [
         ("unknown_tool", "/nodes/0/tool", message)
     ]
-    assert not mends
+    assert not repairs
     assert nodes_of(plan_of(node("a", "fly")), tools=TOOLS) == [node("a", "fly")]
 
 
@@ -209,21 +209,23 @@ def test_tool_that_could_be_several_is_refused_and_one_near_to_none_is_left_to_t
     ],
 )
 def test_text_plan_in_an_answer_is_read_and_its_last_step_may_be_cut_off(text: str, dialect: str, first: str) -> None:
-    document, mends = read_written_plan(text, tools=TOOLS)
+    document, repairs = read_written_plan(text, tools=TOOLS)
     assert (document.dialect, [entry["id"] for entry in document.plan["nodes"]]) == (dialect, [first])
-    assert is_cut_off(mends)
+    assert is_cut_off(repairs)
 
 
 def test_repairs_of_one_kind_are_reported_for_the_first_places_only() -> None:
-    _, mends = read_written_plan(
+    _, repairs = read_written_plan(
         '{"plan": 1, "nodes": [{"id": "a", "tool": "t", "arguments": {"x": [' + "True, " * 500 + "]}}]}"
     )
-    assert [mend.code for mend in mends] == ["python_literal"] * 20 + ["trailing_comma", "python_literal"]
-    assert mends[-1].message == "and in 480 more places"
-    text = "{" + ", ".join(f"'k{number}': True" for number in range(MAX_MENDS_OF_A_CODE + 5)) + "}"
-    told = [mend.message for mend in folded(bounded(read_written_json(text).mends)) if mend.code == "single_quotes"]
-    assert told == [f"the text 'k0' stands in single quotes; {MAX_MENDS_OF_A_CODE + 4} more like it"]
-    literals = list(folded(read_written_json('{"a": True, "b": True}').mends))
+    assert [repair.code for repair in repairs] == ["python_literal"] * 20 + ["trailing_comma", "python_literal"]
+    assert repairs[-1].message == "and in 480 more places"
+    text = "{" + ", ".join(f"'k{number}': True" for number in range(MAX_REPAIRS_PER_CODE + 5)) + "}"
+    told = [
+        repair.message for repair in folded(bounded(read_written_json(text).repairs)) if repair.code == "single_quotes"
+    ]
+    assert told == [f"the text 'k0' stands in single quotes; {MAX_REPAIRS_PER_CODE + 4} more like it"]
+    literals = list(folded(read_written_json('{"a": True, "b": True}').repairs))
     assert len(literals) == 2
 
 

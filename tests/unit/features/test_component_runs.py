@@ -30,7 +30,7 @@ _TOOLS = {
 class OneMore:
     """Adds one node after the first has ended."""
 
-    def follow(self, state: RunState) -> Extension | None:
+    def next_extension(self, state: RunState) -> Extension | None:
         if not state.is_finished or state.number_of("more") is not None:
             return None
         return Extension(1, (CompiledNode("more", tool="any", dependencies=(0,)),))

@@ -11,10 +11,10 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.features.plan_extension.extender import MOST_STEPS, GoalUnreachable
+from dagwright.features.plan_extension.extender import MAX_EXTENSIONS, GoalUnreachable
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.planning.agent_loop.loop import AgentPursuit
-from dagwright.planning.agent_loop.spec import MOST_CALLS, AgentSpec, agent_plan
+from dagwright.planning.agent_loop.loop import AgentLoop
+from dagwright.planning.agent_loop.spec import MAX_CALLS, AgentSpec, agent_plan
 from tests.support.plan_building import (
     FreePursuit,
     compiled,
@@ -36,7 +36,7 @@ class Counting(FreePursuit):
     def __init__(self, most: int) -> None:
         self._most = most
 
-    def follow(self, state: RunState) -> Extension | None:
+    def next_extension(self, state: RunState) -> Extension | None:
         count = len(state.plan.nodes)
         if count >= self._most or not state.records[-1].status.is_final:
             return None
@@ -47,10 +47,10 @@ class Counting(FreePursuit):
 class Doing(FreePursuit):
     """Does what it is given, once the first node has ended."""
 
-    def __init__(self, follow: Callable[[RunState], Extension | None]) -> None:
-        self._follow = follow
+    def __init__(self, next_extension: Callable[[RunState], Extension | None]) -> None:
+        self._follow = next_extension
 
-    def follow(self, state: RunState) -> Extension | None:
+    def next_extension(self, state: RunState) -> Extension | None:
         return self._follow(state) if state.records[0].status.is_final else None
 
 
@@ -68,7 +68,7 @@ def test_plan_that_grew_is_carried_on_and_grows_no_more_when_it_is_stopped() -> 
     scheduler = pursuing(scheduler_of(node("n0")), Counting(3))
     started(scheduler)
     scheduler.complete("n0", 0, at=1.0)
-    following = resumed(scheduler, compiled(plan_of(node("n0"))), pursuit=Counting(3))
+    following = resumed(scheduler, compiled(plan_of(node("n0"))), extender=Counting(3))
     assert ids_of(started(following)) == ["n1"]
     following.complete("n1", 1, at=2.0)
     assert states(following) == {"n0": "completed", "n1": "completed", "n2": "ready"}
@@ -96,18 +96,18 @@ def _for_ever(state: RunState) -> Extension:
 
 
 @pytest.mark.parametrize(
-    ("follow", "error"),
+    ("next_extension", "error"),
     [
         (_bug, NodeError("Bug", "the plan could not be extended: KeyError: 'lost'")),
         (_give_up, NodeError("rejected", "nobody wants it")),
         (_twice, NodeError("too_large", "the plan cannot be extended: the run has a node or item 'n0' already")),
-        (_for_ever, NodeError("Bug", f"the plan was extended {MOST_STEPS} times in a row without progress")),
+        (_for_ever, NodeError("Bug", f"the plan was extended {MAX_EXTENSIONS} times in a row without progress")),
     ],
 )
-def test_a_pursuit_that_cannot_continue_ends_the_run_with_its_reason(
-    follow: Callable[[RunState], Extension | None], error: NodeError
+def test_an_extender_that_cannot_continue_ends_the_run_with_its_reason(
+    next_extension: Callable[[RunState], Extension | None], error: NodeError
 ) -> None:
-    scheduler = pursuing(scheduler_of(node("n0"), node("other", "n0")), Doing(follow))
+    scheduler = pursuing(scheduler_of(node("n0"), node("other", "n0")), Doing(next_extension))
     started(scheduler)
     scheduler.complete("n0", 0, at=1.0)
     assert (scheduler.state.error, scheduler.is_finished) == (error, True)
@@ -120,7 +120,7 @@ TOO_MANY = "It was not called: one turn calls at most 64 tools."
 
 def agent_of(spec: AgentSpec) -> RunScheduler:
     plan = agent_plan(spec, prompt="", results={})
-    scheduler = pursuing(create_scheduler(plan, {"objective": "Look."}), AgentPursuit(spec))
+    scheduler = pursuing(create_scheduler(plan, {"objective": "Look."}), AgentLoop(spec))
     scheduler.begin(0.0)
     assert ids_of(started(scheduler)) == ["turn1"]
     return scheduler
@@ -144,13 +144,13 @@ def told(scheduler: RunScheduler) -> list[str]:
 
 def test_so_many_calls_of_a_turn_are_made_and_the_others_answered_in_one_sentence() -> None:
     scheduler = agent_of(AgentSpec("helper", tools=TOOLS))
-    scheduler.complete("turn1", calling(*["look"] * (MOST_CALLS + 100)), at=1.0)
+    scheduler.complete("turn1", calling(*["look"] * (MAX_CALLS + 100)), at=1.0)
     made = ids_of(started(scheduler))
-    assert made == [f"turn1.{place}" for place in range(1, MOST_CALLS + 1)]
+    assert made == [f"turn1.{place}" for place in range(1, MAX_CALLS + 1)]
     for name in made:
         assert ids_of(started(scheduler)) == []
         scheduler.complete(name, "seen", at=2.0)
-    assert told(scheduler) == ["seen"] * MOST_CALLS + [TOO_MANY] * 100
+    assert told(scheduler) == ["seen"] * MAX_CALLS + [TOO_MANY] * 100
 
 
 def test_tools_are_named_once_to_a_model_that_calls_many_that_are_not_there() -> None:

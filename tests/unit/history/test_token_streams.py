@@ -34,7 +34,7 @@ from dagwright.history.token_streams import (
     is_given_up,
     text_call,
 )
-from dagwright.planning.model_calls.calls import Message, ModelAnswer, answer_to_json
+from dagwright.planning.model_calls.calls import Message, ModelResponse, response_to_json
 from dagwright.planning.model_calls.partial_text import WINDOW_CHARACTERS, TextSoFar, end_of, text_from_json
 from dagwright.protocol.conversion import data_converter
 from tests.support.eventually import eventually
@@ -117,7 +117,7 @@ async def test_readers_of_one_answer_share_one_look() -> None:
 
 
 def _answer(text: str, **more: Any) -> Any:
-    return answer_to_json(ModelAnswer(Message(role="assistant", content=text), **more))
+    return response_to_json(ModelResponse(Message(role="assistant", content=text), **more))
 
 
 FORM = {"answer": "Oslo has.", "missing": []}

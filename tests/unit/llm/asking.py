@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dagwright.llm import Endpoint, ModelAnswer, ModelCall, ModelClient, ModelConfig, ModelFailure, user
+from dagwright.llm import Endpoint, ModelCall, ModelClient, ModelConfig, ModelFailure, ModelResponse, user
 from dagwright.testing import ModelServer
 
 KEY = "sk-test-0123456789"
@@ -19,13 +19,13 @@ def saying(words: str = "Hello?", *, config: ModelConfig | None = None, **fields
     return ModelCall((user(words),), config=config or ModelConfig(), **fields)
 
 
-async def ask(server: ModelServer, call: ModelCall | None = None, **options: Any) -> ModelAnswer:
+async def ask(server: ModelServer, call: ModelCall | None = None, **options: Any) -> ModelResponse:
     """Asks with a client that knows nothing yet."""
     async with client_of(server, **options) as client:
         return await client.complete(call or saying())
 
 
-async def read(client: ModelClient, call: ModelCall, *, streamed: bool) -> ModelAnswer:
+async def read(client: ModelClient, call: ModelCall, *, streamed: bool) -> ModelResponse:
     """Asks for an answer in one piece, or for a stream, whose pieces have to be the text of the answer."""
     if not streamed:
         return await client.complete(call)

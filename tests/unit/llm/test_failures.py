@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagwright.llm import Action, Endpoint, ModelClient, ModelConfig, ModelError, ModelFailure, OutputSchema, Usage
-from dagwright.llm.failures import Trouble
+from dagwright.llm.errors import ServiceError
 from dagwright.llm.transport import ERROR_BYTES
 from dagwright.planning.model_calls.failures import ACTIONS
 from dagwright.testing import (
@@ -124,7 +124,7 @@ async def test_every_failure_has_its_meaning(answer: Answer, error: ModelError, 
 async def test_long_error_is_cut() -> None:
     failure = await failure_of(plain(b"busy " * 2_000_000, 503))
     assert failure.error is E.UNAVAILABLE
-    assert isinstance(failure.__cause__, Trouble)
+    assert isinstance(failure.__cause__, ServiceError)
     assert len(failure.__cause__.body.text) == ERROR_BYTES
     assert len(str(await failure_of(Refused(400, "x" * 100_000)))) < 4096
 

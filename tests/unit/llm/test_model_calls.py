@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from dagwright.llm import (
     CallLabels,
     Message,
-    ModelAnswer,
     ModelCall,
     ModelConfig,
+    ModelResponse,
     OfferedTool,
     OutputSchema,
     ToolCall,
@@ -24,12 +24,12 @@ from dagwright.llm import (
 from dagwright.planning.model_calls.calls import (
     ModelRequest,
     NamedEndpoint,
-    answer_to_json,
     model_config_from_json,
     request_from_json,
     request_to_json,
+    response_to_json,
 )
-from dagwright.planning.model_calls.responses import ToldAnswer, told_answer
+from dagwright.planning.model_calls.responses import ResponseSummary, summarize_response
 
 LOOK = ToolCall(id="c1", name="look.up", arguments="{")
 ANSWERED = (system("s"), user("u"), Message(role="assistant", tool_calls=(LOOK,)), tool_result(LOOK, "r"))
@@ -51,9 +51,9 @@ def test_requests_and_answers_survive_serialization() -> None:
     for request in (ModelRequest(ModelCall((user("u"),))), full):
         assert request_from_json(request_to_json(request)) == request
     usage = Usage(calls=1, prompt_tokens=3, money=Decimal("0.10"))
-    answer = ModelAnswer(ANSWERED[2], {"n": 1}, "tool_calls", "m", usage, conversation="sha256-x")
-    told = told_answer(answer_to_json(answer))
-    assert told == ToldAnswer("", {"n": 1}, (LOOK,), "tool_calls", "m", usage, "sha256-x")
+    answer = ModelResponse(ANSWERED[2], {"n": 1}, "tool_calls", "m", usage, conversation="sha256-x")
+    told = summarize_response(response_to_json(answer))
+    assert told == ResponseSummary("", {"n": 1}, (LOOK,), "tool_calls", "m", usage, "sha256-x")
 
 
 NO_USAGE = "Usage: Input should be a valid dictionary or instance of Usage, got None"
@@ -71,7 +71,7 @@ WRONG_CALL = {"tool_calls": [{"id": 7, "name": "look", "arguments": "{}"}]}
 )
 def test_invalid_answer_is_refused_in_a_line(given: Any, words: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
-        told_answer(given)
+        summarize_response(given)
 
 
 def test_config_is_frozen_and_overrides_another() -> None:

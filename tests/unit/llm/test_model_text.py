@@ -9,12 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dagwright.dialects.written_text import json_values
-from dagwright.llm.answers import without_half_characters
-from dagwright.llm.people_text import MOST_CHARACTERS, PeopleText
+from dagwright.llm.completions import without_lone_surrogates
+from dagwright.llm.visible_text import MOST_CHARACTERS, VisibleText
 
 
 def _found(field: str, *pieces: str) -> list[str]:
-    text = PeopleText(field)
+    text = VisibleText(field)
     found = []
     for piece in pieces:
         text.take(piece)
@@ -73,7 +73,7 @@ def test_halves_of_characters_are_mended_as_in_the_whole_answer(characters: list
     words = "".join(characters).replace("[", "(") + "."
     sent = words.encode("utf-16-le", "surrogatepass")
     halves = "".join(chr(int.from_bytes(sent[at : at + 2], "little")) for at in range(0, len(sent), 2))
-    assert _found("", *_cut(halves, sizes))[-1] == without_half_characters(halves)
+    assert _found("", *_cut(halves, sizes))[-1] == without_lone_surrogates(halves)
 
 
 def test_what_no_person_reads_as_it_comes_is_left_to_the_end() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dagwright.llm import Endpoint, ModelClient
-from dagwright.planning.model_calls.calls import Action, Message, ModelAnswer, ModelError
+from dagwright.planning.model_calls.calls import Action, Message, ModelError, ModelResponse
 from dagwright.planning.model_calls.failures import ModelFailure
 from dagwright.testing import ModelServer, json_text, step
 from dagwright.tools.errors import GiveUp, RetryLater
@@ -92,9 +92,9 @@ async def attempts(ask: Callable[[], Awaitable[Any]], **more: Any) -> list[BaseE
     # As many as Temporal makes.
     while len(failed) < SERVER_ATTEMPTS:
 
-        async def asked_model(*_: Any, **__: Any) -> ModelAnswer:
+        async def asked_model(*_: Any, **__: Any) -> ModelResponse:
             output = await ask()
-            return ModelAnswer(Message(role="assistant", content=json.dumps(output)), output=output)
+            return ModelResponse(Message(role="assistant", content=json.dumps(output)), output=output)
 
         with tool_context(ask=asked_model, attempt=len(failed) + 1, last_heartbeat=before) as call:
             try:

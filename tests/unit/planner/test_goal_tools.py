@@ -6,9 +6,9 @@ import pytest
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.run_scheduler import create_scheduler
-from dagwright.planner import Asked, prepare_goal
-from dagwright.planning.plan_and_execute.goals import tools_read
-from dagwright.planning.plan_and_execute.loop import GoalPursuit
+from dagwright.planner import PlanningOptions, prepare_goal
+from dagwright.planning.plan_and_execute.goals import decode_tools
+from dagwright.planning.plan_and_execute.loop import PlanAndExecute
 from dagwright.protocol.planned_nodes import Planned
 from tests.support.plan_building import pursuing
 
@@ -19,16 +19,16 @@ MANY = {
 
 
 def test_tools_of_a_goal_are_read_once_for_all_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, _ = prepare_goal("Look.", MANY, Asked())
-    assert plan.pursuit is not None
-    scheduler = pursuing(create_scheduler(plan, {}), GoalPursuit.from_json(plan.pursuit))
+    plan, _ = prepare_goal("Look.", MANY, PlanningOptions())
+    assert plan.extender is not None
+    scheduler = pursuing(create_scheduler(plan, {}), PlanAndExecute.from_json(plan.extender))
     read: list[int] = []
 
     def counted(told: Any) -> dict[str, ToolDeclaration]:
         read.append(len(told))
-        return tools_read(told)
+        return decode_tools(told)
 
-    monkeypatch.setattr("dagwright.planning.plan_and_execute.loop.tools_read", counted)
+    monkeypatch.setattr("dagwright.planning.plan_and_execute.loop.decode_tools", counted)
     scheduler.begin(0.0)
     assert scheduler.next_task(0.0) is not None
     wrong = Planned("plan", 1, 0, [{"id": "a", "tool": "fly"}])

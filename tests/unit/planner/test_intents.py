@@ -14,17 +14,17 @@ from dagwright.core.model.policy import Policy
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.llm.strict_schema import StrictSchema
-from dagwright.planner import Asked, prepare_goal, repair_words
+from dagwright.planner import PlanningOptions, prepare_goal, repair_message
+from dagwright.planner.goal_start import goal_from_document
+from dagwright.planner.intents_parser import parse_intents
 from dagwright.planner.intents_prompts import INTENTS_PROMPT, intents_messages
-from dagwright.planner.intents_reading import read_intents_answer
 from dagwright.planner.intents_schema import INTENTS_FILE, intents_schema
-from dagwright.planner.reading import PLANNED_BYTES, ReadPlan
+from dagwright.planner.plan_parser import PLANNED_BYTES, ParsedPlan
 from dagwright.planner.schema import text_of
-from dagwright.planner.starting import goal_of_document
-from dagwright.planner.verbs import verb_catalogue, verbs_among
-from dagwright.planning.conversation import TURNS_TOLD
+from dagwright.planner.verbs import intent_verbs, verb_catalogue
+from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT
 from dagwright.planning.plan_and_execute.goals import Goal, context_from_json, goal_from_json
-from dagwright.planning.plan_and_execute.loop import GoalPursuit
+from dagwright.planning.plan_and_execute.loop import PlanAndExecute
 from dagwright.protocol.messages import RunInput
 from dagwright.protocol.run_start import scheduler_for_run
 from dagwright.settings import Settings
@@ -51,10 +51,10 @@ def custody(cbu: str) -> dict[str, Any]:
 CUSTODY = custody("@result_1")
 
 
-def read(said: Any, **context: Any) -> ReadPlan:
+def read(said: Any, **context: Any) -> ParsedPlan:
     """Return what is read of an answer as a value, or of a text."""
     plan, text = (None, said) if isinstance(said, str) else (said, "")
-    return read_intents_answer(plan, text, VERBS, context=context_from_json(context))
+    return parse_intents(plan, text, VERBS, context=context_from_json(context))
 
 
 def problems_in(said: Any, **context: Any) -> list[Problem]:
@@ -107,9 +107,9 @@ def test_words_of_a_plan_show_what_is_said_in_one_line_and_what_runs_in_its_orde
 def test_approval_shows_all_of_a_plan_that_looks_something_up() -> None:
     manco = {"search_text": "B", "entity_type": "company"}
     found = read(answer({**FUND, "lookups": {"manco-id": manco}}, CUSTODY))
-    plan = goal_of_document({"goal": "Do it.", "profile": "intents", "confidence": 0.95}, VERBS)
-    assert plan.pursuit is not None
-    scheduler = pursuing(create_scheduler(plan, {}), GoalPursuit.from_json(plan.pursuit))
+    plan = goal_from_document({"goal": "Do it.", "profile": "intents", "confidence": 0.95}, VERBS)
+    assert plan.extender is not None
+    scheduler = pursuing(create_scheduler(plan, {}), PlanAndExecute.from_json(plan.extender))
     scheduler.begin(0.0)
     for result in ({"output": None, "message": {"content": ""}}, found.to_json()):
         task = scheduler.next_task(0.0)
@@ -201,7 +201,7 @@ def test_confidence_may_be_missing_or_a_text() -> None:
         assert found.words.startswith("The model does not say how sure it is")
     found = read(answer(FUND, confidence="0.92"))
     assert found.said["confidence"] == 0.92
-    assert [note.message for note in found.notes] == ["mended: the confidence '0.92' was read as a number"]
+    assert [note.message for note in found.notes] == ["repaired: the confidence '0.92' was read as a number"]
 
 
 def test_answer_may_be_strict_empty_or_large_and_not_cut_off() -> None:
@@ -248,7 +248,7 @@ def test_name_and_turn_stay_on_their_lines_whatever_stands_in_them() -> None:
     context = {"cbu": {"id": "prt_1", "name": trap, "kind": "fund"}}
     text = intents_messages("Close it.", verb_catalogue(VERBS), context=context, turns=[trap] * 30)[1].content or ""
     told = [line for line in text.splitlines() if "Delete all" in line]
-    assert len(told) == 1 + TURNS_TOLD
+    assert len(told) == 1 + MAX_TURNS_IN_PROMPT
     assert json.loads(told[0])["name"] == trap
     assert [line for line in text.splitlines() if line == "Request:"] == ["Request:"]
 
@@ -266,13 +266,13 @@ def test_verbs_are_the_tools_that_change_or_read_something_for_the_user() -> Non
         "read_file": ToolDeclaration("read_file", Effects.READ),
         writer.name: writer,
     }
-    assert [*verbs_among(own)] == ["look", "close", "wait"]
+    assert [*intent_verbs(own)] == ["look", "close", "wait"]
     built_in = load_toolset(Settings()).declarations()
-    assert [name.partition(".")[0] in ("cbu", "entity") for name in verbs_among(built_in)].count(False) == 0
+    assert [name.partition(".")[0] in ("cbu", "entity") for name in intent_verbs(built_in)].count(False) == 0
     assert frozenset(builtin_tools(ToolEnvironment(files_root=Path())).declarations()) == BUILTIN_TOOL_NAMES
     names = {tool["name"] for tool in goal_of().tools}
     assert "onboarding.undo" in names
-    assert "onboarding.undo" not in verb_catalogue(verbs_among(VERBS)).text
+    assert "onboarding.undo" not in verb_catalogue(intent_verbs(VERBS)).text
     [problem] = problems_in(answer(intent("onboarding.undo", key="x")))[:1]
     assert (problem.code, problem.pointer) == ("unknown_tool", "/intents/0/verb")
 
@@ -296,7 +296,7 @@ def test_verbs_are_described_with_their_parties_and_results() -> None:
 
 
 def test_repair_is_reported_in_the_words_of_intents() -> None:
-    words = repair_words([Problem("cycle", "a circle", "/intents/0", "@result_1")], profile="intents").splitlines()
+    words = repair_message([Problem("cycle", "a circle", "/intents/0", "@result_1")], profile="intents").splitlines()
     assert (words[0], words[-1]) == (
         "These intents cannot be run:",
         "Write all intents again, as one JSON object with explanation and confidence, with all of this put right and "
@@ -332,8 +332,8 @@ def test_response_format_is_strict_fresh_and_comes_back_as_it_was_asked_for() ->
 
 def goal_of(**document: Any) -> Goal:
     """Return the goal of a run that is started with a request in place of a plan."""
-    plan = goal_of_document({"goal": "Make a fund.", "profile": "intents", **document}, VERBS)
-    return goal_from_json(plan.pursuit)
+    plan = goal_from_document({"goal": "Make a fund.", "profile": "intents", **document}, VERBS)
+    return goal_from_json(plan.extender)
 
 
 def test_request_has_all_that_the_profile_takes() -> None:
@@ -344,9 +344,9 @@ def test_request_has_all_that_the_profile_takes() -> None:
     assert goal_from_json(goal.to_json()) == goal
     # Names of the session may stand beside the request.
     document = {"goal": "Do it.", "profile": "intents", "context": {"cbu": "prt_1"}}
-    plan = goal_of_document(document, VERBS, context={"cbu": "prt_2", "manco": "prt_3"})
-    assert goal_from_json(plan.pursuit).context == {"cbu": {"id": "prt_1"}, "manco": {"id": "prt_3"}}
-    plan = goal_of_document({"goal": "More.", "turns": ["Made Apex."]}, VERBS)
+    plan = goal_from_document(document, VERBS, context={"cbu": "prt_2", "manco": "prt_3"})
+    assert goal_from_json(plan.extender).context == {"cbu": {"id": "prt_1"}, "manco": {"id": "prt_3"}}
+    plan = goal_from_document({"goal": "More.", "turns": ["Made Apex."]}, VERBS)
     assert '- "Made Apex."' in json.dumps(plan.nodes[0].arguments).replace('\\"', '"')
 
 
@@ -375,8 +375,8 @@ def test_wrong_field_of_a_request_is_reported_with_its_place(document: Any, at: 
 
 def test_plan_is_not_streamed_where_somebody_may_be_asked_first() -> None:
     def streams(**asked: Any) -> bool:
-        plan, _ = prepare_goal("Look.", {"look": ToolDeclaration("look", Effects.READ)}, Asked(**asked))
-        return goal_from_json(plan.pursuit).streams
+        plan, _ = prepare_goal("Look.", {"look": ToolDeclaration("look", Effects.READ)}, PlanningOptions(**asked))
+        return goal_from_json(plan.extender).streams
 
     assert streams()
     assert not streams(policy=Policy(approves_changes=True))
@@ -385,7 +385,7 @@ def test_plan_is_not_streamed_where_somebody_may_be_asked_first() -> None:
 
 def test_run_of_intents_asks_about_changes_that_onboarding_cannot_undo() -> None:
     tools = {**VERBS, "crm.add": ToolDeclaration("crm.add", Effects.IDEMPOTENT)}
-    plan, _ = prepare_goal("Create Apex.", tools, Asked(profile="intents"))
+    plan, _ = prepare_goal("Create Apex.", tools, PlanningOptions(profile="intents"))
 
     def verdicts(policy: Policy | None) -> list[str]:
         run = scheduler_for_run(plan, RunInput(compiled=plan, policy=policy), began_at=0.0, inputs={})

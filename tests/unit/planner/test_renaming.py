@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.document import Document
-from dagwright.planner.renaming import with_free_ids
+from dagwright.planner.reserved_ids import rename_reserved_ids
 
 
 def renamed(*nodes: dict[str, Any]) -> list[dict[str, Any]] | None:
-    found = with_free_ids(Document({"nodes": list(nodes)}))
+    found = rename_reserved_ids(Document({"nodes": list(nodes)}))
     return None if found is None else found[0]["nodes"]
 
 

@@ -11,9 +11,9 @@ from dagwright.core.model.policy import ALL_RUN
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.run_state import RunState
-from dagwright.planner.reading import fits_early
+from dagwright.planner.plan_parser import can_start_early
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS, ReplanContext
-from dagwright.planning.plan_and_execute.replans import given_up, reasons_of, title_of
+from dagwright.planning.plan_and_execute.replans import reasons_of, title_of, unreachable_nodes
 
 C, F, B, S, X = (
     NodeStatus.COMPLETED,
@@ -60,7 +60,7 @@ def test_blocked_nodes_continue_if_what_stands_for_those_before_them_lets_them(
         (each("s", on_error="skip"), F),
         (each("u", 7), S),
     )
-    assert given_up(state, list(state.shown()), replaced) == left
+    assert unreachable_nodes(state, list(state.shown()), replaced) == left
 
 
 @pytest.mark.parametrize("step", [1, -1], ids=["forward", "backward"])
@@ -78,13 +78,13 @@ def test_a_long_row_of_nodes_is_looked_at_once(step: int) -> None:
     state = state_of((each("a"), F), *((nodes[number], B) for number in range(1, count)))
     steps = [*state.shown()]
     state.records = Counted(state.records)
-    assert given_up(state, steps, ()) == ("a", *(f"n{number}" for number in range(1, count)))
+    assert unreachable_nodes(state, steps, ()) == ("a", *(f"n{number}" for number in range(1, count)))
     assert Counted.looks < 4 * count
 
 
 def test_node_behind_one_that_a_person_cancelled_is_left_out() -> None:
     state = state_of((each("a"), F), (each("b"), X), (each("c", 0, 1), B))
-    assert given_up(state, list(state.shown()), ["a"]) == ("c",)
+    assert unreachable_nodes(state, list(state.shown()), ["a"]) == ("c",)
 
 
 def test_reasons_are_failures_that_say_so_and_guidance_in_words() -> None:
@@ -114,10 +114,12 @@ def test_reasons_are_failures_that_say_so_and_guidance_in_words() -> None:
 
 def test_new_nodes_start_early_if_they_need_only_what_is_there() -> None:
     tools = {"look": ToolDeclaration("look", Effects.READ)}
-    so_far = ReplanContext(["a"], {"completed": ["c"], "failed": ["a"], "blocked": ["b"]})
+    replan_context = ReplanContext(["a"], {"completed": ["c"], "failed": ["a"], "blocked": ["b"]})
 
     def fits(node_id: str, of: str) -> bool:
-        return fits_early([{"id": node_id, "tool": "look", "arguments": {"of": of}}], tools, so_far=so_far)
+        return can_start_early(
+            [{"id": node_id, "tool": "look", "arguments": {"of": of}}], tools, replan_context=replan_context
+        )
 
     assert fits("n", "{{c.result}}")
     assert not fits("n", "{{b.result}}")
@@ -130,15 +132,15 @@ def test_node_that_is_nested_too_deep_to_be_reported_of_waits_for_the_whole_plan
 
     def fits(depth: int) -> bool:
         of = json.loads("[" * depth + "]" * depth)
-        return fits_early([{"id": "n", "tool": "look", "arguments": {"of": of}}], tools)
+        return can_start_early([{"id": "n", "tool": "look", "arguments": {"of": of}}], tools)
 
     assert [fits(3), fits(78), fits(79), fits(95)] == [True, True, False, False]
 
 
 def test_what_a_run_has_come_to_travels_as_json() -> None:
-    so_far = ReplanContext(["a"], {"completed": ["c", "d#2"], "failed": ["a"]})
-    assert REPLAN_CONTEXTS.decode(REPLAN_CONTEXTS.encode(so_far)) == so_far
-    assert (so_far.referable, so_far.left, REPLAN_CONTEXTS.decode(None)) == (["c", "d#2"], ["a"], None)
+    replan_context = ReplanContext(["a"], {"completed": ["c", "d#2"], "failed": ["a"]})
+    assert REPLAN_CONTEXTS.decode(REPLAN_CONTEXTS.encode(replan_context)) == replan_context
+    assert (replan_context.referable, replan_context.left, REPLAN_CONTEXTS.decode(None)) == (["c", "d#2"], ["a"], None)
     wrongs: list[Any] = [3, {}, {"because": [], "ended": []}]
     for wrong in wrongs:
         with pytest.raises(ValueError, match="invalid replan context"):

@@ -15,8 +15,8 @@ from dagwright.core.model.tasks import Task
 from dagwright.features.commands.node_commands import RetryNode, SetResult
 from dagwright.features.commands.steering import apply_command
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.planner import RoundsAsked, prepare_rounds
-from dagwright.planner.rounds_reading import read_round
+from dagwright.planner import RoundsOptions, prepare_rounds
+from dagwright.planner.rounds_parser import parse_round
 from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.extenders import extender_of
 from dagwright.planning.rounds.documents import rounds_document
@@ -44,10 +44,10 @@ class Question:
     """
 
     def __init__(
-        self, *planner: Any, workers: Answers | None = None, max_rounds: int = 10, asked: RoundsAsked | None = None
+        self, *planner: Any, workers: Answers | None = None, max_rounds: int = 10, asked: RoundsOptions | None = None
     ) -> None:
         tools = Workers().registry().declarations()
-        self.plan = prepare_rounds("Compare.", tools, asked or RoundsAsked(limits=RoundsLimits(max_rounds)))[0]
+        self.plan = prepare_rounds("Compare.", tools, asked or RoundsOptions(limits=RoundsLimits(max_rounds)))[0]
         self.scheduler = self._scheduler()
         self.scheduler.begin(0.0)
         self.at = 0.0
@@ -97,7 +97,7 @@ class Question:
             return said
         asked = ROUND_CONTEXTS.decode(json.loads(json.dumps(arguments["round"])))
         self.known[node] = [each.id for each in asked.known]
-        return {**_said(said), "read": read_round(None, said, asked)}
+        return {**_said(said), "read": parse_round(None, said, asked)}
 
     @staticmethod
     def _slots(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def test_results_belong_to_the_round_in_which_a_sub_goal_was_started() -> None:
 def test_document_has_the_fields_of_the_state_of_sub_goals_and_of_results() -> None:
     turns = (TurnSummary(1, "Compare.", "With which one? " + "x" * 2_000),)
     question = Question(
-        goes_on(PICK, ASK, reasoning="First."), done(all=ref(9, "clarification")), asked=RoundsAsked(turns=turns)
+        goes_on(PICK, ASK, reasoning="First."), done(all=ref(9, "clarification")), asked=RoundsOptions(turns=turns)
     )
     question.run()
     found = _document(question)
@@ -290,7 +290,7 @@ def test_what_is_long_stands_in_the_document_by_reference_and_in_one_shape() -> 
 
 
 def test_calls_of_workers_and_the_question_have_the_time_that_was_given() -> None:
-    question = Question(goes_on(PICK), asked=RoundsAsked(limits=RoundsLimits(worker_timeout_s=7.0, deadline_s=90.0)))
+    question = Question(goes_on(PICK), asked=RoundsOptions(limits=RoundsLimits(worker_timeout_s=7.0, deadline_s=90.0)))
     for _ in range(2):
         question.step()
     (task,) = question.begin()
@@ -407,10 +407,10 @@ def _phase(question: Question) -> str:
 
 
 def test_people_give_results_of_sub_goals_with_exactly_their_slots() -> None:
-    pursuit = Question(goes_on(PICK)).scheduler.features.extension.extender
-    assert pursuit is not None
+    extender = Question(goes_on(PICK)).scheduler.features.extension.extender
+    assert extender is not None
     names = {"intention": False, "plan#2": False, "answer": False, "sg1": True}
-    assert {name: pursuit.refusal_of_result(name, {"numbers": [1]}) is None for name in names} == names
+    assert {name: extender.refusal_of_result(name, {"numbers": [1]}) is None for name in names} == names
     question = Question(goes_on(PICK, SUM), failed("no"), workers=FAILS)
     planning = question.planning()
     slots = "the result of 'sg1' has exactly the slots numbers, of which some may be null; "

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.planning.agent_loop.asking import marker_in, read_said
-from dagwright.planning.agent_loop.loop import AgentPursuit
+from dagwright.planning.agent_loop.feedback_markers import find_marker, parse_answer
+from dagwright.planning.agent_loop.loop import AgentLoop
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan, spec_from_json
 from tests.support.plan_building import ids_of, started
 
@@ -40,18 +40,18 @@ def _question(kind: str, prompt: str, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_all_types_can_be_requested_by_a_marker(marker: str, question: dict[str, Any]) -> None:
-    said = read_said(f"Before. {marker} after", ASKING)
+    said = parse_answer(f"Before. {marker} after", ASKING)
     assert (said.question, said.problem) == (question, "")
     assert (said.text[:7], said.text[-6:], "amount" in said.text) == ("Before.", " after", False)
     # The same in an answer that lies in the payload store.
-    long = marker_in("x" * 100_000 + marker)
+    long = find_marker("x" * 100_000 + marker)
     assert long is not None
-    assert read_said(long, ASKING).question == question
+    assert parse_answer(long, ASKING).question == question
 
 
 def _agent() -> RunScheduler:
     scheduler = create_scheduler(agent_plan(ASKING, prompt="", results={}), {"objective": "Pay."})
-    scheduler.features.extension.use(AgentPursuit(ASKING))
+    scheduler.features.extension.use(AgentLoop(ASKING))
     scheduler.begin(0.0)
     return scheduler
 
@@ -66,7 +66,7 @@ def test_invalid_schema_is_a_problem_that_the_model_can_fix() -> None:
     wrong = '[[FEEDBACK INFORMATION: How much? | {"type": "nmber"}]]'
     no_json = wrong.replace('"nmber"', "")
     for marker, problem in ((no_json, "the schema of an INFORMATION is not one JSON object"), (wrong, "schema: ")):
-        said = read_said(f"Before. {marker}", ASKING)
+        said = parse_answer(f"Before. {marker}", ASKING)
         assert (said.text, said.question, problem in said.problem) == ("Before.", None, True)
         assert said.problem.endswith("; write [[FEEDBACK INFORMATION: question | {JSON Schema}]]")
     scheduler = _agent()
@@ -98,7 +98,7 @@ def test_agent_of_an_older_run_has_its_old_types() -> None:
     encoded = ASKING.to_json()
     del encoded["request_types"]
     before = spec_from_json(encoded)
-    said = read_said('[[FEEDBACK INFORMATION: How much? | {"type": }]]', before)
+    said = parse_answer('[[FEEDBACK INFORMATION: How much? | {"type": }]]', before)
     assert said.question == {"type": "CLARIFICATION", "prompt": 'How much? | {"type": }'}
     assert "schema" not in before.offered[0].parameters["properties"]
     assert spec_from_json(ASKING.to_json()) == ASKING

@@ -188,7 +188,7 @@ def test_summaries_and_ids_are_cut_at_characters_and_stay_different() -> None:
         RunInput(plan={"plan": 1, "nodes": []}, inputs={"a": 1}, context={"cbu": "x"}),
         RunInput(compiled=compiled(EVERYTHING), max_in_flight=7, deadline_s=1.5),
         RunInput(compiled=_ONE, scope="s", path=(("node", "x"), ("item", "k")), parent=Parent("w", "x[k]")),
-        RunInput(plan={}, notes=({"code": "tool", "node_id": "a", "message": "mended: x"},)),
+        RunInput(plan={}, notes=({"code": "tool", "node_id": "a", "message": "repaired: x"},)),
     ],
 )
 def test_input_of_a_run_survives_its_way_through_json(run_input: RunInput) -> None:

@@ -22,7 +22,7 @@ from dagwright.interfaces.cli.looking import _tell_node, _tell_status
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.round_words import calls_of, round_lines, rounds_of
 from dagwright.interfaces.cli.round_words import lines_of as lines_of_rounds
-from dagwright.planner import RoundsAsked
+from dagwright.planner import RoundsOptions
 from dagwright.planning.rounds.rounds import MAX_ROUNDS_LIMIT, RoundsLimits
 from dagwright.protocol.documents import graph_document
 from tests.support.rounds import done, goes_on, ref, sub_goal
@@ -174,7 +174,7 @@ def test_graph_has_a_group_for_each_round() -> None:
         goes_on(both),
         done(a=ref(5, "comparison")),
         workers={"sg5": {"comparison": "7 and 11"}},
-        asked=RoundsAsked(limits=RoundsLimits(synthesis="model")),
+        asked=RoundsOptions(limits=RoundsLimits(synthesis="model")),
     )
     question.run()
     picture = picture_of(question.scheduler)
@@ -233,13 +233,13 @@ def test_problem_of_a_plan_is_shown_during_its_repair() -> None:
     question = Question(goes_on(sub_goal(1, "nobody"), reasoning="Again."), goes_on(PICK, reasoning="Better."), done())
     question.step()
     question.step()
-    mending = question.begin()
+    repairing = question.begin()
     for _ in range(2):
         writer.show(_view(question))
     (told,) = [line for line in lines if "round 1" in line and "not taken" in line]
     assert "nobody" in told
     assert told.startswith(next(line for line in lines if " plan " in line)[:8])
-    question.end(mending)
+    question.end(repairing)
     writer.show(_view(question))
     assert "Better." in lines[-1]
 

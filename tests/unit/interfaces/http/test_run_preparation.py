@@ -57,8 +57,8 @@ def test_request_sets_rounds_and_timeouts(tmp_path: Path) -> None:
     run = _prepared(
         tmp_path, Target("profile", "rounds"), GatewayOptions(max_rounds=4, worker_timeout_s=120, deadline_s=900)
     )
-    assert run.plan.pursuit is not None
-    assert (run.plan.pursuit["max_rounds"], run.plan.pursuit["worker_timeout_s"]) == (4, 120)
+    assert run.plan.extender is not None
+    assert (run.plan.extender["max_rounds"], run.plan.extender["worker_timeout_s"]) == (4, 120)
     assert (run.plan.deadline_s, run.options.deadline_s, run.options.owner) == (900, 900, "me")
     # With the key of another number of rounds it is another request.
     assert (run.source["max_rounds"], run.source["worker_timeout_s"]) == (4, 120)
@@ -125,6 +125,6 @@ def test_output_schema_is_that_of_the_request(tmp_path: Path) -> None:
     settings = AnswerSettings(ModelConfig(), OutputForm(schema, "response_format"))
     context, target, conversation = _context(tmp_path), Target("profile", "plan"), Conversation("Who?")
     run, plain = (_start(context, target, conversation, settings=each).prepare(None) for each in (settings, _PLAIN))
-    assert goal_from_json(run.plan.pursuit).output_schema == run.source["output_schema"] == schema
+    assert goal_from_json(run.plan.extender).output_schema == run.source["output_schema"] == schema
     # Runs that continue have a goal without the field.
-    assert "output_schema" not in {**(plain.plan.pursuit or {}), **plain.source}
+    assert "output_schema" not in {**(plain.plan.extender or {}), **plain.source}

@@ -46,8 +46,8 @@ async def test_call_sets_rounds_and_timeouts(tmp_path: Path) -> None:
         await starter.words({**compare, "profile": "rounds", "worker_timeout": "soon"}, run=None)
     await starter.words({**compare, "profile": "rounds", **said}, run=None)
     ((plan, terms),) = runs.started
-    assert plan.pursuit is not None
-    assert (plan.pursuit["max_rounds"], plan.pursuit["worker_timeout_s"]) == (4, 120)
+    assert plan.extender is not None
+    assert (plan.extender["max_rounds"], plan.extender["worker_timeout_s"]) == (4, 120)
     assert (plan.deadline_s, terms.deadline_s) == (1_200, 1_200)
 
 

@@ -27,7 +27,7 @@ _HOW = "write [[FEEDBACK INFORMATION: question | {JSON Schema}]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ParsedAnswer:
     """What a model said, read for people.
 
     Args:
@@ -56,7 +56,7 @@ class _Marker:
     schema: Any = None
 
 
-def marker_in(text: str) -> str | None:
+def find_marker(text: str) -> str | None:
     """Returns the first marker of an answer of any length, as it stands there; `None` if there is none of this form."""
     for head in _SHORT_HEAD.finditer(text):
         part = text[head.start() : head.start() + _MARKER_CHARACTERS]
@@ -65,18 +65,18 @@ def marker_in(text: str) -> str | None:
     return None
 
 
-def read_said(text: str, spec: AgentSpec) -> Said:
+def parse_answer(text: str, spec: AgentSpec) -> ParsedAnswer:
     """Returns what an agent said, and what it asks a person; of several questions the first counts."""
     if not spec.may_ask or spec.output is not None:
-        return Said(text)
+        return ParsedAnswer(text)
     if markers := [*_markers(text)]:
         without, end = "", 0
         for marker in markers:
             without, end = without + text[end : marker.start], marker.end
         return _asked(markers[0], (without + text[end:]).strip(), spec)
     if spec.feedback_policy == "heuristic" and _is_question(text):
-        return Said(text, {"type": "CLARIFICATION", "prompt": text.strip()})
-    return Said(text)
+        return ParsedAnswer(text, {"type": "CLARIFICATION", "prompt": text.strip()})
+    return ParsedAnswer(text)
 
 
 def _markers(text: str) -> Iterator[_Marker]:
@@ -106,19 +106,19 @@ def _marker_at(text: str, start: int) -> _Marker | None:
     return None if end < 0 else _Marker(start, end + 2, kind, text[head.end() : end])
 
 
-def _asked(marker: _Marker, text: str, spec: AgentSpec) -> Said:
+def _asked(marker: _Marker, text: str, spec: AgentSpec) -> ParsedAnswer:
     """Request of a marker, or the problem to return to the model if the request is invalid."""
     if marker.type != "INFORMATION" or marker.type not in spec.request_types:
-        return Said(text, _question_of(marker, spec))
+        return ParsedAnswer(text, _question_of(marker, spec))
     if marker.schema is None and _SCHEMA.search(marker.words) is not None:
-        return Said(text, problem=f"the schema of an INFORMATION is not one JSON object; {_HOW}")
+        return ParsedAnswer(text, problem=f"the schema of an INFORMATION is not one JSON object; {_HOW}")
     asked: dict[str, Any] = {"type": marker.type, "prompt": marker.words.strip() or "The agent asks for help"}
     if marker.schema is not None:
         asked["schema"] = marker.schema
     try:
-        return Said(text, question_raised(asked))
+        return ParsedAnswer(text, question_raised(asked))
     except BadQuestion as error:
-        return Said(text, problem=f"{error}; {_HOW}")
+        return ParsedAnswer(text, problem=f"{error}; {_HOW}")
 
 
 def _question_of(marker: _Marker, spec: AgentSpec) -> Mapping[str, Any]:

@@ -17,13 +17,13 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.core.validation.validation import check_document
 from dagwright.dialects import to_document
-from dagwright.dialects.written_plan import mend_tools
+from dagwright.dialects.written_plan import repair_tool_names
 from dagwright.dialects.written_text import read_written_json
-from dagwright.dialects.written_values import CUT_OFF, Mend
+from dagwright.dialects.written_values import CUT_OFF, Repair
 from dagwright.features.feedback.plan_text import one_line
 from dagwright.planner.intents_schema import MAX_INTENTS
-from dagwright.planner.reading import ReadPlan, made_of, problems_of, refuse_too_much
-from dagwright.planner.verbs import verbs_among
+from dagwright.planner.plan_parser import ParsedPlan, build_parsed_plan, problems_of, reject_oversized
+from dagwright.planner.verbs import intent_verbs
 from dagwright.planning.plan_and_execute.goals import PlannedNodes
 
 _GROUPS = ("params", "refs", "lookups")
@@ -34,9 +34,9 @@ _LEVELS_SHOWN = 1_000
 NOTHING_TO_DO = "Nothing is to be done."
 
 
-def read_intents_answer(
+def parse_intents(
     plan: Any, text: str, tools: Mapping[str, ToolDeclaration], *, context: Mapping[str, Mapping[str, Any]]
-) -> ReadPlan:
+) -> ParsedPlan:
     """Returns the intents that a model wrote, or somebody who changed them; there may be none, with an explanation.
 
     Args:
@@ -48,12 +48,14 @@ def read_intents_answer(
     Raises:
         PlanInvalid: with everything that is wrong or ambiguous, in the words of the dialect.
     """
-    raw, mends = _written(plan, text)
+    raw, repairs = _written(plan, text)
     if isinstance(raw, dict):
         raw, more = _plain(raw)
-        mends = [*mends, *more]
+        repairs = [*repairs, *more]
     cut = [
-        Problem(CUT_OFF, f"a part of the answer is missing: {mend.message}") for mend in mends if mend.code == CUT_OFF
+        Problem(CUT_OFF, f"a part of the answer is missing: {repair.message}")
+        for repair in repairs
+        if repair.code == CUT_OFF
     ]
     if isinstance(raw, dict) and raw.get("intents") == [] and not cut:
         return _nothing_of(raw)
@@ -62,42 +64,44 @@ def read_intents_answer(
         document = to_document(
             raw, dialect="intents", context={name: dict(what) for name, what in context.items()}, tools=tools
         )
-        verbs = verbs_among(tools)
-        document, named = mend_tools(document, verbs)
+        verbs = intent_verbs(tools)
+        document, named = repair_tool_names(document, verbs)
         own += [*_no_verbs(document, tools, verbs), *_given_entities(raw, document, verbs)]
         checked = check_document(document, tools=tools)
     except PlanInvalid as invalid:
         raise PlanInvalid([*own, *(_for_model(problem, context) for problem in invalid.problems)]) from None
     if problems := [*own, *problems_of(checked)]:
         raise PlanInvalid(problems)
-    made = made_of(checked, [*mends, *named])
+    made = build_parsed_plan(checked, [*repairs, *named])
     read = replace(
         made, written=_with_verbs(raw, document), words=f"{_words(raw, checked)}\n{made.words}", said=_said(raw)
     )
-    refuse_too_much(read)
+    reject_oversized(read)
     return read
 
 
-def _written(plan: Any, text: str) -> tuple[Any, Sequence[Mend]]:
+def _written(plan: Any, text: str) -> tuple[Any, Sequence[Repair]]:
     if plan is not None and not isinstance(plan, str):
         return plan, ()
     written = read_written_json(text if plan is None else plan)
-    return written.value, written.mends
+    return written.value, written.repairs
 
 
-def _plain(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[Mend]]:
-    """Returns an answer with what models write as texts of JSON as it is meant, and what was mended.
+def _plain(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[Repair]]:
+    """Returns an answer with what models write as texts of JSON as it is meant, and what was repaired.
 
     The response format has them write so, and an answer that does not fit it as a whole comes as it was written.
     """
-    plain, mends = dict(raw), list[Mend]()
+    plain, repairs = dict(raw), list[Repair]()
     if isinstance(intents := raw.get("intents"), list):
         plain["intents"] = [_plain_intent(intent) if isinstance(intent, dict) else intent for intent in intents]
     said = raw.get("confidence")
     if isinstance(said, str) and isinstance(number := _json_of(said), int | float) and not isinstance(number, bool):
         plain["confidence"] = number
-        mends.append(Mend("number_as_text", f"the confidence {said!r:.40} was read as a number", None, "/confidence"))
-    return plain, mends
+        repairs.append(
+            Repair("number_as_text", f"the confidence {said!r:.40} was read as a number", None, "/confidence")
+        )
+    return plain, repairs
 
 
 def _plain_intent(intent: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,7 +119,7 @@ def _json_of(text: str) -> Any:
         return text
 
 
-def _nothing_of(raw: Mapping[str, Any]) -> ReadPlan:
+def _nothing_of(raw: Mapping[str, Any]) -> ParsedPlan:
     """Returns a plan without nodes, of an answer that says why there is nothing to do.
 
     Raises:
@@ -128,7 +132,7 @@ def _nothing_of(raw: Mapping[str, Any]) -> ReadPlan:
         problems.append(Problem("empty_plan", "there are no intents, and nothing says why", "/intents", hint=hint))
     if problems:
         raise PlanInvalid(problems)
-    return ReadPlan(PlannedNodes((), {}), raw, f"{_explained(raw)}\n{NOTHING_TO_DO}", said=_said(raw))
+    return ParsedPlan(PlannedNodes((), {}), raw, f"{_explained(raw)}\n{NOTHING_TO_DO}", said=_said(raw))
 
 
 def _own_problems(raw: Any) -> Iterator[Problem]:

@@ -10,9 +10,9 @@ from dagwright.core.model.errors import Problem, pointer
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.worker_cards import WorkerCard
 from dagwright.core.validation.workers import PRECONDITION_MISSING, Worker, other_slot, slots_not_given
-from dagwright.planner.rounds_fields import Fields
 from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SYNTHESIS_INPUTS
-from dagwright.planning.rounds.rounds import MOST_TRIES
+from dagwright.planner.sub_goal_fields import Fields
+from dagwright.planning.rounds.rounds import MAX_TRIES
 from dagwright.planning.rounds.sub_goals import (
     DONE,
     Input,
@@ -167,7 +167,7 @@ class RoundChecks:
                 hint = "use its slots" if each.status in DONE else f"give it the id {each.id} to try it again"
                 hint = f"{hint}, do something else, or say done or failed"
                 return f"the same was done already: it is sub-goal {each.id}, whose status is {each.status}", hint
-            if each.tries >= MOST_TRIES:
+            if each.tries >= MAX_TRIES:
                 told = f"sub-goal {sub_goal.id} was tried {each.tries} times in the same way, and failed each time"
                 return told, "find another way, or say done or failed"
         return None

@@ -9,7 +9,7 @@ import pytest
 from dagwright.client.requests import TextRequest, prepare_request
 from dagwright.client.starts import RunOptions, StartRequest
 from dagwright.core.model.errors import PlanInvalid
-from dagwright.planner.rounds_starting import rounds_of_document
+from dagwright.planner.rounds_start import rounds_from_document
 from dagwright.planning.rounds.rounds import RoundsLimits, rounds_from_json
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, worker_tool
@@ -27,9 +27,9 @@ def guess() -> dict[str, str]:
 
 def limits_of(**said: Any) -> RoundsLimits:
     document = {"goal": "How many?", "profile": "rounds", **said}
-    plan = rounds_of_document(document, Workers().registry().declarations(), limits=USUAL)
-    assert plan.pursuit is not None
-    rounds = rounds_from_json(plan.pursuit)
+    plan = rounds_from_document(document, Workers().registry().declarations(), limits=USUAL)
+    assert plan.extender is not None
+    rounds = rounds_from_json(plan.extender)
     return RoundsLimits(rounds.max_rounds, rounds.worker_timeout_s, plan.deadline_s)
 
 
@@ -37,12 +37,12 @@ def test_question_has_its_own_limits_or_those_of_the_settings(toolset: Toolset) 
     assert limits_of() == USUAL
     assert limits_of(max_rounds=2, worker_timeout="2m", deadline="1h") == RoundsLimits(2, 120.0, 3_600.0)
     prepared = _prepared(toolset)
-    assert prepared.plan.pursuit is not None
-    assert rounds_from_json(prepared.plan.pursuit).worker_timeout_s == 30.0
+    assert prepared.plan.extender is not None
+    assert rounds_from_json(prepared.plan.extender).worker_timeout_s == 30.0
     assert (prepared.plan.deadline_s, prepared.source["max_rounds"]) == (600.0, 7)
     prepared = _prepared(toolset, options=RunOptions(5_000.0), max_rounds=3, worker_timeout_s=2.0)
-    assert prepared.plan.pursuit is not None
-    assert rounds_from_json(prepared.plan.pursuit).worker_timeout_s == 2.0
+    assert prepared.plan.extender is not None
+    assert rounds_from_json(prepared.plan.extender).worker_timeout_s == 2.0
     assert (prepared.plan.deadline_s, prepared.source["max_rounds"]) == (5_000.0, 3)
 
 

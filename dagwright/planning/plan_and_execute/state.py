@@ -25,7 +25,12 @@ from dagwright.features.plan_edits.extension_checks import free_id
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.model_calls.calls import CallLabels, ModelCall, ModelRequest, OutputSchema, system, user
 from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
-from dagwright.planning.model_calls.responses import ANSWER_FIELD, ANSWERED, gaps_in, has_text_in_output
+from dagwright.planning.model_calls.responses import (
+    ANSWER_FIELD,
+    ANSWER_PROJECTIONS,
+    has_text_in_output,
+    missing_information,
+)
 from dagwright.planning.plan_and_execute.goals import (
     ANSWER,
     APPROVE,
@@ -42,19 +47,30 @@ from dagwright.planning.plan_and_execute.goals import (
     own_id,
     planned_nodes_from_json,
 )
-from dagwright.planning.plan_and_execute.nodes import output_of_plan, plan_request, read_as, read_node, telling_accepted
-from dagwright.planning.plan_and_execute.replan_context import REPLACEABLE, REPLAN_CONTEXTS, THERE, ReplanContext
+from dagwright.planning.plan_and_execute.nodes import (
+    output_of_plan,
+    plan_request,
+    read_as,
+    read_node,
+    with_accepted_projection,
+)
+from dagwright.planning.plan_and_execute.replan_context import (
+    EXISTING_NODE,
+    REPLACEABLE,
+    REPLAN_CONTEXTS,
+    ReplanContext,
+)
 from dagwright.planning.plan_and_execute.replans import (
     Reason,
-    given_up,
     is_replan,
     reason_of_gaps,
     reasons_of,
-    so_far_of,
+    replan_context_of,
+    replan_messages,
     title_of,
-    told_again,
+    unreachable_nodes,
 )
-from dagwright.planning.plan_and_execute.steps import Step, told_steps
+from dagwright.planning.plan_and_execute.steps import Step, step_messages
 
 Output = tuple[Any, Sequence[Binding]]
 """What a run gives out: JSON with null at every binding, and its bindings."""
@@ -70,7 +86,7 @@ class Stage(Enum):
     OVER = "its nodes are in the run, or it came to nothing"
 
 
-class Progress:
+class GoalState:
     """How far a run has come with a request."""
 
     def __init__(self, state: RunState, goal: Goal) -> None:
@@ -135,11 +151,11 @@ class Progress:
         return is_replan(self._state.plan.nodes[number])
 
     @cached_property
-    def _so_far(self) -> ReplanContext | None:
+    def _replan_context(self) -> ReplanContext | None:
         """What the run had come to when the newest round began; `None` in the first one."""
-        return self._so_far_at(self._since) if self._is_replan(self._since) else None
+        return self._replan_context_at(self._since) if self._is_replan(self._since) else None
 
-    def _so_far_at(self, number: int) -> ReplanContext | None:
+    def _replan_context_at(self, number: int) -> ReplanContext | None:
         nodes = self._state.plan.nodes
         reader = next((nodes[read] for read in self._own(READ) if number in nodes[read].dependencies), None)
         return REPLAN_CONTEXTS.decode(reader.arguments.get("replan_context")) if reader is not None else None
@@ -150,14 +166,14 @@ class Progress:
         Raises:
             GoalUnreachable: the run is about to end without any plan.
         """
-        if self._so_far is not None:
+        if self._replan_context is not None:
             return Stage.OVER if self._state.records[read].status.is_final else Stage.OPEN
         self.refuse_to_end_without_plan(read)
         return Stage.OPEN
 
     def without_approval(self, asked: int) -> Stage:
         """Returns how far a plan has come that was not approved; one that was made again comes to nothing."""
-        is_turned_down = self._so_far is not None and self._state.records[asked].status.is_final
+        is_turned_down = self._replan_context is not None and self._state.records[asked].status.is_final
         return Stage.OVER if is_turned_down else Stage.OPEN
 
     def stage_of_reasons(self) -> Stage | None:
@@ -165,11 +181,11 @@ class Progress:
 
         Somebody may have tried again what failed: that is waited for, and if it went well the plan is not needed.
         """
-        so_far = self._so_far
-        if so_far is None:
+        replan_context = self._replan_context
+        if replan_context is None:
             return None
         state = self._state
-        numbers = [number for node_id in so_far.because if (number := state.number_of(node_id)) is not None]
+        numbers = [number for node_id in replan_context.because if (number := state.number_of(node_id)) is not None]
         if not all(state.records[number].status.is_final for number in numbers):
             return Stage.OPEN
         is_needed = any(
@@ -183,19 +199,23 @@ class Progress:
     def plan_again(self, reasons: Sequence[Reason]) -> Extension:
         """Returns the call in which the planner is asked again, with what the run has come to, and what reads it."""
         steps = list(self._planned())
-        so_far = so_far_of(self._state, steps, reasons)
-        told = told_again(self._goal, steps, reasons)
+        replan_context = replan_context_of(self._state, steps, reasons)
+        told = replan_messages(self._goal, steps, reasons)
         done = [read for read in self._own(READ) if self._state.records[read].status is NodeStatus.COMPLETED]
         # What was said before lies in the store.
         asked = replace(
-            plan_request(self._goal, told.messages, purpose=REPLAN, so_far=so_far), before="", cuts=dict(told.cuts)
+            plan_request(self._goal, told.messages, purpose=REPLAN, replan_context=replan_context),
+            before="",
+            cuts=dict(told.cuts),
         )
         before = self._state.plan.nodes[self._state.plan.nodes[done[-1]].dependencies[0]].id
         bindings: list[Binding] = [(("before",), (ResultOf(before, "result", ("conversation",)),)), *told.bindings]
         title = title_of(reasons, count=self._replans() + 1, most=self._goal.replans)
         # Nothing ever takes the place of a node that has completed, so these edges never lead in a circle.
         told_of = self._ends_of([step for step in steps if step[1].status is NodeStatus.COMPLETED])
-        return self._asking(asked, title=title, dependencies=[done[-1], *told_of], bindings=bindings, so_far=so_far)
+        return self._asking(
+            asked, title=title, dependencies=[done[-1], *told_of], bindings=bindings, replan_context=replan_context
+        )
 
     def _replans(self) -> int:
         return sum(
@@ -216,8 +236,8 @@ class Progress:
         told = {
             node_id
             for plan in self._own(PLAN)
-            if self._is_replan(plan) and (so_far := self._so_far_at(plan)) is not None
-            for node_id in so_far.because
+            if self._is_replan(plan) and (replan_context := self._replan_context_at(plan)) is not None
+            for node_id in replan_context.because
         }
         newest = max((self._number(node) for node, _ in steps), default=0)
         answer = None if last is None or last < newest else last
@@ -227,7 +247,7 @@ class Progress:
         if answer is not None and self._state.plan.nodes[answer].id not in told:
             node, record = self._state.plan.nodes[answer], self._state.records[answer]
             can_tell = record.status is NodeStatus.COMPLETED and not self._goal.output_schema
-            gaps = gaps_in(record.result) if can_tell else ()
+            gaps = missing_information(record.result) if can_tell else ()
             reasons += [reason_of_gaps(node, gaps)] if gaps else []
         if reasons and self._can_plan_again():
             return self.plan_again(reasons)
@@ -243,7 +263,7 @@ class Progress:
             return None
         if record.status is not NodeStatus.COMPLETED or not has_text_in_output(record.result):
             return None
-        output = _output_at(*ANSWERED[0][0])
+        output = _output_at(*ANSWER_PROJECTIONS[0][0])
         return None if tuple(self._state.plan.output_bindings) == tuple(output[1]) else output
 
     def _ends_of(self, steps: Sequence[Step]) -> list[int]:
@@ -287,11 +307,11 @@ class Progress:
 
     def is_empty(self, found: Mapping[str, Any]) -> bool:
         """Tells whether a plan has no nodes of its own: there is nothing more to do."""
-        return all(node.get("tool") == THERE.name for node in found["nodes"])
+        return all(node.get("tool") == EXISTING_NODE.name for node in found["nodes"])
 
     def has_nodes(self, found: Mapping[str, Any]) -> bool:
         """Tells whether all nodes of a plan are in the run; some may be before it was whole."""
-        ids = [str(node["id"]) for node in found["nodes"] if node.get("tool") != THERE.name]
+        ids = [str(node["id"]) for node in found["nodes"] if node.get("tool") != EXISTING_NODE.name]
         newest = {node_id: self._state.newest_id(node_id) for node_id in ids}
         if any((self._state.number_of(newest[node_id]) or 0) <= self._since for node_id in ids):
             return False
@@ -337,9 +357,9 @@ class Progress:
         """
         last = self.last(PLAN)
         assert last is not None
-        since, so_far = self._since, self._so_far
+        since, replan_context = self._since, self._replan_context
         written = sum(read > since for read in self._own(READ))
-        if written >= self._goal.plans and so_far is not None:
+        if written >= self._goal.plans and replan_context is not None:
             return Stage.OVER
         if written >= self._goal.plans:
             told = f"the model wrote {written} plan{'s' if written > 1 else ''}, and none can be run"
@@ -348,7 +368,7 @@ class Progress:
             )
         messages = [user("" if "repair" in found else _clash_words(found))]
         # What was said before lies in the store, and is not said again in each call.
-        call = replace(plan_request(self._goal, messages, purpose=REPAIR, so_far=so_far), before="")
+        call = replace(plan_request(self._goal, messages, purpose=REPAIR, replan_context=replan_context), before="")
         bindings: list[Binding] = [
             (("before",), (ResultOf(self._state.plan.nodes[last].id, "result", ("conversation",)),)),
         ]
@@ -360,7 +380,9 @@ class Progress:
             bindings.append(
                 (("planning", "accepted"), (ResultOf(self._state.plan.nodes[last].id, "result", ("accepted",)),))
             )
-        return self._asking(call, title="mending the plan", dependencies=[read], bindings=bindings, so_far=so_far)
+        return self._asking(
+            call, title="repairing the plan", dependencies=[read], bindings=bindings, replan_context=replan_context
+        )
 
     def _asking(
         self,
@@ -369,15 +391,14 @@ class Progress:
         title: str,
         dependencies: Sequence[int],
         bindings: Sequence[Binding],
-        so_far: ReplanContext | None,
+        replan_context: ReplanContext | None,
     ) -> Extension:
-        """Returns a call that plans, and what reads its plan."""
         plan_id, read_id = self._free(PLAN), self._free(READ)
         plan = model_node(plan_id, request, title=title, dependencies=dependencies, bindings=bindings)
         number = self._state.plan.written_count
         return self._extension(
-            telling_accepted(plan, self._goal),
-            read_node(read_id, plan_id, self._goal, number=number, so_far=so_far),
+            with_accepted_projection(plan, self._goal),
+            read_node(read_id, plan_id, self._goal, number=number, replan_context=replan_context),
             output=output_of_plan(self._goal, read_id),
         )
 
@@ -412,7 +433,9 @@ class Progress:
             told = cut_bytes(_problems(problems), max_bytes=_PROBLEMS_BYTES)
             words = f"The plan that was given instead cannot be run: {told}\n\n{words}"
         own = [
-            node for node in found["nodes"] if node.get("tool") != THERE.name and node.get("kind") not in HIDDEN_KINDS
+            node
+            for node in found["nodes"]
+            if node.get("tool") != EXISTING_NODE.name and node.get("kind") not in HIDDEN_KINDS
         ]
         if unseen := len(own) - len(_shown(found)):
             words = f"{words}\n\nOf {unseen:,} of its nodes not all is shown; the policy decides on each of them."
@@ -425,7 +448,7 @@ class Progress:
                 "plan": found["plan"],
                 "tools": list(self._goal.tools),
                 **read_as(self._goal),
-                **_told_so_far(self._so_far),
+                **_encoded_replan_context(self._replan_context),
             },
             dependencies=(read if last is None else max(read, last),),
             approval={"type": "APPROVAL", "prompt": prompt},
@@ -461,30 +484,30 @@ class Progress:
                 replace(node, id=self._new_id(node), dependencies=needed, approval=approval, supersedes=instead)
             )
         replaced = [node.supersedes for node in nodes if node.supersedes is not None]
-        return Extension(base, tuple(nodes), planned.tools, wanted, given_up=self._given_up(replaced))
+        return Extension(base, tuple(nodes), planned.tools, wanted, given_up=self._unreachable(replaced))
 
     def left_behind(self, found: Mapping[str, Any]) -> Extension | None:
         """Returns what leaves out the nodes that can no longer run, of a plan whose nodes all came before it was whole.
 
         As soon as it is done, nothing is left any more that had failed before the plan.
         """
-        so_far = self._so_far
-        if so_far is None or self.is_empty(found):
+        replan_context = self._replan_context
+        if replan_context is None or self.is_empty(found):
             return None
-        failed = so_far.ended.get(NodeStatus.FAILED.value, ())
+        failed = replan_context.ended.get(NodeStatus.FAILED.value, ())
         is_left = any(
             node.id in failed and record.status is NodeStatus.FAILED and node.on_error != "skip"
             for node, record in self._planned()
         )
-        return replace(self._extension(), given_up=self._given_up(())) if is_left else None
+        return replace(self._extension(), given_up=self._unreachable(())) if is_left else None
 
-    def _given_up(self, replaced: Sequence[str]) -> tuple[str, ...]:
+    def _unreachable(self, replaced: Sequence[str]) -> tuple[str, ...]:
         """Returns the ids of the nodes that a plan which was made again leaves behind."""
-        so_far = self._so_far
-        if so_far is None:
+        replan_context = self._replan_context
+        if replan_context is None:
             return ()
-        ended = frozenset(so_far.left)
-        return given_up(self._state, [step for step in self._planned() if step[0].id in ended], replaced)
+        ended = frozenset(replan_context.left)
+        return unreachable_nodes(self._state, [step for step in self._planned() if step[0].id in ended], replaced)
 
     def _numbers_of(self, planned: PlannedNodes, *, base: int) -> list[int]:
         """Returns the number that each node of a plan has in the run, or gets."""
@@ -503,10 +526,9 @@ class Progress:
     # The answer.
 
     def answer(self) -> Extension:
-        """Returns the call in which the model answers the request from the results."""
         steps = list(self._planned())
         begun = [system(self._goal.answer_prompt), user(f"Request:\n{self._goal.words}")]
-        told = told_steps(steps, first=len(begun))
+        told = step_messages(steps, first=len(begun))
         labels = CallLabels(purpose=PURPOSE_ANSWER)
         # Where it cannot be planned again, the text alone names what is missing.
         schema = self._goal.answer_schema if self._can_plan_again() else {}
@@ -521,7 +543,7 @@ class Progress:
         node_id = ANSWER if self.last(ANSWER) is None else self._free(ANSWER)
         node = model_node(node_id, request, title="answering the request", dependencies=last, bindings=told.bindings)
         before = None if node_id == ANSWER else self._state.newest_id(ANSWER)
-        wanted = (*node.wanted, *ANSWERED) if output is not None else node.wanted
+        wanted = (*node.wanted, *ANSWER_PROJECTIONS) if output is not None else node.wanted
         place = _output_at("message", "content")
         if self._goal.output_schema:
             wanted, place = (*node.wanted, _STRUCTURED), _output_at(*_STRUCTURED[0])
@@ -534,17 +556,15 @@ _STRUCTURED: Projection = (("output",), "value")
 
 
 def _output_at(*path: str) -> Output:
-    """Returns the output of a run that is a part of its answer."""
     return None, (((), (ResultOf(ANSWER, "result", path),)),)
 
 
 def _is_stand_in(node: CompiledNode) -> bool:
-    """Tells whether a node of a plan that was read stands for one that the run has."""
-    return node.tool == THERE.name
+    return node.tool == EXISTING_NODE.name
 
 
-def _told_so_far(so_far: ReplanContext | None) -> dict[str, Any]:
-    return {} if so_far is None else {"replan_context": REPLAN_CONTEXTS.encode(so_far)}
+def _encoded_replan_context(replan_context: ReplanContext | None) -> dict[str, Any]:
+    return {} if replan_context is None else {"replan_context": REPLAN_CONTEXTS.encode(replan_context)}
 
 
 def _planned_nodes(found: Mapping[str, Any]) -> PlannedNodes:
@@ -560,17 +580,14 @@ def _planned_nodes(found: Mapping[str, Any]) -> PlannedNodes:
 
 
 def _clash_words(found: Mapping[str, Any]) -> str:
-    """Returns what a model is told whose plan was right by itself, and does not go with what people have added."""
     return f"This plan cannot be run: {_problems(found)}. Write the whole plan again, with other ids for these nodes."
 
 
 def _shown(found: Mapping[str, Any]) -> frozenset[str]:
-    """Returns the ids of the nodes of a plan that whoever approves it sees as a whole."""
     return frozenset(found.get("shown", ()))
 
 
 def _problems(found: Mapping[str, Any]) -> str:
-    """Returns the first problems of a plan in words."""
     problems = [problem for problem in found.get("problems", ()) if isinstance(problem, Mapping)]
     told = [
         f"{problem.get('code')}{f' at {place}' if (place := problem.get('pointer')) else ''}: {problem.get('message')}"

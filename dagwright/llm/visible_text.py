@@ -4,7 +4,7 @@ import re
 
 from pydantic_core import from_json
 
-from dagwright.llm.answers import without_half_characters
+from dagwright.llm.completions import without_lone_surrogates
 
 MOST_CHARACTERS = 256 * 1024
 """Of an answer that is looked at while it is written; what follows is told when it is whole."""
@@ -13,7 +13,7 @@ _MARKER = re.compile(r"\[(\[\s*(F(E(E(D(B(A(C(K.*)?)?)?)?)?)?)?)?)?\Z", re.DOTAL
 """The words in which an agent asks a person (`planning.agent_loop.asking`), or what may become them."""
 
 
-class PeopleText:
+class VisibleText:
     """Finds the text for people in what a model has written so far.
 
     What it finds only grows, whatever pieces the answer comes in.
@@ -35,7 +35,7 @@ class PeopleText:
         words = self._half + words
         # One half of a character may come in one piece and the other in the next.
         self._half = words[-1:] if "\ud800" <= words[-1:] <= "\udbff" else ""
-        self._written += without_half_characters(words[: len(words) - len(self._half)])
+        self._written += without_lone_surrogates(words[: len(words) - len(self._half)])
 
     @property
     def text(self) -> str:
@@ -69,4 +69,4 @@ def _text_in(written: str, field: str) -> str:
     except ValueError:
         return ""
     found = value.get(field) if isinstance(value, dict) else None
-    return without_half_characters(found) if isinstance(found, str) else ""
+    return without_lone_surrogates(found) if isinstance(found, str) else ""

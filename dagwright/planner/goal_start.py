@@ -13,21 +13,21 @@ from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.policy import Policy, default_policy
 from dagwright.core.model.resolvers import callable_tools, resolver_of
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
-from dagwright.planner.catalogue import catalogue_of
-from dagwright.planner.goals import GoalRefused, checked_goal
+from dagwright.planner.catalogue import build_catalogue
+from dagwright.planner.goals import GoalRefused, validate_goal
 from dagwright.planner.intents_prompts import intents_messages
 from dagwright.planner.intents_schema import intents_schema
+from dagwright.planner.plan_parser import encode_tools
 from dagwright.planner.prompts import ANSWER_PROMPT, REPLAN_PROMPT, planning_messages
-from dagwright.planner.reading import tools_told
 from dagwright.planner.schema import answer_schema, response_schema
-from dagwright.planner.verbs import verb_catalogue, verbs_among
+from dagwright.planner.verbs import intent_verbs, verb_catalogue
 from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
 from dagwright.planning.plan_and_execute.goals import (
-    MOST_PLANS,
-    MOST_PLANS_LIMIT,
-    MOST_REPLANS,
-    MOST_REPLANS_LIMIT,
+    MAX_PLANS,
+    MAX_REPLANS,
+    PLANS_LIMIT,
     PROFILES,
+    REPLANS_LIMIT,
     Goal,
     Profile,
     confidence_from_json,
@@ -43,7 +43,7 @@ _OWN_TOOLS = (ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PlanningOptions:
     """How a request is to be planned for.
 
     Args:
@@ -64,8 +64,8 @@ class Asked:
     """
 
     config: ModelConfig = field(default_factory=ModelConfig)
-    plans: int = MOST_PLANS
-    replans: int = MOST_REPLANS
+    plans: int = MAX_PLANS
+    replans: int = MAX_REPLANS
     approve_plan: bool = False
     plan_only: bool = False
     streams: bool = True
@@ -84,7 +84,9 @@ class Asked:
         return self.approve_plan or self.confidence is not None or by_policy
 
 
-def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked) -> tuple[CompiledPlan, str | None]:
+def prepare_goal(
+    words: Any, tools: Mapping[str, ToolDeclaration], asked: PlanningOptions
+) -> tuple[CompiledPlan, str | None]:
     """Returns the plan that a run for a request starts with, and what is worth saying of it.
 
     Args:
@@ -98,14 +100,14 @@ def prepare_goal(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked)
         return _prepare_intents(words, tools, asked)
     # What only takes the effects of others back is for no plan, and known to whoever reads one all the same.
     unnamed = {*_OWN_TOOLS, *(tool.undo for tool in tools.values())} | (tools.keys() - callable_tools(tools).keys())
-    catalogue = catalogue_of({name: tool for name, tool in tools.items() if name not in unnamed})
-    request = checked_goal(words, catalogue)
+    catalogue = build_catalogue({name: tool for name, tool in tools.items() if name not in unnamed})
+    request = validate_goal(words, catalogue)
     policy = asked.policy or default_policy("model")
     inline_agents = policy.verdict_on_inline(()) != "refuse"
     replans = 0 if asked.plan_only else asked.replans
     goal = Goal(
         request,
-        tools_told(_with_undoing(catalogue.tools, tools), inline_agents=inline_agents),
+        encode_tools(_with_undoing(catalogue.tools, tools), inline_agents=inline_agents),
         response_schema(inline_agents=inline_agents),
         ANSWER_PROMPT,
         REPLAN_PROMPT,
@@ -133,15 +135,17 @@ def _with_undoing(
     return {name: tools[name] for name in with_compensating_tools(named, tools) if name in tools}
 
 
-def _prepare_intents(words: Any, tools: Mapping[str, ToolDeclaration], asked: Asked) -> tuple[CompiledPlan, str | None]:
-    verbs = verb_catalogue(verbs_among(tools))
+def _prepare_intents(
+    words: Any, tools: Mapping[str, ToolDeclaration], asked: PlanningOptions
+) -> tuple[CompiledPlan, str | None]:
+    verbs = verb_catalogue(intent_verbs(tools))
     resolver = resolver_of(tools)
     of_resolver = {name: tools[name] for name in (resolver.find, resolver.bind) if name in tools}
     advice = tools[resolver.find].description if of_resolver else ""
-    request = checked_goal(words, verbs)
+    request = validate_goal(words, verbs)
     goal = Goal(
         request,
-        tools_told({**_with_undoing(verbs.tools, tools), **of_resolver}),
+        encode_tools({**_with_undoing(verbs.tools, tools), **of_resolver}),
         intents_schema(resolver),
         "",
         config=asked.config,
@@ -200,7 +204,7 @@ def is_goal(document: Any) -> bool:
     return isinstance(document, Mapping) and "goal" in document and "nodes" not in document
 
 
-def goal_of_document(
+def goal_from_document(
     document: Mapping[str, Any],
     tools: Mapping[str, ToolDeclaration],
     *,
@@ -212,7 +216,7 @@ def goal_of_document(
     Args:
         document: `{"goal", "config": how models are asked, "approve_plan", "plan_only", "max_repairs", "max_replans",
             "profile", "context", "turns", "confidence"}`; all but the first may be left out.
-        policy: as `Asked` has it.
+        policy: as `PlanningOptions` has it.
         context: names of the session that stand beside the request; those in it count first.
 
     Raises:
@@ -231,7 +235,7 @@ def goal_of_document(
         for name, value in flags.items()
         if not isinstance(value, bool)
     ]
-    most = {"max_repairs": (MOST_PLANS - 1, MOST_PLANS_LIMIT - 1), "max_replans": (MOST_REPLANS, MOST_REPLANS_LIMIT)}
+    most = {"max_repairs": (MAX_PLANS - 1, PLANS_LIMIT - 1), "max_replans": (MAX_REPLANS, REPLANS_LIMIT)}
     profile = document.get("profile", "plan")
     if profile not in PROFILES:
         problems.append(
@@ -259,7 +263,7 @@ def goal_of_document(
     names, turns, confidence = _session_of(document, context or {}, problems)
     if problems:
         raise PlanInvalid(problems)
-    asked = Asked(
+    asked = PlanningOptions(
         config,
         1 + counts["max_repairs"],
         counts["max_replans"],

@@ -1,7 +1,7 @@
-"""Other ids for nodes of a model's plan that have ids of the run itself, where it is clear what changes with them.
+"""Rename nodes of a model's plan whose ids are reserved for the run, where the change is unambiguous.
 
-A model that calls a node `read` or `answer` means nothing by it. Its references are mended with it; a plan in which the
-id may stand elsewhere too, as in a condition, is left to the model. Pure.
+A model may name a node `read` or `answer` by chance. The node and its references are renamed. If the id may also occur
+elsewhere, such as in a condition, the plan goes back to the model. Pure.
 """
 
 import re
@@ -9,15 +9,15 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from dagwright.core.model.document import Document
-from dagwright.dialects.written_values import Mend
+from dagwright.dialects.written_values import Repair
 from dagwright.planning.plan_and_execute.goals import is_own
 
 _NO_REFERENCES = ("id", "depends_on", "plan", "tool", "title")
 """Fields of a node in which no node is referred to in braces: a sub-plan has ids of its own."""
 
 
-def with_free_ids(document: Document) -> tuple[dict[str, Any], list[Mend]] | None:
-    """Returns a plan in which no node has an id of the run itself, and what was mended; `None` if that is not clear.
+def rename_reserved_ids(document: Document) -> tuple[dict[str, Any], list[Repair]] | None:
+    """Returns a plan in which no node has an id of the run itself, and what was repaired; `None` if that is not clear.
 
     Args:
         document: of a plan that is valid but for such ids.
@@ -31,11 +31,11 @@ def with_free_ids(document: Document) -> tuple[dict[str, Any], list[Mend]] | Non
     for node_id in own:
         renamed[node_id] = _free_id(node_id, {*ids, *renamed.values()})
     plan = {**document.plan, "nodes": [_with_ids(node, renamed) for node in nodes]}
-    mends = [
-        Mend("reserved_id", f"the id {old!r}, which the run itself has, was read as {new!r}", node=new)
+    repairs = [
+        Repair("reserved_id", f"the id {old!r}, which the run itself has, was read as {new!r}", node=new)
         for old, new in renamed.items()
     ]
-    return plan, mends
+    return plan, repairs
 
 
 def _is_unclear(node_id: str, nodes: list[Any]) -> bool:

@@ -13,11 +13,11 @@ from dagwright.core.model.errors import PlanInvalid, Problem
 from dagwright.core.validation.workers import Worker, workers_among
 from dagwright.dialects.json_reader import printable
 from dagwright.dialects.written_text import read_written_json
-from dagwright.dialects.written_values import CUT_OFF, NOT_A_NUMBER, Mend
-from dagwright.planner.prompts import repair_words
-from dagwright.planner.rounds_checks import REPEATED, RoundChecks
-from dagwright.planner.rounds_fields import Fields, plain
-from dagwright.planning.plan_and_execute.goals import tools_read
+from dagwright.dialects.written_values import CUT_OFF, NOT_A_NUMBER, Repair
+from dagwright.planner.prompts import repair_message
+from dagwright.planner.sub_goal_checks import REPEATED, RoundChecks
+from dagwright.planner.sub_goal_fields import Fields, plain
+from dagwright.planning.plan_and_execute.goals import decode_tools
 from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS, PlannedSubGoal, RoundContext
 from dagwright.protocol.documents import encoded_size
 
@@ -31,7 +31,7 @@ _PROBLEMS_BYTES = 32 * 1024
 _MESSAGE_CHARACTERS = 1_000
 
 
-def read_round(output: Any, text: str, asked: RoundContext) -> dict[str, Any]:
+def parse_round(output: Any, text: str, asked: RoundContext) -> dict[str, Any]:
     """Returns what an answer means, as the run takes it: `{"valid": true, "action", "reasoning", …}`.
 
     One that is of no use is `{"valid": false, "problems", "repair": what the planner is to be told, "words": the same
@@ -45,11 +45,11 @@ def read_round(output: Any, text: str, asked: RoundContext) -> dict[str, Any]:
     Raises:
         ValueError: what it is to be read against is of no use.
     """
-    workers = workers_among(tools_read(list(asked.workers)))
+    workers = workers_among(decode_tools(list(asked.workers)))
     raw: Any = None
     try:
-        raw, mends = _written(output, text)
-        read = _read(raw, asked, workers, mends)
+        raw, repairs = _written(output, text)
+        read = _read(raw, asked, workers, repairs)
         if (size := encoded_size(read)) > READ_BYTES:
             message = f"the answer has {size:,} bytes; at most {READ_BYTES:,} are taken"
             hint = "begin fewer sub-goals, and let workers find what is long"
@@ -59,7 +59,7 @@ def read_round(output: Any, text: str, asked: RoundContext) -> dict[str, Any]:
     return read
 
 
-def _written(output: Any, text: str) -> tuple[Any, Sequence[Mend]]:
+def _written(output: Any, text: str) -> tuple[Any, Sequence[Repair]]:
     if output is not None and not isinstance(output, str):
         return plain(output), ()
     said = text if output is None else output
@@ -67,17 +67,17 @@ def _written(output: Any, text: str) -> tuple[Any, Sequence[Mend]]:
         hint = "nothing can be called: write the object that says what to do, and name workers in its sub_goals"
         raise PlanInvalid([Problem("empty_plan", "the answer holds no text", hint=hint)])
     written = read_written_json(said)
-    return plain(written.value), written.mends
+    return plain(written.value), written.repairs
 
 
-def _read(raw: Any, asked: RoundContext, workers: Mapping[str, Worker], mends: Sequence[Mend]) -> dict[str, Any]:
-    if cut := [mend for mend in mends if mend.code == CUT_OFF]:
-        raise PlanInvalid([Problem(CUT_OFF, f"a part of the answer is missing: {mend.message}") for mend in cut])
-    if lost := [mend for mend in mends if mend.code == NOT_A_NUMBER]:
+def _read(raw: Any, asked: RoundContext, workers: Mapping[str, Worker], repairs: Sequence[Repair]) -> dict[str, Any]:
+    if cut := [repair for repair in repairs if repair.code == CUT_OFF]:
+        raise PlanInvalid([Problem(CUT_OFF, f"a part of the answer is missing: {repair.message}") for repair in cut])
+    if lost := [repair for repair in repairs if repair.code == NOT_A_NUMBER]:
         hint = "write a number, or leave it out"
         # Read as null it would be told as what the planner has not written.
         raise PlanInvalid(
-            [Problem("invalid_syntax", "NaN is no number of JSON", mend.pointer, hint=hint) for mend in lost]
+            [Problem("invalid_syntax", "NaN is no number of JSON", repair.pointer, hint=hint) for repair in lost]
         )
     if not isinstance(raw, Mapping):
         raise PlanInvalid([Problem("invalid_field", "the answer must be one object with 'action'")])
@@ -128,7 +128,7 @@ def _refused(problems: Sequence[Problem], raw: Any) -> dict[str, Any]:
         "problem_count": len(problems),
         "repeats": any(problem.code == REPEATED for problem in problems),
         "words": "; ".join(_in_short(problems))[:_WORDS_CHARACTERS],
-        "repair": repair_words(problems, profile="rounds"),
+        "repair": repair_message(problems, profile="rounds"),
     }
 
 

@@ -14,11 +14,11 @@ from dagwright.core.boundary.usage import Usage
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.dialects.json_reader import depth_of
 from dagwright.dialects.written_text import json_values
-from dagwright.llm.bodies import Prepared, is_wrapped
-from dagwright.llm.failures import Trouble
-from dagwright.llm.manners import OutputMode
+from dagwright.llm.capabilities import OutputMode
+from dagwright.llm.errors import ServiceError
 from dagwright.llm.prices import PriceTable
-from dagwright.planning.model_calls.calls import Message, ModelAnswer, ModelError, OutputSchema, ToolCall
+from dagwright.llm.request_body import PreparedCall, is_wrapped
+from dagwright.planning.model_calls.calls import Message, ModelError, ModelResponse, OutputSchema, ToolCall
 from dagwright.tools.results import DEPTH_LIMIT
 
 _PROBLEMS_TOLD = 5
@@ -31,7 +31,7 @@ _DEPTH_AROUND = 10
 
 
 @dataclass(slots=True)
-class Said:
+class Completion:
     """What a model has said.
 
     Args:
@@ -61,27 +61,27 @@ class Said:
             calls.append(ToolCall(id=own, name=name, arguments=arguments or "{}"))
         return calls
 
-    def mended(self) -> "Said":
+    def cleaned(self) -> "Completion":
         """Returns the same without halves of characters, which no JSON can carry: each becomes the mark U+FFFD."""
-        mended = without_half_characters
-        calls = [(mended(call_id), mended(name), mended(arguments)) for call_id, name, arguments in self.calls]
+        cleaned = without_lone_surrogates
+        calls = [(cleaned(call_id), cleaned(name), cleaned(arguments)) for call_id, name, arguments in self.calls]
         return replace(
-            self, text=mended(self.text), refusal=mended(self.refusal), model=mended(self.model), calls=calls
+            self, text=cleaned(self.text), refusal=cleaned(self.refusal), model=cleaned(self.model), calls=calls
         )
 
 
-def read_whole(body: Any) -> Said:
+def parse_completion(body: Any) -> Completion:
     """Returns what an answer says that is not streamed.
 
     Raises:
-        Trouble: it is no chat completion.
+        ServiceError: it is no chat completion.
     """
     choice = _first_choice(body)
     message = choice.get("message") if choice is not None else None
     if not isinstance(body, Mapping) or choice is None or not isinstance(message, Mapping):
         seen = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
-        raise Trouble("broken", f"answered what is no chat completion: {seen[:200]!r}")
-    said = Said(
+        raise ServiceError("broken", f"answered what is no chat completion: {seen[:200]!r}")
+    said = Completion(
         finish_reason=_text(choice.get("finish_reason")), model=_text(body.get("model")), usage=body.get("usage")
     )
     said.text, said.refusal = _content(message.get("content")), _refusal(message)
@@ -89,13 +89,13 @@ def read_whole(body: Any) -> Said:
     return said
 
 
-def chunk_of_whole(body: Any) -> Any:
+def to_stream_chunk(body: Any) -> Any:
     """Returns an answer that came in one piece, where a stream was asked for, as the only chunk of a stream.
 
     Raises:
-        Trouble: it is no chat completion.
+        ServiceError: it is no chat completion.
     """
-    read_whole(body)
+    parse_completion(body)
     choice = body["choices"][0]
     message = choice["message"]
     # Those of a stream are told apart by their place; an answer in one piece has none, and may have no ids either.
@@ -107,7 +107,7 @@ def chunk_of_whole(body: Any) -> Any:
     return {**body, "choices": [only]}
 
 
-class Pieces:
+class CompletionBuilder:
     """Puts a streamed answer together.
 
     Args:
@@ -116,10 +116,10 @@ class Pieces:
 
     def __init__(self, output_tool: str = "") -> None:
         self._output_tool = output_tool
-        self._said = Said()
+        self._said = Completion()
         self._texts: list[str] = []
         self._refusals: list[str] = []
-        self._calls: dict[Any, _CallInPieces] = {}
+        self._calls: dict[Any, _PartialToolCall] = {}
         self.characters = 0
         """Of all that was said until now."""
 
@@ -127,10 +127,10 @@ class Pieces:
         """Takes the next chunk; returns what it adds to the answer's text.
 
         Raises:
-            Trouble: it is no chunk of a chat completion.
+            ServiceError: it is no chunk of a chat completion.
         """
         if not isinstance(chunk, Mapping):
-            raise Trouble("broken", f"streamed what is no chunk of a chat completion: {chunk!r:.200}")
+            raise ServiceError("broken", f"streamed what is no chunk of a chat completion: {chunk!r:.200}")
         said = self._said
         said.model = said.model or _text(chunk.get("model"))
         said.usage = chunk.get("usage") or said.usage
@@ -157,7 +157,7 @@ class Pieces:
         if not isinstance(place, int):
             # Some servers send each call in one piece and count none.
             place = len(self._calls) if call_id or not self._calls else len(self._calls) - 1
-        known = self._calls.setdefault(place, _CallInPieces())
+        known = self._calls.setdefault(place, _PartialToolCall())
         arguments = _arguments(function.get("arguments"))
         known.id = known.id or call_id
         known.name += _text(function.get("name"))
@@ -165,26 +165,26 @@ class Pieces:
         self.characters += len(arguments)
         return arguments if known.name == self._output_tool else ""
 
-    def so_far(self) -> Said:
+    def partial(self) -> Completion:
         """Returns what has been said until now."""
         said = self._said
         said.text, said.refusal = "".join(self._texts), "".join(self._refusals)
         said.calls = [(call.id, call.name, "".join(call.arguments)) for call in self._calls.values()]
         return said
 
-    def ended(self) -> Said:
+    def finish(self) -> Completion:
         """Returns all that was said.
 
         Raises:
-            Trouble: the stream ended before the answer did.
+            ServiceError: the stream finish before the answer did.
         """
         if not self._said.finish_reason:
-            raise Trouble("broken", "ended its stream before its answer was whole")
-        return self.so_far()
+            raise ServiceError("broken", "finish its stream before its answer was whole")
+        return self.partial()
 
 
 @dataclass(slots=True)
-class _CallInPieces:
+class _PartialToolCall:
     """A tool that is wanted, as far as it has come."""
 
     id: str = ""
@@ -214,7 +214,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def without_half_characters(text: str) -> str:
+def without_lone_surrogates(text: str) -> str:
     """Returns a text with the mark U+FFFD for each lone half of a character; two that came in pieces are one."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
@@ -237,7 +237,7 @@ def _arguments(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def usage_of(said: Said, prices: PriceTable, *, asked: str) -> Usage:
+def parse_usage(said: Completion, prices: PriceTable, *, asked: str) -> Usage:
     """Returns what a call has used, and what it cost.
 
     Args:
@@ -262,21 +262,21 @@ def _count(told: Any, name: str) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def answer_of(said: Said, prepared: Prepared, mode: OutputMode, *, usage: Usage) -> ModelAnswer:
+def to_model_response(said: Completion, prepared: PreparedCall, mode: OutputMode, *, usage: Usage) -> ModelResponse:
     """Returns the answer that a model gave.
 
     Raises:
-        Trouble: it is of no use; with what was said and used.
+        ServiceError: it is of no use; with what was said and used.
     """
-    said = said.mended()
+    said = said.cleaned()
     try:
-        return _answer_of(said, prepared, mode, usage=usage)
-    except Trouble as trouble:
-        trouble.partial, trouble.usage = said.text or "".join(arguments for _, _, arguments in said.calls), usage
+        return _to_model_response(said, prepared, mode, usage=usage)
+    except ServiceError as error:
+        error.partial, error.usage = said.text or "".join(arguments for _, _, arguments in said.calls), usage
         raise
 
 
-def _answer_of(said: Said, prepared: Prepared, mode: OutputMode, *, usage: Usage) -> ModelAnswer:
+def _to_model_response(said: Completion, prepared: PreparedCall, mode: OutputMode, *, usage: Usage) -> ModelResponse:
     output = prepared.call.output
     _check_whole(said)
     calls = said.tool_calls()
@@ -292,10 +292,10 @@ def _answer_of(said: Said, prepared: Prepared, mode: OutputMode, *, usage: Usage
     named = tuple(call.model_copy(update={"name": prepared.names.ours(call.name)}) for call in offered)
     if output is None and not said.text.strip() and not named:
         # Models do that now and then. A run would end with it as if it were an answer.
-        raise Trouble("broken", "called a tool, and there are none" if calls else "answered with nothing")
+        raise ServiceError("broken", "called a tool, and there are none" if calls else "answered with nothing")
     if output is not None and not named:
         value = _value_of(text or "", output, prepared, mode)
-    return ModelAnswer(
+    return ModelResponse(
         message=Message(role="assistant", content=text if text or named else "", tool_calls=named),
         output=value,
         finish_reason="tool_calls" if named else "stop",
@@ -304,21 +304,21 @@ def _answer_of(said: Said, prepared: Prepared, mode: OutputMode, *, usage: Usage
     )
 
 
-def _check_whole(said: Said) -> None:
+def _check_whole(said: Completion) -> None:
     if said.refusal:
-        raise Trouble("answer", f"declined: {said.refusal}", error=ModelError.REFUSED)
+        raise ServiceError("answer", f"declined: {said.refusal}", error=ModelError.REFUSED)
     match said.finish_reason:
         case "length":
-            raise Trouble("answer", "cut its answer off at the limit of tokens", error=ModelError.CUT_OFF)
+            raise ServiceError("answer", "cut its answer off at the limit of tokens", error=ModelError.CUT_OFF)
         case "content_filter":
-            raise Trouble("answer", "kept its answer back by its content filter", error=ModelError.FILTERED)
+            raise ServiceError("answer", "kept its answer back by its content filter", error=ModelError.FILTERED)
 
 
-def _value_of(text: str, output: OutputSchema, prepared: Prepared, mode: OutputMode) -> Any:
+def _value_of(text: str, output: OutputSchema, prepared: PreparedCall, mode: OutputMode) -> Any:
     """Returns the value of an answer, checked against its schema; null if there is none and need not be one.
 
     Raises:
-        Trouble: there is none.
+        ServiceError: there is none.
     """
     validator, problems = validator_of(output.schema), ""
     for found in json_values(text):
@@ -339,7 +339,7 @@ def _value_of(text: str, output: OutputSchema, prepared: Prepared, mode: OutputM
     words = (
         f"gave JSON that is not what was asked for: {problems}" if problems else "gave no JSON where it was asked for"
     )
-    raise Trouble("answer", words, error=ModelError.OUTPUT_INVALID)
+    raise ServiceError("answer", words, error=ModelError.OUTPUT_INVALID)
 
 
 def _can_travel(value: Any) -> bool:

@@ -19,11 +19,11 @@ from dagwright.core.model.policy import CHANGES_ASK
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.json_reader import depth_of
-from dagwright.dialects.written_values import CUT_OFF, Mend, folded
+from dagwright.dialects.written_values import CUT_OFF, Repair, folded
 from dagwright.features.feedback.plan_text import changes_of, words_and_shown
 from dagwright.features.plan_edits.sent_tools import with_tools_for_answers
-from dagwright.planner.prompts import accepted_words, repair_words
-from dagwright.planner.renaming import with_free_ids
+from dagwright.planner.prompts import accepted_message, repair_message
+from dagwright.planner.reserved_ids import rename_reserved_ids
 from dagwright.planner.schema import MAX_PLANNED_NODES
 from dagwright.planning.agent_loop.nodes import with_agents
 from dagwright.planning.plan_and_execute.goals import (
@@ -34,7 +34,7 @@ from dagwright.planning.plan_and_execute.goals import (
     is_own,
     may_start_early,
 )
-from dagwright.planning.plan_and_execute.replan_context import THERE, ReplanContext
+from dagwright.planning.plan_and_execute.replan_context import EXISTING_NODE, ReplanContext
 from dagwright.plans.preparation import check_plan, check_written_plan, policy_problems
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
@@ -53,7 +53,7 @@ TOOLS_BYTES = 128 * 1024
 """JSON of the tools as they travel to whoever reads the plan; schemas beyond that are left to the tools themselves."""
 
 
-def tools_told(tools: Mapping[str, ToolDeclaration], *, inline_agents: bool = False) -> list[dict[str, Any]]:
+def encode_tools(tools: Mapping[str, ToolDeclaration], *, inline_agents: bool = False) -> list[dict[str, Any]]:
     """Returns what is told of the tools to whoever reads a plan: all but what only people and models read.
 
     The tools of agents are told to the models of these.
@@ -76,7 +76,7 @@ def tools_told(tools: Mapping[str, ToolDeclaration], *, inline_agents: bool = Fa
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPlan:
+class ParsedPlan:
     """A plan that can be run.
 
     Args:
@@ -84,7 +84,7 @@ class ReadPlan:
         written: the plan itself, for people.
         words: what it does, in lines.
         shown: ids of its nodes of which all stands in these lines.
-        notes: what was mended, and what does not count.
+        notes: what was repaired, and what does not count.
         changes: how many of its nodes change something.
         said: what the model says of it: `explanation` and `confidence`, as far as it was asked for them.
     """
@@ -111,19 +111,19 @@ class ReadPlan:
         }
 
 
-def read_plan(
+def parse_plan(
     plan: Any,
     text: str,
     tools: Mapping[str, ToolDeclaration],
     *,
     accepted: Sequence[Any] = (),
     inline_agents: bool = False,
-    so_far: ReplanContext | None = None,
-) -> ReadPlan:
+    replan_context: ReplanContext | None = None,
+) -> ParsedPlan:
     """Returns the plan that a model wrote, or somebody who changed it.
 
     One that is made again may be empty: then there is nothing more to do. The nodes that it may refer to stand in it
-    behind its own, as tool `THERE`.
+    behind its own, as tool `EXISTING_NODE`.
 
     Args:
         plan: it, if it fits the response format or somebody gave it; null if it has to be found in the text.
@@ -131,29 +131,37 @@ def read_plan(
         tools: what the plan may use.
         accepted: nodes that stand already, as they were written; they are of the plan, whether it repeats them or not.
         inline_agents: the policy of the run takes agents that the plan makes itself.
-        so_far: what the run has come to, of a plan that is made again.
+        replan_context: what the run has come to, of a plan that is made again.
 
     Raises:
         PlanInvalid: with everything that is wrong or ambiguous.
     """
-    there = so_far.referable if so_far is not None else ()
+    there = replan_context.referable if replan_context is not None else ()
     try:
-        checked, mends = _checked(plan, text, _known(tools, so_far), accepted=_standing(accepted, so_far))
-        checked, mends = _with_free_ids(checked, mends, _known(tools, so_far), accepted=_standing(accepted, so_far))
+        checked, repairs = _checked(
+            plan, text, _known(tools, replan_context), accepted=_standing(accepted, replan_context)
+        )
+        checked, repairs = _with_free_ids(
+            checked, repairs, _known(tools, replan_context), accepted=_standing(accepted, replan_context)
+        )
     except PlanInvalid as invalid:
-        if so_far is None or not _is_empty(invalid):
+        if replan_context is None or not _is_empty(invalid):
             raise
-        return ReadPlan(PlannedNodes((), {}), {"nodes": []}, "The plan has no nodes.")
-    cut = [Problem(CUT_OFF, f"a part of the plan is missing: {mend.message}") for mend in mends if mend.code == CUT_OFF]
+        return ParsedPlan(PlannedNodes((), {}), {"nodes": []}, "The plan has no nodes.")
+    cut = [
+        Problem(CUT_OFF, f"a part of the plan is missing: {repair.message}")
+        for repair in repairs
+        if repair.code == CUT_OFF
+    ]
     inside = [] if inline_agents else _inline_agents_of(checked)
     if problems := [*cut, *problems_of(checked, there=there), *inside]:
         raise PlanInvalid(problems)
-    read = made_of(checked, mends, there=there)
-    refuse_too_much(read)
+    read = build_parsed_plan(checked, repairs, there=there)
+    reject_oversized(read)
     return read
 
 
-def made_of(checked: Checked, mends: Sequence[Mend], *, there: Sequence[str] = ()) -> ReadPlan:
+def build_parsed_plan(checked: Checked, repairs: Sequence[Repair], *, there: Sequence[str] = ()) -> ParsedPlan:
     """Returns what is made of a plan that can be run.
 
     Args:
@@ -163,23 +171,25 @@ def made_of(checked: Checked, mends: Sequence[Mend], *, there: Sequence[str] = (
         PlanInvalid: it uses what cannot run, or a part of it is too large.
     """
     compiled = compile_planned(checked)
-    asked = with_all_asked(replace(compiled, output=None, output_bindings=(), deadline_s=None, on_failure="continue"))
+    asked = with_policy_approval(
+        replace(compiled, output=None, output_bindings=(), deadline_s=None, on_failure="continue")
+    )
     plan = with_tools_for_answers(with_agents(asked, checked.tools), checked.tools)
     try:
         refuse_too_large(plan)
     except PlanTooLarge as error:
         raise PlanInvalid([Problem("too_large", str(error), node=error.node)]) from None
     own = replace(asked, nodes=tuple(node for node in asked.nodes if node.id not in there))
-    return ReadPlan(
-        PlannedNodes(_with_regions_below(plan), {n: tool for n, tool in plan.tools.items() if n != THERE.name}),
+    return ParsedPlan(
+        PlannedNodes(_with_regions_below(plan), {n: tool for n, tool in plan.tools.items() if n != EXISTING_NODE.name}),
         _own_of(checked.document.plan, there=there),
         *words_and_shown(asked, there=frozenset(there)),
-        [*(mend.to_note() for mend in folded(mends)), *_notes_of(checked)],
+        [*(repair.to_note() for repair in folded(repairs)), *_notes_of(checked)],
         changes_of(own),
     )
 
 
-def refuse_too_much(read: ReadPlan) -> None:
+def reject_oversized(read: ParsedPlan) -> None:
     """Refuses a plan of which too much would stand in the history.
 
     Raises:
@@ -193,7 +203,7 @@ def refuse_too_much(read: ReadPlan) -> None:
 
 def _checked(
     plan: Any, text: str, tools: Mapping[str, ToolDeclaration], *, accepted: Sequence[Any]
-) -> tuple[Checked, Sequence[Mend]]:
+) -> tuple[Checked, Sequence[Repair]]:
     if plan is None:
         return check_written_plan(text, tools, accepted=accepted)
     if isinstance(plan, str):
@@ -202,19 +212,19 @@ def _checked(
     try:
         return check_plan(plan, tools, dialect=dialect, accepted=accepted), ()
     except PlanInvalid as invalid:
-        # Models name tools by near misses here too; a mend that leaves a problem is of no use.
+        # Models name tools by near misses here too; a repair that leaves a problem is of no use.
         try:
             return check_written_plan(json.dumps(plan), tools, dialect="plan", accepted=accepted)
         except PlanInvalid:
             raise invalid from None
 
 
-def _known(tools: Mapping[str, ToolDeclaration], so_far: ReplanContext | None) -> Mapping[str, ToolDeclaration]:
-    return tools if so_far is None else {**tools, THERE.name: THERE}
+def _known(tools: Mapping[str, ToolDeclaration], replan_context: ReplanContext | None) -> Mapping[str, ToolDeclaration]:
+    return tools if replan_context is None else {**tools, EXISTING_NODE.name: EXISTING_NODE}
 
 
-def _standing(accepted: Sequence[Any], so_far: ReplanContext | None) -> Sequence[Any]:
-    return accepted if so_far is None else [*accepted, *so_far.stand_ins()]
+def _standing(accepted: Sequence[Any], replan_context: ReplanContext | None) -> Sequence[Any]:
+    return accepted if replan_context is None else [*accepted, *replan_context.stand_ins()]
 
 
 def _is_empty(invalid: PlanInvalid) -> bool:
@@ -226,41 +236,43 @@ def _own_of(written: Mapping[str, Any], *, there: Sequence[str]) -> Mapping[str,
     """Returns a plan without the nodes that stand for those of the run."""
     if not there:
         return written
-    return {**written, "nodes": [node for node in written["nodes"] if node.get("tool") != THERE.name]}
+    return {**written, "nodes": [node for node in written["nodes"] if node.get("tool") != EXISTING_NODE.name]}
 
 
 def _with_free_ids(
-    checked: Checked, mends: Sequence[Mend], tools: Mapping[str, ToolDeclaration], *, accepted: Sequence[Any]
-) -> tuple[Checked, Sequence[Mend]]:
+    checked: Checked, repairs: Sequence[Repair], tools: Mapping[str, ToolDeclaration], *, accepted: Sequence[Any]
+) -> tuple[Checked, Sequence[Repair]]:
     """Returns a plan with other ids for nodes that have those of the run, if it is clear what changes with them."""
-    found = with_free_ids(checked.document) if any(is_own(node.id) for node in checked.nodes) else None
+    found = rename_reserved_ids(checked.document) if any(is_own(node.id) for node in checked.nodes) else None
     if found is None:
-        return checked, mends
+        return checked, repairs
     plan, more = found
     try:
-        return check_plan(plan, tools, dialect="plan", accepted=accepted), [*mends, *more]
+        return check_plan(plan, tools, dialect="plan", accepted=accepted), [*repairs, *more]
     except PlanInvalid:
-        return checked, mends
+        return checked, repairs
 
 
-def fits_early(
-    nodes: Sequence[Any], tools: Mapping[str, ToolDeclaration], *, so_far: ReplanContext | None = None
+def can_start_early(
+    nodes: Sequence[Any], tools: Mapping[str, ToolDeclaration], *, replan_context: ReplanContext | None = None
 ) -> bool:
     """Tells whether the last of some nodes may start while the rest of their plan is still being written.
 
-    Nothing is mended here, for what follows may show that something else was meant.
+    Nothing is repaired here, for what follows may show that something else was meant.
 
     Args:
         nodes: as written; all but the last one stand already.
-        so_far: what the run has come to, of a plan that is made again; what takes the place of a node waits.
+        replan_context: what the run has come to, of a plan that is made again; what takes the place of a node waits.
     """
-    there = so_far.referable if so_far is not None else ()
-    if so_far is not None and nodes[-1].get("id") in so_far.left:
+    there = replan_context.referable if replan_context is not None else ()
+    if replan_context is not None and nodes[-1].get("id") in replan_context.left:
         return False
     if depth_of(nodes[-1]) > _EARLY_DEPTH:
         return False
     try:
-        checked = check_plan({"nodes": [*_standing((), so_far), *nodes]}, _known(tools, so_far), dialect="plan")
+        checked = check_plan(
+            {"nodes": [*_standing((), replan_context), *nodes]}, _known(tools, replan_context), dialect="plan"
+        )
         if any(True for _ in problems_of(checked, there=there)):
             return False
         return may_start_early(compile_planned(checked).nodes[-1], tools)
@@ -268,7 +280,7 @@ def fits_early(
         return False
 
 
-def refused_plan(invalid: PlanInvalid, *, accepted: Sequence[Any] = (), profile: Profile = "plan") -> dict[str, Any]:
+def rejected_plan(invalid: PlanInvalid, *, accepted: Sequence[Any] = (), profile: Profile = "plan") -> dict[str, Any]:
     """Returns what is wrong with a plan as the activity tells it, with what the model is to be told.
 
     Args:
@@ -278,12 +290,12 @@ def refused_plan(invalid: PlanInvalid, *, accepted: Sequence[Any] = (), profile:
     told = [problem.to_json() for problem in invalid.problems[:_PROBLEMS_TOLD]]
     while len(told) > 1 and len(json.dumps(told)) > _PROBLEMS_CHARACTERS:
         told = told[: len(told) // 2]
-    repair = repair_words(invalid.problems, profile=profile)
+    repair = repair_message(invalid.problems, profile=profile)
     return {
         "valid": False,
         "problems": told,
         "problem_count": len(invalid.problems),
-        "repair": "\n\n".join([repair, *([accepted_words(accepted)] if accepted else [])]),
+        "repair": "\n\n".join([repair, *([accepted_message(accepted)] if accepted else [])]),
     }
 
 
@@ -297,7 +309,7 @@ def problems_of(checked: Checked, *, there: Sequence[str] = ()) -> Iterator[Prob
         message = f"the plan has {count:,} nodes; at most {MAX_PLANNED_NODES} are taken"
         yield Problem("too_large", message, pointer("nodes"), hint="use for_each instead of many nodes")
     for index, node in enumerate(checked.nodes):
-        if node.tool == THERE.name and node.id not in there:
+        if node.tool == EXISTING_NODE.name and node.id not in there:
             at = checked.document.written_pointer(pointer("nodes", index, "tool"))
             yield Problem("unknown_tool", f"{node.id!r} is no node of the run", at, node.id)
         if is_own(node.id):
@@ -341,13 +353,13 @@ def _notes_of(checked: Checked) -> Iterator[Note]:
             yield Note("ignored", "effects of a plan that a model wrote do not count", node.id)
 
 
-def with_all_asked(plan: CompiledPlan) -> CompiledPlan:
+def with_policy_approval(plan: CompiledPlan) -> CompiledPlan:
     """Return a plan in which no node excludes itself from approval, by `approval: never` or by effects it declares."""
     return replace(plan, nodes=tuple(_asked(node) for node in plan.nodes))
 
 
 def _asked(node: CompiledNode) -> CompiledNode:
-    below = None if node.sub_plan is None else with_all_asked(node.sub_plan)
+    below = None if node.sub_plan is None else with_policy_approval(node.sub_plan)
     approval = "policy" if node.approval == "never" else node.approval
     # Only an author declares a call idempotent; its arguments show whether a request only reads.
     effects = None if node.effects == Effects.IDEMPOTENT else node.effects

@@ -4,7 +4,7 @@ The servers differ in how they say the same thing. What is read here are the bod
 OpenRouter, Groq and LiteLLM's proxy send, as their documentation and source have them.
 
     Exception
-    ├── Trouble           what the transport or the reader of answers met, before anybody judged it
+    ├── ServiceError           what the transport or the reader of answers met, before anybody judged it
     └── ModelFailure      what whoever asked gets: `planning.model_calls.failures`
 """
 
@@ -29,7 +29,7 @@ _SHORTEST_HIDDEN = 6
 _SERVER_WORDS_BYTES = 2_000
 
 
-class Trouble(Exception):
+class ServiceError(Exception):
     """Something that went wrong in a call, as it was seen.
 
     Args:
@@ -78,7 +78,7 @@ class ErrorBody:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CallTarget:
     """Who was asked, for advice.
 
     Args:
@@ -108,9 +108,9 @@ _ADVICE: Mapping[ModelError, str] = {
 }
 
 
-def model_failure_of(trouble: Trouble, asked: Asked, *, now: datetime) -> ModelFailure:
+def to_model_failure(trouble: ServiceError, asked: CallTarget, *, now: datetime) -> ModelFailure:
     """Returns what a trouble means for whoever asked: the one place that maps failures to actions."""
-    error = error_of(trouble)
+    error = model_error_of(trouble)
     words = cut_bytes(_message(trouble, error, asked), max_bytes=MESSAGE_LIMIT_BYTES // 2)
     limit = "" if asked.max_tokens is None else f" (now {asked.max_tokens:,})"
     advice = _ADVICE.get(error, "").format(base_url=asked.base_url, model=asked.model, max_tokens=limit)
@@ -120,7 +120,7 @@ def model_failure_of(trouble: Trouble, asked: Asked, *, now: datetime) -> ModelF
     return failure
 
 
-def error_of(trouble: Trouble) -> ModelError:
+def model_error_of(trouble: ServiceError) -> ModelError:
     """Returns which of the errors a trouble is."""
     if trouble.error is not None:
         return trouble.error
@@ -155,7 +155,7 @@ _UNKNOWN = re.compile(
 )
 
 
-def _by_words(trouble: Trouble) -> ModelError | None:
+def _by_words(trouble: ServiceError) -> ModelError | None:
     """Returns what the body of an error says it is; the status alone tells less, and not the same everywhere."""
     body = trouble.body
     names = {body.code.lower(), body.type.lower()}
@@ -193,7 +193,7 @@ def _by_status(status: int | None) -> ModelError:
     return ModelError.UNAVAILABLE if status >= 500 else ModelError.REQUEST_INVALID
 
 
-def _message(trouble: Trouble, error: ModelError, asked: Asked) -> str:
+def _message(trouble: ServiceError, error: ModelError, asked: CallTarget) -> str:
     said = trouble.body.message or trouble.body.text
     said = _without_key(cut_bytes(one_line(said), max_bytes=_SERVER_WORDS_BYTES), asked)
     where = f"{asked.model or 'the model'} at {asked.base_url}"
@@ -206,7 +206,7 @@ def _message(trouble: Trouble, error: ModelError, asked: Asked) -> str:
     return f"{where} {_without_key(trouble.words, asked)}"
 
 
-def _without_key(words: str, asked: Asked) -> str:
+def _without_key(words: str, asked: CallTarget) -> str:
     return words.replace(asked.api_key, _HIDDEN) if len(asked.api_key) >= _SHORTEST_HIDDEN else words
 
 

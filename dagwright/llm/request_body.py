@@ -1,4 +1,4 @@
-"""A call as the JSON that goes out, asked in the manner of its server."""
+"""A call as the JSON that goes out, asked in the capabilities of its server."""
 
 import hashlib
 import json
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dagwright.core.model.argument_checks import validator_of
-from dagwright.llm.manners import Manner, OutputMode
+from dagwright.llm.capabilities import Capabilities, OutputMode
 from dagwright.llm.strict_schema import StrictSchema
 from dagwright.planning.model_calls.calls import Message, ModelCall, OutputSchema
 
@@ -25,7 +25,7 @@ class ToolNames:
 
     def __init__(self, names: Iterable[str]) -> None:
         names = list(dict.fromkeys(names))
-        plain = [wire_name(name) for name in names]
+        plain = [protocol_name(name) for name in names]
         self._sent = {
             name: sent if plain.count(sent) == 1 or sent == name else _marked(name)
             for name, sent in zip(names, plain, strict=True)
@@ -34,14 +34,14 @@ class ToolNames:
 
     def sent(self, name: str) -> str:
         """Returns the name that goes out, also of a tool that is not offered any more."""
-        return self._sent.get(name) or wire_name(name)
+        return self._sent.get(name) or protocol_name(name)
 
     def ours(self, sent: str) -> str:
         """Returns the tool that a model calls; what is none stays as it is, for whoever calls it to tell."""
         return self._ours.get(sent, sent)
 
 
-def wire_name(name: str) -> str:
+def protocol_name(name: str) -> str:
     """Returns a name that the protocol takes."""
     plain = _WRONG.sub("_", name)
     return plain if 1 <= len(plain) <= _TOOL_NAME_CHARACTERS else _marked(name)
@@ -59,8 +59,8 @@ _ONLY_JSON = (
 )
 
 
-class Prepared:
-    """A call, ready to be sent in any manner.
+class PreparedCall:
+    """A call, ready to be sent in any capabilities.
 
     Args:
         model: that is asked.
@@ -80,25 +80,25 @@ class Prepared:
             validator_of(call.output.schema)
             self.strict = StrictSchema(call.output.schema)
 
-    def body(self, manner: Manner, *, is_streamed: bool) -> Json:
+    def body(self, capabilities: Capabilities, *, is_streamed: bool) -> Json:
         """Returns the request."""
         call = self.call
         config = call.config.to_json()
-        body: Json = {**config, "model": self.model, "messages": self._messages(manner)}
-        if call.config.max_tokens is not None and manner.limit not in config:
-            body[manner.limit] = body.pop("max_tokens")
+        body: Json = {**config, "model": self.model, "messages": self._messages(capabilities)}
+        if call.config.max_tokens is not None and capabilities.limit not in config:
+            body[capabilities.limit] = body.pop("max_tokens")
         tools = [self._tool(tool.name, tool.description, tool.parameters) for tool in call.tools]
         if tools and call.tool_choice:
             body["tool_choice"] = self._choice(call.tool_choice)
         labels = call.labels.to_json()
-        if labels and "metadata" not in manner.without:
+        if labels and "metadata" not in capabilities.without:
             body["metadata"] = labels
         if is_streamed:
             body["stream"] = True
-            if "stream_options" not in manner.without:
+            if "stream_options" not in capabilities.without:
                 body["stream_options"] = {"include_usage": True}
         if call.output is not None and self.strict is not None:
-            match manner.mode:
+            match capabilities.mode:
                 case OutputMode.SCHEMA:
                     described = {"name": call.output.name, "strict": True, "schema": self.strict.strict}
                     body["response_format"] = {"type": "json_schema", "json_schema": described}
@@ -124,9 +124,9 @@ class Prepared:
             "function": {"name": self.names.sent(name), **described, "parameters": dict(parameters)},
         }
 
-    def _messages(self, manner: Manner) -> list[Json]:
+    def _messages(self, capabilities: Capabilities) -> list[Json]:
         said = [self._message(message) for message in self.call.messages]
-        if self.call.output is None or manner.mode not in (OutputMode.JSON, OutputMode.TEXT):
+        if self.call.output is None or capabilities.mode not in (OutputMode.JSON, OutputMode.TEXT):
             return said
         schema = json.dumps(object_schema(self.call.output), ensure_ascii=False)
         words = _ONLY_JSON.format(schema=schema)

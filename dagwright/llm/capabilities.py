@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from dagwright.llm.failures import Trouble, error_of
+from dagwright.llm.errors import ServiceError, model_error_of
 from dagwright.planning.model_calls.calls import ModelCall, ModelError
 
 
@@ -37,7 +37,7 @@ _REMEMBERED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class Capabilities:
     """One way to ask.
 
     Args:
@@ -51,23 +51,25 @@ class Manner:
     limit: str = _MAX_TOKENS
 
 
-def next_manner(manner: Manner, trouble: Trouble, body: Mapping[str, Any]) -> Manner | None:
+def next_capabilities(
+    capabilities: Capabilities, trouble: ServiceError, body: Mapping[str, Any]
+) -> Capabilities | None:
     """Returns how to ask after a server has refused a request; `None` if that was not for how it was asked.
 
     Args:
         body: the request that it refused.
     """
-    if trouble.kind != "status" or error_of(trouble) is not ModelError.REQUEST_INVALID:
+    if trouble.kind != "status" or model_error_of(trouble) is not ModelError.REQUEST_INVALID:
         return None
     param, words = trouble.body.param, f"{trouble.body.message} {trouble.body.text}"
     for name in _OPTIONAL:
-        if name in body and name not in manner.without and (param == name or re.search(rf"\b{name}\b", words)):
-            return replace(manner, without=manner.without | {name})
+        if name in body and name not in capabilities.without and (param == name or re.search(rf"\b{name}\b", words)):
+            return replace(capabilities, without=capabilities.without | {name})
     if _MAX_TOKENS in body and (param == _MAX_TOKENS or _MAX_COMPLETION_TOKENS in words):
-        return replace(manner, limit=_MAX_COMPLETION_TOKENS)
+        return replace(capabilities, limit=_MAX_COMPLETION_TOKENS)
     is_about_output = not param or param.partition(".")[0].partition("[")[0] in _OF_OUTPUT
-    if _asks_for_json(body) and manner.mode is not OutputMode.TEXT and is_about_output:
-        return replace(manner, mode=_MODES[_MODES.index(manner.mode) + 1])
+    if _asks_for_json(body) and capabilities.mode is not OutputMode.TEXT and is_about_output:
+        return replace(capabilities, mode=_MODES[_MODES.index(capabilities.mode) + 1])
     return None
 
 
@@ -77,30 +79,30 @@ def _asks_for_json(body: Mapping[str, Any]) -> bool:
 
 
 @dataclass(slots=True)
-class Manners:
+class CapabilityCache:
     """What is known of all servers and models of a process.
 
     Safe for many calls at once: each learns for itself, and what they learn is the same.
     """
 
-    _by_model: "OrderedDict[tuple[str, str], Manner]" = field(default_factory=OrderedDict)
+    _by_model: "OrderedDict[tuple[str, str], Capabilities]" = field(default_factory=OrderedDict)
     _by_schema: "OrderedDict[tuple[str, str, str], OutputMode]" = field(default_factory=OrderedDict)
 
-    def of(self, base_url: str, model: str, call: ModelCall) -> Manner:
+    def of(self, base_url: str, model: str, call: ModelCall) -> Capabilities:
         """Returns how to ask."""
-        manner = self._by_model.get((base_url, model), Manner())
+        capabilities = self._by_model.get((base_url, model), Capabilities())
         mode = self._by_schema.get((base_url, model, _digest(call))) if call.output is not None else None
-        return manner if mode is None else replace(manner, mode=mode)
+        return capabilities if mode is None else replace(capabilities, mode=mode)
 
     def remember(
-        self, base_url: str, model: str, call: ModelCall, *, worked: Manner, refused: Sequence[Trouble]
+        self, base_url: str, model: str, call: ModelCall, *, worked: Capabilities, refused: Sequence[ServiceError]
     ) -> None:
         """Takes note of what worked.
 
         Args:
             refused: why the server did not take how it was asked before.
         """
-        known = self._by_model.get((base_url, model), Manner())
+        known = self._by_model.get((base_url, model), Capabilities())
         learned = worked if call.output is not None else replace(worked, mode=known.mode)
         if learned.mode is not known.mode and any(map(_is_of_schema, refused)):
             # Another schema may do very well.
@@ -119,7 +121,7 @@ def _keep(table: "OrderedDict[Any, Any]", key: Any, value: Any) -> None:
         table.popitem(last=False)
 
 
-def _is_of_schema(refused: Trouble) -> bool:
+def _is_of_schema(refused: ServiceError) -> bool:
     """Tells whether a server refused this very schema, and not the mode."""
     return "invalid schema" in f"{refused.body.message} {refused.body.text}".lower()
 

@@ -19,7 +19,7 @@ _NAME_CHARACTERS = 60
 _MAX_ID = 10**9
 _ID = re.compile(r"\s*(?:sg|sub_goal|sub-goal)?[ _-]?([0-9]{1,9})\s*", re.IGNORECASE)
 """A number as a text, and the ways in which models name a sub-goal."""
-MOST_DEPTH = 80
+MAX_DEPTH = 80
 """Lists and objects inside one another in an answer: calls, results and documents wrap it, and 100 are taken there."""
 _GROUPS = ("inputs", "params", "synthesis_inputs", "sub_goals")
 _SHAPE = 'an object such as {"from_sub_goal": 1, "slot": "…"}, or a list of such'
@@ -37,9 +37,9 @@ def plain(raw: Any) -> Any:
     found = _plain(raw, (), problems)
     if not problems:
         problems = json_problems(found)
-    if not problems and depth_of(found) > MOST_DEPTH:
+    if not problems and depth_of(found) > MAX_DEPTH:
         hint = "wire what a worker has found, and let workers find what is long"
-        problems = [Problem("too_large", f"lists and objects are nested more than {MOST_DEPTH} deep", hint=hint)]
+        problems = [Problem("too_large", f"lists and objects are nested more than {MAX_DEPTH} deep", hint=hint)]
     if problems:
         raise PlanInvalid(problems)
     return found

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.model.worker_cards import WorkerCard
 from dagwright.core.validation.workers import Worker
-from dagwright.planner.reading import tools_told
-from dagwright.planner.rounds_fields import MOST_DEPTH
+from dagwright.planner.plan_parser import encode_tools
+from dagwright.planner.rounds_parser import parse_round
 from dagwright.planner.rounds_prompts import intention_messages
-from dagwright.planner.rounds_reading import read_round
 from dagwright.planner.rounds_schema import MAX_OF_RUN, MAX_SUB_GOALS
+from dagwright.planner.sub_goal_fields import MAX_DEPTH
 from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.rounds.sub_goals import (
     ROUND_CONTEXTS,
@@ -75,8 +75,8 @@ def known(
 
 def read(answer: str, *there: KnownSubGoal) -> dict[str, Any]:
     """Return what is read of an answer, as it comes back from where it is read."""
-    asked = RoundContext(tools_told(WORKERS), there)
-    return read_round(None, answer, ROUND_CONTEXTS.decode(json.loads(json.dumps(ROUND_CONTEXTS.encode(asked)))))
+    asked = RoundContext(encode_tools(WORKERS), there)
+    return parse_round(None, answer, ROUND_CONTEXTS.decode(json.loads(json.dumps(ROUND_CONTEXTS.encode(asked)))))
 
 
 FAILED_AND_PENDING = (known(1, "pick", "failed", name="x"), known(2, "add_up", "pending", numbers=ref(1, "numbers")))
@@ -319,8 +319,8 @@ def _with_params(params: str) -> dict[str, Any]:
 
 def read_both_ways(answer: Any) -> list[dict[str, Any]]:
     """Return what is read of an answer that fits the response format, and of the same as a text."""
-    asked = RoundContext(tools_told(WORKERS), (known(1, "pick"),))
-    return [read_round(answer, "", asked), read_round(None, json.dumps(answer), asked)]
+    asked = RoundContext(encode_tools(WORKERS), (known(1, "pick"),))
+    return [parse_round(answer, "", asked), parse_round(None, json.dumps(answer), asked)]
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_text_of_json_in_an_answer_that_nobody_can_keep_goes_back(params: str, c
 
 def test_answer_that_is_nested_too_deep_goes_back_however_it_came() -> None:
     deep: Any = 1
-    for _ in range(MOST_DEPTH):
+    for _ in range(MAX_DEPTH):
         deep = [deep]
     answer = {"action": "continue", "sub_goals": [sub_goal(1, "pick", name=deep)]}
     assert [found["problems"][0]["code"] for found in read_both_ways(answer)] == ["too_large"] * 2
@@ -387,7 +387,7 @@ def test_whatever_a_planner_says_is_read_or_goes_back(answer: Any) -> None:
 @settings(deadline=None)
 @given(_TEXTS)
 def test_whatever_text_a_planner_writes_is_read_or_goes_back(text: str) -> None:
-    found = read_round(None, text, RoundContext(tools_told(WORKERS)))
+    found = parse_round(None, text, RoundContext(encode_tools(WORKERS)))
     assert found["valid"] is False
     assert plain_json(found) == found
 

@@ -11,14 +11,14 @@ from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.times import parse_duration
 from dagwright.core.model.tools import ROUNDS_KIND, ToolDeclaration
 from dagwright.core.validation.workers import WorkersRefused, check_workers, workers_among
-from dagwright.planner.goals import GoalRefused, checked_goal
-from dagwright.planner.reading import tools_told
-from dagwright.planner.rounds_prompts import ANSWER_PROMPT, intention_messages, planner_prompt, registry_of
+from dagwright.planner.goals import GoalRefused, validate_goal
+from dagwright.planner.plan_parser import encode_tools
+from dagwright.planner.rounds_prompts import ANSWER_PROMPT, intention_messages, planner_prompt, worker_catalogue
 from dagwright.planner.rounds_schema import rounds_schema
-from dagwright.planning.conversation import TurnSummary, turns_from_json, turns_told
+from dagwright.planning.conversation import TurnSummary, recent_turns, turns_from_json
 from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
 from dagwright.planning.rounds.nodes import rounds_plan
-from dagwright.planning.rounds.rounds import Rounds, RoundsLimits, checked_max_rounds, checked_synthesis
+from dagwright.planning.rounds.rounds import RoundsLimits, RoundsSpec, checked_max_rounds, checked_synthesis
 from dagwright.protocol.documents import encoded_size
 
 ROUNDS_PROFILE = ROUNDS_KIND
@@ -31,7 +31,7 @@ TURN_SHOWN_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class RoundsAsked:
+class RoundsOptions:
     """How a question is to be answered.
 
     Args:
@@ -48,7 +48,7 @@ class RoundsAsked:
 
 
 def prepare_rounds(
-    words: Any, tools: Mapping[str, ToolDeclaration], asked: RoundsAsked
+    words: Any, tools: Mapping[str, ToolDeclaration], asked: RoundsOptions
 ) -> tuple[CompiledPlan, str | None]:
     """Returns the plan that a run for a question starts with, and what is worth saying of it.
 
@@ -69,11 +69,11 @@ def prepare_rounds(
         check_workers(workers)
     except WorkersRefused as refused:
         raise GoalRefused("no_tools", str(refused), hint="name other workers with --tools") from None
-    registry = registry_of(workers)
-    question = checked_goal(words, registry)
-    rounds = Rounds(
+    registry = worker_catalogue(workers)
+    question = validate_goal(words, registry)
+    rounds = RoundsSpec(
         question,
-        tools_told(registry.tools),
+        encode_tools(registry.tools),
         registry.text,
         rounds_schema(),
         planner_prompt(asked.limits.synthesis),
@@ -81,7 +81,7 @@ def prepare_rounds(
         asked.config,
         asked.limits.max_rounds,
         asked.limits.worker_timeout_s,
-        turns_told(asked.turns, characters=TURN_SHOWN_CHARACTERS),
+        recent_turns(asked.turns, characters=TURN_SHOWN_CHARACTERS),
         asked.limits.synthesis,
     )
     plan = rounds_plan(rounds, intention_messages(question, asked.turns), title=summary_of(asked.title or question))
@@ -113,7 +113,7 @@ _LIMITS: Mapping[str, Callable[[RoundsLimits, Any], RoundsLimits]] = {
 """Field of a question -> limits and its value -> the limits with it."""
 
 
-def rounds_of_document(
+def rounds_from_document(
     document: Mapping[str, Any], tools: Mapping[str, ToolDeclaration], *, limits: RoundsLimits
 ) -> CompiledPlan:
     """Returns the plan that a run starts with which is given a question in place of a plan.
@@ -157,6 +157,6 @@ def rounds_of_document(
     if problems:
         raise PlanInvalid(problems)
     try:
-        return prepare_rounds(document["goal"], tools, RoundsAsked(config, limits, turns))[0]
+        return prepare_rounds(document["goal"], tools, RoundsOptions(config, limits, turns))[0]
     except GoalRefused as refused:
         raise PlanInvalid([Problem(refused.code, refused.message, pointer("goal"), hint=refused.hint)]) from None
