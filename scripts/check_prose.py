@@ -76,6 +76,7 @@ _READ = (
     "examples",
     "scripts",
     "README.md",
+    "CHANGELOG.md",
     "CONTRIBUTING.md",
 )
 _LEFT_OUT = (

@@ -52,7 +52,7 @@ async def test_clean_up_removes_only_unneeded_payloads(own_command_line: Command
         "oldest": format_time(oldest.timestamp()),
         "removable": {"payloads": 2, "bytes": 450},
         "renewed_before": None,
-        "reason": "the namespace default keeps runs for 90 days, and a day is added",
+        "reason": "the namespace default retains runs for 90 days, and a day is added",
         "cached": {"results": 2, "bytes": 7, "expired": {"results": 1, "bytes": 3}},
     }
     dry = (await own_command_line("store", "prune", "--json")).document

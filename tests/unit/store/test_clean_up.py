@@ -29,7 +29,7 @@ from dagwright.store.folder import FolderStore
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(days=300)
 RETENTION = timedelta(days=90)
-BY_AGE = RemovalBound(NOW - RETENTION - MARGIN, "the namespace default keeps runs for 90 days, and a day is added")
+BY_AGE = RemovalBound(NOW - RETENTION - MARGIN, "the namespace default retains runs for 90 days, and a day is added")
 
 
 def _bound(*runs: ListedRun, retention: timedelta = RETENTION, owners: tuple[str, ...] = ("me",)) -> RemovalBound:
@@ -98,7 +98,7 @@ def test_unknown_start_of_a_run_or_other_owners_stop_the_clean_up(
 
 
 def test_unknown_retention_stops_the_clean_up() -> None:
-    with pytest.raises(RetentionUnknown, match="the namespace default does not say how long it keeps closed runs"):
+    with pytest.raises(RetentionUnknown, match="the namespace default does not report its retention period"):
         _bound(retention=timedelta(0))
 
 

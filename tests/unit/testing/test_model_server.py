@@ -271,7 +271,7 @@ USER = {"role": "user", "content": "?"}
         ({"messages": [{"role": "robot", "content": "?"}]}, "role"),
         ({"messages": [{"role": "user", "content": None}]}, "content"),
         ({"messages": [USER, {"role": "assistant", "content": None, "tool_calls": [{}]}]}, "tool_calls[0].id"),
-        ({"messages": [USER, CALLS]}, "without an answer: c1"),
+        ({"messages": [USER, CALLS]}, "without a response: c1"),
         ({"messages": [USER, CALLS, USER]}, "Missing: c1"),
         ({"messages": [USER, {"role": "tool", "tool_call_id": "c1", "content": "x"}]}, "preceeding"),
         ({"metadata": {"a": 1}}, "Invalid 'metadata'"),
@@ -321,7 +321,7 @@ async def test_the_fixture_gives_servers_that_are_checked(model_server: StartMod
 
 
 def test_invalid_steps_are_refused_and_broken_arguments_kept() -> None:
-    with pytest.raises(TypeError, match="7 is no answer"):
+    with pytest.raises(TypeError, match="7 is not a response"):
         step(7)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="times is 0"):
         step("x", times=0)
