@@ -119,14 +119,14 @@ def check_posted(posted: PostedPlan, tools: Tools) -> dict[str, Any]:
         checked, _ = checked_posted(posted, tools)
         check_size(checked)
     except PlanInvalid as invalid:
-        nothing = {"dialect": None, "title": None, "inputs": None, "nodes": 0}
+        nothing = {"dialect": None, "title": None, "inputs": None, "node_count": 0}
         return {"status": "invalid", **nothing, "errors": _errors(posted.plan, invalid)}
     return {
         "status": "valid",
         "dialect": checked.dialect,
         "title": checked.plan.title,
         "inputs": schema_of_form(checked.inputs),
-        "nodes": len(checked.nodes),
+        "node_count": len(checked.nodes),
         "errors": [],
     }
 

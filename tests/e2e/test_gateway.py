@@ -33,7 +33,7 @@ async def test_models_are_those_of_the_service_and_plans_agents_and_profiles(ser
         listed = [each.id async for each in await live.openai.models.list()]
         plan = (await live.openai.models.retrieve("plan/double")).model_dump()
         large = await live.openai.models.retrieve("large")
-        with pytest.raises(openai.NotFoundError, match="GET /v1/models lists what there is"):
+        with pytest.raises(openai.NotFoundError, match="GET /v1/models lists all models"):
             await live.openai.models.retrieve("plan/triple")
         with pytest.raises(openai.NotFoundError, match="does not exist"):
             await live.openai.models.retrieve("huge")

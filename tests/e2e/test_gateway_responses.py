@@ -150,7 +150,7 @@ async def test_model_itself_answers_a_response_too(serve: Serve) -> None:
         kinds = [each.type async for each in stream]
         with pytest.raises(openai.NotFoundError, match="only responses of runs are stored"):
             await live.openai.responses.retrieve(response.id)
-        with pytest.raises(openai.BadRequestError, match="leave background out"):
+        with pytest.raises(openai.BadRequestError, match="omit background"):
             await live.openai.responses.create(model="small", input="Hi.", background=True)
     assert (response.output_text, response.model, kinds[-1]) == ("Hello.", "small", "response.completed")
     assert response.usage is not None

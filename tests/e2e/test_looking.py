@@ -40,7 +40,7 @@ async def test_commands_that_look_tell_the_same_run(command_line: CommandLine, w
         "ended_at",
         "nodes_done",
         "nodes_total",
-        "session",
+        "session_id",
         "error",
         "tags",
     ]

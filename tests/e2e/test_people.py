@@ -57,7 +57,7 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
     again = await command_line("feedback", "asks", "check", "--approve", "--json")
 
     assert {name: request[name] for name in ("request_id", "node_id", "type", "prompt", "options", "assignee")} == {
-        "id": "check",
+        "request_id": "check",
         "node_id": "check",
         "type": "APPROVAL",
         "prompt": "Total 5. Publish?",

@@ -335,7 +335,9 @@ async def _looked_up(runs: Runs, bench: Bench) -> Handle:
 
 async def _session(runs: Runs, bench: Bench) -> Handle:
     """A session that goes on in a new execution; its last run cannot read its input, so it does not report."""
-    handle = await runs.start_raw({"session": "replay"}, workflow_id="session-replay", workflow=wire.WORKFLOW_SESSION)
+    handle = await runs.start_raw(
+        {"session_id": "replay"}, workflow_id="session-replay", workflow=wire.WORKFLOW_SESSION
+    )
     newest = runs.client.get_workflow_handle(handle.id)
 
     async def is_idle() -> bool:

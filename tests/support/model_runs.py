@@ -39,7 +39,7 @@ class AskModelsWorkflow:
                 name,
                 summary=f"question {place}",
                 task_queue=message.get("task_queue"),
-                bindings=message.get("holes", ()),
+                bindings=message.get("bindings", ()),
                 retry=retry,
             )
             value, _ = read_result(answer.payload, name=name)

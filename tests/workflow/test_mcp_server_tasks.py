@@ -234,7 +234,7 @@ async def test_question_of_a_sub_plan_is_asked_too(mcp: McpBench, mode: str) -> 
 async def test_interim_result_holds_all_that_another_server_needs_to_go_on(
     mcp: McpBench, cached_runs: Runs, bench: Bench, tmp_path: Path, unique: str
 ) -> None:
-    arguments = {"plan": _asking_plan(), "id": unique}
+    arguments = {"plan": _asking_plan(), "run_id": unique}
     async with mcp.client("2026-07-28", Person(lambda _: None)) as call:
         interim = await call.client.session.call_tool("run_plan", arguments, allow_input_required=True)
     assert isinstance(interim, types.InputRequiredResult)

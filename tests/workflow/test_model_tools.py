@@ -113,7 +113,7 @@ async def test_the_plan_of_the_example_finds_the_difference_in_whole_search_resu
     )
     assert sorted(search.queries) == sorted(searches)
     [call] = model.calls
-    assert call.metadata == {"run": handle.id, "node_id": "calculate_difference", "purpose": "calculate"}
+    assert call.metadata == {"run_id": handle.id, "node_id": "calculate_difference", "purpose": "calculate"}
     said = call.messages[1]["content"]
     assert said.startswith('Calculate the difference between [{"title":"Emperor Wu of Han"')
     assert document["usage"]["calls"] == 1

@@ -254,15 +254,15 @@ async def test_last_turn_of_a_session_that_was_terminated_is_told_as_its_run_is(
 
 async def test_invalid_turns_are_refused_with_their_reason(bench: SessionBench, unique: str) -> None:
     handle = await bench.client.start_workflow(
-        wire.WORKFLOW_SESSION, {"session": unique}, id=session_id(unique), task_queue=bench.runs.task_queue
+        wire.WORKFLOW_SESSION, {"session_id": unique}, id=session_id(unique), task_queue=bench.runs.task_queue
     )
     messages: list[tuple[Any, str]] = [
         ((), "invalid"),
         ((1, 2, 3), "invalid"),
-        (({"run": "x" * 300, "start": {}},), "invalid"),
-        (({"run": "r", "start": {}, "workflow": "Session"},), "invalid"),
-        (({"run": "r", "start": {"more": "x" * 1_100_000}},), "too_large"),
-        (({"run": "r", "start": {}, "version": 9},), "session_changed"),
+        (({"run_id": "x" * 300, "start": {}},), "invalid"),
+        (({"run_id": "r", "start": {}, "workflow": "Session"},), "invalid"),
+        (({"run_id": "r", "start": {"more": "x" * 1_100_000}},), "too_large"),
+        (({"run_id": "r", "start": {}, "version": 9},), "session_changed"),
     ]
     for message, code in messages:
         with pytest.raises(WorkflowUpdateFailedError) as refused:
@@ -277,7 +277,7 @@ async def test_bad_messages_and_a_run_that_cannot_begin_leave_a_session_as_it_is
     bench: SessionBench, unique: str
 ) -> None:
     handle = await bench.client.start_workflow(
-        wire.WORKFLOW_SESSION, {"session": unique}, id=session_id(unique), task_queue=bench.runs.task_queue
+        wire.WORKFLOW_SESSION, {"session_id": unique}, id=session_id(unique), task_queue=bench.runs.task_queue
     )
     messages: list[Any] = [None, "x", 3, [], {}, {"turn": "r"}, {"turn": "r", "status": "completed"}, {"turn": 1}]
     for message in messages:
@@ -285,10 +285,10 @@ async def test_bad_messages_and_a_run_that_cannot_begin_leave_a_session_as_it_is
     await handle.signal(wire.SIGNAL_TURN_ENDED, args=[1, 2])
     await handle.signal("nobody_knows", args=[1, 2])
     # The input of the run cannot be read, so it does not report.
-    await handle.execute_update(wire.UPDATE_START_TURN, {"run": f"{unique} a", "start": {"neither": 1}})
+    await handle.execute_update(wire.UPDATE_START_TURN, {"run_id": f"{unique} a", "start": {"neither": 1}})
     await _becomes_idle(bench, unique)
     # Its own id belongs to a run already.
-    told = await handle.execute_update(wire.UPDATE_START_TURN, {"run": session_id(unique), "start": {"goal": "x"}})
+    told = await handle.execute_update(wire.UPDATE_START_TURN, {"run_id": session_id(unique), "start": {"goal": "x"}})
 
     async def is_taken_back() -> bool:
         return (await bench.sessions.look(unique)).session.version > int(told["version"])
@@ -301,12 +301,12 @@ async def test_bad_messages_and_a_run_that_cannot_begin_leave_a_session_as_it_is
 
 
 async def test_session_with_invalid_input_fails_with_the_expected_input(bench: SessionBench, unique: str) -> None:
-    expected = f'expected {{"session": "{unique}"}}, got '
+    expected = f'expected {{"session_id": "{unique}"}}, got '
     inputs: list[tuple[list[Any], str]] = [
         ([], "None"),
         ([None], "None"),
         ([{}], "{}"),
-        ([{"session": "other"}], "{'session': 'other'}"),
+        ([{"session_id": "other"}], "{'session_id': 'other'}"),
         ([1, 2, 3], "[None, None, None]"),
         ([raw(b"{")], "the payload is no JSON"),
     ]
@@ -315,7 +315,7 @@ async def test_session_with_invalid_input_fails_with_the_expected_input(bench: S
         failure = await _failure_of(handle)
         assert (failure.type, got in failure.message) == (wire.ERROR_REFUSED, True), failure
         assert number == 5 or failure.message == f"the input of a session is invalid: {expected}{got}"
-    handle = await bench.runs.start_raw({"session": unique}, workflow_id=unique, workflow=wire.WORKFLOW_SESSION)
+    handle = await bench.runs.start_raw({"session_id": unique}, workflow_id=unique, workflow=wire.WORKFLOW_SESSION)
     assert (await _failure_of(handle)).message == f"the workflow ID of a session is session-NAME, not {unique!r}"
 
 
@@ -394,7 +394,7 @@ async def _is(listing: Awaitable[list[str]], expected: list[str]) -> bool:
 async def test_session_of_a_memo_that_is_none_ends_with_the_reason(bench: SessionBench, unique: str) -> None:
     handle = await bench.client.start_workflow(
         wire.WORKFLOW_SESSION,
-        {"session": unique},
+        {"session_id": unique},
         id=session_id(unique),
         task_queue=bench.runs.task_queue,
         memo={wire.MEMO_SESSION_STATE: {"version": "x"}},

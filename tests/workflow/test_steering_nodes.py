@@ -58,7 +58,7 @@ async def test_running_node_is_cancelled_with_its_branch_and_the_others_go_on(
     on = f"{unique} on"
     handle = await runs.start({"nodes": [_hold("a", unique), _echo("b", "a"), _hold("on", on), _echo("c", "on")]})
     await eventually(lambda: {unique, on} <= set(bench.entered))
-    told = await _update(handle, wire.CANCEL_NODE, node="a", branch=True, reason="wrong file")
+    told = await _update(handle, wire.CANCEL_NODE, node_id="a", branch=True, reason="wrong file")
     assert told == {"ok": True, "message": "'a' is cancelled; its running tasks are being stopped"}
     await eventually(lambda: unique in bench.cleaned)
     await _is(runs, handle, "a", "cancelled")
@@ -88,8 +88,8 @@ async def test_items_and_sub_plans_are_told_to_stop(runs: Runs, bench: Bench, un
     handle = await runs.start({"nodes": [{"id": "sub", "plan": below}, items]})
     names = {f"{unique} {name}" for name in ("inner", "x", "y")}
     await eventually(lambda: names <= set(bench.entered))
-    await _update(handle, wire.CANCEL_NODE, node="sub")
-    await _update(handle, wire.CANCEL_NODE, node="m[1]")
+    await _update(handle, wire.CANCEL_NODE, node_id="sub")
+    await _update(handle, wire.CANCEL_NODE, node_id="m[1]")
     await eventually(lambda: {f"{unique} inner", f"{unique} y"} <= set(bench.cleaned))
     bench.open(f"{unique} x")
     nodes = bare(await ended_document(runs, handle))["nodes"]
@@ -105,7 +105,7 @@ async def test_node_of_a_sub_plan_is_cancelled_through_the_run_above(runs: Runs,
     below = {"plan": 1, "nodes": [_hold("inner", unique), {"id": "other", "tool": "echo"}], "output": "done"}
     handle = await runs.start({"nodes": [{"id": "sub", "plan": below}]})
     await eventually(lambda: unique in bench.entered)
-    told = await _update(handle, wire.CANCEL_NODE, node="sub/inner")
+    told = await _update(handle, wire.CANCEL_NODE, node_id="sub/inner")
     assert told["message"] == "forwarded to the sub-plan 'sub'"
     await eventually(lambda: unique in bench.cleaned)
     assert bare(await ended_document(runs, handle))["nodes"] == {"sub": done("done", partial=True)}
@@ -125,7 +125,7 @@ async def test_failed_node_is_tried_again_under_its_key_and_what_was_blocked_goe
     handle = await runs.start({"nodes": [first, _echo("b", "a"), _hold("on", f"{unique} on")]})
     await _is(runs, handle, "b", "blocked")
     assert "'on' is running" in await refusal_of(handle, {"node_id": "on"}, update=wire.RETRY_NODE)
-    assert await _update(handle, wire.RETRY_NODE, node="a") == {"ok": True, "message": "'a' is retried"}
+    assert await _update(handle, wire.RETRY_NODE, node_id="a") == {"ok": True, "message": "'a' is retried"}
     await _is(runs, handle, "b", "completed")
     bench.open(f"{unique} on")
     document = await ended_document(runs, handle)
@@ -150,7 +150,7 @@ async def test_sub_plan_is_tried_again_as_a_run_of_its_own(runs: Runs, bench: Be
     below = {"plan": 1, "nodes": [inner], "output": "{{inner.result}}"}
     handle = await runs.start({"nodes": [{"id": "sub", "plan": below}, _hold("on", f"{unique} on")]})
     await _is(runs, handle, "sub", "failed")
-    await _update(handle, wire.RETRY_NODE, node="sub")
+    await _update(handle, wire.RETRY_NODE, node_id="sub")
     await _is(runs, handle, "sub", "completed")
     bench.open(f"{unique} on")
     assert bare(await ended_document(runs, handle))["nodes"]["sub"] == done(unique, attempts=2)
@@ -227,7 +227,7 @@ async def test_message_that_is_none_is_refused(runs: Runs, bench: Bench, unique:
     assert await refusal_of(handle, [1], update=wire.RETRY_NODE) == (
         'retry_node must be an object such as {"node_id": "sum", "by": "ann"}'
     )
-    assert "'node'" in await refusal_of(handle, {}, update=wire.CANCEL_NODE)
+    assert "'node_id'" in await refusal_of(handle, {}, update=wire.CANCEL_NODE)
     assert "'arguments'" in await refusal_of(handle, {"node_id": "on", "arguments": 1}, update=wire.RETRY_NODE)
     assert "'nodes'" in await refusal_of(handle, {"nodes": {}}, update=wire.ADD_NODES)
     assert "at most" in await refusal_of(handle, {"node_id": "on", "result": "x" * 300_000}, update=wire.SET_RESULT)

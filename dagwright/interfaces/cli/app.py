@@ -40,7 +40,7 @@ _COMMANDS: Mapping[str, Mapping[str, Callable[..., int] | typer.Typer]] = {
         "watch": run_commands.watch,
         "result": run_commands.result,
         "graph": run_commands.graph,
-        "node_id": run_commands.node,
+        "node": run_commands.node,
         "explain": run_commands.explain,
         "fork": run_commands.fork,
     },
