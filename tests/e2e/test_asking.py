@@ -56,7 +56,7 @@ async def test_words_of_a_request_without_a_plan_name_what_the_model_wrote_last(
     error = next(number for number, line in enumerate(lines) if line.startswith("error: plan_invalid: "))
     assert (end.code, '"read#4"' in end.stdout) == (1, False)
     assert lines[error + 1] == (
-        "what the model wrote last, and all that is wrong with it: "
+        "the last text of the model, and its errors: "
         "dagwright node ask-no-plan plan#4, dagwright node ask-no-plan read#4"
     )
 

@@ -54,7 +54,7 @@ async def test_detached_run_requests_its_inputs(own_command_line: CommandLine, w
 
     begun.succeeded()
     assert begun.document["message"].endswith(
-        """; it asks for its inputs first: `dagwright feedback inputs-later inputs --data '{"left": 1}'`"""
+        """; it waits for its inputs: `dagwright feedback inputs-later inputs --data '{"left": 1}'`"""
     )
     assert """dagwright feedback inputs-later inputs --data '{"left": 1}'""" in waiting.stdout
     assert (wrong.code, given.code, given.stdout) == (2, 0, "'inputs' is answered\n")

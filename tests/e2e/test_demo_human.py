@@ -27,7 +27,7 @@ async def test_demo_continues_after_the_shown_commands_are_run(own_command_line:
         "asked      check waits for ann: The total is 860. Publish it?",
         "answer    ",
     ]
-    assert asked[1].rstrip().endswith(" channels --select web  (or print, mail; several may be given)")
+    assert asked[1].rstrip().endswith(" channels --select web  (or print, mail; repeatable)")
     assert asked[3].rstrip().endswith(" check --approve  (or --reject)")
     selected = await own_command_line(*_command(asked[1]), "--select", "mail")
     approved = await own_command_line(*_command(asked[3]), "--by", "ann")

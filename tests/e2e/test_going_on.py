@@ -62,7 +62,7 @@ async def test_same_command_finishes_an_interrupted_run(command_line: CommandLin
     status = await command_line("status", "interrupted", "--json")
 
     assert end.code == 130
-    assert end.stderr.startswith("the run interrupted stays where it is; go on with `dagwright watch interrupted`")
+    assert end.stderr.startswith("the run interrupted continues; `dagwright watch interrupted`")
     assert "Traceback" not in end.stderr
     assert (status.code, status.document["nodes"]["first"]["status"]) == (0, "completed")
 
@@ -136,7 +136,7 @@ async def test_up_is_idempotent_and_down_ends_it(own_commands_without_server: Co
     await own_commands_without_server("down")
     looked = await own_commands_without_server("list", "--json")
     assert [item["run_id"] for item in looked.document] == [run.document["run_id"]]
-    assert looked.stderr == "no server was running here, so one was started to read; it ends with this command\n"
+    assert looked.stderr == "no server was running, so one was started for this command; it ends with the command\n"
 
 
 async def test_step_of_a_killed_worker_is_retried(command_line: CommandLine, write_plan: Plans) -> None:
@@ -149,7 +149,7 @@ async def test_step_of_a_killed_worker_is_retried(command_line: CommandLine, wri
     again = await command_line("run", plan, "--id", "lost")
 
     again.succeeded()
-    assert again.stdout.startswith("run lost is there already with the same plan; going on with it\n")
+    assert again.stdout.startswith("run lost already exists with the same plan; continuing it\n")
     words = "waiting    long was running when its worker died; it is tried again at the latest in "
     assert words in again.stdout
     assert "running    long (attempt 2: its worker died or hung)\n" in again.stdout

@@ -62,7 +62,7 @@ async def test_unsure_plan_is_shown_and_approved_on_the_terminal(command_line: C
             "ask", WORDS, "--profile", "intents", "--confidence", "0.8", answers="yes\n"
         )
     assert (code, "The model is 75% sure: “Makes Apex,\\nwith custody.”" in screen) == (0, True)
-    assert screen.count("May it run? (yes, no or edit): ") == 1
+    assert screen.count("Run this plan? (yes, no or edit): ") == 1
     assert "@result_2 cbu.add-product: " in screen
 
 

@@ -194,7 +194,7 @@ async def test_default_at_the_deadline_and_pause_are_noted(command_line: Command
 
     assert (paused.code, (await ended(run)).code) == (0, 3)
     assert re.search(
-        r"\n  +approved at .+: no answer, the default at the deadline; requested from ann at .+\n", why.stdout
+        r"\n  +approved at .+: no answer, default applied at the deadline; requested from ann at .+\n", why.stdout
     ), why.stdout
 
 
@@ -215,7 +215,7 @@ async def test_guidance_takes_nodes_from_a_file(command_line: CommandLine, write
         ("unknown_tool", "/nodes/1/tool"),
         ("unknown_dependency", "/nodes/0/depends_on/0"),
     ]
-    assert (beside.code, beside.stderr) == (2, "--approve and --nodes do not go together: one answer is of one kind\n")
+    assert (beside.code, beside.stderr) == (2, "--approve and --nodes contradict each other: give one answer\n")
     assert (given.code, given.stdout) == (0, "'hint' is answered\n")
     end.succeeded()
     nodes = (await command_line("result", "guided", "--json")).document["nodes"]

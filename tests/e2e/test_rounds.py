@@ -90,9 +90,9 @@ async def test_number_of_rounds_comes_from_the_settings_and_from_the_question(co
     [
         (["--profile", "rounds"], "there is no worker, so nothing could be found"),
         ([*OF_ROUNDS, "--plan-only"], "--plan-only: --profile rounds has no such"),
-        (["--max-rounds", "3"], "--max-rounds: only --profile rounds has that"),
-        (["--synthesis", "model"], "--synthesis: only --profile rounds has that"),
-        (["--worker-timeout", "2m"], "--worker-timeout: only --profile rounds has that"),
+        (["--max-rounds", "3"], "--max-rounds: only available with --profile rounds"),
+        (["--synthesis", "model"], "--synthesis: only available with --profile rounds"),
+        (["--worker-timeout", "2m"], "--worker-timeout: only available with --profile rounds"),
         ([*OF_ROUNDS, "--worker-timeout", "soon"], "--worker-timeout: 'soon' is not a duration"),
         ([*OF_ROUNDS, "--max-rounds", "0"], "'--max-rounds'"),
     ],
@@ -115,9 +115,7 @@ async def test_fork_that_does_a_sub_goal_again_plans_the_rounds_behind_it_anew(c
         forked = await commands("watch", end.document["fork_run_id"], "--json")
         made = [(str(each.metadata["node_id"]), str(each.metadata["purpose"])) for each in server.calls[5:]]
     omitted = ["plan#2", "sg3", "plan#3", "answer"]
-    assert shown.stdout.splitlines()[-1] == (
-        f"planned anew by a model: what follows from there, instead of {', '.join(omitted)}"
-    )
+    assert shown.stdout.splitlines()[-1] == (f"planned again by a model, instead of {', '.join(omitted)}")
     assert end.document["difference"]["omitted"] == omitted
     assert (forked.code, forked.document["output"]) == (0, "It still has 6.")
     # What was said before the sub-goal stands.

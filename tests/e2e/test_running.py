@@ -249,7 +249,7 @@ async def test_each_plan_of_a_batch_gets_the_inputs_that_it_has(command_line: Co
     assert (wrong.code, wrong.stderr.splitlines()) == (
         2,
         [
-            "batch.jsonl: invalid_field at /inputs/nett: no plan of the batch has an input 'nett' "
+            "batch.jsonl: invalid_field at /inputs/nett: no plan of the batch has the input 'nett' "
             "(did you mean 'net'?)",
             "no run was started",
         ],

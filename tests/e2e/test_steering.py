@@ -71,7 +71,7 @@ async def test_run_is_mended_while_it_goes_on(command_line: CommandLine, write_p
     assert (added.code, added.document) == (0, {"run_id": "repaired", "ok": True, "message": "one node was added"})
     assert (cancelled.code, cancelled.document["ok"]) == (0, True)
     assert end.code == 1
-    message = "the run 'repaired' has ended; `fork` makes a new run that takes over what is done"
+    message = "the run 'repaired' has ended; `fork` starts a new run that reuses its results"
     assert (late.code, late.document) == (2, {"run_id": "repaired", "ok": False, "message": message})
     table = (await command_line("status", "repaired")).stdout
     (row,) = [line for line in table.splitlines() if " more " in line]
@@ -129,7 +129,7 @@ async def test_node_of_a_sub_plan_is_steered_by_its_path(command_line: CommandLi
     assert (shown.document["result"], told.stdout.splitlines()[0]) == (4, "archive/sum: completed")
     assert f"\nby hand: set result by {account_name()} at " in told.stdout
     (line,) = [line for line in table.stdout.splitlines() if " sum " in line]
-    assert line.rstrip().endswith(f"its result was given by {account_name()}")
+    assert line.rstrip().endswith(f"result set manually by {account_name()}")
     message = "the run 'mended_above/archive' has no node 'som'; did you mean 'sum'?"
     assert (missing.code, missing.document) == (2, {"status": "not_found", "message": message})
 

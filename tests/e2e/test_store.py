@@ -80,8 +80,8 @@ async def test_store_is_shown_even_if_no_server_can_be_had(command_line: Command
 
     first, second = shown.stdout.splitlines()
     assert (shown.code, cleaned.code) == (0, 1)
-    assert first.startswith(f"{folder}: 1 payload, 2.5 kB, the oldest put or renewed last on ")
-    assert second.startswith("what of it can be removed is not known: the Temporal server at 127.0.0.1:9 ")
+    assert first.startswith(f"{folder}: 1 payload, 2.5 kB, the oldest written or renewed on ")
+    assert second.startswith("it is unknown how much can be removed: the Temporal server at 127.0.0.1:9 ")
     assert cleaned.document["status"] == "need_unknown"
     assert len(await _kept(folder)) == 1
 

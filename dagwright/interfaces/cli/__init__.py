@@ -1,5 +1,5 @@
 """The command line: `starter.py` and `dagwright` (docs/cli.md).
 
-Commands start fast because each imports only what it needs: `app` holds the names and options of all of them and
-loads the module of a command when it is called. Nothing in this package is imported by the rest of Dagwright.
+Commands start fast because each imports only its own modules: `app` has the names and options of all commands, and
+the module of a command is imported when the command is called. The rest of Dagwright does not import this package.
 """

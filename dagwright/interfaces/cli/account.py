@@ -1,11 +1,11 @@
-"""Who gives a command: the name of the account that runs it."""
+"""Name of the account that runs a command."""
 
 import os
 import pwd
 
 
 def account_name() -> str | None:
-    """Returns the name of the account, which in some containers has none."""
+    """Return the name of the account; `None` if it has none, as in some containers."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -1,4 +1,4 @@
-"""`agents add | list | show | remove`: agents in the database, for all who share it. Needs no server."""
+"""`agents add | list | show | remove`: manage the agents in the database. Needs no Temporal server."""
 
 import json
 from collections.abc import Iterator
@@ -22,37 +22,37 @@ from dagwright.toolset.toolset import load_toolset
 
 
 def add(file: str, output: Output) -> int:
-    """Adds the agents of a file, all or none."""
+    """Add the agents of a file, or none of them if one is invalid."""
     registry = load_agents([file])
     with _stored() as stored:
         added = stored.add([*registry])
     missing = registry.missing_tools(load_toolset(load_settings()).declarations())
     for name, tools in missing.items():
-        output.tell(f"the agent {name!r} names tools that are not built in: {', '.join(tools)}; give them with --tools")
+        output.tell(f"the agent {name!r} names unknown tools: {', '.join(tools)}; give them with --tools")
     if output.is_json:
-        told = [{"name": each.name, "version": each.number, "created": each.is_new} for each in added]
-        output.document({"status": "added", "file": file, "agents": told})
+        entries = [{"name": each.name, "version": each.number, "created": each.is_new} for each in added]
+        output.document({"status": "added", "file": file, "agents": entries})
     else:
         for each in added:
-            output.say(f"{each.name}: version {each.number}{'' if each.is_new else ', as it was'}")
+            output.say(f"{each.name}: version {each.number}{'' if each.is_new else ', unchanged'}")
     return ExitCode.COMPLETED
 
 
 def list_agents(_: None, output: Output) -> int:
-    """Lists the agents that new plans get."""
+    """List the current agents."""
     with _stored() as stored:
         found = stored.current()
     if output.is_json:
-        output.document([_told(each) for each in found])
+        output.document([_to_json(each) for each in found])
     elif not found:
-        output.say("no agents were added; `dagwright agents add FILE` adds those of a file")
+        output.say("there are no agents; `dagwright agents add FILE` adds the agents of a file")
     else:
         output.show(_table(found))
     return ExitCode.COMPLETED
 
 
 def show(name: str, output: Output) -> int:
-    """Shows the newest card of an agent, and which versions there are."""
+    """Show the newest card of an agent and its versions."""
     with _stored() as stored:
         versions = stored.versions(name)
         known = [each.card.name for each in stored.current()]
@@ -61,24 +61,24 @@ def show(name: str, output: Output) -> int:
     newest = versions[0]
     if output.is_json:
         output.document(
-            {**_told(newest), "card": newest.card.to_json(), "versions": [_told(each) for each in versions]}
+            {**_to_json(newest), "card": newest.card.to_json(), "versions": [_to_json(each) for each in versions]}
         )
         return ExitCode.COMPLETED
     state = "" if newest.is_current else ", removed"
-    output.say(f"{name}: {_version_words(newest)}{state}")
+    output.say(f"{name}: {_version_text(newest)}{state}")
     for each in versions[1:]:
-        output.say(f"before that {_version_words(each)}")
+        output.say(f"earlier: {_version_text(each)}")
     output.say(json.dumps(newest.card.to_json(), indent=2, ensure_ascii=False))
     return ExitCode.COMPLETED
 
 
 def remove(name: str, output: Output) -> int:
-    """Removes an agent for new plans."""
+    """Remove an agent for new plans."""
     with _stored() as stored:
         known = [each.card.name for each in stored.current()]
         if not stored.remove(name):
             raise _unknown(name, known)
-    message = f"{name} is removed for new plans; runs that were checked with it go on with it"
+    message = f"{name} is removed for new plans; runs that use it keep its card"
     if output.is_json:
         output.document({"status": "removed", "name": name, "message": message})
     else:
@@ -93,15 +93,15 @@ def _stored() -> Iterator[StoredAgents]:
 
 
 def _unknown(name: str, known: list[str]) -> CommandRefused:
-    near = suggestion(name, known) or "`dagwright agents list` lists those that were added"
+    near = suggestion(name, known) or "`dagwright agents list` lists the agents"
     return CommandRefused(f"there is no agent {name!r}; {near}", status="not_found")
 
 
-def _version_words(agent: AgentVersion) -> str:
+def _version_text(agent: AgentVersion) -> str:
     return f"version {agent.number} of {format_time(agent.added_at.timestamp())}"
 
 
-def _told(agent: AgentVersion) -> dict[str, Any]:
+def _to_json(agent: AgentVersion) -> dict[str, Any]:
     return {
         "name": agent.card.name,
         "version": agent.number,

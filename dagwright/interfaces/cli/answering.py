@@ -41,15 +41,15 @@ _OPTION_OF: Mapping[str, str] = {
 
 
 def options_for(kind: str) -> str:
-    """Returns the options of `feedback` that answer a request of a type."""
+    """Return the options of `feedback` that answer a request of this type."""
     return _OPTION_OF.get(kind, "--data JSON")
 
 
 def answer_of(request: AnswerRequest) -> dict[str, Any] | None:
-    """Returns the answer that the options of the command give, without its nodes; `None` if they give none.
+    """Return the answer that the options give, without its nodes; `None` if they give no answer.
 
     Raises:
-        CommandRefused: the options do not go together, or one is no JSON.
+        CommandRefused: options contradict each other, or a value is invalid JSON.
     """
     given = {
         "--approve": request.is_approved,
@@ -60,7 +60,7 @@ def answer_of(request: AnswerRequest) -> dict[str, Any] | None:
     }
     kinds = [name for name, is_given in given.items() if is_given]
     if len(kinds) > 1:
-        raise CommandRefused(f"{' and '.join(kinds)} do not go together: one answer is of one kind")
+        raise CommandRefused(f"{' and '.join(kinds)} contradict each other: give one answer")
     kind = kinds[0] if kinds else None
     _refuse_beside(kind, request)
     changed = {} if request.arguments is None else {"arguments": _object(request.arguments, option="--arguments")}
@@ -81,19 +81,19 @@ def answer_of(request: AnswerRequest) -> dict[str, Any] | None:
 
 
 def _refuse_beside(kind: str | None, request: AnswerRequest) -> None:
-    """Refuses what says more about an answer of another kind."""
+    """Refuse options that belong to an answer of another kind."""
     if request.arguments is not None and kind not in ("--approve", "--select"):
-        raise CommandRefused("--arguments goes with --approve, or with --select retry")
+        raise CommandRefused("--arguments needs --approve, or --select retry")
     if request.is_remembered and kind != "--approve":
-        raise CommandRefused("--remember goes with --approve")
+        raise CommandRefused("--remember needs --approve")
     if request.reason is not None and kind not in ("--approve", "--reject"):
-        raise CommandRefused("--reason goes with --approve or --reject; --note goes with any answer")
+        raise CommandRefused("--reason needs --approve or --reject; --note works with every answer")
 
 
 def _object(text: str, *, option: str) -> dict[str, Any]:
     value = json_of(text, option=option)
     if not isinstance(value, dict):
-        raise CommandRefused(f"{option} takes a JSON object, not {text!r:.80}")
+        raise CommandRefused(f"{option} must be a JSON object, not {text!r:.80}")
     return value
 
 
@@ -101,13 +101,13 @@ _LISTED = 20
 
 
 def feedback(request: AnswerRequest, output: Output) -> int:
-    """Answers what a run asks and says what became of the answer.
+    """Answer a request of a run and report the outcome.
 
     Returns:
-        0 if the answer counts; 2 if it was refused, or the run has ended.
+        0 if the answer was accepted; 2 if it was refused or the run has ended.
 
     Raises:
-        CommandRefused: the options give no answer, or it is not clear to what.
+        CommandRefused: the options give no answer, or the request is ambiguous.
     """
     if request.nodes is None:
         return _feedback(request, [], output)
@@ -118,7 +118,7 @@ def feedback(request: AnswerRequest, output: Output) -> int:
 
 
 def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> int:
-    # What is wrong with the options is told before a server is looked for.
+    # Invalid options are reported before a server is contacted.
     content = answer_of(request)
     settings = command_settings()
     asked: list[OpenRequest] = []
@@ -144,9 +144,9 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
         chosen = _chosen(request, asked)
         if nodes and len(chosen) > 1:
             names_of_all = listed([one.document for one in chosen], most=_LISTED)
-            raise CommandRefused(f"nodes are added once; answer one of {names_of_all} with --nodes")
+            raise CommandRefused(f"nodes can be added only once; answer one of {names_of_all} with --nodes")
         targets.append(AnswerTarget.of(request.workflow_id, chosen))
-        # Outside of the event loop, whose Ctrl-C would wait for the end of the form.
+        # Outside the event loop, where Ctrl-C would wait for the end of the form.
         content = content or _from_form(chosen, output)
     else:
         targets.append(AnswerTarget(request.workflow_id, request.request))
@@ -169,7 +169,7 @@ def _tell(
 ) -> ExitCode:
     told = outcome.message
     if again is not None:
-        told += f"; something is asked again: {asking_line(again)}"
+        told += f"; new request: {asking_line(again)}"
     if outcome.is_ambiguous:
         told += "; `--all` answers all of them"
     if output.is_json:
@@ -187,30 +187,30 @@ def _chosen(request: AnswerRequest, asked: Sequence[OpenRequest]) -> Sequence[Op
     """Return the open requests that the answer is for: one, or all of one node.
 
     Raises:
-        CommandRefused: none is named, and not exactly one is open; or what is named is not open.
+        CommandRefused: no request is named and not exactly one is open, or the named one is not open.
     """
     run = f"the run {request.workflow_id!r:.200}"
     try:
         chosen = choose_requests(asked, request.request, of_all=request.is_for_all)
     except NothingAsked:
-        raise CommandRefused(f"{run} asks nothing of anyone now", status="not_found") from None
+        raise CommandRefused(f"{run} has no open request", status="not_found") from None
     except AnswerUnclear:
         names = listed([one.document for one in asked], most=_LISTED)
-        raise CommandRefused(f"{run} asks {len(asked):,} things; say which: {names}") from None
+        raise CommandRefused(f"{run} has {len(asked):,} open requests; name one: {names}") from None
     if not chosen:
         raise CommandRefused(
-            f"{run} does not ask {request.request!r:.200} now; to answer before it asks, give --approve, --reject, "
-            "--select, --text or --data, and not --all",
+            f"{run} has no open request {request.request!r:.200}; to answer in advance, give --approve, --reject, "
+            "--select, --text or --data without --all",
             status="not_found",
         )
     return chosen
 
 
 def _from_form(meant: Sequence[OpenRequest], output: Output) -> dict[str, Any]:
-    """Returns what the person at the terminal answers.
+    """Ask the user at the terminal for the answer.
 
     Raises:
-        CommandRefused: there is nobody.
+        CommandRefused: there is no terminal.
     """
     first = meant[0].document
     if not output.can_ask:

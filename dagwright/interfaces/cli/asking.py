@@ -1,4 +1,4 @@
-"""Asks a person at the terminal for the inputs that a plan still needs."""
+"""Ask the user at the terminal for missing inputs of a plan."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -16,10 +16,10 @@ NO = frozenset({"n", "no", "reject", "r"})
 
 
 def ask_inputs(declared: Mapping[str, Mapping[str, Any]], given: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Returns the given inputs with what the person answers, if one is missing: for those that have a default too.
+    """Return the given inputs; if one is missing, ask for it and for the inputs with a default.
 
     Raises:
-        CommandRefused: the person ends the input instead.
+        CommandRefused: the input ended.
     """
     values = dict(given)
     missing = [name for name, schema in declared.items() if name not in values and "default" not in schema]
@@ -31,30 +31,30 @@ def ask_inputs(declared: Mapping[str, Mapping[str, Any]], given: Mapping[str, Js
     return values
 
 
-def ask_leave(words: str) -> bool:
-    """Shows a plan and returns whether the person lets it run; one who ends the input does not."""
-    _show(terminal_text(words))
+def ask_approval(text: str) -> bool:
+    """Show a plan and return whether the user approves it; the end of the input is a no."""
+    _show(terminal_text(text))
     while True:
         try:
-            said = input("May it run? (yes or no): ").strip().lower()
+            reply = input("Run this plan? (yes or no): ").strip().lower()
         except UnicodeDecodeError:
             continue
         except EOFError:
             return False
-        if said in YES:
+        if reply in YES:
             return True
-        if said in NO:
+        if reply in NO:
             return False
 
 
 def _ask(name: str, schema: Mapping[str, Any]) -> JsonValue:
     has_default = "default" in schema
-    question = question_of(name, schema, stands=default_words(schema) if has_default else "")
+    question = question_of(name, schema, empty_means=default_text(schema) if has_default else "")
     while True:
         try:
             text = input(question)
         except UnicodeDecodeError:
-            _show("that is no UTF-8")
+            _show("invalid UTF-8")
             continue
         except EOFError:
             message = f"the input {name!r} is missing"
@@ -68,25 +68,25 @@ def _ask(name: str, schema: Mapping[str, Any]) -> JsonValue:
 
 
 def _show(text: str) -> None:
-    print(text)  # noqa: T201 -- part of the conversation
+    print(text)  # noqa: T201 -- part of the dialog
 
 
-def question_of(name: str, schema: Mapping[str, Any], *, stands: str = "") -> str:
-    """Returns what to ask for a value of a JSON Schema: its prompt, with choices or what to type.
+def question_of(name: str, schema: Mapping[str, Any], *, empty_means: str = "") -> str:
+    """Return the question for a value of a JSON Schema: its prompt, with the choices or the expected type.
 
     Args:
-        stands: what an empty line stands for.
+        empty_means: meaning of an empty line.
     """
-    words = one_line(str(schema.get("prompt") or schema.get("description") or name))
+    prompt = one_line(str(schema.get("prompt") or schema.get("description") or name))
     if choices := schema.get("enum"):
-        words += f" [{one_line(' | '.join(value_as_text(choice) for choice in choices))}]"
-    facts = [] if choices else [_KINDS.get(str(schema.get("type")), "")]
-    told = ", ".join(filter(None, [*facts, stands]))
-    return f"{words} ({told}): " if told else f"{words}: "
+        prompt += f" [{one_line(' | '.join(value_as_text(choice) for choice in choices))}]"
+    kind = [] if choices else [_KINDS.get(str(schema.get("type")), "")]
+    hints = ", ".join(filter(None, [*kind, empty_means]))
+    return f"{prompt} ({hints}): " if hints else f"{prompt}: "
 
 
-def default_words(schema: Mapping[str, Any]) -> str:
-    """Returns how a question says what its default is."""
+def default_text(schema: Mapping[str, Any]) -> str:
+    """Return the text of a question that names the default."""
     return f"empty: {one_line(value_as_text(schema['default']))}"
 
 
@@ -94,48 +94,48 @@ _KINDS = {
     "boolean": "yes or no",
     "integer": "a whole number",
     "number": "a number",
-    "array": "a list, commas between",
-    "object": "an object, as JSON",
+    "array": "a list, separated by commas",
+    "object": "a JSON object",
 }
-"""Type of a value -> what a person types for it."""
+"""Type of a value -> description of its text form."""
 _YES_OR_NO = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 
 
 def value_of(schema: Mapping[str, Any], text: str) -> JsonValue:
-    """Returns the value of a JSON Schema that somebody typed.
+    """Return the value of a JSON Schema for a typed text.
 
     Raises:
-        ValueError: it is none; the message says what to type.
+        ValueError: the text is invalid; the message names the valid texts.
     """
-    said, kind = text.strip(), schema.get("type")
+    typed, kind = text.strip(), schema.get("type")
     if choices := schema.get("enum"):
         for choice in choices:
-            if value_as_text(choice).lower() == said.lower():
+            if value_as_text(choice).lower() == typed.lower():
                 return cast("JsonValue", choice)
         raise ValueError(f"choose one of {', '.join(value_as_text(choice) for choice in choices)}")
     if kind == "boolean":
-        if said.lower() not in _YES_OR_NO:
+        if typed.lower() not in _YES_OR_NO:
             raise ValueError("answer yes or no")
-        return _YES_OR_NO[said.lower()]
+        return _YES_OR_NO[typed.lower()]
     try:
-        if kind == "array" and not said.startswith("["):
+        if kind == "array" and not typed.startswith("["):
             items = schema.get("items")
-            of_each = items if isinstance(items, Mapping) else {}
-            value: JsonValue = [value_of(of_each, part) for part in said.split(",") if part.strip()]
+            item_schema = items if isinstance(items, Mapping) else {}
+            value: JsonValue = [value_of(item_schema, part) for part in typed.split(",") if part.strip()]
         else:
-            value = typed_value(schema, text if kind == "string" else said)
+            value = typed_value(schema, text if kind == "string" else typed)
     except ValueError as error:
         if kind == "array" or str(kind) not in _KINDS:
             raise
-        raise ValueError(f"type {_KINDS[str(kind)]}, not {said!r:.80}") from error
+        raise ValueError(f"type {_KINDS[str(kind)]}, not {typed!r:.80}") from error
     return checked_value(schema, value)
 
 
 def checked_value(schema: Mapping[str, Any], value: JsonValue) -> JsonValue:
-    """Returns a value that a schema takes.
+    """Return the value if it matches the schema.
 
     Raises:
-        ValueError: it does not take it.
+        ValueError: it does not match.
     """
     plain = {key: part for key, part in schema.items() if key not in ("prompt", "default")}
     for error in jsonschema_rs.Draft202012Validator(plain, retriever=refuse_remote).iter_errors(value):

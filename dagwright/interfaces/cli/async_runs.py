@@ -1,4 +1,4 @@
-"""The one event loop of the command line, and what Ctrl-C does to it."""
+"""The event loop of the command line and its handling of Ctrl-C."""
 
 import asyncio
 import signal
@@ -14,29 +14,29 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Farewell:
-    """What is said when the command is interrupted; the command sets it when there is more to say.
+    """State of a command for the case that it is interrupted.
 
-    Its way out is opened when nothing is left but to wait for the end of what the command has started.
+    The command sets the message, and opens the exit watchdog when it only waits for its processes to end.
 
     Args:
-        text: one sentence.
+        text: message of the interrupt.
     """
 
     def __init__(self, text: str = "interrupted") -> None:
         self.text = text
         self.way_out = WayOut()
         self.instead: Callable[[], object] | None = None
-        """What the next Ctrl-C does in place of ending the command; it does so once."""
+        """Called for the next Ctrl-C instead of ending the command, once."""
 
 
 def run_async(work: Callable[[Farewell], Coroutine[Any, Any, int]], output: Output) -> int:
-    """Runs a command to its end and returns its exit code.
+    """Run a command and return its exit code.
 
-    The first SIGINT or SIGTERM cancels it in good order, so that steps in flight may end; the second leaves at once,
-    and so does the first after some seconds if a step does not end.
+    The first SIGINT or SIGTERM cancels the command, so that running steps can finish. The second one ends the process
+    immediately, and so does the watchdog some seconds after the first if a step does not finish.
 
     Args:
-        work: makes the coroutine of the command.
+        work: creates the coroutine of the command.
         output: of the command.
     """
     farewell = Farewell()
@@ -50,7 +50,7 @@ def run_async(work: Callable[[Farewell], Coroutine[Any, Any, int]], output: Outp
         def interrupt(number: int) -> None:
             nonlocal is_interrupted
             if is_interrupted:
-                # It came while the loop was at something else, and before what is set below.
+                # It came before the handlers below were set.
                 leave_at_once()
             instead, farewell.instead = farewell.instead, None
             if instead is not None and number == signal.SIGINT:
@@ -58,7 +58,7 @@ def run_async(work: Callable[[Farewell], Coroutine[Any, Any, int]], output: Outp
                 return
             is_interrupted = True
             for each in _SIGNALS:
-                # Not by the loop, which a step that blocks keeps from its turn.
+                # Not through the loop, which a blocking step stops.
                 loop.remove_signal_handler(each)
                 signal.signal(each, leave_at_once)
             output.tell(farewell.text)

@@ -1,4 +1,4 @@
-"""Workers and the gateway in the background: started for `--detach` and `up`, ended by `down`."""
+"""Background workers and gateway: `--detach` and `up` start them, `down` ends them."""
 
 import asyncio
 import hashlib
@@ -23,21 +23,21 @@ from dagwright.tools.references import options_of_references
 from dagwright.toolset.toolset import Toolset
 
 STARTING_S = 60.0
-"""A worker needs some seconds until it polls, on a busy machine up to a minute."""
+"""Seconds until a worker polls on a busy machine; usually it takes a few."""
 GATEWAY_S = 60.0
-"""How long it may take until it answers."""
+"""Seconds that the gateway may take until it answers."""
 
 _PROGRAM = (sys.executable, "-P", "-m", "dagwright")
-"""The command line; `-P` because a folder `dagwright` may lie where the command was called."""
+"""The command line; `-P` ignores a folder `dagwright` in the working directory."""
 
 
 async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bool]:
-    """Starts a worker with these tools in the background; returns it and whether it is a new one.
+    """Start a worker with these tools in the background; return it and whether it is new.
 
-    It reads the same environment as this process, holds the server, and stays until `LocalServer.stop`.
+    It has the environment of this process, holds the server, and runs until `LocalServer.stop`.
 
     Raises:
-        CommandRefused: what serves runs here already has other settings.
+        CommandRefused: a process that serves runs of this folder has other settings.
     """
     daemon = LocalServer(settings).worker(_name(toolset))
     command = [*_PROGRAM, "worker", "--task-queue", settings.task_queue, *options_of(toolset)]
@@ -46,51 +46,51 @@ async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bo
 
 
 async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | None) -> tuple[str, bool]:
-    """Starts the gateway of this folder in the background; returns its address and whether it is a new one.
+    """Start the gateway of this folder in the background; return its address and whether it is new.
 
-    It reads the same environment as this process, leaves the runs to the workers, and stays until `LocalServer.stop`.
+    It has the environment of this process, leaves the runs to the workers, and runs until `LocalServer.stop`.
 
     Args:
         port: as `opened_socket` takes it.
 
     Raises:
-        CommandRefused: it does not start, or what serves runs here already has other settings.
+        CommandRefused: it does not start, or a process that serves runs of this folder has other settings.
     """
     daemon = LocalServer(settings).worker(GATEWAY)
-    told = settings.state_dir / "workers" / f"{GATEWAY}.json"
-    command = [*_PROGRAM, "serve", "--no-worker", "--address-file", str(told), *options_of(toolset)]
+    address_file = settings.state_dir / "workers" / f"{GATEWAY}.json"
+    command = [*_PROGRAM, "serve", "--no-worker", "--address-file", str(address_file), *options_of(toolset)]
     command += [] if port is None else ["--port", str(port)]
     command += [] if settings.plans is None else ["--plans", str(settings.plans)]
     async with turn_of_background(settings):
         if not daemon.is_running():
-            told.unlink(missing_ok=True)
+            address_file.unlink(missing_ok=True)
             make_private_folder(settings.state_dir / "workers")
             write_private(_plans_path(settings), _plans_of(settings))
         is_new = await _start(daemon, command, settings=settings)
     give_up_at = time.monotonic() + GATEWAY_S
     while daemon.is_running() and time.monotonic() < give_up_at:
-        if (address := await _answering(told)) is not None:
+        if (address := await _ready_address(address_file)) is not None:
             if not is_new:
                 refuse_other_gateway(settings, address, port=port)
             return address, is_new
         await asyncio.sleep(0.05)
-    words = f"the gateway does not start ({daemon.last_words()}): see {daemon.log_path}"
-    raise CommandRefused(words, status="no_gateway", code=ExitCode.FAILED)
+    message = f"the gateway does not start ({daemon.last_words()}): see {daemon.log_path}"
+    raise CommandRefused(message, status="no_gateway", code=ExitCode.FAILED)
 
 
 def refuse_other_gateway(settings: Settings, address: str, *, port: int | None) -> None:
     """Refuse a port or a folder of plans that the running gateway does not have.
 
     Raises:
-        CommandRefused: the gateway has another one.
+        CommandRefused: the gateway has another port or folder.
     """
     others = [] if not port or httpx.URL(address).port == port else [f"--port {port}"]
     path = _plans_path(settings)
     if settings.plans is not None and path.exists() and path.read_text(encoding="utf-8") != _plans_of(settings):
         others.append(f"--plans {settings.plans}")
     if others:
-        words = f"the gateway runs already at {address}, without {' and '.join(others)}"
-        raise CommandRefused(f"{words}: end it with `dagwright down` first", status="other_settings")
+        message = f"the gateway already runs at {address}, without {' and '.join(others)}"
+        raise CommandRefused(f"{message}: end it with `dagwright down` first", status="other_settings")
 
 
 def _plans_path(settings: Settings) -> Path:
@@ -102,7 +102,7 @@ def _plans_of(settings: Settings) -> str:
 
 
 async def _start(daemon: Daemon, command: Sequence[str], *, settings: Settings) -> bool:
-    """Starts a process unless it runs, and tells whether it is a new one; it has to be this command's turn."""
+    """Start a process unless it runs, and return whether it is new; the caller holds the start lock."""
     refuse_other_settings(settings)
     if daemon.is_running():
         return False
@@ -111,10 +111,10 @@ async def _start(daemon: Daemon, command: Sequence[str], *, settings: Settings) 
     return True
 
 
-async def _answering(told: Path) -> str | None:
-    """Returns the address that a gateway has told, once it answers there."""
+async def _ready_address(address_file: Path) -> str | None:
+    """Return the published address of a gateway once it is ready."""
     try:
-        address = told.read_text(encoding="utf-8").strip()
+        address = address_file.read_text(encoding="utf-8").strip()
         async with httpx.AsyncClient(trust_env=False) as client:
             (await client.get(f"{address}/readyz", timeout=2)).raise_for_status()
     except (OSError, httpx.HTTPError, httpx.InvalidURL):
@@ -122,7 +122,7 @@ async def _answering(told: Path) -> str | None:
     return address
 
 
-STARTING_WORDS = "the worker in the background is starting"
+STARTING_MESSAGE = "the worker in the background is starting"
 
 
 def is_worker_starting(settings: Settings) -> bool:
@@ -133,17 +133,17 @@ def is_worker_starting(settings: Settings) -> bool:
 
 
 def will_start_worker(settings: Settings, toolset: Toolset) -> bool:
-    """Tells whether `start_worker` would start one, which then has the environment of this process."""
+    """Return whether `start_worker` would start a worker, which then has the environment of this process."""
     return not LocalServer(settings).worker(_name(toolset)).is_running()
 
 
 def _name(toolset: Toolset) -> str:
-    """Returns a name that is the same for the same tools, so that two runs share a worker."""
+    """Return a name that is equal for equal tools, so that runs share a worker."""
     if not toolset.references:
         return "worker"
     return f"worker-{hashlib.sha256(repr(toolset.references).encode()).hexdigest()[:12]}"
 
 
 def options_of(toolset: Toolset) -> list[str]:
-    """Returns the options that have another process load the same tools."""
+    """Return the options with which another process loads the same tools."""
     return options_of_references(toolset.references)

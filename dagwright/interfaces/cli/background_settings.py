@@ -1,9 +1,9 @@
-"""The settings of each process that serves the runs of a folder: none takes a part of a run with others in silence.
+"""Compare the settings of the processes that serve the runs of a folder.
 
-All of one queue take a part of every run, whoever starts it. So a command is refused where something else that serves
-runs of the folder has other settings, be it in the background or another command. Beside the lock of each process lies
-`<name>.settings`: a salt, and a digest of each setting that a run may depend on; no setting stands there in clear.
-Those in the background are in `workers/`, commands in `serving/`.
+All workers of a task queue take part in every run. A command is therefore refused if another process that serves runs
+of the folder, in the background or as a command, has other settings. Each process has a file `<name>.settings` beside
+its lock: a salt and a digest of each setting that a run may depend on, no setting in clear text. Files of background
+processes are in `workers/`, files of commands in `serving/`.
 """
 
 import hashlib
@@ -24,17 +24,17 @@ from dagwright.settings import Settings, app_settings
 from dagwright.store.private_files import make_private_folder
 
 OTHER_SETTINGS = "other_settings"
-"""The status of what is refused."""
+"""Status of the refusal."""
 
 GATEWAY = "gateway"
-"""What the gateway is called among the processes in the background."""
+"""Name of the gateway among the background processes."""
 
 _PLACE = frozenset({"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "DAGWRIGHT_TASK_QUEUE"})
-"""Where these differ two processes serve other runs."""
+"""Settings that choose the server and queue: processes that differ in them serve different runs."""
 FILES_ROOT = "DAGWRIGHT_FILES_ROOT"
-"""The current folder where it is not set, so it differs between commands that are started in two folders."""
+"""Defaults to the current folder, so it differs between commands started in two folders."""
 _TURN_S = 30.0
-"""How long others may be at starting something: each takes a tenth of a second."""
+"""Seconds to wait for the start lock; each holder needs a tenth of a second."""
 _DIGEST_ROUNDS = 100
 
 
@@ -42,9 +42,9 @@ class OtherSettings(CommandRefused):
     """Another process that serves runs of the folder has other settings.
 
     Args:
-        difference: which process, and which variables differ.
-        remedy: what that means for the command, and what to do.
-        is_elsewhere: it serves another server, namespace or queue.
+        difference: the process and the variables that differ.
+        remedy: the consequence for the command, and the fix.
+        is_elsewhere: the process serves another server, namespace or queue.
     """
 
     def __init__(self, difference: str, remedy: str, *, is_elsewhere: bool = False) -> None:
@@ -60,7 +60,7 @@ def refuse_other_settings(settings: Settings, *, ignored: frozenset[str] = froze
         ignored: variables that may differ.
 
     Raises:
-        OtherSettings: there is one; the message names the variables that differ.
+        OtherSettings: a process differs; the message names the variables.
         ServerUnreachable: Temporal's own variables cannot be read.
     """
     for daemon, names in _others(_background(settings), settings, ignored):
@@ -74,30 +74,30 @@ def refuse_other_settings(settings: Settings, *, ignored: frozenset[str] = froze
 def _other_daemon(daemon: Daemon, names: list[str] | None, settings: Settings) -> OtherSettings:
     what = f"the {daemon.name.partition('-')[0]} in the background of {settings.state_dir}"
     if names is None:
-        return OtherSettings(f"{what} does not say which settings it has", ": end it with `dagwright down`")
-    ways = "give the same, or end it with `dagwright down` (`watch --no-worker` only looks)"
-    does = "continues with it" if daemon.name.startswith(GATEWAY) else "would take a part of the work"
+        return OtherSettings(f"{what} has unknown settings", ": end it with `dagwright down`")
+    fix = "use the same value, or end it with `dagwright down` (`watch --no-worker` works)"
+    consequence = "continues with it" if daemon.name.startswith(GATEWAY) else "would take part in the run"
     if is_elsewhere := bool(_PLACE & {*names}):
-        # Nothing of what it does would go wrong, but it is found by its name, whatever it serves.
-        does, ways = "serves that alone", f"{ways}, or take another DAGWRIGHT_STATE_DIR"
+        # It would not disturb the run, but background processes are found by name only.
+        consequence, fix = "serves only that", f"{fix}, or use another DAGWRIGHT_STATE_DIR"
     difference = f"{what} was started with another value of {_setting_words(names, settings)}"
-    return OtherSettings(difference, f", and {does}: {ways}", is_elsewhere=is_elsewhere)
+    return OtherSettings(difference, f", and {consequence}: {fix}", is_elsewhere=is_elsewhere)
 
 
 def _other_command(command: Daemon, names: list[str] | None, settings: Settings) -> OtherSettings:
     which = f"a command that serves runs of {settings.state_dir} (process {command.name.partition('-')[0]})"
     difference = "unknown settings" if names is None else f"another value of {_setting_words(names, settings)}"
-    fix = "end it first" if names is None else "end it first, or give the same"
-    fix = f"{fix} (`watch --no-worker` only looks)"
-    return OtherSettings(f"{which} has {difference}", f", and would take a part of the work: {fix}")
+    fix = "end it first" if names is None else "end it first, or use the same value"
+    fix = f"{fix} (`watch --no-worker` works)"
+    return OtherSettings(f"{which} has {difference}", f", and would take part in the run: {fix}")
 
 
 @asynccontextmanager
 async def turn_of_background(settings: Settings) -> AsyncIterator[None]:
-    """Lets one process at a time compare settings and begin to serve with its own.
+    """Hold the lock under which one process at a time compares settings and starts to serve with its own.
 
     Raises:
-        CommandRefused: another one does not come to an end with it.
+        CommandRefused: another process does not release the lock.
         OSError: the state folder cannot be written.
     """
     make_private_folder(settings.state_dir)
@@ -113,13 +113,13 @@ async def turn_of_background(settings: Settings) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def serving_beside(settings: Settings) -> AsyncIterator[None]:
-    """Notes for as long as the block lasts that this process serves runs with its settings.
+    """Record inside the block that this process serves runs with its settings.
 
     Raises:
-        OtherSettings: another process that serves runs of the folder has others.
+        OtherSettings: another process that serves runs of the folder has other settings.
     """
     if not _is_writable(settings.state_dir):
-        # Nothing can be started in the background from there either.
+        # No background process can be started from there either.
         refuse_other_settings(settings)
         yield
         return
@@ -137,7 +137,7 @@ async def serving_beside(settings: Settings) -> AsyncIterator[None]:
 
 
 def keep_settings(daemon: Daemon, settings: Settings) -> None:
-    """Notes the settings of a process that is started next; none of that name may run."""
+    """Record the settings of a process that is started next; no process of this name may run."""
     salt = secrets.token_hex(16)
     of_runs = _settings_of_runs(settings)
     record = {"salt": salt, "settings": {name: _digest(salt, value) for name, value in of_runs.items()}}
@@ -158,7 +158,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 def _background(settings: Settings) -> list[Daemon]:
-    """Returns what runs in the background: workers first, which take a part of runs; the gateway starts them."""
+    """Return the background processes, workers first: the gateway depends on them."""
     running = [daemon for daemon in LocalServer(settings).workers() if daemon.is_running()]
     return sorted(running, key=lambda daemon: daemon.name.startswith(GATEWAY))
 
@@ -170,7 +170,7 @@ def _commands(settings: Settings) -> list[Daemon]:
 
 
 def _forget_dead(settings: Settings) -> None:
-    """Removes what commands that were killed have left; it has to be this process's turn."""
+    """Remove the files of commands that were killed; the caller holds the start lock."""
     for path in (settings.state_dir / "serving").glob("*.lock"):
         if not (command := Daemon(path.parent, path.stem)).is_running():
             _forget(command)
@@ -192,7 +192,7 @@ def _setting_words(names: Sequence[str], settings: Settings) -> str:
 def _others(
     processes: Iterable[Daemon], settings: Settings, ignored: frozenset[str]
 ) -> Iterator[tuple[Daemon, list[str] | None]]:
-    """Yields the processes whose settings differ: with the names of these, `None` if they are not known."""
+    """Yield the processes whose settings differ, with the names of these; `None` if its settings are unknown."""
     mine: dict[str, str] = {}
     for process in processes:
         mine = mine or _settings_of_runs(settings)
@@ -218,5 +218,5 @@ def _settings_of_runs(settings: Settings) -> dict[str, str]:
 
 
 def _digest(salt: str, value: str) -> str:
-    # Slow on purpose: a password in an address may be short.
+    # Slow on purpose: a password in a URL may be short.
     return hashlib.pbkdf2_hmac("sha256", value.encode(errors="surrogateescape"), salt.encode(), _DIGEST_ROUNDS).hex()

@@ -1,6 +1,6 @@
-"""How the options of a command get to the module that does its work.
+"""Call the module that implements a command.
 
-The import inside of `call` is the one exception to "imports at the top": `check` needs no Temporal, and `run` has 1.5 s
+The import inside `call` is the only import that is not at the top: `check` needs no Temporal, and `run` has 1.5 s
 from the shell to its first node.
 """
 
@@ -12,14 +12,14 @@ from dagwright.interfaces.cli.requests import refuse_half_characters
 
 
 def call(module: str, function: str, request: object, output: Output, *, extra: str | None = None) -> int:
-    """Loads the module of a command and calls the function in it, which returns the exit code.
+    """Import the module of a command and call its function, which returns the exit code.
 
     Args:
         module: in this package, or the full name of a module of an application.
-        extra: the extra that installs the libraries which the module imports.
+        extra: the extra with the libraries that the module imports.
 
     Raises:
-        CommandRefused: a text of the request is no UTF-8.
+        CommandRefused: a text of the request is not valid UTF-8.
         MissingExtra: the extra is not installed.
     """
     if extra is not None:

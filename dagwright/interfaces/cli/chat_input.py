@@ -1,4 +1,4 @@
-"""Where a chat gets its messages from: a person at a terminal, or the lines of a pipe or a file."""
+"""Input of a chat: a user at a terminal, or the lines of a pipe or file."""
 
 import asyncio
 import sys
@@ -18,33 +18,33 @@ _NEXT_LINE = "  "
 
 
 class Interrupted(Exception):
-    """The person pressed Ctrl-C where something was to be typed."""
+    """The user pressed Ctrl-C at a prompt."""
 
 
 class Messages(Protocol):
-    """What is said in a chat, one message after the other."""
+    """The messages of a chat."""
 
     async def next(self) -> str | None:
-        """Returns the next message; `None` at the end of the input.
+        """Return the next message; `None` at the end of the input.
 
         Raises:
-            Interrupted: the person pressed Ctrl-C.
+            Interrupted: the user pressed Ctrl-C.
         """
 
     async def line(self, question: str) -> str:
-        """Returns what the person answers to a question, on one line.
+        """Return the answer of the user to a question, on one line.
 
         Raises:
-            Interrupted: the person pressed Ctrl-C.
+            Interrupted: the user pressed Ctrl-C.
             EOFError: the input has ended.
         """
 
 
 class TypedMessages:
-    """A person types: Enter sends, Alt-Enter begins a new line, and what is pasted keeps its lines.
+    """Prompt at a terminal: Enter sends, Alt-Enter starts a new line, and pasted text keeps its lines.
 
     Args:
-        history: file in which what was typed stays for the next chat.
+        history: file that stores the typed messages for later chats.
     """
 
     def __init__(self, history: Path) -> None:
@@ -58,7 +58,7 @@ class TypedMessages:
         self._lines: PromptSession[str] = PromptSession(interrupt_exception=Interrupted)
 
     async def next(self) -> str | None:
-        """Returns the next message; see `Messages`."""
+        """Return the next message; see `Messages`."""
         try:
             # The command has its own handler for SIGINT; Ctrl-C is a key here.
             return await self._messages.prompt_async(_PROMPT, handle_sigint=False)
@@ -66,29 +66,29 @@ class TypedMessages:
             return None
 
     async def line(self, question: str) -> str:
-        """Returns what the person answers; see `Messages`."""
+        """Return the answer of the user; see `Messages`."""
         return await self._lines.prompt_async(question, handle_sigint=False)
 
 
 class PipedMessages:
-    """Each line of the input is a message; nobody can be asked."""
+    """Each line of the input is a message; questions get no answer."""
 
     def __init__(self) -> None:
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
-        # Any file can be the input, and a loop can wait for few of them. The thread ends with the process.
+        # A thread, because the loop cannot wait for every kind of file. It ends with the process.
         threading.Thread(target=self._read, daemon=True).start()
 
     async def next(self) -> str | None:
-        """Returns the next message; see `Messages`."""
+        """Return the next message; see `Messages`."""
         return await self._lines.get()
 
-    async def line(self, question: str) -> str:  # noqa: ARG002 - whoever could be asked is not there
-        """Returns nothing: what is asked stays open."""
+    async def line(self, question: str) -> str:  # noqa: ARG002 - a pipe answers no questions
+        """Raise EOFError: requests stay open."""
         raise EOFError
 
     def _read(self) -> None:
-        # The loop may have ended meanwhile.
+        # The loop may have ended.
         with suppress(RuntimeError):
             for line in sys.stdin.buffer:
                 self._put(line.decode(errors="surrogateescape").rstrip("\r\n"))
@@ -101,7 +101,7 @@ class PipedMessages:
 def _history(file: Path) -> History:
     try:
         make_private_folder(file.parent)
-        # What people type is nobody else's business.
+        # Messages are private to the user.
         file.touch(mode=0o600)
     except OSError:
         return InMemoryHistory()

@@ -1,4 +1,4 @@
-"""What is said in a chat beside the answers: its commands, what it was about so far, how to go on. Pure."""
+"""Commands and notes of a chat beside the answers. Pure."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -10,32 +10,32 @@ from dagwright.interfaces.cli.requests import AskRequest
 from dagwright.protocol.sessions import Session
 
 COMMANDS: Mapping[str, str] = {
-    "/help": "what can be typed here",
-    "/status": "the session, and the run that goes on in it",
-    "/turns": "what was asked so far, and what came of it",
-    "/profile [NAME]": "how the next messages are answered: plan, intents or rounds",
-    "/cancel": "ask the run that goes on to stop",
-    "/new [NAME]": "begin another session",
-    "/quit": "end the chat; the session stays",
+    "/help": "list the commands",
+    "/status": "show the session and its running run",
+    "/turns": "list the turns and their outcomes",
+    "/profile [NAME]": "show or choose the profile of the next messages: plan, intents or rounds",
+    "/cancel": "cancel the running run",
+    "/new [NAME]": "start another session",
+    "/quit": "end the chat; the session stays open",
 }
 _WITHOUT_SLASH: Mapping[str, str] = {
     **dict.fromkeys(("quit", "exit", "bye"), "/quit ends the chat"),
     **dict.fromkeys(("help", "?"), "/help lists the commands"),
 }
-"""Message that people type in place of a command -> what to type."""
+"""Message that users type instead of a command -> what to type."""
 TURNS_SHOWN = 3
-"""Earlier turns that a chat begins with."""
+"""Number of earlier turns that a chat shows at its start."""
 TURNS_LISTED = 20
 _COMMAND = 4_000
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A message, or a command with what stands behind it.
+    """A message, or a command with its argument.
 
     Args:
-        command: with its slash; `None` of a message.
-        text: the message, or what stands behind the command.
+        command: with its slash; `None` for a message.
+        text: the message, or the argument of the command.
     """
 
     command: str | None
@@ -43,7 +43,7 @@ class Typed:
 
 
 def typed(line: str) -> Typed:
-    """Returns what somebody typed; two slashes begin a message that begins with one."""
+    """Parse a line of input; a message that starts with `/` is written with two slashes."""
     text = line.strip()
     if text.startswith("//"):
         return Typed(None, text[1:])
@@ -54,7 +54,7 @@ def typed(line: str) -> Typed:
 
 
 def command_hint(text: str) -> str | None:
-    """Return what to type in place of a message that probably means a command; `None` for other messages."""
+    """Return what to type instead of a message that is probably meant as a command; `None` for other messages."""
     hint = _WITHOUT_SLASH.get(text.lower())
     return None if hint is None else f"{hint}; {text!r} was not sent"
 
@@ -64,49 +64,48 @@ def unknown_command(command: str) -> str:
     names = [name.partition(" ")[0] for name in COMMANDS]
     near = nearest(command, names, most=1)
     hint = f"did you mean {near[0]}?" if near else "/help lists the commands"
-    return f"there is no {one_line(command)}; {hint}"
+    return f"unknown command {one_line(command)}; {hint}"
 
 
 def help_lines() -> list[str]:
-    """Returns what can be typed."""
+    """Return the lines of /help."""
     width = max(map(len, COMMANDS))
     return [
-        "Enter sends what you have typed, Alt-Enter begins a new line. Ctrl-C leaves a run as it is, Ctrl-D ends the "
-        "chat.",
+        "Enter sends the message, Alt-Enter starts a new line. Ctrl-C detaches from a run, Ctrl-D ends the chat.",
         *(f"{name:<{width}}  {words}" for name, words in COMMANDS.items()),
     ]
 
 
 def going_on(name: str, options: Sequence[str] = ()) -> str:
-    """Returns how a session is gone on with.
+    """Return the command that continues a session.
 
     Args:
-        options: of the chat, which a session does not keep: without them the next message has another planner and
+        options: of the chat, which a session does not store: without them, the next message has another planner and
             other tools.
     """
     command = shlex.join(["dagwright", "chat", "--session", name, *options])
-    return f"go on with it later: {one_line(command, limit=_COMMAND)}"
+    return f"continue it later: {one_line(command, limit=_COMMAND)}"
 
 
 def asking_options(asking: AskRequest) -> list[str]:
-    """Returns the options by which another chat asks in the same way."""
+    """Return the options with which another chat answers in the same way."""
     given = {
         "--profile": asking.profile if asking.profile != "plan" else None,
-        "--max-rounds": asking.rounds,
+        "--max-rounds": asking.max_rounds,
         "--worker-timeout": asking.worker_timeout,
         "--synthesis": asking.synthesis,
         "--model": asking.model,
         "--policy": asking.policy_file,
         "--budget": asking.budget,
-        "--deadline": asking.timeout,
+        "--deadline": asking.deadline,
     }
     return [word for name, value in given.items() if value is not None for word in (name, str(value))]
 
 
 def status_line(session: Session, *, profile: str) -> str:
-    """Returns one line about a session."""
+    """Return a line with the state of a session."""
     count = session.omitted_turns + len(session.turns)
     turns = f"{count:,} turn{'' if count == 1 else 's'}"
     running = session.running
-    told = f"; at work on the run {one_line(running.run)} ({one_line(running.request, limit=60)})" if running else ""
-    return f"session {one_line(session.name)}: {session.status}, {turns}; profile {profile}{told}"
+    run = f"; running: {one_line(running.run)} ({one_line(running.request, limit=60)})" if running else ""
+    return f"session {one_line(session.name)}: {session.status}, {turns}; profile {profile}{run}"

@@ -1,6 +1,6 @@
-"""`chat`: a conversation on a terminal, or from a pipe. Each message is a turn of a session, whose run it follows.
+"""`chat`: a conversation at a terminal or through a pipe. Each message is a turn of a session.
 
-The command serves the session and its runs, as `ask` does; what it does not do any more, another command goes on with.
+The command serves the session and its runs, as `ask` does. When it ends, another command can continue them.
 """
 
 import asyncio
@@ -63,9 +63,9 @@ from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 T = TypeVar("T")
 
 RETRY_S = 1.0
-"""Between two attempts to reach a server that is gone."""
+"""Seconds between attempts to reach the server."""
 LOOK_S = 3.0
-"""How long is looked for what goes on in a session that the person has left with Ctrl-C."""
+"""Seconds to look for the running run after Ctrl-C."""
 
 _HISTORY = "chat-history"
 _PROFILES: Sequence[Profile | Literal["rounds"]] = (*PROFILES, "rounds")
@@ -73,35 +73,35 @@ _QUIT = ("/quit", "/exit", "/bye")
 
 
 def chat(request: ChatRequest, output: Output) -> int:
-    """Answers messages until there are no more, and returns the exit code.
+    """Answer messages until the input ends, and return the exit code.
 
     Raises:
-        CommandRefused: nothing could come of any message.
-        SessionNameInvalid: no session can have that name.
+        CommandRefused: the options are invalid.
+        SessionNameInvalid: the session name is invalid.
     """
     settings = command_settings()
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
     name = session_name(request.session) if request.session is not None else _made_name()
     asking = request.asking()
-    # Before there is a server: what is wrong with the options is wrong with every message.
-    prepare_turn(replace(asking, words="Hello."), toolset, output)
+    # Invalid options are reported before there is a server.
+    prepare_turn(replace(asking, text="Hello."), toolset, output)
     refuse_without_model(request.model, settings, toolset, is_detached=False)
 
     async def work(farewell: Farewell) -> int:
         async with connected_to_run(settings, toolset) as connection, AsyncExitStack() as stack:
-            # A session is served as its runs are: without a worker it takes no turn.
+            # The worker serves the session too: without a worker it accepts no turns.
             await stack.enter_async_context(served(connection.client, toolset, settings=settings))
             desk = Desk(connection, settings, toolset, stack)
             messages = TypedMessages(settings.state_dir / _HISTORY) if output.can_ask else PipedMessages()
             talk = Chat(desk, messages, asking, output=output, farewell=farewell)
             code = await talk.go_on(name, is_new=request.session is None)
-            # What does not end is left behind: its run stays.
+            # Whatever does not end is abandoned: its run stays.
             farewell.way_out.open(code)
             if code == ExitCode.INTERRUPTED:
-                # That was the second one already.
+                # The user has already pressed Ctrl-C twice.
                 farewell.instead = leave_at_once
-                words = "steps in flight get 10 s to end; Ctrl-C again leaves at once"
-                asyncio.get_running_loop().call_later(1.0, output.tell, words)
+                message = "running steps get 10 s to finish; Ctrl-C again ends the process"
+                asyncio.get_running_loop().call_later(1.0, output.tell, message)
             return code
 
     return run_async(work, output)
@@ -113,11 +113,11 @@ def _made_name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What a chat works with.
+    """Connection, settings and tools of a chat.
 
     Args:
         connection: to the server of the session.
-        holds: what is let go of at the end of the chat, such as a server that was started again.
+        holds: resources to release at the end of the chat, such as a restarted server.
     """
 
     connection: Connection
@@ -132,11 +132,11 @@ class Desk:
 
     @property
     def sessions(self) -> Sessions:
-        """The sessions beside this one, too."""
+        """The sessions of the task queue."""
         return Sessions(self.connection, self.runs, task_queue=self.settings.task_queue)
 
     async def reach(self) -> None:
-        """Waits until the server answers again; one that an earlier command has started here is started again."""
+        """Wait until the server answers; restart a local server."""
         while True:
             try:
                 await self.holds.enter_async_context(open_connection(self.settings))
@@ -146,12 +146,12 @@ class Desk:
 
 
 class Chat:
-    """One conversation, which may go through several sessions.
+    """A conversation, which may use several sessions.
 
     Args:
-        desk: what it works with.
-        messages: what is said.
-        asking: how each message is answered.
+        desk: connection, settings and tools.
+        messages: the input.
+        asking: options of each message.
         output, farewell: of the command.
     """
 
@@ -167,7 +167,7 @@ class Chat:
         self._name = ""
 
     async def go_on(self, name: str, *, is_new: bool) -> int:
-        """Answers message after message; returns the exit code: of a pipe that of the first turn that has one."""
+        """Answer message after message; return the exit code: for a pipe, the first one that is not 0."""
         first_code = int(ExitCode.COMPLETED)
         is_leaving = not await self._undisturbed(self._begin(name, is_new=is_new))
         while True:
@@ -194,7 +194,7 @@ class Chat:
         return ExitCode.COMPLETED if self._output.can_ask else first_code
 
     async def _undisturbed(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Does something; returns false if the person has left it with Ctrl-C."""
+        """Run work that the user can interrupt; return false if Ctrl-C interrupted it."""
         doing = asyncio.create_task(work)
         if self._output.can_ask:
             self._farewell.instead = doing.cancel
@@ -214,9 +214,9 @@ class Chat:
         return True
 
     async def _left(self) -> bool:
-        """Says how a turn is gone on with that the person has left."""
+        """Report how to continue the turn that the user has interrupted."""
         if self._output.can_ask:
-            # What is looked for may not come, and whoever presses Ctrl-C again has no patience.
+            # The look may hang, and a second Ctrl-C must end the process at once.
             self._farewell.instead = leave_at_once
         try:
             async with asyncio.timeout(LOOK_S):
@@ -224,17 +224,15 @@ class Chat:
         except (TimeoutError, RPCError) as error:
             if isinstance(error, RPCError) and error.status not in NO_ANSWER:
                 raise
-            self._output.say(
-                "the Temporal server does not answer; a run that was started stays as it is; Ctrl-C again ends the chat"
-            )
+            self._output.say("the Temporal server does not answer; a started run continues; Ctrl-C again ends the chat")
             return False
         if turn is None:
-            self._output.say("no run goes on here now")
+            self._output.say("no run is active")
         else:
             run = one_line(turn.run)
             self._output.say(
-                f"the run {run} goes on, and the next message waits for it; /cancel stops it, `dagwright watch {run}` "
-                "shows it elsewhere; Ctrl-C again ends the chat"
+                f"the run {run} continues, and the next message waits for it; /cancel cancels it, `dagwright watch` "
+                f"{run} shows it elsewhere; Ctrl-C again ends the chat"
             )
         return False
 
@@ -247,13 +245,13 @@ class Chat:
         return going_on(self._name, [*asking_options(self._asking), *options_of(self._desk.toolset)])
 
     async def _begin(self, name: str, *, is_new: bool) -> None:
-        """Begins a session, or goes on with one: shows its last turns, and the run that goes on."""
+        """Open a session; for an existing one, show its last turns and follow its running run."""
         self._name = name
         session = (await self._patiently(lambda: self._desk.sessions.read(name))).session
         session = await self._desk.sessions.whole(session)
         if is_new:
             self._output.say(f"session {one_line(name)}; {self._going_on()}")
-            self._output.say("/help says what can be typed here")
+            self._output.say("/help lists the commands")
             return
         self._output.say(status_line(session, profile=self._asking.profile))
         for turn in [turn for turn in session.turns if turn.ended_at is not None][-TURNS_SHOWN:]:
@@ -266,7 +264,7 @@ class Chat:
             await self._patiently(lambda: self._finish(str(session.running and session.running.run), None))
 
     async def _obey(self, said: Typed) -> None:
-        """Does what a command says."""
+        """Run a chat command."""
         match said.command:
             case "/help":
                 for line in help_lines():
@@ -276,7 +274,7 @@ class Chat:
                 self._output.say(status_line(view.session, profile=self._asking.profile))
             case "/turns":
                 view = await self._patiently(lambda: self._desk.sessions.read(self._name))
-                for line in turn_lines(view.session.turns[-TURNS_LISTED:]) or ["nothing was asked yet"]:
+                for line in turn_lines(view.session.turns[-TURNS_LISTED:]) or ["there are no turns yet"]:
                     self._output.say(line)
             case "/profile":
                 self._choose_profile(said.text)
@@ -291,25 +289,25 @@ class Chat:
     def _choose_profile(self, name: str) -> None:
         found = next((profile for profile in _PROFILES if profile == name), None)
         if name and found is None:
-            raise CommandRefused(f"there is no profile {one_line(name)}; choose {', '.join(_PROFILES)}")
+            raise CommandRefused(f"unknown profile {one_line(name)}; choose {', '.join(_PROFILES)}")
         if found is not None:
             # These options apply to rounds only.
-            first = self._first if found == "rounds" else AskRequest(words="")
+            first = self._first if found == "rounds" else AskRequest(text="")
             changed = replace(
                 self._asking,
                 profile=found,
-                rounds=first.rounds,
+                max_rounds=first.max_rounds,
                 worker_timeout=first.worker_timeout,
                 synthesis=first.synthesis,
             )
-            prepare_turn(replace(changed, words="Hello."), self._desk.toolset, self._output)
+            prepare_turn(replace(changed, text="Hello."), self._desk.toolset, self._output)
             self._asking = changed
-        self._output.say(f"the next messages are answered by the profile {self._asking.profile}")
+        self._output.say(f"the profile of the next messages is {self._asking.profile}")
 
     async def _cancel(self) -> None:
         turn = await self._running()
         if turn is None:
-            raise CommandRefused("no run goes on here now")
+            raise CommandRefused("no run is active")
         try:
             self._output.say(await Steering(self._desk.connection).cancel(turn.run, Actor(account_name())))
         except (CommandRejected, RunClosed) as refused:
@@ -319,11 +317,11 @@ class Chat:
     # Turns.
 
     async def _answer(self, words: str, codes: list[int]) -> None:
-        """Answers one message; puts the exit code into `codes`, if it comes to one."""
+        """Answer a message; append the exit code, if there is one, to `codes`."""
         run = made_id()
         self._farewell.text = stays(run)
         try:
-            # Sent twice it is one turn, so whatever is lost in between is done again.
+            # Starting a turn is idempotent by its run ID, so it can be retried.
             codes.append(await self._patiently(lambda: self._turn(run, words)))
         except CommandRefused as refused:
             codes.append(refused.code)
@@ -334,7 +332,7 @@ class Chat:
 
     async def _turn(self, run: str, words: str) -> int:
         desk = self._desk
-        asking = replace(self._asking, words=words, workflow_id=run, session=self._name)
+        asking = replace(self._asking, text=words, workflow_id=run, session=self._name)
         refuse_half_characters(asking)
         start = SessionTurn(
             self._name, words, lambda session: prepare_turn(asking, desk.toolset, self._output, session)
@@ -346,17 +344,17 @@ class Chat:
             except TurnNotTaken as refused:
                 if refused.code != "session_busy":
                     raise refusal_of(refused) from None
-                # It may have ended since.
+                # The other run may have ended in the meantime.
                 if (other := await self._running()) is not None:
-                    self._output.tell(f"{at_work(self._name, other)}; this message waits until that has ended")
+                    self._output.tell(f"{at_work(self._name, other)}; this message waits for its end")
                     await self._finish(other.run, None)
         return await self._finish(run, words)
 
     async def _finish(self, run: str, words: str | None) -> int:
-        """Shows a run to its end and tells its answer; returns its exit code.
+        """Follow a run to its end and show its answer; return its exit code.
 
         Args:
-            words: the message that it answers; `None` if that is another one than the last.
+            words: the message that it answers; `None` for an earlier message.
         """
         runs = self._desk.runs
         view = await self._shown_to_end(run)
@@ -369,7 +367,7 @@ class Chat:
         return exit_code_of(view.status)
 
     async def _shown_to_end(self, run: str) -> RunView:
-        """Shows a run until it has ended; asks the person meanwhile what it asks."""
+        """Follow a run until it ends; ask the user for open requests."""
         following = Following(self._desk.runs, self._desk.connection.client, run, output=self._output)
         asked: set[RequestKey] = set()
 
@@ -388,14 +386,14 @@ class Chat:
             await following.close()
 
     async def _ask(self, request: Request) -> None:
-        """Has the person answer what a run asks; what is not answered stays open."""
+        """Ask the user to answer a request of a run; without an answer it stays open."""
         people, loop = self._desk.runs.people, asyncio.get_running_loop()
 
         def read(question: str) -> str:
             return asyncio.run_coroutine_threadsafe(self._messages.line(question), loop).result()
 
         try:
-            # In a thread, so that tools go on being served.
+            # In a thread, so that the loop continues to serve tools.
             content = await asyncio.to_thread(ask_answer, request, read=read)
             answer = Answer(content, account_name())
             self._output.say(await answer_request(people, request["run_id"], request["request_id"], answer))
@@ -405,26 +403,26 @@ class Chat:
             self._output.tell(one_line(str(refused)))
 
     async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Does something as often as it takes until the server answers."""
-        is_told = False
+        """Run the work, and retry it when the server answers again."""
+        is_reported = False
         while True:
             try:
                 return await work()
             except RPCError as error:
                 if error.status not in NO_ANSWER:
                     raise
-            if not is_told:
-                self._output.tell("the Temporal server does not answer; this goes on as soon as it does")
-                is_told = True
+            if not is_reported:
+                self._output.tell("the Temporal server does not answer; waiting for it")
+                is_reported = True
             await self._desk.reach()
 
-    # What is shown.
+    # Output.
 
     def _tell(self, view: RunView, document: Mapping[str, Any]) -> None:
         answer = document["output"]
         if isinstance(answer, str) and next(done_lines(document), None) is None:
             if self._output.is_terminal:
-                # The picture of a run that has ended leaves them out; elsewhere each was told when it came.
+                # On a terminal the final progress leaves them out; elsewhere they were logged when they came.
                 for line in round_lines(document):
                     self._output.say(line)
                 self._output.say("")

@@ -37,22 +37,22 @@ from dagwright.toolset.toolset import load_toolset, references_of
 _OF_RUN = 5
 _OF_CALL = 3
 _OF_SUB_PLAN = 4
-"""The start of a sub-plan is initiated and done; it reports its end by a signal, and closes."""
+"""A sub-plan: start initiated, started, signal of its end, closed."""
 _OF_LEVEL = 3
-"""A call is scheduled, started and completed; the calls of a level share a workflow task at best. Measured: a chain of
-50 has 305 events, which this gives; a fan-out of 200 has 15 % more than it gives (docs/internals/temporal.md)."""
+"""A call: scheduled, started, completed; the calls of a level share a workflow task at best. Measured: 305 events for a
+chain of 50, as computed; 15 % more than computed for a fan-out of 200 (docs/internals/temporal.md)."""
 _NODES_OF_SLICE = 5_000
-"""Pure steps of one call, on a machine of today."""
+"""Pure nodes of one activity."""
 
 
 def expected_events(checked: Checked, held: CompiledPlan | None) -> int:
-    """Returns about how many history events a run will have, if every call succeeds at once.
+    """Estimate the number of history events of a run in which every call succeeds at the first attempt.
 
-    A `for_each` over a result counts as no item: how many there are is not known before the run; `events_per_item` says
-    what each of them adds.
+    A `for_each` over a result counts as no item, because the number of items is unknown before the run;
+    `events_per_item` has the events of each item.
 
     Args:
-        held: the plan with its regions; `None` if it is not known which tools are pure.
+        held: the plan with its regions; `None` if the pure tools are unknown.
     """
     items = {node.id: _items_of(node.for_each) for node in checked.nodes if node.for_each is not None}
     if held is None:
@@ -65,7 +65,7 @@ def expected_events(checked: Checked, held: CompiledPlan | None) -> int:
 
 
 def events_per_item(checked: Checked) -> dict[str, int]:
-    """Return node ID -> how many events each item adds, for the maps whose items are not known before the run."""
+    """Return node ID -> number of events per item, for the maps whose items are unknown before the run."""
     maps = [node for node in checked.nodes if node.for_each is not None and not isinstance(node.for_each, list)]
     return {node.id: _OF_SUB_PLAN if node.plan is not None else _OF_CALL for node in maps}
 
@@ -75,7 +75,7 @@ def _items_of(for_each: Any) -> int:
 
 
 def _depth(nodes: Sequence[CompiledNode]) -> int:
-    """Returns the count of levels if each region is one step."""
+    """Return the number of levels when each region counts as one node."""
     steps = [number for number, node in enumerate(nodes) if node.kind != "reported"]
     places = {number: place for place, number in enumerate(steps)}
     for number in steps:
@@ -85,19 +85,19 @@ def _depth(nodes: Sequence[CompiledNode]) -> int:
 
 
 IDS_SHOWN = 12
-"""Ids of one level or path that a person is shown."""
+"""Maximum number of IDs of a level or path in the text output."""
 LEVELS_SHOWN = 30
 
 
 def check(request: CheckRequest, output: Output) -> int:
-    """Checks every plan of the request and returns the exit code: 2 if any of them is invalid."""
+    """Check every plan of the request and return the exit code: 2 if one is invalid."""
     with _without_garbage_collection():
         return _check(request, output)
 
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """The checker makes millions of objects that live to its end: looking for garbage among them costs a third."""
+    """Disable garbage collection, which takes a third of the time and finds none among millions of live objects."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -118,7 +118,7 @@ def _check(request: CheckRequest, output: Output) -> int:
         try:
             if request.is_repairing:
                 checked, repairs = _repaired(source, request, tools=tools, context=context)
-                held = None if request.any_tool else check_size(checked)
+                held = None if request.allows_unknown_tools else check_size(checked)
             else:
                 checked, held = _checked(source, request, tools=tools, context=context)
             if refused := policy_problems(checked, policy):
@@ -128,7 +128,7 @@ def _check(request: CheckRequest, output: Output) -> int:
             _write_refusal(source, invalid, output)
         else:
             document = check_document(checked, source, held=held, repairs=repairs)
-            if request.is_all_or_nothing and held is not None:
+            if request.is_compensating and held is not None:
                 document["notes"] += [note.to_json() for note in compensation_notes(held)]
             document["notes"] += [note.to_json() for note in notes_of_context(checked, context)]
             _write_document(document, output)
@@ -142,11 +142,11 @@ def _repaired(
     tools: Mapping[str, ToolDeclaration],
     context: Mapping[str, str],
 ) -> tuple[Checked, Sequence[Repair]]:
-    """Returns the plan in a model's answer, and what was repaired to read it."""
+    """Return the plan in a model's answer and the repairs."""
     if isinstance(source.plan, PlanInvalid):
         raise source.plan
     return check_written_plan(
-        str(source.plan), tools, dialect=request.dialect, context=context, any_tool=request.any_tool
+        str(source.plan), tools, dialect=request.dialect, context=context, any_tool=request.allows_unknown_tools
     )
 
 
@@ -157,20 +157,22 @@ def _checked(
     tools: Mapping[str, ToolDeclaration],
     context: Mapping[str, str],
 ) -> tuple[Checked, CompiledPlan | None]:
-    """Returns a valid plan, and what a run would hold of it, unless its tools are taken on trust."""
-    checked = check_plan(source.plan, tools, dialect=request.dialect, context=context, any_tool=request.any_tool)
-    # Of tools on trust nobody knows which are pure, and a plan may have far more of those.
-    return checked, None if request.any_tool else check_size(checked)
+    """Return a valid plan and its compiled form, which is `None` if unknown tools are allowed."""
+    checked = check_plan(
+        source.plan, tools, dialect=request.dialect, context=context, any_tool=request.allows_unknown_tools
+    )
+    # The effects of unknown tools are unknown, and a plan may have far more nodes with pure tools.
+    return checked, None if request.allows_unknown_tools else check_size(checked)
 
 
 def check_document(
     checked: Checked, source: PlanSource, *, held: CompiledPlan | None, repairs: Sequence[Repair] | None = None
 ) -> dict[str, Any]:
-    """Returns the `check` document of a valid plan.
+    """Return the `check` document of a valid plan.
 
     Args:
         held: as in `expected_events`.
-        repairs: what was repaired to read it, if that was asked for; they are among the notes too.
+        repairs: the repairs, if repair was requested; the notes contain them too.
     """
     levels = checked.levels
     return {
@@ -241,7 +243,7 @@ def _table(document: Mapping[str, Any]) -> Table:
 
 
 def _events_words(document: Mapping[str, Any]) -> str:
-    """Expected number of events of a run's history, and the number that each item of a map adds."""
+    """Return the expected number of events and the number per item of each map."""
     maps_of: dict[int, list[str]] = {}
     for node, events in document.get("events_per_item", {}).items():
         maps_of.setdefault(events, []).append(node)

@@ -1,4 +1,4 @@
-"""How commands come to a server, with logging set up as a command line wants it."""
+"""Settings, logging and server connection of commands."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,9 +11,9 @@ from dagwright.settings import Settings, load_settings
 
 
 def command_settings() -> Settings:
-    """Reads the settings and starts logging: only errors unless a level was asked for.
+    """Load the settings and configure logging: only errors by default.
 
-    That a tool failed is in the picture and in the result; as log lines it would be told three times more.
+    The progress and the result show failed tools already; log lines would repeat them.
     """
     settings = load_settings()
     if "log_level" not in settings.model_fields_set:
@@ -23,7 +23,7 @@ def command_settings() -> Settings:
 
 
 def lasting_server(connection: Connection, settings: Settings) -> Server:
-    """Returns the server, without its UI if both end with this command: a link would lead nowhere."""
+    """Return the server, without its UI link if the server ends with this command."""
     server = connection.server
     stays = server.pid is None or LocalServer(settings).is_kept()
     return server if stays else replace(server, ui_url=None)
@@ -31,15 +31,15 @@ def lasting_server(connection: Connection, settings: Settings) -> Server:
 
 @asynccontextmanager
 async def connected_to_read(settings: Settings, output: Output) -> AsyncIterator[Connection]:
-    """Connects for a command that only looks; says so if a server had to be started for it.
+    """Connect for a command that only reads; report it if a server had to be started.
 
     Raises:
-        ServerUnreachable: none could be had.
+        ServerUnreachable: no server is reachable.
     """
     was_running = LocalServer(settings).find() is not None
     async with open_connection(settings) as connection:
         if connection.server.pid is not None and not was_running:
-            output.tell("no server was running here, so one was started to read; it ends with this command")
+            output.tell("no server was running, so one was started for this command; it ends with the command")
             yield replace(connection, server=lasting_server(connection, settings))
         else:
             yield connection

@@ -1,4 +1,4 @@
-"""The database as commands use it."""
+"""The database for commands."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,10 +19,10 @@ def opened_database(open_url: Callable[[str], Opened]) -> Iterator[Opened]:
     """Open the database of the settings inside the block.
 
     Args:
-        open_url: makes the database of a URL.
+        open_url: opens the database at a URL.
 
     Raises:
-        CommandRefused: the settings name none, or it refuses what the block does.
+        CommandRefused: the settings name no database, or it refuses an operation of the block.
     """
     try:
         database = open_url(load_settings().database_url)

@@ -1,6 +1,6 @@
-"""The graph of a run as Mermaid or SVG, made from its JSON form alone. Pure.
+"""Draw the graph of a run as Mermaid or SVG from its JSON form. Pure.
 
-Any text may stand in ids and titles, so all of it is escaped; nothing in a plan can become markup.
+IDs and titles are escaped, so that no text of a plan becomes markup.
 """
 
 import re
@@ -23,20 +23,20 @@ COLOURS: Mapping[str, tuple[str, str]] = {
     "superseded": ("#f4f4f5", "#a1a1aa"),
     "partial": ("#fef3c7", "#15803d"),
 }
-"""State of a node -> fill and line colour; the state stands in words in every node too.
+"""State of a node -> fill and line colour; the text of the node has the state too.
 
-What has completed with a part of what was wanted is `partial`."""
+A completed node with an incomplete result is `partial`."""
 
 _LABEL_CHARACTERS = 60
 
 Graph = Mapping[str, Any]
 """`graph --format json`: {"nodes": [{"node_id", "title", "status", "tool"}], "edges": [[from, to]]}.
 
-A node that stands for several says in `states` what has become of them, and one of a group in `group` its name."""
+A node that represents several nodes has their states in `states`; a node of a group has the name in `group`."""
 
 
 def mermaid(graph: Graph) -> str:
-    """Returns the graph as a Mermaid flowchart, groups as its subgraphs."""
+    """Return the graph as a Mermaid flowchart, with groups as subgraphs."""
     numbers = {node["node_id"]: number for number, node in enumerate(graph["nodes"])}
     lines = ["flowchart LR"]
     for number, (group, members) in enumerate(_grouped(graph["nodes"])):
@@ -53,7 +53,7 @@ def mermaid(graph: Graph) -> str:
 
 
 def _grouped(nodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str | None, Sequence[Mapping[str, Any]]]]:
-    """Yields each group with its nodes where the first of them stands, and what is of no group one by one."""
+    """Yield each group at the position of its first node, and ungrouped nodes one by one."""
     members: dict[str, list[Mapping[str, Any]]] = {}
     for node in nodes:
         if group := node.get("group"):
@@ -67,24 +67,23 @@ def _grouped(nodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str | None, S
 
 
 def _mermaid_node(number: int, node: Mapping[str, Any]) -> str:
-    words = "<br/>".join(_mermaid_text(text) for text in _label(node))
-    return f'  n{number}["{words}"]:::{_state(node)}'
+    label = "<br/>".join(_mermaid_text(text) for text in _label(node))
+    return f'  n{number}["{label}"]:::{_state(node)}'
 
 
 def _state(node: Mapping[str, Any]) -> str:
-    """Returns what a node is drawn as."""
     return "partial" if node.get("partial") else str(node["status"])
 
 
 def _label(node: Mapping[str, Any]) -> list[str]:
-    """Returns the lines of a node: what it is called, what runs it, how it is doing."""
+    """Return the lines of a node: name, title or tool, state."""
     name = one_line(node["node_id"], limit=_LABEL_CHARACTERS)
     title = one_line(node["title"] or node["tool"] or "plan", limit=_LABEL_CHARACTERS)
     return [name, title, node.get("states") or _state(node)]
 
 
 def _mermaid_text(text: str) -> str:
-    # Entities by number: quotes, brackets and backslashes end a label, and markdown or HTML in it would be obeyed.
+    # Numeric entities: quotes, brackets and backslashes end a label, and Mermaid interprets markdown and HTML.
     return re.sub(r"[^\w .,:/()\u0080-\U0010ffff-]", lambda match: f"#{ord(match[0])};", text)
 
 

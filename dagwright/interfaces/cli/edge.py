@@ -1,6 +1,6 @@
-"""The process edge: whatever a command raises becomes one sentence, a document with `--json`, and an exit code.
+"""Top-level error handling: every exception becomes a message, a document with `--json`, and an exit code.
 
-A traceback is never shown unless the log level is `debug`; it goes to a file that the sentence names.
+A traceback goes to a file that the message names, and to stderr only at the log level `debug`.
 """
 
 import errno
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class _Answer(NamedTuple):
     status: str
     code: ExitCode
-    words: str = ""
-    """Stands instead of the text of the error."""
+    message: str = ""
+    """Replaces the text of the error."""
 
 
 _EXPECTED: Final = {
@@ -48,31 +48,31 @@ _EXPECTED: Final = {
     "dagwright.protocol.sessions.SessionNameInvalid": _Answer("bad_usage", ExitCode.REFUSED),
     "dagwright.client.runs.IdInvalid": _Answer("bad_usage", ExitCode.REFUSED),
 }
-"""Errors whose text is the sentence to show. By name: importing their modules would cost commands that need none."""
+"""Errors whose text is shown. By name, because importing the modules would slow down commands that do not need them."""
 
 _SERVER_ERROR: Final = "temporalio.service.RPCError"
 _SERVER_LOST: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"})
-"""What the client says if nobody answered; all else is the answer of a server that refuses."""
-_LOST: Final = "the Temporal server does not answer, but runs that were started stay: `watch ID` goes on with one"
+"""Status codes of a server that does not answer; other codes come from a server that refuses."""
+_LOST: Final = "the Temporal server does not answer; started runs continue: `watch ID` follows a run"
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LOG_NAME: Final = "errors.log"
-_LIBRARY_WORDS: Final = (
+_LIBRARY_MESSAGES: Final = (
     (re.compile(r"^(Invalid value for '[^']*': )Value error, "), r"\1"),
     (re.compile(r"^(Invalid value for '[^']*': )Input should be "), r"\1it must be "),
     (re.compile(r"it must be greater than or equal to "), "it must be at least "),
     (re.compile(r"it must be less than or equal to "), "it must be at most "),
     (re.compile(r"it must be a valid integer(, unable to parse string as an integer)?"), "it must be a whole number"),
 )
-"""Words of the libraries that read options, and ours for them, one after the other."""
+"""Message of a library -> our message, applied in this order."""
 
 
 def guarded(command: Callable[[], int], output: Output, *, settings: Callable[[], "Settings"]) -> int:
-    """Runs a command and returns its exit code, whatever it raises.
+    """Run a command and return its exit code, whatever it raises.
 
     Args:
-        command: does the work.
+        command: the command.
         output: of the command.
-        settings: reads the settings, for the log of defects.
+        settings: loads the settings, for the log of internal errors.
     """
     try:
         return command()
@@ -86,33 +86,33 @@ def guarded(command: Callable[[], int], output: Output, *, settings: Callable[[]
         output.tell("interrupted")
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has gone; the interpreter must not meet the same when it flushes.
+        # The reader of the output has gone; the flush at exit must not fail too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED
-    # The process edge: what nobody expected is told in one line, and kept in full where it can be found.
+    # Top-level handler: unexpected errors become one line, with the traceback in a file.
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _FULL:
             _tell_full(error, output)
             return ExitCode.FAILED
         if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("dagwright"):
-            told = f"the package {error.name!r} is not installed here, and this version of Dagwright needs it"
-            output.problem(f"{told}: `make setup` brings what is missing", status="not_installed")
+            missing = f"the package {error.name!r} is not installed, and this version of Dagwright needs it"
+            output.problem(f"{missing}: run `make setup`", status="not_installed")
             return ExitCode.FAILED
         answer = _expected(error)
         if answer is not None:
-            output.problem(answer.words or one_line(str(error), limit=2_000), status=answer.status)
+            output.problem(answer.message or one_line(str(error), limit=2_000), status=answer.status)
             return answer.code
-        sentence = f"a defect of Dagwright: {type(error).__name__}: {one_line(str(error))}"
-        output.problem(f"{sentence}; its traceback is in {_keep(error, settings)}", status="defect")
+        message = f"internal error of Dagwright: {type(error).__name__}: {one_line(str(error))}"
+        output.problem(f"{message}; its traceback is in {_write_traceback(error, settings)}", status="defect")
         return ExitCode.FAILED
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process with an exit code."""
+    """End the process with an exit code."""
     if "temporalio" not in sys.modules:
         sys.exit(code)
-    # Threads of the SDK's core still send log lines while the interpreter shuts down, which then ends in `Fatal Python
-    # error: PyGILState_Release` and SIGABRT. Everything of ours is closed by now, so there is nothing to shut down.
+    # Threads of the SDK still log while the interpreter shuts down, which then ends with `Fatal Python error:
+    # PyGILState_Release` and SIGABRT. All resources are closed by now, so an immediate exit is safe.
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -120,33 +120,33 @@ def leave(code: int) -> NoReturn:
 
 
 def open_standard_streams() -> None:
-    """Opens those that whoever started the process has closed: what it opens next would take their place.
+    """Open the standard streams that the parent process has closed, so that no other file gets their descriptors.
 
-    A socket in the place of stdout gets what is written there, and closing it ends the process.
+    A socket with the descriptor of stdout would receive the output, and closing it would end the process.
     """
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(descriptor)
         except OSError:
-            # The lowest number that is free, so this one.
+            # Opens the lowest free descriptor, which is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
             setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
 
 
 def _tell_full(error: OSError, output: Output) -> None:
     where = str(error.filename or "the output, or the disk of the state folder,")
-    words = f"{where} is full: {error.strerror}"
+    message = f"{where} is full: {error.strerror}"
     try:
-        output.problem(words, status="disk_full")
+        output.problem(message, status="disk_full")
     except OSError:
-        # It is stdout, so there is no document either.
-        output.tell(words)
+        # stdout is full, so there is no document.
+        output.tell(message)
 
 
 def _usage_sentence(error: TyperException) -> str:
     message = one_line(error.format_message()).rstrip(".")
-    for words, ours in _LIBRARY_WORDS:
-        message = words.sub(ours, message)
+    for pattern, replacement in _LIBRARY_MESSAGES:
+        message = pattern.sub(replacement, message)
     context = getattr(error, "ctx", None)
     return f"{message}; see `{context.command_path} --help`" if context is not None else message
 
@@ -159,16 +159,16 @@ def _expected(error: Exception) -> _Answer | None:
         if name == _SERVER_ERROR:
             status = getattr(getattr(error, "status", None), "name", "")
             is_lost = status in _SERVER_LOST
-            lost = _Answer("no_server", ExitCode.NO_SERVER, words=_LOST)
+            lost = _Answer("no_server", ExitCode.NO_SERVER, message=_LOST)
             return lost if is_lost else _Answer("refused", ExitCode.FAILED)
     return None
 
 
-def _keep(error: Exception, settings: Callable[[], "Settings"]) -> Path:
-    """Writes the traceback to a file and returns its path; to stderr too at the log level `debug`."""
+def _write_traceback(error: Exception, settings: Callable[[], "Settings"]) -> Path:
+    """Write the traceback to a file and return its path; at the log level `debug` also to stderr."""
     text = "".join(traceback.format_exception(error))
     folder = Path(tempfile.gettempdir())
-    # The settings or the disk may be what is broken, and the sentence about it must still be told.
+    # The settings or the disk may be the cause, and the message must be shown nevertheless.
     with suppress(Exception):
         known = settings()
         if known.log_level == "debug":

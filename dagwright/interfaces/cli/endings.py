@@ -1,4 +1,4 @@
-"""What a person is told of a run that ended, or of one that still goes on."""
+"""Text output about the end of a run, or about its state so far."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,24 +21,24 @@ from dagwright.protocol.failures import NODE_FAILED
 
 Write = Callable[[str], None]
 OUTPUT_CHARACTERS = 4_000
-"""Of an output that is shown after a run; `result` shows all of it."""
+"""Maximum length of the output shown after a run; `result` shows all of it."""
 FAILURES_SHOWN = 20
 DONE_SHOWN = 40
-"""Of what intents have made."""
+"""Maximum number of completed intents that are listed."""
 MENDS_SHOWN = 5
-"""Of what was repaired in the plan of a model."""
+"""Maximum number of repairs that are listed."""
 
 _INTENT = "@result_"
-"""What the names of nodes begin with that intents became."""
+"""Prefix of the IDs of nodes that were created for intents."""
 
 _DONE = frozenset({NodeStatus.COMPLETED, NodeStatus.SUPERSEDED})
-"""States of the nodes of a run whose cancel found nothing to stop."""
+"""States of the nodes of a run that was cancelled after its last node had ended."""
 _NOT_WHOLE = frozenset({OUTPUT_OMITTED, INSIDE_UNREADABLE})
-"""Notes that say what is missing in what is shown."""
+"""Codes of the notes about missing parts of the output."""
 
 
 def tell_end(view: RunView, document: Mapping[str, Any], output: Output) -> None:
-    """Says how a run ended, what failed and why, and what it made."""
+    """Write how a run ended, its failures and its output."""
     output.say(summary_line(view, document))
     _tell_failures(document, output)
     _tell_made(document, output)
@@ -48,13 +48,13 @@ def tell_end(view: RunView, document: Mapping[str, Any], output: Output) -> None
 
 
 def tell_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
-    """Says what the answer to a request is, and then how its run ended."""
+    """Write the answer to a request and then how its run ended."""
     _tell_made(document, output, write=output.answer)
     tell_end_of_answer(view, document, output)
 
 
 def tell_end_of_answer(view: RunView, document: Mapping[str, Any], output: Output) -> None:
-    """Says how the run of a request ended whose answer has been told."""
+    """Write how the run of a request ended, after its answer was written."""
     output.say(summary_line(view, document))
     _tell_failures(document, output)
     for line in replan_lines(document):
@@ -67,12 +67,12 @@ def tell_end_of_answer(view: RunView, document: Mapping[str, Any], output: Outpu
 
 
 def _tell_made(document: Mapping[str, Any], output: Output, *, write: Write | None = None) -> None:
-    """Says what a run gives out, and before that what each round of a question has brought.
+    """Write the output of a run, after the results of its rounds if there are any.
 
-    Of intents, which have no answer, it says what the model says of them, and what each made.
+    For intents, which have no answer, write the explanation of the model and the results.
 
     Args:
-        write: writes a text that the run gives out; `None` for as it stands.
+        write: writes the output if it is text; `None` writes it unchanged.
     """
     rounds = [*round_lines(document)]
     for line in rounds:
@@ -89,7 +89,7 @@ def _tell_made(document: Mapping[str, Any], output: Output, *, write: Write | No
 
 
 def done_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what the model says of its intents, and what came of each; nothing of another run."""
+    """Yield the explanation of the model about its intents and their results; nothing for other runs."""
     found: Mapping[str, Any] = {}
     for node_id, node in document["nodes"].items():
         result = node["result"]
@@ -98,8 +98,8 @@ def done_lines(document: Mapping[str, Any]) -> Iterator[str]:
     if not found:
         return
     confidence, explanation = found.get("confidence"), one_line(str(found["explanation"]), limit=1_000)
-    sure = f"{confidence:.0%} sure" if isinstance(confidence, int | float) else "not sure"
-    yield f"{explanation or 'the model explains nothing'} ({sure})"
+    certainty = f"{confidence:.0%} sure" if isinstance(confidence, int | float) else "not sure"
+    yield f"{explanation or 'no explanation'} ({certainty})"
     yield from bound_lines(document.get("lookups", []))
     done = [(name, node) for name, node in document["nodes"].items() if not is_own(name)]
     yield from _made_lines([(name, node) for name, node in done if node["status"] == "completed"], document)
@@ -109,31 +109,31 @@ def _made_lines(made: Sequence[tuple[str, Mapping[str, Any]]], document: Mapping
     for name, node in made[:DONE_SHOWN]:
         yield f"{one_line(name)} {one_line(str(node['tool']))}: {one_line(value_as_text(node['result']), limit=200)}"
     if (left := len(made) - DONE_SHOWN) > 0:
-        yield f"and {left:,} more; all of it: dagwright result {document['run_id']}"
+        yield f"and {left:,} more; complete list: dagwright result {document['run_id']}"
 
 
 def facts_of_entity(entity: Mapping[str, Any]) -> list[str]:
-    """Return what tells an entity apart from others of its name; its id comes last."""
+    """Return the facts that distinguish an entity from others with its name; the ID is last."""
     facts = [value for key, value in entity.items() if key not in ("id", "name", "kind")]
     return [each for each in (entity.get("kind"), *facts, entity.get("id")) if isinstance(each, str) and each]
 
 
 def bound_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yields who is meant by each text that was looked up, and why.
+    """Yield the entity that each lookup found, and why.
 
     Args:
-        lookups: as the document of a run has them.
+        lookups: as in the document of a run.
     """
     for each in lookups[:DONE_SHOWN]:
         party = each["party"]
-        told_apart = ", ".join(facts_of_entity(party))
-        yield one_line(f"{each['search_text']!r} is {party.get('name')} ({told_apart}): {each.get('reason')}")
+        facts = ", ".join(facts_of_entity(party))
+        yield one_line(f"{each['search_text']!r} is {party.get('name')} ({facts}): {each.get('reason')}")
     if (left := len(lookups) - DONE_SHOWN) > 0:
-        yield f"and {left:,} more that were looked up"
+        yield f"and {left:,} more lookups"
 
 
 def _intent_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yields who was bound, and what intents made that the output of the run leaves out, as others go on with it."""
+    """Yield the lookups, and the results of intents that are missing in the output because other intents use them."""
     yield from bound_lines(document.get("lookups", []))
     output = document["output"]
     if not isinstance(output, Mapping) or not all(str(name).startswith(_INTENT) for name in output):
@@ -144,15 +144,15 @@ def _intent_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def replan_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yields how often a request was planned again, and why each time."""
+    """Yield each replan of a request with its reason."""
     for node_id, node in document["nodes"].items():
         if own_id(node_id) == PLAN and (node["title"] or "").startswith(PLANNING_AGAIN):
-            came = "" if node["status"] == "completed" else f" ({node['status']})"
-            yield f"{one_line(node_id)}: {one_line(node['title'], limit=400)}{came}"
+            state = "" if node["status"] == "completed" else f" ({node['status']})"
+            yield f"{one_line(node_id)}: {one_line(node['title'], limit=400)}{state}"
 
 
 def repair_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what was repaired to read the plan that a model wrote, and what of it does not count."""
+    """Yield the repairs of the plan that a model wrote, and its ignored parts."""
     name, notes = "", list[Any]()
     for node_id, node in document["nodes"].items():
         found = node["result"]
@@ -161,7 +161,7 @@ def repair_lines(document: Mapping[str, Any]) -> Iterator[str]:
     lines = [*dict.fromkeys(map(_repair_line, notes))]
     yield from lines[:MENDS_SHOWN]
     if (left := len(lines) - MENDS_SHOWN) > 0:
-        yield f"and {left:,} more; all of it: dagwright node {document['run_id']} {name}"
+        yield f"and {left:,} more; complete list: dagwright node {document['run_id']} {name}"
 
 
 def _repair_line(note: Mapping[str, Any]) -> str:
@@ -170,16 +170,16 @@ def _repair_line(note: Mapping[str, Any]) -> str:
 
 
 def tell_result(view: RunView, document: Mapping[str, Any], output: Output) -> None:
-    """Shows all of what a run made."""
+    """Write the complete output of a run."""
     if not view.is_closed:
-        output.tell(f"the run is still {view.status}; this is what it has made so far")
+        output.tell(f"the run is still {view.status}; this is its output so far")
     if document["status"] != "completed":
         output.say(summary_line(view, document))
         _tell_failures(document, output)
     _tell_output(document, output, limit=None)
     _tell_missing(document, output)
     for line in usage_lines(document):
-        # Not where the output is read from.
+        # Usage goes to stderr: stdout may be read by a program.
         output.tell(line)
 
 
@@ -199,16 +199,16 @@ def summary_line(view: RunView, document: Mapping[str, Any]) -> str:
     title = f" ({one_line(document['title'], limit=80)})" if document["title"] else ""
     state = document["status"].replace("_", " ")
     if document["status"] == "cancelled" and not undos and {each for each, count in counts.items() if count} <= _DONE:
-        # What ran came to its end before it heard of that.
-        late = ", when all of it was done already"
+        # All nodes had completed before the cancel arrived.
+        late = ", after all nodes had completed"
     to_be_sure = precautionary_count(view.scheduler.state) if view.scheduler and undos else 0
-    sure = f" ({to_be_sure:,} of them to be sure: what failed may have done something)" if to_be_sure else ""
-    told = (("nodes", _counts_words(counts - undos)), ("taking back", f"{_counts_words(undos)}{sure}"))
-    words = "".join(f"; {what}: {each}" for what, each in told if each)
-    return f"{view.workflow_id}{title}: {state}{took}{late}{words}"
+    uncertain = f" ({to_be_sure:,} of failed calls that may have had an effect)" if to_be_sure else ""
+    groups = (("nodes", _counts_text(counts - undos)), ("compensation", f"{_counts_text(undos)}{uncertain}"))
+    suffix = "".join(f"; {name}: {each}" for name, each in groups if each)
+    return f"{view.workflow_id}{title}: {state}{took}{late}{suffix}"
 
 
-def _counts_words(counts: Mapping[NodeStatus, int]) -> str:
+def _counts_text(counts: Mapping[NodeStatus, int]) -> str:
     return ", ".join(f"{count:,} {status.value}" for status, count in counts.items())
 
 
@@ -218,7 +218,7 @@ def _tell_failures(document: Mapping[str, Any], output: Output) -> None:
 
 
 def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what is wrong with a run, which nodes failed and why, and which they block."""
+    """Yield the error of a run, its failed nodes with their errors, and the nodes that they block."""
     failed = [(name, node) for name, node in document["nodes"].items() if node["status"] == "failed"]
     if not any(_is_same(document["error"], node["error"]) for _, node in failed[:FAILURES_SHOWN]):
         yield from _run_error_lines(document)
@@ -226,11 +226,11 @@ def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"failed: {one_line(name)}: {one_line(node_words(node), limit=1_000)}"
     if len(failed) > FAILURES_SHOWN:
         yield f"and {len(failed) - FAILURES_SHOWN:,} more failures"
-    went_on = [(name, node) for name, node in document["nodes"].items() if is_excused(node)]
-    for name, node in went_on[:FAILURES_SHOWN]:
+    continued = [(name, node) for name, node in document["nodes"].items() if is_excused(node)]
+    for name, node in continued[:FAILURES_SHOWN]:
         yield f"{one_line(name)}: {one_line(node_words(node), limit=1_000)}"
-    if len(went_on) > FAILURES_SHOWN:
-        yield f"and {len(went_on) - FAILURES_SHOWN:,} more that failed and went on with the given value"
+    if len(continued) > FAILURES_SHOWN:
+        yield f"and {len(continued) - FAILURES_SHOWN:,} more failures that were replaced by a default"
     blocked = [one_line(name) for name, node in document["nodes"].items() if node["status"] == "blocked"]
     if blocked:
         more = f" and {len(blocked) - FAILURES_SHOWN:,} more" if len(blocked) > FAILURES_SHOWN else ""
@@ -238,7 +238,7 @@ def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_same(error: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
-    """Tells whether a run failed with what one of its nodes failed with."""
+    """Return whether a run failed with the error of one of its nodes."""
     if not error or not other:
         return False
     return all(error.get(key) == other.get(key) for key in ("code", "message"))
@@ -252,18 +252,17 @@ def tell_run_error(document: Mapping[str, Any], output: Output) -> None:
 def _run_error_lines(document: Mapping[str, Any]) -> Iterator[str]:
     error = document["error"]
     if not error or error.get("code") == NODE_FAILED:
-        # What nodes failed of stands with the nodes.
+        # The failed nodes are listed with their errors.
         return
-    # What is wrong one by one says all that the error of the run says.
+    # The single errors contain everything that the error of the run contains.
     problems = error.get("errors") or [error]
     for problem in problems[:FAILURES_SHOWN]:
         yield _problem_line(problem)
     if len(problems) > FAILURES_SHOWN:
         yield f"and {len(problems) - FAILURES_SHOWN:,} more errors"
     if error.get("code") == PLAN_INVALID:
-        yield "what the model wrote last, and all that is wrong with it: " + _commands_of_last_plan(
-            document, PLAN, READ
-        )
+        commands = _commands_of_last_plan(document, PLAN, READ)
+        yield f"the last text of the model, and its errors: {commands}"
     if error.get("code") == LOW_CONFIDENCE:
         yield f"the intents: {_commands_of_last_plan(document, READ)}"
     if error.get("code") == MAX_ROUNDS_REACHED:
@@ -271,7 +270,7 @@ def _run_error_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _more_rounds(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yields how a question has more rounds, if it can; the run itself does not know of commands."""
+    """Yield the hint to allow more rounds if that is possible; the run itself does not know the commands."""
     most = (document.get("rounds") or {}).get("max_rounds")
     if isinstance(most, int) and most < MAX_ROUNDS_LIMIT:
         yield f"more rounds: --max-rounds N, at most {MAX_ROUNDS_LIMIT}"
@@ -302,7 +301,7 @@ def _problem_line(problem: Mapping[str, Any]) -> str:
 def _tell_output(document: Mapping[str, Any], output: Output, *, limit: int | None, write: Write | None = None) -> None:
     value = document["output"]
     if (document["error"] or {}).get("code") == PLAN_INVALID:
-        # What the reader of the last plan found is no answer.
+        # The report about an invalid plan is not an answer.
         return
     if value is None or value == {}:
         return
@@ -312,4 +311,4 @@ def _tell_output(document: Mapping[str, Any], output: Output, *, limit: int | No
     )
     write(text[:limit])
     if limit is not None and len(text) > limit:
-        output.say(f"… all of it: dagwright result {document['run_id']}")
+        output.say(f"… complete output: dagwright result {document['run_id']}")

@@ -1,13 +1,13 @@
-"""How a command ends: exit codes, and the one error that commands raise themselves.
+"""Exit codes, and the error that commands raise.
 
-CommandRefused      what was asked cannot be done; carries sentence, status word and exit code
+CommandRefused      the command cannot be executed; has a message, a status and an exit code
 """
 
 from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the exit code of a command means (docs/cli.md)."""
+    """Meaning of the exit codes (docs/cli.md)."""
 
     COMPLETED = 0
     FAILED = 1
@@ -25,16 +25,16 @@ _OF_STATUS = {
 
 
 def exit_code_of(status: str) -> ExitCode:
-    """Returns the exit code for the state of a run; a run that still goes on is no failure."""
+    """Return the exit code for the state of a run; 0 for an open run."""
     return _OF_STATUS.get(status, ExitCode.COMPLETED)
 
 
 class CommandRefused(Exception):
-    """A command can not do what was asked.
+    """A command cannot be executed.
 
     Args:
-        message: one sentence that says what is wrong and what to do.
-        status: the word for it in the JSON document.
+        message: one sentence with the problem and the fix.
+        status: status in the JSON document.
         code: exit code.
     """
 

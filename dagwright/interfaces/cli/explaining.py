@@ -1,4 +1,4 @@
-"""`explain`: what a node waits for, down to the root of it, or what is behind a result."""
+"""`explain`: why a node waits, back to the root cause, or where its result comes from."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,16 +14,16 @@ from dagwright.interfaces.cli.endings import bound_lines, facts_of_entity
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.request_words import answer_words, option_lines
-from dagwright.interfaces.cli.requests import LookRequest
+from dagwright.interfaces.cli.requests import ShowRequest
 from dagwright.interfaces.cli.round_words import reason_lines, rounds_of
 from dagwright.interfaces.cli.wording import closing_words, counted, near_time, step_text
 
 _LINE = 1_000
-_REQUESTS_TOLD = 20
+_REQUESTS_SHOWN = 20
 
 
-def explain(request: LookRequest, output: Output) -> int:
-    """Says why a run or a node of it is where it is; 0 whatever became of the run.
+def explain(request: ShowRequest, output: Output) -> int:
+    """Explain the state of a run or node; the exit code is 0 whatever that is.
 
     Raises:
         CommandRefused: the run has no such node.
@@ -33,71 +33,72 @@ def explain(request: LookRequest, output: Output) -> int:
     async def work(_: Farewell) -> int:
         async with connected_to_read(settings, output) as connection:
             try:
-                told = await open_runs(connection, settings).explain(request.workflow_id, request.node)
+                explanation = await open_runs(connection, settings).explain(request.workflow_id, request.node)
             except NodeUnknown as unknown:
                 raise CommandRefused(str(unknown), status="not_found") from None
         if output.is_json:
-            output.document(told.to_json())
+            output.document(explanation.to_json())
         else:
-            for line in lines_of(told):
+            for line in lines_of(explanation):
                 output.say(f"{'  ' if line.startswith(' ') else ''}{one_line(line, limit=_LINE)}")
         return ExitCode.COMPLETED
 
     return run_async(work, output)
 
 
-def lines_of(told: Explanation) -> Iterator[str]:
-    """Yields what is told of a run, or of a node and all that is behind it."""
-    reasons = {reason.node: reason for reason in told.chain.reasons}
-    if told.node:
-        yield from _lines_of_chain(told, reasons)
+def lines_of(explanation: Explanation) -> Iterator[str]:
+    """Yield the lines about a run, or about a node and its causes."""
+    reasons = {reason.node: reason for reason in explanation.chain.reasons}
+    if explanation.node:
+        yield from _lines_of_chain(explanation, reasons)
     else:
-        yield f"{told.view.workflow_id} is {told.view.status.replace('_', ' ')}"
-        if (ended_by := told.ended_by()) is not None:
+        yield f"{explanation.view.workflow_id} is {explanation.view.status.replace('_', ' ')}"
+        if (ended_by := explanation.ended_by()) is not None:
             yield ended_by
-        if not told.view.is_closed and (rounds := rounds_of(told.view)) is not None:
+        if not explanation.view.is_closed and (rounds := rounds_of(explanation.view)) is not None:
             yield from [line for line in reason_lines({"rounds": rounds}) if line.startswith("Round ")][-1:]
-        starts = [*told.starts()]
-        asked_before = told.asked_before() if not starts else ()
+        starts = [*explanation.starts()]
+        asked_before = explanation.asked_before() if not starts else ()
         if not starts and not asked_before:
-            yield told.words(near_time)
-        for asked in asked_before[:_REQUESTS_TOLD]:
-            request = asked.to_json(told.view.workflow_id)
+            yield explanation.words(near_time)
+        for asked in asked_before[:_REQUESTS_SHOWN]:
+            request = asked.to_json(explanation.view.workflow_id)
             yield f"{asked.id} {asked.waits_for.partition(chr(10))[0]}"
             yield from (f"  {line}" for line in option_lines(request))
             yield f"  {answer_words(request)}"
-        if (left := len(asked_before) - _REQUESTS_TOLD) > 0:
-            yield f"and {left:,} more requests; `dagwright inbox` has all"
+        if (left := len(asked_before) - _REQUESTS_SHOWN) > 0:
+            yield f"and {left:,} more requests; `dagwright inbox` lists all"
         for start in starts:
             blocks = start.facts.get("blocks")
-            held = f"; {blocks:,} {'node is' if blocks == 1 else 'nodes are'} blocked by it" if blocks else ""
-            yield sentence(told.chain, start, clock=near_time) + held
-        yield from bound_lines(told.bound())
-    if told.chain.omitted:
-        yield f"and {told.chain.omitted:,} more"
-    for note in told.notes:
+            blocked = f"; {blocks:,} {'node is' if blocks == 1 else 'nodes are'} blocked by it" if blocks else ""
+            yield sentence(explanation.chain, start, clock=near_time) + blocked
+        yield from bound_lines(explanation.bound())
+    if explanation.chain.omitted:
+        yield f"and {explanation.chain.omitted:,} more"
+    for note in explanation.notes:
         yield f"note: {note['message']}"
 
 
-def _lines_of_chain(told: Explanation, reasons: Mapping[str, Reason]) -> Iterator[str]:
-    """Yields the sentence of the node, and then what is known of each node behind it."""
-    start = told.chain.reasons[0]
-    yield sentence(told.chain, start, clock=near_time)
+def _lines_of_chain(explanation: Explanation, reasons: Mapping[str, Reason]) -> Iterator[str]:
+    """Yield the sentence of the node, and then the facts about each node that it depends on."""
+    chain = explanation.chain
+    start = chain.reasons[0]
+    yield sentence(chain, start, clock=near_time)
     if not start.status.is_final:
-        told_already = _first_ones(start, reasons)
-        for reason in told.chain.reasons:
-            if reason.node not in told_already:
-                yield f"  {sentence(told.chain, reason, clock=near_time)}"
+        in_sentence = _nodes_in_sentence(start, reasons)
+        for reason in chain.reasons:
+            if reason.node not in in_sentence:
+                yield f"  {sentence(chain, reason, clock=near_time)}"
         return
-    for reason in told.chain.reasons:
+    for reason in chain.reasons:
         if reason is not start:
-            yield sentence(told.chain, reason, clock=near_time)
+            yield sentence(chain, reason, clock=near_time)
         for fact in _fact_lines(reason):
             yield f"  {fact}"
 
 
-def _first_ones(start: Reason, reasons: Mapping[str, Reason]) -> set[str]:
-    """Returns what the sentence of a reason names: the first one behind it, and so on."""
+def _nodes_in_sentence(start: Reason, reasons: Mapping[str, Reason]) -> set[str]:
+    """Return the nodes that the sentence of a reason names: the first cause of each node, transitively."""
     seen = {start.node}
     while following := next((name for name in start.because if name in reasons and name not in seen), None):
         seen.add(following)
@@ -127,10 +128,10 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
 
 
 def _lookup_lines(bound: Mapping[str, Any]) -> Iterator[str]:
-    """Yields which party an argument is bound to and why, and who answered what of it was asked."""
+    """Yield the party of an argument with the reason, and the answers to the requests about it."""
     party, reason = bound["party"], str(bound.get("reason"))
-    told_apart = ", ".join(facts_of_entity(party))
-    is_called = f"is {party.get('name')} ({told_apart})"
+    facts = ", ".join(facts_of_entity(party))
+    is_called = f"is {party.get('name')} ({facts})"
     if reason.startswith("@"):
         yield f"{bound['argument']}: {reason} {is_called}"
     else:
@@ -140,5 +141,5 @@ def _lookup_lines(bound: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _value_words(value: Any) -> str:
-    """Returns a value on one line: a text as it is, anything else as JSON."""
+    """Return a string as it is, and any other value as JSON on one line."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Shows one run as it goes on: a picture on a terminal, a line for each change elsewhere, nothing with `--json`."""
+"""Follow a run: live progress on a terminal, a line per change elsewhere, nothing with `--json`."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -23,14 +23,7 @@ def _is_never_enough(_: Sequence[Request]) -> bool:
 
 
 class Following:
-    """One run, from now to its end.
-
-    Args:
-        runs: of its namespace.
-        client: connected to it.
-        workflow_id: id of the run.
-        output: of the command.
-    """
+    """A run from now to its end."""
 
     def __init__(self, runs: Runs, client: Client, workflow_id: str, *, output: Output) -> None:
         self._runs, self._workflow_id = runs, workflow_id
@@ -39,16 +32,16 @@ class Following:
         self._output = output
         self._lines = LineWriter(output.say)
         self.requests: Sequence[Request] = ()
-        """What is asked of people, as it was shown last."""
+        """Open requests, as shown last."""
 
     async def until(self, is_enough: Callable[[Sequence[Request]], bool] = _is_never_enough) -> RunView:
-        """Shows the run until it has ended, or asks what is enough; it can be gone on with then.
+        """Show the run until it ends or the condition holds; can be called again to continue.
 
         Args:
-            is_enough: told what the run asks of people.
+            is_enough: condition on the open requests.
 
         Raises:
-            RunNotFound: there is no such run.
+            RunNotFound: the run does not exist.
             RPCError: the server has not answered for a minute.
         """
         if self._output.is_terminal:
@@ -74,7 +67,7 @@ class Following:
 
     @contextmanager
     def _writing_to(self, picture: LivePicture) -> Iterator[None]:
-        """Shows the answer while it is written, for as long as the block lasts."""
+        """Show the answer while it is written, inside the block."""
         writing = asyncio.create_task(self._write(picture))
         try:
             yield
@@ -83,12 +76,12 @@ class Following:
 
     async def _write(self, picture: LivePicture) -> None:
         told = ToldText()
-        # What ends the run, or the look at it, is told by whoever follows it.
+        # The code that follows the run reports these errors.
         with suppress(RunNotFound, RPCError):
             async with aclosing(self._runs.texts.pieces(self._workflow_id, told)) as coming:
                 async for _ in coming:
                     picture.write(told.text)
 
     async def close(self) -> None:
-        """Looks no more."""
+        """Stop following."""
         await self._moments.aclose()

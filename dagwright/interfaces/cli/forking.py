@@ -1,4 +1,4 @@
-"""`fork`: a new run from another one, with a changed plan, input or tool, that does only what the change reaches."""
+"""`fork`: start a new run from a run with a changed plan, input or tool; only affected nodes run again."""
 
 from collections.abc import Iterator, Sequence
 
@@ -22,13 +22,13 @@ _NODES_SHOWN = 20
 
 
 def fork(request: ForkRequest, output: Output) -> int:
-    """Shows what a fork would do, and starts it if that is wanted; it returns at once.
+    """Show the effect of a fork and start it after confirmation; return without waiting for its end.
 
     Returns:
-        2 if nothing was started.
+        2 if no run was started.
 
     Raises:
-        CommandRefused: the run cannot be forked so, nobody said yes, or something else that serves
+        CommandRefused: the run cannot be forked in this way, the fork was not confirmed, or another process that serves
             runs of the folder has other settings.
     """
     settings = command_settings()
@@ -47,7 +47,7 @@ def fork(request: ForkRequest, output: Output) -> int:
                 )
                 if not _is_wanted(draft, request, output):
                     return ExitCode.REFUSED
-                # A fork takes no work itself: the folder it is started in says nothing about the files of the run.
+                # A fork starts no worker: the current folder says nothing about the files of the run.
                 refuse_other_settings(settings, ignored=frozenset({FILES_ROOT}))
                 started = await start_fork(draft, runs=runs, forks=forks, options=ForkOptions(tools))
             except PlanInvalid as invalid:
@@ -68,10 +68,10 @@ def _wish(request: ForkRequest) -> ForkWish:
 
 
 def _is_wanted(draft: Draft, request: ForkRequest, output: Output) -> bool:
-    """Shows what a fork would do, and tells whether it is wanted.
+    """Show the effect of a fork and return whether it is confirmed.
 
     Raises:
-        CommandRefused: there is nobody to say yes.
+        CommandRefused: there is no terminal and no `--yes`.
     """
     for line in _difference_lines(draft):
         output.say(one_line(line, limit=1_000))
@@ -90,7 +90,6 @@ def _is_wanted(draft: Draft, request: ForkRequest, output: Output) -> bool:
 
 def _difference_lines(draft: Draft) -> Iterator[str]:
     seen = draft.outlook
-    yield f"{draft.origin} -> {draft.workflow_id}"
     if seen.reused:
         yield f"reused: {_names(seen.reused, most=_NODES_SHOWN)}"
     for task_id, why in [*seen.runs.items()][:_NODES_SHOWN]:
@@ -99,23 +98,23 @@ def _difference_lines(draft: Draft) -> Iterator[str]:
     if (left := len(seen.runs) - _NODES_SHOWN) > 0:
         yield f"runs: and {left:,} more"
     if seen.undecided:
-        yield f"reused if what they read comes out as before: {_names(seen.undecided, most=_NODES_SHOWN)}"
+        yield f"reused if their inputs do not change: {_names(seen.undecided, most=_NODES_SHOWN)}"
     if seen.later:
         yield f"later: {_names(seen.later, most=_NODES_SHOWN)}"
     if draft.omitted:
         instead = _names(draft.omitted, most=_NODES_SHOWN)
-        yield f"planned anew by a model: what follows from there, instead of {instead}"
+        yield f"planned again by a model, instead of {instead}"
 
 
 def _names(names: Sequence[str], *, most: int) -> str:
-    """Returns names: `a, b and 3 more`."""
+    """Return the names as `a, b and 3 more`."""
     shown = ", ".join(one_line(name, limit=80) for name in names[:most])
     return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown
 
 
 def _tell(draft: Draft, started: Started, output: Output) -> None:
-    how = "was forked" if started.is_new else "was forked so already; that run is there"
-    message = f"{how} as {started.workflow_id}; `dagwright watch {started.workflow_id}` serves and follows it"
+    how = "was forked" if started.is_new else "was already forked in this way"
+    message = f"{how} as {started.workflow_id}; `dagwright watch {started.workflow_id}` runs and follows it"
     if output.is_json:
         document = {"run_id": draft.origin, "ok": True, "message": message, "fork_run_id": started.workflow_id}
         output.document({**document, "difference": draft.to_json()})

@@ -1,4 +1,4 @@
-"""Asks a person at the terminal for the answer of a request: choices, text of several lines, typed fields."""
+"""Ask the user at the terminal for the answer to a request: choices, multi-line text, typed fields."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -8,22 +8,22 @@ from typing import Any
 from pydantic import JsonValue
 
 from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN
-from dagwright.interfaces.cli.asking import NO, YES, checked_value, default_words, question_of, value_of
+from dagwright.interfaces.cli.asking import NO, YES, checked_value, default_text, question_of, value_of
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.output import one_line, terminal_text, value_text
 from dagwright.interfaces.cli.plans import typed_value, value_as_text
 from dagwright.interfaces.cli.request_words import Request, asked_of, option_label, option_name, party_lines
 
 _END_OF_TEXT = "."
-_NOT_ANSWERED = "nothing was answered; the request stays open"
+_NOT_ANSWERED = "no answer was given; the request stays open"
 _ANY_JSON: Mapping[str, Any] = {"type": ["null", "boolean", "integer", "number", "array", "object", "string"]}
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 _NOTHING: Any = object()
 _NUMBER_OF_OPTION = re.compile(r"-?[0-9]{1,4}")
-"""Whoever writes one means an option, where another text would do too; the numbers of registers are longer."""
+"""A number that means an option even if free text is accepted; registration numbers are longer."""
 
 Read = Callable[[str], str]
-"""Asks for one line; raises `EOFError` at the end of the input."""
+"""Ask for one line; raise `EOFError` at the end of the input."""
 
 
 def _typed(question: str) -> str:
@@ -31,27 +31,23 @@ def _typed(question: str) -> str:
         try:
             return input(question)
         except UnicodeDecodeError:
-            _show("that is no UTF-8")
+            _show("invalid UTF-8")
 
 
 def ask_answer(request: Request, *, read: Read = _typed) -> dict[str, Any]:
-    """Returns what the person answers, as the type of the request wants it.
+    """Return the user's answer, in the form that the type of the request requires.
 
     Args:
         read: asks for one line; raises `EOFError` at the end of the input.
 
     Raises:
-        CommandRefused: the person ends the input instead.
+        CommandRefused: the input ended.
     """
     return _Form(read).answer(request)
 
 
 class _Form:
-    """Asks for one answer.
-
-    Args:
-        read: as `ask_answer` has it.
-    """
+    """Asks for one answer."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -69,7 +65,7 @@ class _Form:
                 return {"data": self._fields(request["schema"] or _ANY_OBJECT)}
             case kind:
                 if kind == "GUIDANCE":
-                    _show("(`feedback … --nodes FILE` adds nodes to the plan instead)")
+                    _show("(or use `feedback … --nodes FILE` to add nodes to the plan)")
                 return {"text": self._lines()}
 
     def _approval(self, request: Request) -> dict[str, Any]:
@@ -78,11 +74,11 @@ class _Form:
             for line in party_lines(request):
                 _show(line)
         while True:
-            said = self._line("Approve? (yes or no): ").strip().lower()
-            if said in YES:
+            reply = self._line("Approve? (yes or no): ").strip().lower()
+            if reply in YES:
                 return {"approved": True}
-            if said in NO:
-                reason = self._line("Why not? (may be empty): ").strip()
+            if reply in NO:
+                reason = self._line("Reason (optional): ").strip()
                 return {"approved": False, **({"reason": reason} if reason else {})}
             _show("answer yes or no")
 
@@ -92,17 +88,17 @@ class _Form:
             _show(f"  {number}. {one_line(option_label(option) or option_name(option))}")
         several = bool(request.get("multiple"))
         allow_text = bool(request.get("allow_text"))
-        question = "Which ones? (numbers or names, commas between them): " if several else "Which? (number or name): "
+        question = "Which ones? (numbers or names, separated by commas): " if several else "Which? (number or name): "
         if allow_text:
-            question = "Which? (number or name, or another text): "
+            question = "Which? (number, name or other text): "
         while True:
-            said = self._line(question)
-            texts = [part.strip() for part in said.split(",")] if several else [said.strip()]
+            reply = self._line(question)
+            texts = [part.strip() for part in reply.split(",")] if several else [reply.strip()]
             try:
                 selected = [_chosen(text, options) for text in texts if text]
             except ValueError as error:
-                if allow_text and not _NUMBER_OF_OPTION.fullmatch(said.strip()):
-                    return {"text": said.strip()}
+                if allow_text and not _NUMBER_OF_OPTION.fullmatch(reply.strip()):
+                    return {"text": reply.strip()}
                 _show(one_line(str(error)))
                 continue
             if not selected:
@@ -115,7 +111,7 @@ class _Form:
                 return {"selected": selected}
 
     def _lines(self) -> str:
-        _show(f"(several lines may be written; a line with only `{_END_OF_TEXT}`, or Ctrl-D, ends them)")
+        _show(f"(end a text of several lines with a line `{_END_OF_TEXT}` or with Ctrl-D)")
         lines: list[str] = []
         with suppress(EOFError):
             while (line := self._read("> ")) != _END_OF_TEXT:
@@ -126,7 +122,7 @@ class _Form:
         return text
 
     def _fields(self, schema: Mapping[str, Any]) -> JsonValue:
-        """Returns an object made of its fields, all asked again as long as the schema does not take the whole."""
+        """Ask for an object field by field, again until it matches the schema."""
         properties = schema.get("properties")
         if not isinstance(properties, dict) or not properties:
             return self._json(schema)
@@ -135,37 +131,37 @@ class _Form:
         while True:
             values: dict[str, JsonValue] = {}
             for name, field in properties.items():
-                described = field if isinstance(field, dict) else {}
-                value = self._field(name, described, is_needed=name in needed)
+                field_schema = field if isinstance(field, dict) else {}
+                value = self._field(name, field_schema, is_needed=name in needed)
                 if value is not _NOTHING:
                     values[name] = value
             try:
                 return checked_value(schema, values)
             except ValueError as error:
-                _show(one_line(f"{error}; once more"))
+                _show(one_line(f"{error}; try again"))
 
     def _field(self, name: str, schema: Mapping[str, Any], *, is_needed: bool) -> Any:
-        """Returns the value of one field; `_NOTHING` if it is left out."""
-        stands = "" if is_needed else default_words(schema) if "default" in schema else "may be empty"
-        question = question_of(name, schema, stands=stands)
+        """Return the value of a field; `_NOTHING` if the user leaves it out."""
+        empty_means = "" if is_needed else default_text(schema) if "default" in schema else "optional"
+        question = question_of(name, schema, empty_means=empty_means)
         while True:
-            said = self._line(question)
-            if not said.strip() and not is_needed:
+            reply = self._line(question)
+            if not reply.strip() and not is_needed:
                 return schema.get("default", _NOTHING)
             try:
-                return value_of(schema, said)
+                return value_of(schema, reply)
             except ValueError as error:
                 _show(one_line(str(error)))
 
     def _json(self, schema: Mapping[str, Any]) -> JsonValue:
         while True:
             try:
-                return checked_value(schema, typed_value(_ANY_JSON, self._line("The value, as JSON: ")))
+                return checked_value(schema, typed_value(_ANY_JSON, self._line("Value as JSON: ")))
             except ValueError as error:
                 _show(one_line(str(error)))
 
     def _line(self, question: str) -> str:
-        """Returns a line that the person types.
+        """Read a line.
 
         Raises:
             CommandRefused: the input has ended.
@@ -177,18 +173,18 @@ class _Form:
 
 
 def _chosen(text: str, options: Sequence[JsonValue]) -> JsonValue:
-    """Returns the option that a text names: by its own words first, then by its number.
+    """Return the option that a text names, by its name or else its number.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such option.
     """
     for option in options:
         if text in (value_as_text(option), option_name(option)):
             return option
     if text.isdecimal() and 1 <= int(text) <= len(options):
         return options[int(text) - 1]
-    raise ValueError(f"{text!r:.80} is none of the {len(options)} options")
+    raise ValueError(f"{text!r:.80} is not one of the {len(options)} options")
 
 
 def _show(text: str) -> None:
-    print(terminal_text(text))  # noqa: T201 -- part of the conversation
+    print(terminal_text(text))  # noqa: T201 -- part of the dialog

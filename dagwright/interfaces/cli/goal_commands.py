@@ -1,4 +1,4 @@
-"""Names, options and help of `ask`, `chat` and `session`; what they do is in `goals`, `chatting` and `sessions`."""
+"""Names, options and help of `ask`, `chat` and `session`; other modules do the work."""
 
 from typing import Annotated, Literal
 
@@ -61,7 +61,7 @@ Synthesis = Annotated[
 
 
 def ask(
-    words: Annotated[str, typer.Argument(metavar="REQUEST", help="The request in natural language.")],
+    text: Annotated[str, typer.Argument(metavar="REQUEST", help="The request in natural language.")],
     *,
     model: Annotated[
         str | None,
@@ -146,18 +146,18 @@ def ask(
 ) -> int:
     """Plan a request with a model, run the plan and answer."""
     request = AskRequest(
-        words=words,
+        text=text,
         model=model,
         tools=with_queue(tools, tools_queue),
         agents=agents or [],
         workflow_id=workflow_id,
-        timeout=deadline,
+        deadline=deadline,
         policy_file=policy,
         budget=budget,
         max_repairs=max_repairs,
         max_replans=max_replans,
         profile=profile,
-        rounds=max_rounds,
+        max_rounds=max_rounds,
         worker_timeout=worker_timeout,
         synthesis=synthesis,
         context=context or [],
@@ -166,10 +166,10 @@ def ask(
         tags=tag or [],
         is_plan_only=plan_only,
         approve_plan=approve_plan,
-        is_all_or_nothing=compensate,
-        is_asking=not non_interactive,
+        is_compensating=compensate,
+        is_interactive=not non_interactive,
         is_detached=detach,
-        is_keeping=keep_server,
+        keeps_server=keep_server,
     )
     return call("goals", "ask", request, Output(is_json=json, has_color=not no_color))
 
@@ -204,13 +204,13 @@ def chat(
     request = ChatRequest(
         session=session,
         profile=profile,
-        rounds=max_rounds,
+        max_rounds=max_rounds,
         worker_timeout=worker_timeout,
         synthesis=synthesis,
         model=model,
         tools=with_queue(tools, tools_queue),
         agents=agents or [],
-        timeout=deadline,
+        deadline=deadline,
         policy_file=policy,
         budget=budget,
     )

@@ -1,4 +1,4 @@
-"""`ask`: a request in words becomes a run whose plan a model writes, and ends with an answer."""
+"""`ask`: start a run for a request in natural language, whose plan a model writes."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -40,7 +40,7 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
     _refuse_options(request)
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
     name = session_name(request.session) if request.session is not None else None
-    # Before there is a server: what is wrong with a request is wrong in every session.
+    # Before there is a server: a request that is invalid without a session is invalid in every session.
     prepared = _prepared(request, toolset, output)
     refuse_without_model(request.model, settings, toolset, is_detached=request.is_detached)
     if request.is_plan_only:
@@ -48,10 +48,10 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
         tell = _tell_plan if output.is_json else _tell_plan_or_why_none
         showing = Showing(tell, Output(is_json=True))
     else:
-        is_asked = prepared.may_ask_first and request.is_asking and not request.is_detached and output.can_ask
+        is_asked = prepared.may_ask_first and request.is_interactive and not request.is_detached and output.can_ask
         showing = Showing(_tell_answer, output, approve_on_terminal if is_asked else None)
     if name is not None:
-        turn = SessionTurn(name, request.words, lambda session: _prepared(request, toolset, output, session).start)
+        turn = SessionTurn(name, request.text, lambda session: _prepared(request, toolset, output, session).start)
         return run_in_session(turn, request, toolset, showing=showing, settings=settings)
     return run_prepared(prepared.start, request, toolset, showing=showing, settings=settings)
 
@@ -60,7 +60,7 @@ def prepare_turn(request: AskRequest, toolset: Toolset, output: Output, session:
     """Prepare the run of a request that is a turn of a session.
 
     Args:
-        session: its state; `None` if there is none yet.
+        session: state of the session; `None` for a new one.
 
     Raises:
         CommandRefused: the request cannot be planned.
@@ -72,7 +72,7 @@ def prepare_turn(request: AskRequest, toolset: Toolset, output: Output, session:
 def _refuse_options(request: AskRequest) -> None:
     """Refuse options that the profile does not have, and options that exclude each other."""
     of_rounds = {
-        "--max-rounds": request.rounds is not None,
+        "--max-rounds": request.max_rounds is not None,
         "--worker-timeout": request.worker_timeout is not None,
         "--synthesis": request.synthesis is not None,
     }
@@ -84,19 +84,15 @@ def _refuse_options(request: AskRequest) -> None:
         "--max-replans": request.max_replans is not None,
     }
     if request.profile == "rounds":
-        _refuse_given({**of_plans, **of_intents}, "--profile rounds has no such option; leave it out")
+        _refuse_given({**of_plans, **of_intents}, "not available with --profile rounds")
         return
     if request.is_plan_only and request.approve_plan:
-        raise CommandRefused(
-            "with --plan-only nothing is run, so there is nothing to approve: leave one of the two out"
-        )
+        raise CommandRefused("--plan-only and --approve-plan contradict each other; give one of them")
     if request.is_plan_only and request.is_detached:
-        raise CommandRefused(
-            "--plan-only writes the plan when it is there, and --detach does not wait for it: leave one of the two out"
-        )
-    _refuse_given(of_rounds, "only --profile rounds has that")
+        raise CommandRefused("--plan-only waits for the plan and --detach does not wait; give one of them")
+    _refuse_given(of_rounds, "only available with --profile rounds")
     if request.profile == "plan":
-        _refuse_given(of_intents, "only --profile intents has that")
+        _refuse_given(of_intents, "only available with --profile intents")
     elif request.max_replans:
         raise CommandRefused("--max-replans: --profile intents never plans again; leave it out")
 
@@ -107,31 +103,31 @@ def _refuse_given(options: Mapping[str, bool], why: str) -> None:
 
 
 def _prepared(request: AskRequest, toolset: Toolset, output: Output, session: Session | None = None) -> PreparedRequest:
-    """Prepare the run of a request, and tell what is worth saying of it.
+    """Prepare the run of a request and report notes about it.
 
     Args:
-        session: state of the session whose turn it is; `None` if there is none.
+        session: state of the session if the run is a turn; `None` otherwise.
 
     Raises:
         CommandRefused: the request cannot be planned.
     """
-    # A run in rounds asks nobody, a person at this terminal neither.
-    budget = read_budget(request.budget, is_asking=request.is_asking and request.profile != "rounds")
-    is_whole, asks = request.is_all_or_nothing, request.is_asking
+    # A run in rounds asks no questions, not even at this terminal.
+    budget = read_budget(request.budget, is_asking=request.is_interactive and request.profile != "rounds")
+    is_whole, asks = request.is_compensating, request.is_interactive
     options = RunOptions(
-        deadline_s_of(request.timeout),
+        deadline_s_of(request.deadline),
         read_policy(request.policy_file),
         beside=replace(NO_EXTRAS, budget=budget, compensate=is_whole, asks=asks),
         tags=read_tags(request.tags),
     )
     asked = TextRequest(
-        request.words,
+        request.text,
         model_config(request.model),
         options,
         profile=request.profile,
         max_repairs=request.max_repairs,
         max_replans=request.max_replans,
-        max_rounds=request.rounds,
+        max_rounds=request.max_rounds,
         worker_timeout_s=seconds_of_option("--worker-timeout", request.worker_timeout),
         synthesis=request.synthesis,
         context=_context(request),
@@ -163,7 +159,7 @@ def _tell_answer(view: RunView, document: Mapping[str, Any], output: Output) -> 
 
 
 def _tell_plan(view: RunView, document: Mapping[str, Any], output: Output) -> None:
-    """Writes the plan of a run that ended with it; the document of one that found none."""
+    """Write the plan if the run produced one, else the document of the run."""
     if view.status == "completed":
         output.document(document["output"])
     else:
@@ -171,7 +167,7 @@ def _tell_plan(view: RunView, document: Mapping[str, Any], output: Output) -> No
 
 
 def _tell_plan_or_why_none(view: RunView, document: Mapping[str, Any], output: Output) -> None:
-    """Writes the plan of a run that ended with it; of one that found none says why, on stderr."""
+    """Write the plan if the run produced one, else the reason on stderr."""
     for line in repair_lines(document):
         output.tell(line)
     if view.status == "completed":

@@ -1,4 +1,4 @@
-"""Commands in groups, such as `store …` and `keys …`; what they do is in a module for each group."""
+"""Command groups such as `store …` and `keys …`; other modules do the work."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What commands that start runs share: the connection, whoever serves the runs, and what is left to the background."""
+"""Connection, worker and background processes of the commands that start runs."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,20 +20,19 @@ from dagwright.worker.serving import serving
 async def connected_to_run(
     settings: Settings, toolset: Toolset, *, is_comparing: bool = True
 ) -> AsyncIterator[Connection]:
-    """Connects for a command that starts runs with these tools.
+    """Connect for a command that starts runs with these tools.
 
-    What could not be served is told before a run is there: one that nobody can serve would wait for ever. So is
-    something else that serves runs of the folder with other settings.
+    Problems that would keep every worker from serving the run are reported before it starts.
 
     Args:
-        is_comparing: whether the command takes a part of the work, so that its settings have to be those of the others.
+        is_comparing: the command takes part in the work, so its settings must equal those of the other processes.
 
     Raises:
         OtherSettings: another process that serves runs of the folder has other settings.
-        PricesUnreadable: the prices of models cannot be read, which every worker needs.
-        ServerUnreachable: none could be had.
+        PricesUnreadable: the prices of models, which every worker needs, cannot be read.
+        ServerUnreachable: no server is reachable.
         OtherStore: the workers use another payload store.
-        StoreUnavailable: large values can not be kept.
+        StoreUnavailable: large values cannot be stored.
     """
     toolset.models.prices()
     if is_comparing:
@@ -45,10 +44,10 @@ async def connected_to_run(
 
 @asynccontextmanager
 async def served(client: Client, toolset: Toolset | None, *, settings: Settings) -> AsyncIterator[None]:
-    """Serves runs for as long as the block lasts.
+    """Run a worker inside the block.
 
     Args:
-        toolset: tools to serve with; `None` leaves the work to others.
+        toolset: tools of the worker; `None` starts no worker.
 
     Raises:
         CommandRefused: something else that serves runs of the folder has other settings.
@@ -67,10 +66,10 @@ async def served_here_or_elsewhere(
     """Serve runs inside the block, unless another process serves them with other settings; yield whether it does.
 
     Args:
-        report: takes the sentence that says why this process starts no worker.
+        report: called with the reason why this process starts no worker.
 
     Raises:
-        OtherSettings: the other process serves another server, namespace or queue, so the work would not be done.
+        OtherSettings: the other process serves another server, namespace or queue, so it would not run the plans.
     """
     async with AsyncExitStack() as stack:
         try:
@@ -86,21 +85,20 @@ async def served_here_or_elsewhere(
 
 
 async def leave_to_background(settings: Settings, toolset: Toolset) -> None:
-    """Leaves the server, and a worker with these tools, in the background until `down`.
+    """Leave the server and a worker with these tools in the background until `down`.
 
-    Only for a run that is not refused: a worker that nobody knows of would take calls with the environment of a command
-    that has come to nothing, and to end it is no way back, as another command may rely on it by then.
-
+    Call it only for a run that was accepted: an unexpected worker would take calls with the environment of a failed
+    command, and could not be ended, because another command may rely on it by then.
     Raises:
-        CommandRefused: what serves runs here already has other settings.
+        CommandRefused: a process that serves runs of this folder has other settings.
     """
     await start_worker(settings, toolset)
-    # Behind the worker, which may be refused: then nothing stays.
+    # After the worker, which may be refused: then the server must not stay.
     LocalServer(settings).keep()
 
 
 def settings_with_plans(settings: Settings, plans: str | None) -> Settings:
-    """Returns settings with the folder of `--plans`, if it is given."""
+    """Return the settings with the folder of `--plans`, if given."""
     return settings if plans is None else settings.model_copy(update={"plans": Path(plans).expanduser().absolute()})
 
 

@@ -1,4 +1,4 @@
-"""`inbox`: what runs ask of people, over all runs."""
+"""`inbox`: the open requests of all runs."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from dagwright.client.feedback import People
 from dagwright.core.boundary import wire
 from dagwright.core.model.times import parse_duration, seconds_of
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
-from dagwright.interfaces.cli.background import STARTING_WORDS, is_worker_starting
+from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
 from dagwright.interfaces.cli.connecting import command_settings, connected_to_read
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
@@ -28,10 +28,10 @@ from dagwright.settings import Settings
 
 
 def inbox(request: InboxRequest, output: Output) -> int:
-    """Lists the open requests of all runs, the oldest first; always 0.
+    """List the open requests of all runs, oldest first; the exit code is 0.
 
     Raises:
-        CommandRefused: `--older-than` is no duration.
+        CommandRefused: `--older-than` is not a duration.
     """
     settings = command_settings()
     older_than_s = _seconds(request.older_than)
@@ -48,7 +48,7 @@ def inbox(request: InboxRequest, output: Output) -> int:
             for line in inbox_lines(wanted, now=now):
                 output.say(line)
         else:
-            output.say("nothing of that kind is asked of anyone now" if found else "nothing is asked of anyone now")
+            output.say("no open request matches" if found else "there are no open requests")
         if note is not None:
             output.tell(f"note: {note}")
         return ExitCode.COMPLETED
@@ -57,7 +57,7 @@ def inbox(request: InboxRequest, output: Output) -> int:
 
 
 async def worker_note(connection: Connection, settings: Settings) -> str | None:
-    """Return why running runs may have requests that are not listed yet; `None` if a worker serves them."""
+    """Return why running runs may have unlisted requests; `None` if a worker serves them."""
     client, queue = connection.client, settings.task_queue
     if await has_pollers(client, queue):
         return None
@@ -65,15 +65,15 @@ async def worker_note(connection: Connection, settings: Settings) -> str | None:
     if not running:
         return None
     if is_worker_starting(settings):
-        return f"{STARTING_WORDS}; look again in a moment"
+        return f"{STARTING_MESSAGE}; look again in a moment"
     return (
-        f"no worker serves {counted(running, 'running run')}: they request nothing more and apply no answer until "
+        f"no worker serves {counted(running, 'running run')}: they open no requests and apply no answers until "
         "`dagwright up` or `dagwright watch ID` starts one"
     )
 
 
 def chosen(requests: Iterable[Request], wanted: InboxRequest, *, older_than_s: float, now: float) -> Iterable[Request]:
-    """Yields the requests that the options of the command leave."""
+    """Yield the requests that match the options."""
     for request in requests:
         is_theirs = wanted.assignee in (None, request["assignee"] or ANYONE)
         is_old = now - seconds_of(request["opened_at"]) >= older_than_s
@@ -82,7 +82,7 @@ def chosen(requests: Iterable[Request], wanted: InboxRequest, *, older_than_s: f
 
 
 def inbox_lines(requests: Sequence[Request], *, now: float) -> list[str]:
-    """Returns three lines for each request: where and for whom, what, and the command that answers it."""
+    """Return three lines for each request: place and assignee, question, and the command that answers it."""
     lines = []
     for request in requests:
         facts = [

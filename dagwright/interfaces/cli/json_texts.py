@@ -1,4 +1,4 @@
-"""JSON that somebody writes into a command line: read as a run would read it, so that it can be sent."""
+"""JSON values in options, decoded with the same limits as in a run."""
 
 from typing import Any
 
@@ -7,15 +7,15 @@ from dagwright.interfaces.cli.exits import CommandRefused
 
 
 def json_of(text: str, *, option: str) -> Any:
-    """Returns the value of a JSON text.
+    """Decode a JSON text.
 
     Args:
-        option: what the text is, in the words of a message.
+        option: name of the option for the error message.
 
     Raises:
-        CommandRefused: it is none, or nothing that could be written again.
+        CommandRefused: the text is invalid JSON, or its value could not be encoded again.
     """
     try:
         return json_from_bytes(text.encode())
     except ValueError as error:
-        raise CommandRefused(f"{option} takes JSON, and {text!r:.80} is none: {error}") from None
+        raise CommandRefused(f"{option} must be JSON, not {text!r:.80}: {error}") from None

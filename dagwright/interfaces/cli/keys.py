@@ -1,4 +1,4 @@
-"""`keys add | list | remove`: the keys of the API. Needs no server."""
+"""`keys add | list | remove`: manage the keys of the HTTP API. Needs no server."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -15,14 +15,14 @@ from dagwright.server import LocalServer, ServerUnreachable
 from dagwright.settings import load_settings
 
 _LOOK = "look"
-"""What `--scope` says of a key that lets do nothing else."""
+"""Value of `--scope` for a key that can only read."""
 
 
 def add(request: tuple[str, Sequence[str]], output: Output) -> int:
-    """Adds a key and shows it, this once.
+    """Add a key and show it once.
 
     Raises:
-        CommandRefused: the owner or a scope is none.
+        CommandRefused: the owner or a scope is invalid.
     """
     owner, names = request
     with _told():
@@ -32,22 +32,22 @@ def add(request: tuple[str, Sequence[str]], output: Output) -> int:
         output.document({"status": "added", "key": text, **key.to_json()})
     else:
         output.say(text)
-        output.tell(f"this is the key of {owner}; it is shown this once, for only its hash is kept")
+        output.tell(f"this is the key of {owner}; it is shown only once, because only its hash is stored")
     if problem is not None:
         output.tell(f"the key is valid, but the Temporal UI, which does not check keys, could not be closed: {problem}")
     return ExitCode.COMPLETED
 
 
 def list_keys(_: None, output: Output) -> int:
-    """Lists the keys, without their secrets."""
+    """List the keys without their secrets."""
     with _told():
-        kept = _keys()
-        found, are_needed = list(kept.keys().values()), kept.are_needed()
+        keys = _keys()
+        found, are_needed = list(keys.keys().values()), keys.are_needed()
     if output.is_json:
         output.document([key.to_json() for key in found])
     elif not found:
-        what = "nobody can call the API" if are_needed else "the API asks for none"
-        output.say(f"there are no keys, so {what}; `dagwright keys add OWNER` makes one")
+        what = "no client can call the API" if are_needed else "the API needs none"
+        output.say(f"there are no keys, so {what}; `dagwright keys add OWNER` creates a key")
     else:
         table = Table(box=None, pad_edge=False)
         for name in ("ID", "OWNER", "SCOPES", "CREATED"):
@@ -59,10 +59,10 @@ def list_keys(_: None, output: Output) -> int:
 
 
 def remove(id: str, output: Output) -> int:
-    """Removes a key; gateways that run take it no more.
+    """Remove a key; running gateways reject it from then on.
 
     Raises:
-        CommandRefused: there is none of that id.
+        CommandRefused: there is no key with this ID.
     """
     with _told():
         key = _keys().remove(id)
@@ -96,7 +96,7 @@ def _scopes(names: Sequence[str]) -> list[Scope]:
     try:
         return [Scope(name) for name in names] or list(Scope)
     except ValueError:
-        raise CommandRefused(f"--scope is one of {', '.join(Scope)}, or {_LOOK} alone") from None
+        raise CommandRefused(f"--scope must be one of {', '.join(Scope)}, or only {_LOOK}") from None
 
 
 @contextmanager

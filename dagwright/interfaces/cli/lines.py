@@ -1,4 +1,4 @@
-"""Plain lines for where there is no terminal: one for each change of state."""
+"""Progress without a terminal: one line per change of state."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,17 +18,17 @@ from dagwright.interfaces.cli.round_words import new_lines, rounds_of, times_of
 from dagwright.interfaces.cli.wording import closing_words, failure_words, local_time, record_words, what_words
 
 _SILENT = (NodeStatus.PENDING, NodeStatus.READY)
-"""States in which nothing has happened to a node yet."""
+"""States in which a node has not started."""
 
 _LATER = {"running": 1, "asked": 2, "option": 2, "answer": 2, "escalated": 2, "answered": 2}
-"""What follows from what has ended or was said in the same moment."""
+"""Rank of events that follow from other events at the same time."""
 
 
 class LineWriter:
-    """Writes what changed since it was last shown a run.
+    """Progress lines of a run: the changes since its last view.
 
     Args:
-        write: takes one line.
+        write: writes a line.
     """
 
     def __init__(self, write: Callable[[str], None]) -> None:
@@ -43,10 +43,10 @@ class LineWriter:
         self._answered: set[str] = set()
 
     def show(self, view: RunView, requests: Sequence[Request] = ()) -> None:
-        """Writes a line for every node and item whose state or attempt is another than before, the oldest first.
+        """Write a line for each node and item with a new state or attempt, oldest first.
 
         Args:
-            requests: what is asked of people now; of each that is new a line says how to answer it.
+            requests: open requests; for each new one a line has the command that answers it.
         """
         if view.scheduler is not None:
             for node, record in view.scheduler.state.shown():
@@ -58,7 +58,7 @@ class LineWriter:
             self._line(times.get(word), word, text)
         for note in view.notes:
             message = str(note.get("message", ""))
-            # The one that counts says the same with every try.
+            # The count in this note changes with every attempt.
             key = str(note["code"]) if note.get("code") == "workflow_task_failing" else message
             if key not in self._told:
                 self._told.add(key)
@@ -75,7 +75,7 @@ class LineWriter:
             self._show_escalations(request["request_id"], request.get("escalations") or ())
         if view.scheduler is not None:
             self._show_answers(view.scheduler.features.feedback.requests.closed)
-        # What is told together happened in another order than that of the plan.
+        # Changes that arrive together are sorted by their time.
         lines, self._lines = sorted(self._lines, key=lambda line: line[:2]), []
         for _, _, line in lines:
             self._write(line)
@@ -89,7 +89,7 @@ class LineWriter:
                 self._line(seconds_of(each["at"]), "escalated", one_line(words))
 
     def _show_answers(self, closed: Mapping[str, Closing]) -> None:
-        """Write the answers to requests that named an assignee, and which of them expired."""
+        """Write the answers to requests with an assignee, and the requests that expired."""
         for request_id, closing in closed.items():
             is_named = closing.requested_from is not None or closing.escalations
             if is_named and closing.how != "closed" and request_id not in self._answered:
@@ -103,7 +103,7 @@ class LineWriter:
     def _show(self, view: RunView, task_id: str, record: Record, *, what: str = "") -> None:
         pending = view.pending.get(task_id)
         before = self._seen.get(task_id, (NodeStatus.PENDING, 1))
-        # A call that has just ended is known to the server no more, so what was seen before counts too.
+        # A call that has just ended is missing on the server, so the last known attempt counts too.
         attempt = max(record.attempts, pending.attempt if pending else 1, before[1])
         status = status_shown(record)
         if before != (status, attempt) and status not in _SILENT:
@@ -115,26 +115,26 @@ class LineWriter:
         self, task_id: str, record: Record, pending: PendingCall | None, *, attempt: int, what: str
     ) -> None:
         before, status = self._seen.get(task_id), status_shown(record)
-        told = "" if before or not what else f"  {one_line(what, limit=120)}"
+        title = "" if before or not what else f"  {one_line(what, limit=120)}"
         self._seen[task_id] = (status, attempt)
         if record.status is NodeStatus.RUNNING:
             why = f": {one_line(failure_words(pending.last_failure))}" if pending and pending.last_failure else ""
             again = f" (attempt {attempt}{why})" if attempt > 1 else ""
-            # What is known is when the first attempt started; a later one has just begun.
-            self._line(record.started_at if attempt == 1 else None, "running", f"{one_line(task_id)}{again}{told}")
+            # The start is known for the first attempt only; a later attempt has just started.
+            self._line(record.started_at if attempt == 1 else None, "running", f"{one_line(task_id)}{again}{title}")
         elif before is None or status is not before[0]:
-            # When a node was replaced is not known, only when it had ended.
+            # The time of a replacement is unknown; the record has only the end of the node.
             is_replaced = status is NodeStatus.SUPERSEDED and before is not None
             at = None if is_replaced else record.ended_at
-            self._line(at, status.value, f"{one_line(task_id)}{told}{_ending(record)}")
+            self._line(at, status.value, f"{one_line(task_id)}{title}{_ending(record)}")
 
     def _show_loss(self, task_id: str, call: PendingCall) -> None:
         if call.state not in (LOST, LOST_FOR_GOOD) or (task_id, call.attempt) in self._lost:
             return
         self._lost.add((task_id, call.attempt))
         now = time.time()
-        words = f"was running when its worker died; {lost_words(call, now=now)}"
-        self._line(now, "waiting", f"{one_line(task_id)} {words}")
+        text = f"was running when its worker died; {lost_words(call, now=now)}"
+        self._line(now, "waiting", f"{one_line(task_id)} {text}")
 
     def _line(self, at: float | None, word: str, text: str) -> None:
         at = at or time.time()
@@ -142,11 +142,11 @@ class LineWriter:
 
 
 def _ending(record: Record) -> str:
-    told = []
+    facts = []
     if record.started_at is not None and record.ended_at is not None:
-        told.append(format_elapsed(max(0.0, record.ended_at - record.started_at)))
+        facts.append(format_elapsed(max(0.0, record.ended_at - record.started_at)))
     if record.attempts > 1:
-        told.append(f"attempt {record.attempts}")
-    facts = f"  {', '.join(told)}" if told else ""
+        facts.append(f"attempt {record.attempts}")
+    prefix = f"  {', '.join(facts)}" if facts else ""
     why = one_line(record_words(record))
-    return f"{facts}  {why}" if why else facts
+    return f"{prefix}  {why}" if why else prefix

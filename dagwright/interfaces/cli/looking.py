@@ -1,4 +1,4 @@
-"""`list`, `status`, `result`, `graph`, `node`: look at runs, from their history, with no worker."""
+"""`list`, `status`, `result`, `graph`, `node`: show runs from their histories, without a worker."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from dagwright.core.scheduler.run_end import counts_of
 from dagwright.history.explaining import NodeUnknown
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
-from dagwright.interfaces.cli.background import STARTING_WORDS, is_worker_starting
+from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
 from dagwright.interfaces.cli.connecting import command_settings, connected_to_read
 from dagwright.interfaces.cli.drawing import mermaid, svg
 from dagwright.interfaces.cli.endings import bound_lines, summary_line, tell_result, tell_run_error
@@ -29,7 +29,7 @@ from dagwright.interfaces.cli.plans import read_tags
 from dagwright.interfaces.cli.progress import call_words
 from dagwright.interfaces.cli.rendering import RUN_STYLES
 from dagwright.interfaces.cli.request_words import answer_words, asking_line, deadline_words, lines_behind
-from dagwright.interfaces.cli.requests import ListRequest, LookRequest
+from dagwright.interfaces.cli.requests import ListRequest, ShowRequest
 from dagwright.interfaces.cli.round_words import phase_line, reason_lines
 from dagwright.interfaces.cli.status_rows import status_rows
 from dagwright.interfaces.cli.streaming import Elements
@@ -81,14 +81,14 @@ def list_runs(request: ListRequest, output: Output) -> int:
             if url := server.runs_url():
                 output.say(f"Temporal UI: {url}")
         else:
-            output.say("there are no runs here yet" if wanted == RunFilter() else "no run matches")
+            output.say("there are no runs" if wanted == RunFilter() else "no run matches")
         return ExitCode.COMPLETED
 
     return _look(look, output)
 
 
 def _since(text: str | None) -> float | None:
-    """Return a time in seconds since the epoch: that of a duration ago, or that of a local or RFC 3339 time."""
+    """Return seconds since the epoch for a duration before now, or for a local or RFC 3339 time."""
     if text is None:
         return None
     with suppress(ValueError):
@@ -97,11 +97,11 @@ def _since(text: str | None) -> float | None:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         hint = "a duration such as 2h or 7d, or a time such as 2026-11-23 or 2026-11-23T08:00:00Z"
-        raise CommandRefused(f"--since takes {hint}, not {text!r:.80}") from None
+        raise CommandRefused(f"--since must be {hint}, not {text!r:.80}") from None
 
 
-def status(request: LookRequest, output: Output) -> int:
-    """Shows how a run is doing; the exit code is that of the run, 0 while it goes on."""
+def status(request: ShowRequest, output: Output) -> int:
+    """Show the state of a run and its nodes; the exit code is that of the run, 0 for an open run."""
 
     def show(view: RunView, document: Document, server: Server) -> int:
         if output.is_json:
@@ -114,8 +114,8 @@ def status(request: LookRequest, output: Output) -> int:
     return _read(request, output, show)
 
 
-def result(request: LookRequest, output: Output) -> int:
-    """Shows what a run made; the exit code is that of the run, 0 while it goes on."""
+def result(request: ShowRequest, output: Output) -> int:
+    """Show the output of a run; the exit code is that of the run, 0 for an open run."""
     if request.is_full and output.is_json:
         return _stream_result(request, output)
 
@@ -129,8 +129,8 @@ def result(request: LookRequest, output: Output) -> int:
     return _read(request, output, show)
 
 
-def _stream_result(request: LookRequest, output: Output) -> int:
-    """Writes the document with every node and every value, which may be too large for the memory."""
+def _stream_result(request: ShowRequest, output: Output) -> int:
+    """Write the document with every node and value, which may exceed the memory."""
 
     async def look(runs: Runs, _: Server) -> int:
         view = await runs.feed(request.workflow_id).read()
@@ -140,8 +140,8 @@ def _stream_result(request: LookRequest, output: Output) -> int:
     return _look(look, output)
 
 
-def graph(request: LookRequest, output: Output) -> int:
-    """Draws the graph of a run with its states; 0 whatever became of the run."""
+def graph(request: ShowRequest, output: Output) -> int:
+    """Draw the graph of a run; the exit code is 0."""
 
     async def look(runs: Runs, _: Server) -> int:
         view = await runs.feed(request.workflow_id).read()
@@ -162,7 +162,7 @@ async def _graph_parts(listing: GraphListing) -> AsyncIterator[tuple[str, Any]]:
 
 
 def _draw(view: RunView, drawing: str, output: Output) -> None:
-    """Writes a picture of a run: of one with many nodes, boxes that stand for several."""
+    """Write the drawing of a run; in large runs a box represents several nodes."""
     picture = picture_of(view.scheduler) if view.scheduler else view.graph()
     output.say((svg if drawing == "svg" else mermaid)(picture))
     if is_folded(picture) and view.scheduler:
@@ -170,15 +170,15 @@ def _draw(view: RunView, drawing: str, output: Output) -> None:
         boxes = f"{len(picture['nodes']):,} box{'es' if len(picture['nodes']) > 1 else ''}"
         output.tell(
             f"{total:,} nodes are drawn as {boxes}; `dagwright graph {run} --format json` lists every node and edge, "
-            f"`dagwright node {run} NODE` tells all of one"
+            f"`dagwright node {run} NODE` shows one node"
         )
 
 
-def node(request: LookRequest, output: Output) -> int:
-    """Shows one node or item, wherever it runs; 0 whatever became of it.
+def node(request: ShowRequest, output: Output) -> int:
+    """Show a node or item of the run or of a sub-plan; the exit code is 0.
 
     Raises:
-        CommandRefused: the run has no such node, or does not know it yet.
+        CommandRefused: the run has no such node, or not yet.
     """
 
     async def look(runs: Runs, _: Server) -> int:
@@ -195,8 +195,8 @@ def node(request: LookRequest, output: Output) -> int:
     return _look(look, output)
 
 
-def _read(request: LookRequest, output: Output, show: Callable[[RunView, Document, Server], int]) -> int:
-    """Looks at a run with its values, those of the payload store too."""
+def _read(request: ShowRequest, output: Output, show: Callable[[RunView, Document, Server], int]) -> int:
+    """Show a run with its values, including those of the payload store."""
 
     async def look(runs: Runs, server: Server) -> int:
         view = await runs.feed(request.workflow_id).read()
@@ -211,12 +211,11 @@ def _read(request: LookRequest, output: Output, show: Callable[[RunView, Documen
 def without_early_alarm(document: Document) -> Document:
     """Return a document that reports a missing worker as one that is starting."""
     notes = [note for note in document["notes"] if note["code"] != _NO_WORKER]
-    words = STARTING_WORDS
     nodes = {
-        name: {**node, "reason": words} if (node["reason"] or "").startswith("no worker for ") else node
+        name: {**node, "reason": STARTING_MESSAGE} if (node["reason"] or "").startswith("no worker for ") else node
         for name, node in document["nodes"].items()
     }
-    starting = {"code": "worker_starting", "node_id": None, "message": words}
+    starting = {"code": "worker_starting", "node_id": None, "message": STARTING_MESSAGE}
     return {**document, "nodes": nodes, "notes": [*notes, starting]}
 
 
@@ -251,7 +250,7 @@ def _table(runs: Sequence[RunSummary]) -> Table:
 
 
 def _tell_status(view: RunView, document: Document, output: Output, *, url: str | None, is_all: bool = False) -> None:
-    """Shows a run as a table of its nodes."""
+    """Write a table with the nodes of a run, then its requests, answers, usage, error and notes."""
     output.say(with_link(summary_line(view, document), url))
     for line in filter(None, [phase_line(document, is_closed=view.is_closed), *reason_lines(document)]):
         output.say(line)
@@ -263,7 +262,7 @@ def _tell_status(view: RunView, document: Document, output: Output, *, url: str 
             output.say(f"  {line}")
         output.say(f"  {answer_words(request)}")
     if (left := len(document["waiting_for"]) - _REQUESTS_SHOWN) > 0:
-        output.say(f"and {left:,} more requests; `dagwright inbox` has all")
+        output.say(f"and {left:,} more requests; `dagwright inbox` lists all")
     for line in bound_lines(document.get("lookups", [])):
         output.say(line)
     if view.is_closed:
@@ -276,7 +275,7 @@ def _tell_status(view: RunView, document: Document, output: Output, *, url: str 
 
 
 def _tell_nodes(view: RunView, document: Document, output: Output, *, is_all: bool) -> None:
-    """Show the nodes of a run as a table; of large maps what `status_rows` chooses."""
+    """Write the table of nodes, with the rows of large maps that `status_rows` selects."""
     table = Table(box=None, show_header=True, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("", "node", "tool", "attempts", f"time ({zone_at(time.time())})", ""):
         table.add_column(name, overflow="fold")
@@ -305,15 +304,15 @@ def _tell_nodes(view: RunView, document: Document, output: Output, *, is_all: bo
 
 
 def _tell_answers(view: RunView, output: Output) -> None:
-    """Says who answered what a run asked; what nobody was asked any more is left out."""
+    """Write the answers to the requests of a run."""
     closed = view.scheduler.features.feedback.requests.closed.items() if view.scheduler is not None else ()
-    told = [(name, closing) for name, closing in closed if closing.how != "closed"]
-    for name, closing in told[:_REQUESTS_SHOWN]:
+    answered = [(name, closing) for name, closing in closed if closing.how != "closed"]
+    for name, closing in answered[:_REQUESTS_SHOWN]:
         output.say(f"{one_line(name)}: {one_line(closing_words(closing.to_json()), limit=300)}")
-    if len(told) > _REQUESTS_SHOWN:
+    if len(answered) > _REQUESTS_SHOWN:
         output.say(
-            f"and {len(told) - _REQUESTS_SHOWN:,} more answers; `dagwright explain {one_line(view.workflow_id)}"
-            " --node N` tells those of a node"
+            f"and {len(answered) - _REQUESTS_SHOWN:,} more answers; `dagwright explain {one_line(view.workflow_id)}"
+            " --node N` shows the answers of a node"
         )
 
 
@@ -325,13 +324,13 @@ def _node_of(view: RunView, name: str) -> str:
 
 
 def _kind_of(view: RunView, task_id: str) -> str:
-    """Returns the kind of a node or item; those that the run itself does not hold call tools."""
+    """Return the kind of a node or item; nodes outside the plan of the run call tools."""
     known = view.scheduler is not None and view.scheduler.record_of(task_id) is not None
     return view.scheduler.state.node_of(task_id).kind if known and view.scheduler is not None else "tool"
 
 
 def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[str, Any]], output: Output) -> None:
-    """Shows all that is known of a node, a line for each thing, its result last."""
+    """Write the facts about a node, one per line, and its result at the end."""
     title = f" ({one_line(node['title'])})" if node["title"] else ""
     output.say(f"{one_line(node_id)}{title}: {node_status(node).value}")
     error, cached, reused = node["error"] or {}, node["lineage"].get("cached"), node["lineage"].get("reused")
@@ -346,7 +345,7 @@ def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[st
         "from the cache": cached and _cached_words(cached),
         "reused from": reused and f"{reused['node_id']} of the run {reused['run_id']}",
         "needs": ", ".join(node["lineage"]["inputs"]),
-        "by hand": "; ".join(map(step_text, node["lineage"].get("overrides", ()))),
+        "manual": "; ".join(map(step_text, node["lineage"].get("overrides", ()))),
         "decided": "; ".join(map(closing_words, node["lineage"].get("answers", ()))),
         "waits for" if node["status"] == "waiting" else "because": (node["reason"] or "").removeprefix("waits for "),
         "error": f"{error['code']}: {node_words(node)}" if error and "traceback" not in error else None,
@@ -360,7 +359,7 @@ def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[st
         if fact:
             output.say(f"{name}: {one_line(str(fact), limit=10_000)}")
     if "traceback" in error:
-        # Too long for a line, and its lines are its own.
+        # A traceback has several lines.
         output.say(terminal_text(f"error: {error['code']}: {error['message']}\n{error['traceback']}".rstrip()))
     for failure in node.get("failed_items", ()):
         output.say(one_line(failed_items_words(failure), limit=10_000))
@@ -371,7 +370,7 @@ def _tell_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[st
 
 
 def _result_text(result: Any) -> str:
-    """Returns a result for people; of an object with texts of several lines each field by itself, texts as they are."""
+    """Return the text of a result; for an object with multi-line texts, field by field."""
     if not isinstance(result, Mapping) or not any(isinstance(each, str) and "\n" in each for each in result.values()):
         return value_text(result)
     texts = [(name, value_text(value)) for name, value in result.items()]

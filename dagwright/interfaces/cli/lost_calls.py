@@ -1,7 +1,7 @@
-"""Calls whose worker died: told at once, although the server notices only when the next heartbeat stays away.
+"""Detect calls whose worker died before the server detects it by the missing heartbeat.
 
-A worker's identity names its process and its machine. Where that machine is this one, the kernel knows whether the
-process lives; of workers on other machines nothing is said.
+The identity of a worker names its process and machine. The kernel knows whether a process of this machine is alive;
+workers on other machines are not checked.
 """
 
 import time
@@ -25,13 +25,13 @@ from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.server.pollers import is_dead_here
 
 LOOK_PAUSE_S = 2.0
-"""Rest between two looks; each costs the server a `describe`."""
+"""Seconds between checks; each costs the server a `describe`."""
 
 _STARTED = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 
 
 class LostCalls:
-    """Watches one run for calls whose worker died."""
+    """Detects calls of a run whose worker died."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -39,7 +39,7 @@ class LostCalls:
         self._lost: Mapping[str, PendingCall] = {}
 
     async def marked(self, view: RunView) -> RunView:
-        """Returns the view with its lost calls marked as such."""
+        """Return the view with its lost calls marked."""
         is_any_running = any(call.state == "started" for call in view.pending.values())
         if is_any_running and time.monotonic() - self._looked_at > LOOK_PAUSE_S:
             self._looked_at = time.monotonic()
@@ -57,7 +57,7 @@ class LostCalls:
         try:
             description = await handle.describe()
         except RPCError:
-            # What the feed waits patiently for is no news here.
+            # The reader of the run reports problems of the server.
             return self._lost
         await decode_pending(description.raw_description, self._client)
         calls = {call.activity_id: call for call in description.raw_description.pending_activities}
@@ -96,9 +96,9 @@ def _was_called(call: PendingActivityInfo) -> bool:
 
 
 def _noticed_at(call: PendingActivityInfo) -> float | None:
-    """Returns when the server gives the attempt up, in seconds since the epoch, if it says how it decides that."""
-    patience_s = call.activity_options.heartbeat_timeout.ToNanoseconds() / 1e9
-    if not patience_s:
+    """Return when the server times the attempt out, in seconds since the epoch; `None` without a heartbeat timeout."""
+    timeout_s = call.activity_options.heartbeat_timeout.ToNanoseconds() / 1e9
+    if not timeout_s:
         return None
     last = max(call.last_heartbeat_time.ToNanoseconds(), call.last_started_time.ToNanoseconds()) / 1e9
-    return last + patience_s
+    return last + timeout_s

@@ -1,4 +1,4 @@
-"""`mcp`: serves clients of the Model Context Protocol, by standard input and output or by HTTP."""
+"""`mcp`: serve clients of the Model Context Protocol, on standard input and output or by HTTP."""
 
 import socket
 from contextlib import AsyncExitStack
@@ -23,13 +23,13 @@ from dagwright.toolset.toolset import load_toolset, references_of
 
 
 def mcp(request: McpRequest, output: Output) -> int:
-    """Serves until the client goes, or until SIGINT or SIGTERM; runs go on by other workers then.
+    """Serve until the client disconnects, or until SIGINT or SIGTERM; other workers continue the runs.
 
     Raises:
-        CommandRefused: nobody can listen there.
+        CommandRefused: the address is not available.
         TemplatesUnreadable: the folder of plans cannot be read or has no plan.
     """
-    # Before tools are imported, which may print.
+    # Before tools are imported, because they may print.
     wire = None if request.is_http else Wire()
     settings = settings_with_plans(command_settings(), request.plans)
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
@@ -63,10 +63,10 @@ def mcp(request: McpRequest, output: Output) -> int:
 
 
 def _listener(request: McpRequest) -> socket.socket:
-    """Returns where it listens: only to this machine, unless somebody says that others may.
+    """Open the listening socket: on localhost, unless `--no-auth` allows other addresses.
 
     Raises:
-        CommandRefused: it cannot, or others could do all.
+        CommandRefused: the address is not available, or other machines can reach it.
     """
     try:
         listener = opened_socket(request.host, request.port)
@@ -75,7 +75,7 @@ def _listener(request: McpRequest) -> socket.socket:
     if request.needs_keys and not is_of_this_machine(listener):
         listener.close()
         raise CommandRefused(
-            f"whoever reaches {request.host} could do all, for the MCP server has no keys: say --no-auth if something "
-            "before it asks who calls"
+            f"any client that reaches {request.host} could do everything, because the MCP server has no keys: give "
+            "--no-auth if a proxy authenticates the clients"
         )
     return listener

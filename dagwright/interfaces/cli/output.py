@@ -1,6 +1,6 @@
-"""Where a command writes: documents and words on stdout, what went wrong on stderr.
+"""Output of commands: documents and text on stdout, problems on stderr.
 
-With `--json` stdout holds exactly the document, so words for people are dropped there.
+With `--json` stdout has only the document; text for users is dropped.
 """
 
 import json
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Characters with which a text could take over a terminal or turn its lines around; tab and newline stay."""
+"""Control characters that could manipulate a terminal or reorder its text; tab and newline are allowed."""
 
 
 class Output:
-    """Writes for one command.
+    """Output of a command.
 
     Args:
-        is_json: whether stdout is for a program.
-        has_color: whether colours are wanted, if stdout is a terminal.
+        is_json: stdout is read by a program.
+        has_color: use colours if stdout is a terminal.
     """
 
     def __init__(self, *, is_json: bool = False, has_color: bool = True) -> None:
@@ -36,9 +36,9 @@ class Output:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keeps stdout for the documents as long as the block lasts, if they go there.
+        """With `--json`, reserve stdout for documents inside the block.
 
-        What else is printed, such as by a tool that runs here, goes to stderr.
+        Other output, such as that of a tool in this process, goes to stderr.
         """
         if not self.is_json:
             yield
@@ -56,90 +56,90 @@ class Output:
 
     @property
     def is_terminal(self) -> bool:
-        """Tells whether a person looks at stdout."""
+        """Whether stdout is a terminal."""
         return not self.is_json and sys.stdout.isatty()
 
     @property
     def can_ask(self) -> bool:
-        """Tells whether a person can be asked."""
+        """Whether a user can answer questions."""
         return self.is_terminal and sys.stdin.isatty()
 
     @cached_property
     def console(self) -> "Console":
         """The console of stdout."""
-        from rich.console import Console  # noqa: PLC0415 -- a command that only writes JSON does not pay for rich
+        from rich.console import Console  # noqa: PLC0415 -- commands that only write JSON do not load rich
 
-        # On something that is no terminal a table may be as wide as it needs to be: nothing may be cut off there.
+        # Elsewhere a table may be wider than a terminal, so that nothing is cut off.
         width = None if self.is_terminal else 200
         return Console(no_color=None if self._has_color else True, highlight=False, soft_wrap=False, width=width)
 
     def document(self, document: Any, *, is_line: bool = False) -> None:
-        """Writes a JSON document to stdout; `is_line` puts it on one line."""
+        """Write a JSON document to stdout; `is_line` puts it on one line."""
         text = json.dumps(document, ensure_ascii=False, indent=None if is_line else 2)
         self._stdout.write(f"{_encodable(text)}\n")
         self._stdout.flush()
 
     async def stream(self, parts: Parts) -> None:
-        """Writes a JSON object to stdout that may be too large for the memory."""
+        """Write a JSON object to stdout that may exceed the memory."""
         await write_object(parts, lambda text: self._stdout.write(_encodable(text)))
         self._stdout.write("\n")
         self._stdout.flush()
 
     def say(self, text: str) -> None:
-        """Writes words for people to stdout; nothing with `--json`."""
+        """Write text to stdout; nothing with `--json`."""
         if not self.is_json:
             sys.stdout.write(f"{terminal_text(text)}\n")
             sys.stdout.flush()
 
     def show(self, renderable: "RenderableType") -> None:
-        """Writes a table, a tree or a styled text to stdout; nothing with `--json`."""
+        """Write a table, tree or styled text to stdout; nothing with `--json`."""
         if not self.is_json:
             self.console.print(renderable)
 
     def answer(self, text: str) -> None:
-        """Writes a text in Markdown to stdout: as it is meant on a terminal, and as it stands elsewhere."""
+        """Write Markdown to stdout: rendered on a terminal, unchanged elsewhere."""
         if not self.is_terminal:
             self.say(text)
             return
-        from rich.markdown import Markdown  # noqa: PLC0415 -- as for the console
+        from rich.markdown import Markdown  # noqa: PLC0415 -- as above
 
-        # An address stands as it is: what a model writes over it may be another one.
+        # Show URLs as they are: the text of a link that a model writes may hide another URL.
         self.show(Markdown(terminal_text(text), hyperlinks=False))
 
     def tell(self, text: str) -> None:
-        """Writes one sentence to stderr."""
+        """Write a line to stderr."""
         sys.stderr.write(f"{terminal_text(text)}\n")
         sys.stderr.flush()
 
-    def problem(self, sentence: str, *, status: str) -> None:
-        """Says what went wrong: the sentence on stderr, and with `--json` a document on stdout too."""
+    def problem(self, message: str, *, status: str) -> None:
+        """Report a problem: the message on stderr, and with `--json` a document on stdout too."""
         if self.is_json:
-            self.document({"status": status, "message": sentence})
-        self.tell(sentence)
+            self.document({"status": status, "message": message})
+        self.tell(message)
 
 
 def terminal_text(text: str) -> str:
-    """Returns a text that is safe for a terminal: control characters and lone surrogates stand as escapes."""
+    """Return the text with control characters and lone surrogates escaped, safe for a terminal."""
     return _encodable(_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def one_line(text: str, *, limit: int = 300) -> str:
-    """Returns a text on one line, safe for a terminal, at most `limit` characters long."""
+    """Return the text on one line, safe for a terminal, with at most `limit` characters."""
     return cut_characters(terminal_text(" ".join(str(text).split())), limit)
 
 
 def with_link(text: str, url: str | None) -> str:
-    """Returns a text with an address on a line of its own, so that a terminal neither cuts nor breaks it."""
+    """Append a URL on its own line, so that a terminal neither cuts nor wraps it."""
     return text if url is None else f"{text}\nTemporal UI: {url}"
 
 
 def value_text(value: Any) -> str:
-    """Returns a JSON value for people: a string as it is, anything else as JSON."""
+    """Return a string as it is, and any other JSON value as indented JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def acted(workflow_id: str, message: str, *, ok: bool = True) -> Mapping[str, Any]:
-    """Returns the document of a command that acts; `ok` says whether it could."""
+    """Return the document of a command that changes a run; `ok` is false if the change was refused."""
     return {"run_id": workflow_id, "ok": ok, "message": message}
 
 

@@ -1,4 +1,4 @@
-"""`up` and `down`: the server, a worker and the gateway in the background; `down` ends servers of plugins too."""
+"""`up` and `down`: server, worker and gateway in the background; `down` also ends servers of plugins."""
 
 from dagwright.client.services import prepare_to_start
 from dagwright.core.plugins import installed_plugins
@@ -15,10 +15,10 @@ from dagwright.toolset.toolset import load_toolset, references_of
 
 
 def up(request: UpRequest, output: Output) -> int:
-    """Starts server, worker and gateway, or finds them; they run until `down`, and a second time changes nothing.
+    """Start server, worker and gateway if they do not run; they run until `down`.
 
     Raises:
-        CommandRefused: the gateway does not start, or what runs there has other settings.
+        CommandRefused: the gateway does not start, or a running process has other settings.
         TemplatesUnreadable: the folder of plans cannot be read or has no plan.
     """
     settings = settings_with_plans(command_settings(), request.plans)
@@ -55,7 +55,7 @@ def up(request: UpRequest, output: Output) -> int:
 
 
 def down(_: None, output: Output) -> int:
-    """End the workers, the gateway, the server and the servers of plugins of this folder; 0 too if there were none."""
+    """End the workers, gateway, server and plugin servers of this folder; the exit code is 0 also if none runs."""
     settings = command_settings()
 
     async def work(_: Farewell) -> int:

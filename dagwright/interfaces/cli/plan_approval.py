@@ -1,4 +1,4 @@
-"""Asks whoever sits at the terminal whether a plan that a model wrote may run; the plan can be changed before."""
+"""Ask the user at the terminal for approval of a plan that a model wrote; the user can edit the plan."""
 
 import asyncio
 import json
@@ -19,8 +19,8 @@ EDIT = frozenset({"e", "edit"})
 
 
 async def approve_on_terminal(runs: Runs, workflow_id: str, output: Output) -> None:
-    """Waits for the plan of a run, asks about it, and returns when the plan runs or the run has ended."""
-    output.say("the model plans…")
+    """Wait for the plan of a run and ask for approval; return when the plan runs or the run has ended."""
+    output.say("the model is planning…")
     answered: set[str] = set()
     async for view in runs.feed(workflow_id).follow():
         for request in requests_in(view):
@@ -33,7 +33,7 @@ async def approve_on_terminal(runs: Runs, workflow_id: str, output: Output) -> N
                     output.say(await runs.people.answer(place, Answer(content, account_name())))
                 except FeedbackRejected as refused:
                     output.tell(one_line(str(refused)))
-        if view.is_closed or _has_begun(view):
+        if view.is_closed or _has_started(view):
             return
 
 
@@ -41,13 +41,13 @@ def _is_about_plan(node: str) -> bool:
     return own_id(node) == APPROVE
 
 
-def _has_begun(view: RunView) -> bool:
+def _has_started(view: RunView) -> bool:
     scheduler = view.scheduler
     return scheduler is not None and any(not is_own(node.id) for node, _ in scheduler.state.shown())
 
 
 def _arguments(view: RunView, node: str) -> dict[str, Any]:
-    """Returns what the node takes that asks: the plan, and what it may use."""
+    """Return the arguments of the node that requests approval: the plan and its limits."""
     assert view.scheduler is not None
     number = view.scheduler.state.number_of(node)
     assert number is not None
@@ -56,19 +56,19 @@ def _arguments(view: RunView, node: str) -> dict[str, Any]:
 
 async def _answer(arguments: dict[str, Any], output: Output) -> dict[str, Any]:
     while True:
-        sys.stdout.write("May it run? (yes, no or edit): ")
+        sys.stdout.write("Run this plan? (yes, no or edit): ")
         sys.stdout.flush()
-        said = await _typed()
-        if said is None or said in NO:
+        reply = await _read_line()
+        if reply is None or reply in NO:
             return {"approved": False}
-        if said in YES:
+        if reply in YES:
             return {"approved": True}
-        if said in EDIT and (plan := await _changed(arguments["plan"], output)) is not None:
+        if reply in EDIT and (plan := await _edited(arguments["plan"], output)) is not None:
             return {"approved": True, "arguments": {**arguments, "plan": plan}}
 
 
-async def _typed() -> str | None:
-    """Returns the next line that is typed, `None` at the end of the input; tools go on being served meanwhile."""
+async def _read_line() -> str | None:
+    """Return the next line, or `None` at the end of the input, without blocking the loop that serves the tools."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), ready.set)
@@ -80,14 +80,14 @@ async def _typed() -> str | None:
     return line.strip().lower() if line else None
 
 
-async def _changed(plan: Any, output: Output) -> Any:
-    """Returns the plan as somebody changed it in a file; `None` if nothing was changed."""
+async def _edited(plan: Any, output: Output) -> Any:
+    """Let the user edit the plan in a file and return it; `None` if it was not changed."""
     text = json.dumps(plan, indent=2, ensure_ascii=False)
     with TemporaryDirectory(prefix="dagwright-") as folder:
         file = Path(folder) / "plan.json"
         file.write_text(text, encoding="utf-8")
-        output.say(f"change the plan in {file}, then press Enter")
-        await _typed()
+        output.say(f"edit the plan in {file}, then press Enter")
+        await _read_line()
         try:
             changed = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -98,5 +98,5 @@ async def _changed(plan: Any, output: Output) -> Any:
     try:
         return json.loads(changed)
     except ValueError:
-        # It is read as what a model writes is, and what is wrong with it is told.
+        # The run reads it like the text of a model, and reports its problems.
         return changed

@@ -1,4 +1,4 @@
-"""Plans and values as the command line gives them: files, standard input, KEY=VALUE.
+"""Read plans and values of the command line: files, standard input, KEY=VALUE.
 
 Must not import Temporal: `check` works without it.
 """
@@ -30,17 +30,17 @@ from dagwright.protocol.run_labels import TagsInvalid, checked_tags
 
 STANDARD_INPUT = "-"
 PROBLEMS_SHOWN = 20
-"""Problems of one plan that are shown to a person; a document has them all."""
+"""Maximum number of problems of a plan in the text output; a document has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSource:
-    """A plan as it was read, or what kept it from being read.
+    """A plan, or the problems that prevented reading it.
 
     Args:
-        file: as the command line named it.
-        line: in a `.jsonl` file, from 1.
-        plan: with its sub-plans in other files put in.
+        file: as named on the command line.
+        line: line of a `.jsonl` file, from 1.
+        plan: with the sub-plans of other files included.
     """
 
     file: str
@@ -49,7 +49,7 @@ class PlanSource:
 
 
 def read_plan(file: str) -> JsonValue | PlanInvalid:
-    """Returns the one plan of a file or of standard input with the files of its sub-plans, or why it cannot be read."""
+    """Return the plan of a file or of standard input, with its sub-plans included, or the problems."""
     try:
         plan: JsonValue | PlanInvalid = _standard_input() if file == STANDARD_INPUT else read_plan_file(Path(file))
     except PlanInvalid as invalid:
@@ -70,13 +70,13 @@ def _whole(stream: BinaryIO) -> bytes:
 def _standard_input_bytes() -> bytes:
     text = _whole(sys.stdin.buffer)
     if len(text) > MAX_FILE_BYTES:
-        message = f"standard input is larger than {MAX_FILE_BYTES // 1_000_000} MB, which is no plan"
+        message = f"standard input is larger than {MAX_FILE_BYTES // 1_000_000} MB, the maximum size of a plan"
         raise PlanInvalid([Problem("unreadable", message)])
     return text
 
 
 def read_written(file: str) -> str | PlanInvalid:
-    """Returns the text of a file or of standard input, as a model wrote it, or why it cannot be read."""
+    """Return the text of a file or of standard input as a model wrote it, or the problems."""
     try:
         if file == STANDARD_INPUT:
             return decoded(_standard_input_bytes(), name="standard input")
@@ -86,12 +86,12 @@ def read_written(file: str) -> str | PlanInvalid:
 
 
 def read_written_sources(files: Sequence[str]) -> Iterator[PlanSource]:
-    """Yields the text of each file, as a model wrote it."""
+    """Yield the text of each file as a model wrote it."""
     return (PlanSource(file, None, read_written(file)) for file in files)
 
 
 def read_sources(files: Sequence[str]) -> Iterator[PlanSource]:
-    """Yields every plan of the files: one each, or one for each line of a `.jsonl` file."""
+    """Yield the plans of the files: one per file, or one per line of a `.jsonl` file."""
     for file in files:
         if not file.lower().endswith(".jsonl"):
             yield PlanSource(file, None, read_plan(file))
@@ -122,40 +122,40 @@ def refusal(source: PlanSource, invalid: PlanInvalid) -> dict[str, Any]:
 
 
 def refusal_lines(source: PlanSource, invalid: PlanInvalid) -> list[str]:
-    """Returns what is wrong for a person: one line for each problem, the first of many."""
-    called = "standard input" if source.file == STANDARD_INPUT else source.file
-    where = called if source.line is None else f"{called}, line {source.line}"
+    """Return a line for each problem, up to a limit."""
+    name = "standard input" if source.file == STANDARD_INPUT else source.file
+    where = name if source.line is None else f"{name}, line {source.line}"
     lines = []
     for problem in invalid.problems[:PROBLEMS_SHOWN]:
-        # A text has no places inside, but its nodes have names.
+        # A plan as text has no pointers, but its nodes have IDs.
         place = f" at {problem.pointer}" if problem.pointer else ""
         if not place and isinstance(source.plan, str) and problem.node:
             place = f" in {problem.node}"
         lines.append(f"{where}: {problem.code}{place}: {problem.text}")
     left = len(invalid.problems) - PROBLEMS_SHOWN
-    return [*lines, f"{where}: and {counted(left, 'more problem')}; --json tells all of them"] if left > 0 else lines
+    return [*lines, f"{where}: and {counted(left, 'more problem')}; --json lists all"] if left > 0 else lines
 
 
 def read_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
-    """Returns KEY=VALUE texts as a mapping; the last of a key wins.
+    """Parse KEY=VALUE texts; the last value of a key wins.
 
     Raises:
-        CommandRefused: one of them is no pair.
+        CommandRefused: a text is not KEY=VALUE.
     """
     values = {}
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not sign or not key.strip():
-            raise CommandRefused(f"{option} takes KEY=VALUE, not {pair!r:.80}")
+            raise CommandRefused(f"{option} must be KEY=VALUE, not {pair!r:.80}")
         values[key.strip()] = value
     return values
 
 
 def read_context(pairs: Sequence[str]) -> dict[str, str]:
-    """Returns the names of a session that `--context` gives; the `@` that stands before them in plans may be there.
+    """Parse the values of `--context`; the `@` of a name may be given.
 
     Raises:
-        CommandRefused: one of them is no pair.
+        CommandRefused: a text is not KEY=VALUE.
     """
     return {name.removeprefix("@"): value for name, value in read_pairs(pairs, option="--context").items()}
 
@@ -173,10 +173,10 @@ def read_tags(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def read_inputs_file(file: str | None) -> dict[str, JsonValue]:
-    """Returns the inputs of `--input-file FILE`.
+    """Return the inputs of `--input-file FILE`.
 
     Raises:
-        CommandRefused: the file cannot be read or holds no object.
+        CommandRefused: the file cannot be read or has no object.
     """
     if file is None:
         return {}
@@ -190,10 +190,10 @@ def read_inputs_file(file: str | None) -> dict[str, JsonValue]:
 
 
 def read_policy(file: str | None) -> Policy | None:
-    """Returns the policy of a file; `None` for no file.
+    """Return the policy of a file; `None` without a file.
 
     Raises:
-        CommandRefused: the file cannot be read or holds none.
+        CommandRefused: the file cannot be read or has no valid policy.
     """
     if file is None:
         return None
@@ -208,9 +208,9 @@ def read_policy(file: str | None) -> Policy | None:
 def typed_inputs(
     declared: Mapping[str, Mapping[str, Any]], texts: Mapping[str, str]
 ) -> tuple[dict[str, JsonValue], list[Problem]]:
-    """Returns values given as text, each as its declared type wants it, and a problem for each text that is none.
+    """Convert texts to the declared types of the inputs; return the values and a problem for each invalid text.
 
-    An undeclared one stays text.
+    Undeclared inputs stay text.
     """
     values: dict[str, JsonValue] = {}
     problems = []
@@ -223,13 +223,13 @@ def typed_inputs(
 
 
 def typed_value(schema: Mapping[str, Any], text: str) -> JsonValue:
-    """Returns the value that a text stands for under a JSON Schema.
+    """Convert a text to a type of a JSON Schema.
 
     Raises:
-        ValueError: the schema takes no text, and this is no JSON of a type that it takes.
+        ValueError: the text is not a value of these types.
     """
-    wanted = schema.get("type")
-    types = [wanted] if isinstance(wanted, str) else list(wanted or [])
+    declared = schema.get("type")
+    types = [declared] if isinstance(declared, str) else list(declared or [])
     if not types:
         same = [choice for choice in schema.get("enum", []) if value_as_text(choice) == text]
         found: JsonValue = same[0] if same else text
@@ -242,7 +242,7 @@ def typed_value(schema: Mapping[str, Any], text: str) -> JsonValue:
             return value
     if "string" in types:
         return text
-    raise ValueError(f"{text!r:.80} is no {' or '.join(types)}")
+    raise ValueError(f"{text!r:.80} is not of type {' or '.join(types)}")
 
 
 _NOTHING: Any = object()
@@ -265,14 +265,14 @@ def _as_json(text: str, *, kind: str) -> Any:
         return _NOTHING
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
-    is_wanted = isinstance(value, _KINDS.get(kind, ())) and not isinstance(value, bool)
-    return value if is_wanted else _NOTHING
+    has_type = isinstance(value, _KINDS.get(kind, ())) and not isinstance(value, bool)
+    return value if has_type else _NOTHING
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"invalid JSON: {name}")
 
 
 def value_as_text(value: JsonValue) -> str:
-    """Returns a value as a person types it."""
+    """Return the text that a user types for a value."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What `run` does before there is a server: read the plan, find its tools, get its inputs, compile."""
+"""Prepare a run before there is a server: read the plan, load its tools, get its inputs, compile."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from dagwright.dialects.written_values import CUT_OFF, Repair, folded
 from dagwright.features.compensation.compensation import compensation_notes
 from dagwright.features.feedback.plan_text import changes_of, plan_words
 from dagwright.interfaces.cli.account import account_name
-from dagwright.interfaces.cli.asking import ask_inputs, ask_leave
+from dagwright.interfaces.cli.asking import ask_approval, ask_inputs
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plans import (
@@ -57,23 +57,23 @@ def prepare_run(
     source: PlanSource | None = None,
     any_tool: bool = False,
 ) -> StartRequest:
-    """Returns what the request asks for, asking a person for missing inputs if one is there.
+    """Prepare the run of a request, and ask the user for missing inputs if possible.
 
     Args:
-        session: whose turn it is. Such a run asks itself for what is missing: it may have to be prepared again.
-        source: one plan of a batch, which asks for no inputs here; `None` reads the file of the request.
-        any_tool: accept tools and agents that are missing: enough to find a run of the plan, not to start one.
+        session: session whose turn the run is. Such a run requests missing inputs itself: it may be prepared again.
+        source: a plan of a batch, which asks for no inputs here; `None` reads the file of the request.
+        any_tool: accept unknown tools and agents: enough to find an existing run, not to start one.
 
     Raises:
-        PlanInvalid: the plan or its inputs are wrong.
-        CommandRefused: an option is.
+        PlanInvalid: the plan or its inputs are invalid.
+        CommandRefused: an option is invalid.
     """
-    budget = read_budget(request.budget, is_asking=request.is_asking)
+    budget = read_budget(request.budget, is_asking=request.is_interactive)
     model = None if request.model is None else {"model": request.model}
-    is_whole, asks = request.is_all_or_nothing, request.is_asking
+    is_whole, asks = request.is_compensating, request.is_interactive
     beside = replace(NO_EXTRAS, budget=budget, model=model, compensate=is_whole, asks=asks)
     chosen = read_policy(request.policy_file) or (session.policy if session is not None else None)
-    options = RunOptions(deadline_s_of(request.timeout), chosen, beside=beside, tags=read_tags(request.tags))
+    options = RunOptions(deadline_s_of(request.deadline), chosen, beside=beside, tags=read_tags(request.tags))
     context = read_context(request.context)
     known: dict[str, Any] = {**(session.names if session is not None else {}), **context}
     texts = read_pairs(request.inputs, option="--input")
@@ -82,7 +82,7 @@ def prepare_run(
         raw, checked, repairs = _repaired(request, toolset, output, context=known, any_tool=any_tool)
     else:
         raw, checked, repairs = _strict(request, toolset, source, context=known, any_tool=any_tool)
-    policy = options.policy or default_policy("model" if request.is_by_model else "person")
+    policy = options.policy or default_policy("model" if request.approve_plan else "person")
     if refused := policy_problems(checked, policy):
         raise PlanInvalid(refused)
     if source is not None:
@@ -93,24 +93,24 @@ def prepare_run(
     typed, problems = typed_inputs(checked.inputs, texts)
     problems = [*unused_inputs(checked, texts), *problems]
     for problem in unused_inputs(checked, given):
-        output.tell(f"--input-file: {request.inputs_file}: {problem.message}, so it is not used; {problem.hint}")
+        output.tell(f"--input-file: {request.inputs_file}: ignored, {problem.message}; {problem.hint}")
     values: dict[str, JsonValue] = {**given, **typed}
     if problems:
-        wrong = input_problems(checked, values, given=[*values, *texts])
-        raise PlanInvalid([*problems, *wrong])
+        input_errors = input_problems(checked, values, given=[*values, *texts])
+        raise PlanInvalid([*problems, *input_errors])
     asks_itself = request.is_detached or session is not None
-    can_ask = request.is_asking and not asks_itself and source is None and output.can_ask
+    can_ask = request.is_interactive and not asks_itself and source is None and output.can_ask
     if can_ask:
         values = ask_inputs(checked.inputs, values)
-    # What tells the run from others of its id is what was asked, and not what the session knew then.
+    # A run is identified by its request, without the current names of the session.
     source_document = {"plan": raw, "dialect": checked.dialect, "context": context}
-    # A run that is left to the background asks for what is missing itself.
-    prepare = prepare_to_ask if asks_itself and request.is_asking else prepare_plan
+    # A detached run requests missing inputs itself.
+    prepare = prepare_to_ask if asks_itself and request.is_interactive else prepare_plan
     plan = prepare(checked, values)
-    if request.is_by_model or (policy.approves_changes and changes_of(plan)):
+    if request.approve_plan or (policy.approves_changes and changes_of(plan)):
         options = _with_approval(options, plan, can_ask=can_ask)
     notes = [repair.to_note().to_json() for repair in folded(repairs)[:NOTES]]
-    if request.is_all_or_nothing:
+    if request.is_compensating:
         for note in compensation_notes(plan)[:NOTES]:
             output.tell(one_line(f"note: {note.message}", limit=500))
     if notes:
@@ -119,7 +119,7 @@ def prepare_run(
 
 
 def _used_by(checked: Checked, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of inputs that a plan has."""
+    """Return the values of the inputs that the plan has."""
     unused = {*unused_names(checked, values)}
     return {name: value for name, value in values.items() if name not in unused}
 
@@ -136,10 +136,10 @@ def _strict(
 def _repaired(
     request: RunRequest, toolset: Toolset, output: Output, *, context: Mapping[str, Any], any_tool: bool
 ) -> tuple[Any, Checked, Sequence[Repair]]:
-    """Returns a model's answer, the plan in it, and what was repaired to read it, which is told too.
+    """Return a model's answer, the plan in it and the repairs; report the repairs.
 
     Raises:
-        PlanInvalid: it is wrong or ambiguous, or only a part of a plan.
+        PlanInvalid: the plan is invalid, ambiguous or incomplete.
     """
     text = read_written(request.plan)
     if isinstance(text, PlanInvalid):
@@ -149,38 +149,38 @@ def _repaired(
     for repair in folded(repairs):
         output.tell(f"repaired: {one_line(repair.message, limit=500)}")
         if repair.code == CUT_OFF:
-            hint = "have the rest written, or close the plan by hand if this is all of it"
+            hint = "ask the model for the rest, or complete the plan manually"
             raise PlanInvalid([Problem(CUT_OFF, f"a part of the plan is missing: {repair.message}", hint=hint)])
     return text, checked, repairs
 
 
 def _with_approval(options: RunOptions, plan: CompiledPlan, *, can_ask: bool) -> RunOptions:
-    """Return the options with the approval of a plan that a model wrote: given here, or requested by the run.
+    """Return the options with the approval of the plan: given here, or requested by the run.
 
     Raises:
-        CommandRefused: the person says no.
+        CommandRefused: the user rejects the plan.
     """
     if not can_ask:
         return replace(options, needs_approval=True)
-    if not ask_leave(plan_words(plan)):
+    if not ask_approval(plan_words(plan)):
         raise CommandRefused("the plan was not approved; nothing has run", status="rejected")
-    return replace(options, approved_by=account_name() or "somebody at the terminal")
+    return replace(options, approved_by=account_name() or "terminal")
 
 
-def deadline_s_of(timeout: str | None) -> float | None:
-    """Returns the seconds of a `--deadline`.
+def deadline_s_of(deadline: str | None) -> float | None:
+    """Return the seconds of `--deadline`.
 
     Raises:
-        CommandRefused: it is no duration.
+        CommandRefused: it is not a duration.
     """
-    return seconds_of_option("--deadline", timeout)
+    return seconds_of_option("--deadline", deadline)
 
 
 def seconds_of_option(name: str, written: str | None) -> float | None:
-    """Returns the seconds of an option that is a duration; `None` if it was not given.
+    """Return the seconds of a duration option; `None` if it was not given.
 
     Raises:
-        CommandRefused: it is no duration.
+        CommandRefused: it is not a duration.
     """
     if written is None:
         return None

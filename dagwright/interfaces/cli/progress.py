@@ -1,4 +1,4 @@
-"""What of a run is shown: rows of a tree, groups for what does not fit, counts and time to go. Pure."""
+"""Progress of a run: rows of a tree, groups for the nodes that do not fit, counts and remaining time. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ from dagwright.history.run_reader import RunView
 from dagwright.interfaces.cli.wording import counts_shown, failure_words, record_words, what_words
 
 MAX_INDENT = 8
-"""Deeper trees are shown flat from there on: a chain of 50 would leave no room for words."""
+"""Maximum depth of the tree that is shown: a chain of 50 would leave no room for text."""
 
 LOST = "lost"
-"""State of a call whose worker died, which the server does not know yet; it will be tried again."""
+"""State of a call whose worker died before the server has detected it; the call will be retried."""
 LOST_FOR_GOOD = "lost_for_good"
-"""The same of one that will not be tried again: a `write`, or the last attempt of a call."""
+"""The same without a retry: a `write`, or the last attempt of a call."""
 
 _IMPORTANCE = (
     NodeStatus.FAILED,
@@ -35,20 +35,20 @@ _IMPORTANCE = (
     NodeStatus.SKIPPED,
     NodeStatus.SUPERSEDED,
 )
-"""Which rows are kept when not all fit, the most wanted first."""
+"""Priority of rows when not all fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A node, an item of one, or a group of those that do not fit.
+    """A node, an item, or a group of nodes that do not fit.
 
     Args:
         indent: depth in the tree.
-        name: id of the node or item, or how many a group holds.
-        what: its tool and what it is for.
-        elapsed_s: seconds it took, or has taken so far.
-        detail: progress, error, or what it waits for.
-        order: place in the tree.
+        name: ID of the node or item, or the size of a group.
+        what: tool and title.
+        elapsed_s: seconds until its end, or until now.
+        detail: progress, error, or reason to wait.
+        order: position in the tree.
     """
 
     status: NodeStatus
@@ -66,7 +66,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """A whole run at one moment: rows in the order of the tree, counts of all nodes by state."""
+    """A run at a moment: rows in tree order, counts of all nodes by state."""
 
     rows: Sequence[Row]
     groups: Sequence[Row]
@@ -78,14 +78,14 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True)
 class TreePlace:
-    """Where a node stands in the tree."""
+    """Position of a node in the tree."""
 
     number: int
     indent: int
 
 
 def tree_of(plan: CompiledPlan) -> list[TreePlace]:
-    """Returns all nodes as a tree: each under the last of its dependencies by level, roots in plan order."""
+    """Return all nodes as a tree: each node below its dependency with the highest level, roots in plan order."""
     count = plan.written_count
     dependencies = [[number for number in node.dependencies if number < count] for node in plan.nodes[:count]]
     levels = levels_of(dependencies) or [0] * len(dependencies)
@@ -103,13 +103,13 @@ def tree_of(plan: CompiledPlan) -> list[TreePlace]:
 
 
 def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: int) -> RunProgress:
-    """Returns what to show of a run.
+    """Return the progress of a run.
 
     Args:
-        view: the run, whose plan is known.
+        view: the run, with a known plan.
         tree: `tree_of` its plan.
         now: seconds since the epoch.
-        room: rows that fit, groups included.
+        room: number of rows that fit, including groups.
     """
     scheduler = view.scheduler
     assert scheduler is not None
@@ -131,19 +131,19 @@ def progress_of(view: RunView, tree: Sequence[TreePlace], *, now: float, room: i
 
 
 def _chosen_nodes(scheduler: RunScheduler, tree: Sequence[TreePlace], *, room: int) -> list[tuple[int, TreePlace]]:
-    """Returns the places to show with their order; all if they fit, else the most wanted and room for groups."""
+    """Return the nodes to show, with their order: all if they fit, else by priority with room for groups."""
     places = list(enumerate(tree))
     if len(places) <= room:
         return places
     rank = {status: number for number, status in enumerate(_IMPORTANCE)}
-    kept = max(1, room - len(_IMPORTANCE) // 2)
+    limit = max(1, room - len(_IMPORTANCE) // 2)
 
-    def wanted(entry: tuple[int, TreePlace]) -> tuple[int, float, int]:
+    def priority(entry: tuple[int, TreePlace]) -> tuple[int, float, int]:
         record = scheduler.records[entry[1].number]
-        # Of what is finished the newest, of what has not begun the next.
+        # Within a state: the newest finished nodes, the next pending ones.
         return rank[status_shown(record)], -(record.ended_at or 0.0), entry[0]
 
-    return sorted(sorted(places, key=wanted)[:kept])
+    return sorted(sorted(places, key=priority)[:limit])
 
 
 def _node_row(view: RunView, place: TreePlace, *, order: int, now: float) -> Row:
@@ -169,7 +169,7 @@ def _node_row(view: RunView, place: TreePlace, *, order: int, now: float) -> Row
 
 
 def _item_rows(view: RunView, rows: Sequence[tuple[int, TreePlace]], *, now: float, room: int) -> list[Row]:
-    """Returns rows of items that failed or run, as far as there is room."""
+    """Return rows of failed and open items, as far as there is room."""
     scheduler = view.scheduler
     assert scheduler is not None
     found: list[Row] = []
@@ -196,7 +196,7 @@ def _item_rows(view: RunView, rows: Sequence[tuple[int, TreePlace]], *, now: flo
 
 
 def _is_done(status: NodeStatus) -> bool:
-    """Tells whether a node came to an end of its own: one that was cancelled did not."""
+    """Return whether a node has ended by itself; a cancelled node has not."""
     return status.is_final and status is not NodeStatus.CANCELLED
 
 
@@ -207,7 +207,7 @@ def _detail(record: Record, pending: PendingCall | None, *, now: float) -> str:
 
 
 def call_words(call: PendingCall, *, now: float) -> str:
-    """Returns what the server says of a call in flight: why it failed before and when it is tried again, or nothing."""
+    """Return the state of an open call on the server: last failure and next attempt; may be empty."""
     if call.state == "backing_off":
         wait_s = max(0.0, (call.next_attempt_at or now) - now)
         return f"again in {format_elapsed(wait_s)}: {failure_words(call.last_failure or 'it failed')}"
@@ -219,11 +219,11 @@ def call_words(call: PendingCall, *, now: float) -> str:
 
 
 def lost_words(call: PendingCall, *, now: float) -> str:
-    """Returns what becomes of a call whose worker died: the server notices when the next heartbeat stays away."""
-    what = "it is tried again" if call.state == LOST else "it fails"
+    """Describe what happens to a call whose worker died: the server detects it by the missing heartbeat."""
+    outcome = "it is retried" if call.state == LOST else "it fails"
     if call.next_attempt_at is None:
-        return f"{what} when the server notices"
-    return f"{what} at the latest in {format_elapsed(max(0.0, call.next_attempt_at - now))}"
+        return f"{outcome} when the server detects it"
+    return f"{outcome} at the latest in {format_elapsed(max(0.0, call.next_attempt_at - now))}"
 
 
 def _elapsed_s(record: Record, now: float) -> float | None:
@@ -233,7 +233,7 @@ def _elapsed_s(record: Record, now: float) -> float | None:
 
 
 def _eta_s(started_at: float | None, now: float, *, done: int, total: int) -> float | None:
-    """Returns seconds to go at the pace so far; nothing is said before a tenth of many is done."""
+    """Return the remaining seconds at the current pace; `None` until a tenth of at least 10 is done."""
     if started_at is None or total < 10 or done * 10 < total or done == total:
         return None
     return (now - started_at) / done * (total - done)

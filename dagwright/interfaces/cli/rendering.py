@@ -1,4 +1,4 @@
-"""The picture of a run on a terminal: a header, a tree of nodes with states and times, counts and time to go."""
+"""Live progress of a run on a terminal: header, tree of nodes with states and times, counts, remaining time."""
 
 import time
 from collections.abc import Sequence
@@ -26,22 +26,22 @@ _BAR_CELLS = 20
 _NOTES_SHOWN = 2
 _REQUESTS_SHOWN = 3
 _ANSWER_ROWS = 2
-"""Lines that the command takes that answers a request, which may not be cut."""
+"""Lines of the command that answers a request; it must not be cut."""
 _QUESTION_ROWS = 4
-"""Lines that a question may take: what comes near a name, or tells two of one name apart, stands at its end."""
+"""Maximum lines of a question: its end may have similar names, or the facts that distinguish entities."""
 _ROWS_OF_OPTION = 2
 _INDENT = "  "
 _LEAST_WIDTH = 20
 _LEAST_OPTIONS = 2
-"""Lines that the options of one request may take however little room there is."""
+"""Minimum number of lines for the options of a request."""
 _SHARE_OF_ANSWER = 3
-"""Of the lines of a terminal a third is for an answer that is being written."""
+"""An answer that is being written gets a third of the lines."""
 _NOTE_ROWS = 3
-"""Lines that a note takes on a terminal: what is wrong and the command that repairs it, which may not be cut."""
+"""Lines of a note: the problem and the command that fixes it; it must not be cut."""
 
 
 class Picture:
-    """Draws one run again and again; the shape of its tree is worked out once."""
+    """Draws a run repeatedly; the tree is computed once per plan."""
 
     def __init__(self) -> None:
         self._tree: tuple[CompiledPlan, Sequence[TreePlace]] | None = None
@@ -56,23 +56,22 @@ class Picture:
         width: int = 80,
         written: Sequence[Text] = (),
     ) -> RenderableType:
-        """Returns the picture of a run.
+        """Draw a run.
 
         Args:
-            requests: what is asked of people now; the oldest are shown with the commands that answer them.
-            written: the last lines of the answer, as far as a model has written it; whoever asked is told all of it
-                when the run has ended.
+            requests: open requests; the oldest are shown with the commands that answer them.
+            written: the last lines of an answer that a model is writing; the complete answer is shown at the end.
             now: seconds since the epoch.
             height, width: lines and columns of the terminal.
         """
         if view.scheduler is None:
             sent = view.run_input
-            # Only a large plan, and one that was sent as written, has to be read before anything starts.
+            # Only large plans, and plans that were sent as text, are read by an activity.
             is_read = sent is not None and (sent.plan is not None or bool(sent.pages))
             return Group(_header(view, now=now), Text("reading the plan" if is_read else "starting", style="dim"))
         notes = [Text(one_line(str(note["message"])), style="yellow") for note in view.notes[:_NOTES_SHOWN]]
         asked = requests[:_REQUESTS_SHOWN]
-        # A half of the terminal is for all that is asked.
+        # Half of the terminal is for requests.
         share = height // 2 // max(1, len(asked))
         words = [_question_rows(request, now=now, width=width, most=share - _ANSWER_ROWS) for request in asked]
         options = [
@@ -84,7 +83,7 @@ class Picture:
         lines = () if view.is_closed else written
         room = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - asked_rows - len(lines)
         if (rounds := rounds_of(view)) is not None:
-            # Of a run that has ended they are told whole below the picture.
+            # At the end of a run, they are written completely below the progress.
             shown = () if view.is_closed else (rounds_table(rounds, room=room, calls=calls_of(view, now=now)),)
             return Group(_header(view, now=now), *shown, *questions, *notes, *lines)
         if self._tree is None or self._tree[0] is not view.scheduler.plan:
@@ -94,7 +93,7 @@ class Picture:
 
 
 def _header(view: RunView, *, now: float) -> Table:
-    """Returns the first line: of a title that is too long the end is left out, never state and time."""
+    """Return the first line; a long title is cut, state and time are not."""
     header = Table.grid(padding=(0, 2, 0, 0))
     header.add_column()
     header.add_column(no_wrap=True)
@@ -111,8 +110,8 @@ def _header(view: RunView, *, now: float) -> Table:
 
 def _table(progress: RunProgress) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), expand=False)
-    # Where there is not enough room, rich narrows the widest of the columns that may wrap, and leaves the others alone:
-    # sign and time stay whole. The texts of the rest may not wrap for their part, so they are cut.
+    # Without enough room, rich narrows the widest of the columns that may wrap; mark and time stay complete. The texts
+    # of the other columns must not wrap, so they are cut.
     table.add_column(width=1, no_wrap=True)
     table.add_column(max_width=44)
     table.add_column(max_width=40)
@@ -125,27 +124,27 @@ def _table(progress: RunProgress) -> Table:
             _cut("  " * row.indent + one_line(row.name), style=style if row.status is NodeStatus.FAILED else ""),
             _cut(one_line(row.what), style="dim"),
             Text("" if row.elapsed_s is None else format_elapsed(row.elapsed_s), style="dim"),
-            _cut(_words(row), style="red" if row.status is NodeStatus.FAILED else "dim"),
+            _cut(_row_text(row), style="red" if row.status is NodeStatus.FAILED else "dim"),
         )
     return table
 
 
 def _cut(text: str, *, style: str) -> Text:
-    """Returns a text that ends in `…` where its column is too narrow."""
+    """Return a text that ends with `…` if its column is too narrow."""
     return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
-def _words(row: Row) -> str:
-    words = []
+def _row_text(row: Row) -> str:
+    parts = []
     if row.total is not None and row.done is not None:
-        words.append(f"{_bar(row.done, row.total)} {row.done:,}/{row.total:,}")
+        parts.append(f"{_bar(row.done, row.total)} {row.done:,}/{row.total:,}")
     if row.eta_s is not None:
-        words.append(f"about {format_elapsed(row.eta_s)} to go")
+        parts.append(f"about {format_elapsed(row.eta_s)} left")
     if row.attempts > 1:
-        words.append(f"attempt {row.attempts}")
+        parts.append(f"attempt {row.attempts}")
     if row.detail:
-        words.append(one_line(row.detail))
-    return "  ".join(words)
+        parts.append(one_line(row.detail))
+    return "  ".join(parts)
 
 
 def _bar(done: int, total: int) -> str:
@@ -154,25 +153,25 @@ def _bar(done: int, total: int) -> str:
 
 
 def _footer(progress: RunProgress) -> Text:
-    words = [f"{progress.done:,} of {progress.total:,} nodes"]
-    words += [f"{count:,} {status.value}" for status, count in progress.counts.items() if count]
+    parts = [f"{progress.done:,} of {progress.total:,} nodes"]
+    parts += [f"{count:,} {status.value}" for status, count in progress.counts.items() if count]
     if progress.eta_s is not None:
-        words.append(f"about {format_elapsed(progress.eta_s)} to go")
-    return Text("  ".join([words[0], *sorted(words[1:], reverse=True)]), style="dim", no_wrap=True)
+        parts.append(f"about {format_elapsed(progress.eta_s)} left")
+    return Text("  ".join([parts[0], *sorted(parts[1:], reverse=True)]), style="dim", no_wrap=True)
 
 
 def _question_rows(request: Request, *, now: float, width: int, most: int) -> list[str]:
-    """Returns who is asked what, on a few lines; `most` of them, but one at least."""
+    """Return the question of a request on at most `most` lines, and at least one."""
     until = deadline_words(request, now=now)
-    words = f"{asking_line(request)}  {until}" if until else asking_line(request)
-    return _wrapped(words, width=width, most=max(1, min(_QUESTION_ROWS, most)))
+    text = f"{asking_line(request)}  {until}" if until else asking_line(request)
+    return _wrapped(text, width=width, most=max(1, min(_QUESTION_ROWS, most)))
 
 
 def _option_rows(request: Request, *, width: int, most: int) -> list[str]:
-    """Returns the options of a request that need words, as many as there is room for beside the other requests.
+    """Return the labelled options of a request, as far as there is room.
 
     Args:
-        most: lines that they may take, but for the first ones.
+        most: maximum number of lines, but at least `_LEAST_OPTIONS`.
     """
     options = [
         _wrapped(line, width=width - len(_INDENT), most=_ROWS_OF_OPTION if most > _LEAST_OPTIONS else 1)
@@ -193,7 +192,7 @@ def _option_rows(request: Request, *, width: int, most: int) -> list[str]:
 
 
 def _wrapped(text: str, *, width: int, most: int) -> list[str]:
-    """Returns a text on lines of a width, with `…` where it is cut."""
+    """Wrap a text to a width, with `…` where it is cut."""
     rows = wrap(text, max(width, _LEAST_WIDTH), break_on_hyphens=False)
     return rows if len(rows) <= most else [*rows[: most - 1], " ".join(rows[most - 1 : most + 1])]
 
@@ -201,10 +200,10 @@ def _wrapped(text: str, *, width: int, most: int) -> list[str]:
 def _questions(
     requests: Sequence[Request], words: Sequence[Sequence[str]], options: Sequence[Sequence[str]]
 ) -> list[RenderableType]:
-    """Returns what is asked of people, each with the command that answers it, which may not be cut.
+    """Return the open requests, each with the command that answers it, which is never cut.
 
     Args:
-        words, options: of each request that is shown, lines for the question and for what can be selected.
+        words, options: lines for the question and for the options, for each request that is shown.
     """
     shown: list[RenderableType] = []
     for request, question, lines in zip(requests, words, options, strict=False):
@@ -218,7 +217,7 @@ def _questions(
 
 
 class LivePicture:
-    """Shows a picture on a terminal and keeps it up to date; log lines go above it."""
+    """Shows the progress on a terminal and updates it; log lines go above it."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -235,7 +234,7 @@ class LivePicture:
         self._live.stop()
 
     def show(self, view: RunView, requests: Sequence[Request] = ()) -> None:
-        """Draws the run as it is now, with what it asks of people."""
+        """Draw the current state of the run, with its open requests."""
         self._shown = view, requests
         picture = self._picture.draw(
             view,
@@ -248,7 +247,7 @@ class LivePicture:
         self._live.update(picture, refresh=True)
 
     def write(self, text: str) -> None:
-        """Draws the run with the end of its answer, as far as that is written."""
+        """Draw the run with the last lines of its answer so far."""
         self._written = text
         if self._shown is not None:
             self.show(*self._shown)

@@ -1,4 +1,4 @@
-"""Words for people about what a run asks of them, and the command that answers it. Pure."""
+"""Text about requests of runs to people, and the commands that answer them. Pure."""
 
 import json
 import shlex
@@ -13,43 +13,43 @@ from dagwright.interfaces.cli.plans import value_as_text
 from dagwright.interfaces.cli.wording import local_date, requested_words
 
 Request = Mapping[str, Any]
-"""What `dagwright.core.model.requests.Request.to_json` returns."""
+"""Result of `dagwright.core.model.requests.Request.to_json`."""
 
 ANYONE = "anyone"
-"""Who is asked where nobody is named."""
+"""Assignee of an unassigned request."""
 OPTIONS_SHOWN = 20
 _FIELDS_SHOWN = 20
 _CALL_SHOWN = 300
-"""Characters of a call that is to be approved."""
+"""Maximum length of a call that needs approval."""
 
 
 def asked_of(request: Request) -> str:
-    """Returns who is to answer."""
+    """Return the assignee."""
     return one_line(str(request["assignee"] or ANYONE), limit=80)
 
 
 def question(request: Request, *, limit: int = 300) -> str:
-    """Returns what is asked, on one line."""
+    """Return the question on one line."""
     return one_line(str(request["prompt"] or f"{request['type'].capitalize()}?"), limit=limit)
 
 
 def asking_line(request: Request) -> str:
-    """Returns who is asked what: `check waits for ann: Publish?`, and what is to be called if that is asked.
+    """Return assignee and question, `check waits for ann: Publish?`, with the call that needs approval.
 
-    Of a plan that is to be approved it is the first line; `lines_behind` has the rest.
+    For the approval of a plan, return the first line; `lines_behind` has the others.
     """
     asked = {**request, "prompt": _lines_of(request)[0]} if _is_long(request) else request
-    words = f"{one_line(request['request_id'])} waits for {asked_of(request)}: {question(asked)}"
-    return " ".join([words, *_call_of(request)])
+    text = f"{one_line(request['request_id'])} waits for {asked_of(request)}: {question(asked)}"
+    return " ".join([text, *_call_of(request)])
 
 
 def lines_behind(request: Request) -> list[str]:
-    """Returns what an asking line leaves out."""
+    """Return the lines that follow an asking line."""
     return [*escalation_lines(request), *(_lines_of(request)[1:] if _is_long(request) else field_lines(request))]
 
 
 def escalation_lines(request: Request) -> list[str]:
-    """Return a line that says from whom an escalated request was requested before, and when it was escalated."""
+    """Return a line with the earlier assignees of an escalated request and the times."""
     escalations = request.get("escalations") or ()
     if not escalations:
         return []
@@ -58,9 +58,9 @@ def escalation_lines(request: Request) -> list[str]:
 
 
 def field_lines(request: Request) -> list[str]:
-    """Returns a line for each field of the data that is asked for: its name, its type, and what it is for.
+    """Return a line for each field of the requested data: name, type and description.
 
-    Of a selection the options that have labels have a line each.
+    For a selection, return the lines of its labelled options.
     """
     if request["type"] == "SELECTION":
         return option_lines(request)
@@ -76,7 +76,7 @@ def field_lines(request: Request) -> list[str]:
 
 
 def option_lines(request: Request) -> list[str]:
-    """Returns a line for each option of a selection that has a label: the id by which it is selected, and the label."""
+    """Return a line `id: label` for each labelled option of a selection."""
     options = request["options"] or () if request["type"] == "SELECTION" else ()
     labelled = [option for option in options if option_label(option)]
     return [one_line(f"{option_name(option)}: {option_label(option)}") for option in labelled[:OPTIONS_SHOWN]]
@@ -90,21 +90,21 @@ def _field_line(name: str, field: Any, *, is_needed: bool) -> str:
     if "default" in schema:
         facts.append(f"default {value_as_text(schema['default'])}")
     elif not is_needed:
-        facts.append("may be left out")
-    told = ", ".join(filter(None, facts))
-    words = schema.get("prompt") or schema.get("title") or schema.get("description") or ""
-    return one_line(f"{name}{f' ({told})' if told else ''}{f': {words}' if words else ''}", limit=300)
+        facts.append("optional")
+    details = ", ".join(filter(None, facts))
+    prompt = schema.get("prompt") or schema.get("title") or schema.get("description") or ""
+    return one_line(f"{name}{f' ({details})' if details else ''}{f': {prompt}' if prompt else ''}", limit=300)
 
 
 def question_lines(request: Request) -> list[str]:
-    """Returns what is asked: one line, and one for the call that is to be approved, each field, each node of a plan."""
+    """Return the lines of a request: the question, the call that needs approval, each field, each node of a plan."""
     if _is_long(request):
         return _lines_of(request)
     return [question(request, limit=1_000), *_call_of(request), *field_lines(request)]
 
 
 def _call_of(request: Request) -> list[str]:
-    """Returns the call that is to be approved, if it is one: `pay with {"to": "bob"}`."""
+    """Return the call that needs approval: `pay with {"to": "bob"}`."""
     if not request.get("tool") or _is_long(request):
         return []
     arguments = json.dumps(request.get("arguments") or {}, ensure_ascii=False)
@@ -112,12 +112,12 @@ def _call_of(request: Request) -> list[str]:
 
 
 def party_lines(request: Request) -> list[str]:
-    """Returns a line for each entity in the call that is to be approved: its id, and what it is called."""
+    """Return a line for each entity in the call that needs approval: ID and name."""
     return [one_line(f"{entity} is {name}", limit=300) for entity, name in (request.get("entities") or {}).items()]
 
 
 def _is_long(request: Request) -> bool:
-    """Returns whether it asks about a plan: its prompt has a line for each step, and says all that its call would."""
+    """Return whether the request is about a plan: its prompt has a line for each node and replaces the call."""
     return request.get("purpose") == "plan" or request.get("tool") == ACTIVITY_READ_MODEL_PLAN
 
 
@@ -126,7 +126,7 @@ def _lines_of(request: Request) -> list[str]:
 
 
 def command_for(request: Request) -> str:
-    """Returns the command that answers a request; what it says stands for what the person wants to say."""
+    """Return the command that answers a request, with placeholder values."""
     command = f"dagwright feedback {_word(request['run_id'])} {_word(request['request_id'])}"
     if request["type"] == "APPROVAL":
         return f"{command} --approve"
@@ -142,7 +142,7 @@ def command_for(request: Request) -> str:
 
 
 def _more_of(schema: Mapping[str, Any]) -> Any:
-    """Returns an answer that gives more of what a budget limits first."""
+    """Return an answer that raises the first limit of a budget."""
     kinds = [kind for kind in schema.get("properties", {}) if kind in _MORE]
     return {kind: _MORE[kind] for kind in kinds[:1]}
 
@@ -151,7 +151,7 @@ _MORE: Mapping[str, Any] = {"tokens": 20_000, "money": 1.5, "calls": 10, "nodes"
 
 
 def command_for_inputs(workflow_id: str, schema: Mapping[str, Any]) -> str:
-    """Returns the command that gives a run the inputs it asks for first."""
+    """Return the command that gives a run its missing inputs."""
     return command_for({"run_id": workflow_id, "request_id": INPUTS, "type": "INFORMATION", "schema": schema})
 
 
@@ -159,7 +159,7 @@ _EXAMPLES: Mapping[str, Any] = {"boolean": True, "integer": 1, "number": 1.5, "a
 
 
 def _example_of(schema: Mapping[str, Any]) -> Any:
-    """Returns an object of a schema with the fields that it needs, each as its type is."""
+    """Return an object with the required fields of a schema, each with an example value."""
     fields, required = schema.get("properties"), schema.get("required")
     known = fields if isinstance(fields, Mapping) else {}
     names = required if isinstance(required, list) else []
@@ -176,7 +176,7 @@ def _example_value(field: Any) -> Any:
 
 
 def answer_words(request: Request) -> str:
-    """Returns that command with what else could be answered; `option_lines` tells what options with labels mean."""
+    """Return the command that answers the request, with alternatives; `option_lines` explains labelled options."""
     others = ""
     if request["type"] == "APPROVAL":
         others = "  (or --reject)"
@@ -186,31 +186,31 @@ def answer_words(request: Request) -> str:
         _, *rest = [_option_words(request, option) for option in request["options"][:OPTIONS_SHOWN]]
         more = ["…"] if len(request["options"]) > OPTIONS_SHOWN else []
         also = f"or {', '.join([*dict.fromkeys(rest), *more])}" if rest else ""
-        several = "several may be given" if request.get("multiple") else ""
+        several = "repeatable" if request.get("multiple") else ""
         text = "or --text TEXT" if request.get("allow_text") else ""
-        words = "; ".join(filter(None, [also, several, text]))
-        others = f"  ({words})" if words else ""
+        alternatives = "; ".join(filter(None, [also, several, text]))
+        others = f"  ({alternatives})" if alternatives else ""
     return command_for(request) + others
 
 
 def _option_words(request: Request, option: Any) -> str:
-    """Returns an option as it is given; what to do about a failure needs the value beside it."""
+    """Return an option as it is typed; the choice `value` after a failure needs a value too."""
     if option_label(option):
-        # Its id alone says nothing, and a line of its own says all.
+        # The label of the option has a line of its own.
         return "another id"
     is_value = request.get("purpose") == "error" and option == "value"
     return "value --data JSON" if is_value else _word(option_name(option))
 
 
 def option_name(option: Any) -> str:
-    """Returns what an option is selected by: its `id` if it is `{"id", "label"}`, else its value as a text."""
+    """Return the name that selects an option: the `id` of `{"id", "label"}`, else its value as text."""
     return str(option["id"]) if _is_labelled(option) else value_as_text(option)
 
 
 def option_label(option: Any) -> str:
-    """Returns what is said of an option beside its name; nothing of one that says all by itself."""
-    is_said = _is_labelled(option) and option["label"] != option["id"]
-    return str(option["label"]) if is_said else ""
+    """Return the label of an option if it differs from its name, else an empty text."""
+    has_label = _is_labelled(option) and option["label"] != option["id"]
+    return str(option["label"]) if has_label else ""
 
 
 def _is_labelled(option: Any) -> bool:
@@ -218,7 +218,7 @@ def _is_labelled(option: Any) -> bool:
 
 
 def deadline_words(request: Request, *, now: float) -> str:
-    """Returns until when an answer counts, or nothing if it has no end.
+    """Return the deadline of a request; empty if it has none.
 
     Args:
         now: seconds since the epoch.
@@ -231,23 +231,23 @@ def deadline_words(request: Request, *, now: float) -> str:
 
 
 def age_words(request: Request, *, now: float) -> str:
-    """Returns for how long a request has been open."""
+    """Return the time since the request was opened."""
     return long_duration(max(0.0, now - seconds_of(request["opened_at"])))
 
 
 def long_duration(seconds: float) -> str:
-    """Returns seconds as `3 d 4 h`, or as times of a run are told if it is less than a day."""
+    """Format seconds as `3 d 4 h`, or as an elapsed time below a day."""
     if seconds < 86_400:
         return format_elapsed(seconds)
     return f"{int(seconds // 86_400)} d {int(seconds % 86_400 // 3600)} h"
 
 
 def listed(requests: Sequence[Request], *, most: int) -> str:
-    """Returns the names of requests: `a, b and 3 more`."""
+    """Return the IDs of requests as `a, b and 3 more`."""
     shown = ", ".join(one_line(request["request_id"], limit=80) for request in requests[:most])
     return f"{shown} and {len(requests) - most:,} more" if len(requests) > most else shown
 
 
 def _word(text: Any) -> str:
-    """Returns a text as a shell takes it for one word."""
+    """Quote a text as one word for the shell."""
     return one_line(shlex.quote(str(text)))

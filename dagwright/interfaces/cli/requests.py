@@ -1,4 +1,4 @@
-"""What a command was asked to do, as its module gets it from the command line."""
+"""Arguments of the commands, as their modules get them from the command line."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -9,8 +9,8 @@ from dagwright.interfaces.cli.output import one_line
 from dagwright.planning.plan_and_execute.goals import Profile
 from dagwright.planning.rounds.rounds import Synthesis
 
-_FILES = frozenset({"plan", "file", "nodes", "plans", "inputs_file", "policy_file", "tools", "agents", "told"})
-"""Fields that name files: on Linux any bytes can be a name, and one that is not there is told as such."""
+_FILES = frozenset({"plan", "file", "nodes", "plans", "inputs_file", "policy_file", "tools", "agents", "address_file"})
+"""Fields with file names, which on Linux may be any bytes; a missing file is reported by its reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +21,11 @@ class CheckRequest:
     tools: Sequence[str]
     dialect: str | None
     context: Sequence[str]
-    any_tool: bool
+    allows_unknown_tools: bool
     is_repairing: bool = False
     agents: Sequence[str] = ()
     policy_file: str | None = None
-    is_all_or_nothing: bool = False
+    is_compensating: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,18 @@ class RunRequest:
     agents: Sequence[str] = ()
     dialect: str | None = None
     workflow_id: str | None = None
-    timeout: str | None = None
+    deadline: str | None = None
     policy_file: str | None = None
     budget: str | None = None
     model: str | None = None
     session: str | None = None
     tags: Sequence[str] = ()
-    is_by_model: bool = False
-    is_all_or_nothing: bool = False
+    approve_plan: bool = False
+    is_compensating: bool = False
     is_repairing: bool = False
-    is_asking: bool = True
+    is_interactive: bool = True
     is_detached: bool = False
-    is_keeping: bool = False
+    keeps_server: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +69,18 @@ class ListRequest:
 class AskRequest:
     """Arguments of `ask`; `timeout` and `worker_timeout` are durations as written."""
 
-    words: str
+    text: str
     model: str | None = None
     tools: Sequence[str] = ()
     agents: Sequence[str] = ()
     workflow_id: str | None = None
-    timeout: str | None = None
+    deadline: str | None = None
     policy_file: str | None = None
     budget: str | None = None
     max_repairs: int | None = None
     max_replans: int | None = None
     profile: Profile | Literal["rounds"] = "plan"
-    rounds: int | None = None
+    max_rounds: int | None = None
     worker_timeout: str | None = None
     synthesis: Synthesis | None = None
     context: Sequence[str] = ()
@@ -89,10 +89,10 @@ class AskRequest:
     tags: Sequence[str] = ()
     is_plan_only: bool = False
     approve_plan: bool = False
-    is_all_or_nothing: bool = False
-    is_asking: bool = True
+    is_compensating: bool = False
+    is_interactive: bool = True
     is_detached: bool = False
-    is_keeping: bool = False
+    keeps_server: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,26 +101,26 @@ class ChatRequest:
 
     session: str | None = None
     profile: Profile | Literal["rounds"] = "plan"
-    rounds: int | None = None
+    max_rounds: int | None = None
     worker_timeout: str | None = None
     synthesis: Synthesis | None = None
     model: str | None = None
     tools: Sequence[str] = ()
     agents: Sequence[str] = ()
-    timeout: str | None = None
+    deadline: str | None = None
     policy_file: str | None = None
     budget: str | None = None
 
     def asking(self) -> AskRequest:
-        """Returns how each message is asked; its words are still missing."""
+        """Return the request of each message, without its text."""
         return AskRequest(
-            words="",
+            text="",
             model=self.model,
-            timeout=self.timeout,
+            deadline=self.deadline,
             policy_file=self.policy_file,
             budget=self.budget,
             profile=self.profile,
-            rounds=self.rounds,
+            max_rounds=self.max_rounds,
             worker_timeout=self.worker_timeout,
             synthesis=self.synthesis,
         )
@@ -154,11 +154,11 @@ class ServeRequest:
     """Arguments of `serve`.
 
     Args:
-        port: 0 for any free one; `None` for the usual one.
+        port: 0 for any free port; `None` for the default.
         plans: folder of templates.
-        is_serving: whether a worker is in the same process.
-        needs_keys: whether there must be keys where others than this machine can reach it.
-        told: file to which its address is written, for the command that started it.
+        starts_worker: run a worker in this process.
+        needs_keys: require keys if other machines can reach the address.
+        told: file for the address, read by the command that started this one.
     """
 
     host: str
@@ -168,12 +168,12 @@ class ServeRequest:
     plans: str | None = None
     is_serving: bool = True
     needs_keys: bool = True
-    told: str | None = None
+    address_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class LookRequest:
-    """Arguments of the commands that look at one run."""
+class ShowRequest:
+    """Arguments of the commands that show a run."""
 
     workflow_id: str
     is_full: bool = False
@@ -184,7 +184,7 @@ class LookRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelRequest:
+class RunActionRequest:
     """Arguments of `cancel`, `pause` and `resume`."""
 
     workflow_id: str
@@ -193,7 +193,7 @@ class CancelRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class TermsRequest:
+class LimitsRequest:
     """Arguments of `limits` and `policy`; `deadline` is a duration as written, or `none`; `budget` is as written."""
 
     workflow_id: str
@@ -206,8 +206,8 @@ class TermsRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRequest:
-    """Arguments of the commands that steer one node, as written; `arguments` and `result` are JSON texts."""
+class NodeActionRequest:
+    """Arguments of the commands that change a node; `arguments` and `result` are JSON texts."""
 
     workflow_id: str
     node: str
@@ -219,8 +219,8 @@ class NodeRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class AppendRequest:
-    """Arguments of `append`."""
+class AddNodesRequest:
+    """Arguments of `add-nodes`."""
 
     workflow_id: str
     file: str
@@ -245,7 +245,7 @@ class ToolPauseRequest:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRequest:
-    """Arguments of `feedback`, as written; `data` and `arguments` are JSON texts, `nodes` is a file."""
+    """Arguments of `feedback`; `data` and `arguments` are JSON texts, `nodes` is a file."""
 
     workflow_id: str
     request: str | None = None
@@ -276,7 +276,7 @@ class ForkRequest:
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """Arguments of `session`; without a name it lists all of them."""
+    """Arguments of `session`; without a name, all sessions are listed."""
 
     name: str | None
     is_ending: bool = False
@@ -293,7 +293,7 @@ class InboxRequest:
 
 @dataclass(frozen=True, slots=True)
 class McpRequest:
-    """Arguments of `mcp`; `plans` is the folder of templates, and `needs_keys` as that of `serve`."""
+    """Arguments of `mcp`; `plans` is the folder of published plans, and `needs_keys` as for `serve`."""
 
     tools: Sequence[str]
     agents: Sequence[str]
@@ -306,14 +306,14 @@ class McpRequest:
 
 
 def refuse_half_characters(request: object) -> None:
-    """Refuses a request with a text that is no UTF-8: no plan, no id and no history could hold it.
+    """Refuse a request with a text that is not valid UTF-8: no plan, ID or history can store it.
 
     Raises:
-        CommandRefused: there is one.
+        CommandRefused: a text is not valid UTF-8.
     """
     for field in fields(request) if is_dataclass(request) else ():
         value = getattr(request, field.name)
         texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
         wrong = next((text for text in texts if any("\ud800" <= sign <= "\udfff" for sign in text)), None)
         if wrong is not None and field.name not in _FILES:
-            raise CommandRefused(f"'{one_line(wrong, limit=60)}' is no UTF-8", status="invalid_field")
+            raise CommandRefused(f"'{one_line(wrong, limit=60)}' is not valid UTF-8", status="invalid_field")

@@ -1,4 +1,4 @@
-"""The live picture of a question that is answered in rounds: what is meant, each round, and its sub-goals."""
+"""Live progress of a question that is answered in rounds: interpretation, rounds and sub-goals."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,16 +18,16 @@ _MARKS = {
     "failed": ("✗", "bold red"),
     LEFT_OUT: ("…", "dim"),
 }
-"""State of a sub-goal -> its sign and style."""
+"""State of a sub-goal -> mark and style."""
 
 
 def rounds_table(told: Mapping[str, Any], *, room: int, calls: Mapping[str, str] = NO_CALLS) -> Table:
-    """Returns the rounds of a run, as many of the newest lines as there is room for.
+    """Return the newest lines about the rounds of a run that fit.
 
     Args:
         told: the part `rounds` of a document.
-        room: lines that fit.
-        calls: of `calls_of`.
+        room: number of lines that fit.
+        calls: from `calls_of`.
     """
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(no_wrap=True)
@@ -35,7 +35,7 @@ def rounds_table(told: Mapping[str, Any], *, room: int, calls: Mapping[str, str]
     rows = [*_rows(told, calls)]
     most = max(room, 4)
     if len(rows) > most:
-        table.add_row("", _text(f"{len(rows) - most + 1:,} lines before", style="dim"))
+        table.add_row("", _text(f"{len(rows) - most + 1:,} earlier lines", style="dim"))
         rows = rows[1 - most :]
     for mark, words in rows:
         table.add_row(mark, words)
@@ -48,12 +48,12 @@ def _rows(told: Mapping[str, Any], calls: Mapping[str, str]) -> Iterator[tuple[T
             yield _row(line, calls.get(line.key, "") if line.status == "running" else "")
         elif line.action:
             of = f"{line.name} of {told['max_rounds']}"
-            yield Text(""), _text(f"{of}: {line.words}" if line.is_taken else f"{of}, not taken: {line.words}", "bold")
+            yield Text(""), _text(f"{of}: {line.words}" if line.is_taken else f"{of}, rejected: {line.words}", "bold")
         else:
             yield Text(""), _text(f"{line.name}: {line.words}")
-    # Of a run whose planner could not be read there is only that.
+    # The text of a failed planner is the only line of its run.
     text = _text(phase_words(told), "dim")
-    # One of these at most is called at a time.
+    # At most one of these calls is open.
     if call := next(filter(None, map(calls.get, (INTENTION, PLAN, ANSWER))), ""):
         text.append(f"  {call}", style="yellow")
     yield Text(""), text

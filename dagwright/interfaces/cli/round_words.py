@@ -1,7 +1,6 @@
-"""What a person is told of a question that is answered in rounds: what it means, and what each round brought.
+"""Text about a question that is answered in rounds: its interpretation, and the results of each round.
 
-`lines_of` is the one reading of the part `rounds` of a document; the live picture, the lines of a run that goes on and
-what is said at its end are made of it.
+`lines_of` decodes the part `rounds` of a document for the live progress, the progress lines and the text at the end.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,34 +18,34 @@ from dagwright.planning.rounds.rounds import INTENTION
 from dagwright.planning.rounds.state import RoundsState
 
 WORDS = 600
-"""Characters of one line of what a planner or a worker says."""
+"""Maximum length of a text of a planner or worker tool."""
 LEFT_OUT = "left out"
-"""Status of a line that stands for several results."""
+"""Status of a line that stands for omitted results."""
 NO_CALLS: Mapping[str, str] = MappingProxyType({})
 _OPEN = ("pending", "running")
-_ENDS = {"pending": "never begun", LEFT_OUT: ""}
-"""What is said of a run that has ended where that is not the status."""
+_ENDS = {"pending": "never started", LEFT_OUT: ""}
+"""Text at the end of a run for a status that has another one than its name."""
 _PHASES = {
     "idle": "waiting for a worker",
-    "planning": "the planner is asked what to do next",
-    "executing": "workers are at work",
-    "joining": "all of the round has ended",
+    "planning": "the planner decides what to do next",
+    "executing": "worker tools are running",
+    "joining": "all calls of the round have ended",
     "done": "the answer is being written",
-    "failed": "it came to nothing",
+    "failed": "no answer was found",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class RoundLine:
-    """One thing to tell of a run.
+    """A line about a run.
 
     Args:
         key: `meant`, `round 2` or `sg3`.
-        name: of a sub-goal with its worker, else what is told.
-        words: what a model or a worker says of it; empty if nothing is said.
-        is_taken: whether a round has a plan; the reason of an answer that could not be taken is none of the run.
-        status: of a sub-goal in its round, as the document has it; empty of all else.
-        about: what a sub-goal is to do.
+        name: sub-goal and worker tool, or the heading of the line.
+        words: text of a model or worker tool about it; may be empty.
+        is_taken: false for the reason of a plan that was rejected.
+        status: of a sub-goal in its round, as in the document; empty for other lines.
+        about: description of a sub-goal.
     """
 
     key: str
@@ -59,23 +58,23 @@ class RoundLine:
 
 
 def rounds_of(view: RunView) -> Mapping[str, Any] | None:
-    """Returns how far a run has come that answers a question in rounds, without results; `None` of any other run."""
+    """Return the rounds of a question without results; `None` for other runs."""
     return rounds_document(view.scheduler, lambda _value, _ref: None) if view.scheduler is not None else None
 
 
 def calls_of(view: RunView, *, now: float) -> Mapping[str, str]:
-    """Returns what is worth saying of the calls in flight: `sg3`, `plan`… -> which attempt it is, and why."""
+    """Return the state of open calls that differs from "running": `sg3`, `plan`… -> attempt and reason."""
     found = {}
     for task, call in view.pending.items():
         attempt = f"attempt {call.attempt}" if call.attempt > 1 else ""
         if words := ", ".join(filter(None, [attempt, call_words(call, now=now)])):
-            # A sub-goal that is begun again, and a call of the planner behind the first, have a number behind the name.
+            # Later attempts of a sub-goal and later calls of the planner have a number after the name.
             found[task.partition("#")[0]] = one_line(words, limit=WORDS)
     return found
 
 
 def times_of(view: RunView) -> Mapping[str, float]:
-    """Returns when it was that the lines of a question could be told: key of a line -> seconds since the epoch."""
+    """Return when the lines of a question became known: key of a line -> seconds since the epoch."""
     scheduler = view.scheduler
     if scheduler is None or not isinstance(scheduler.features.extension.extender, Rounds):
         return {}
@@ -89,16 +88,16 @@ def times_of(view: RunView) -> Mapping[str, float]:
 
 
 def lines_of(told: Mapping[str, Any]) -> Iterator[RoundLine]:
-    """Yields what a question means and its rounds, each with what ended in it and with what is still open of it.
+    """Yield the interpretation of a question, and its rounds with their results and open sub-goals.
 
     Args:
         told: the part `rounds` of a document.
     """
     if told.get("intention"):
-        yield RoundLine("meant", "What is meant", _said(told["intention"]))
+        yield RoundLine("meant", "Interpretation", _said(told["intention"]))
     sub_goals = {sub_goal["id"]: sub_goal for sub_goal in told.get("sub_goals", ())}
     rounds = told.get("rounds", ())
-    # One that is begun again is among the sub-goals of each round that has begun it, and open in the newest alone.
+    # A sub-goal that was started again is in several rounds, and open only in the newest of them.
     newest = {number: each["round"] for each in rounds for number in each["sub_goals"]}
     for each in rounds:
         action, reason = each["action"], _said(each["reasoning"])
@@ -109,7 +108,7 @@ def lines_of(told: Mapping[str, Any]) -> Iterator[RoundLine]:
         for result in each["results"]:
             yield _line(result["sub_goal_id"], sub_goals, result["status"], result["error"], result["message"])
         if omitted := each.get("omitted_results"):
-            yield RoundLine("", f"results left out here: {omitted:,}", "", status=LEFT_OUT)
+            yield RoundLine("", f"results left out: {omitted:,}", "", status=LEFT_OUT)
         for number in each["sub_goals"]:
             sub_goal = sub_goals.get(number, {})
             if sub_goal.get("status") in _OPEN and newest[number] == each["round"]:
@@ -117,7 +116,7 @@ def lines_of(told: Mapping[str, Any]) -> Iterator[RoundLine]:
 
 
 def round_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yields what is said of the rounds of a run that has ended; nothing of any other run."""
+    """Yield the text about the rounds of a run that has ended; nothing for other runs."""
     told = document.get("rounds")
     if not isinstance(told, Mapping):
         return
@@ -129,16 +128,16 @@ def round_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def reason_lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yields the same without the sub-goals: what is meant, and why each round was planned."""
+    """Yield the interpretation and the reason of each round, without sub-goals."""
     told = document.get("rounds")
     yield from (_reason(line) for line in lines_of(told) if not line.status) if isinstance(told, Mapping) else ()
 
 
 def phase_line(document: Mapping[str, Any], *, is_closed: bool) -> str | None:
-    """Returns how far a question has come, on one line; `None` of any other run.
+    """Return the phase of a question on one line; `None` for other runs.
 
     Args:
-        is_closed: whether its run has ended.
+        is_closed: the run has ended.
     """
     told = document.get("rounds")
     if not isinstance(told, Mapping) or "round" not in told:
@@ -148,33 +147,33 @@ def phase_line(document: Mapping[str, Any], *, is_closed: bool) -> str | None:
 
 
 def phase_words(told: Mapping[str, Any]) -> str:
-    """Returns what goes on in a run, or by what it came to nothing.
+    """Return the text of the phase of a question, or the reason of its failure.
 
     Args:
         told: the part `rounds` of a document.
     """
     phase = str(told["phase"])
     if phase == "planning" and not told.get("intention"):
-        return "the question is put into words"
+        return "the question is being interpreted"
     words = _PHASES.get(phase, "")
     return words if phase != "failed" else told.get("planner_reasoning") or words
 
 
 def new_lines(told: Mapping[str, Any] | None, seen: set[str]) -> Sequence[tuple[str, str]]:
-    """Returns what is new in the rounds of a run where there is no picture: a word for each line, and the line.
+    """Return the new lines about rounds for progress without a terminal: key and text of each line.
 
-    A sub-goal is told by the line of its node, the reason of a round as soon as its plan is taken, and before that what
-    was wrong with one that could not be.
+    Sub-goals have the lines of their nodes. The reason of a round is shown when its plan is accepted; before that, the
+    errors of rejected plans.
 
     Args:
-        told: of `rounds_of`.
-        seen: what was told before; what is told now is added.
+        told: from `rounds_of`.
+        seen: keys of earlier lines; new keys are added.
     """
     lines = [line for line in (lines_of(told) if told is not None else ()) if line.words and not line.status]
     found = []
     for line in lines:
-        words = line.words if line.is_taken else f"not taken: {line.words}"
-        # Each answer that cannot be taken is told once.
+        words = line.words if line.is_taken else f"rejected: {line.words}"
+        # Each rejected answer is shown once.
         key = line.key if line.is_taken else f"{line.key}: {words}"
         if key not in seen:
             found.append((line.key, words))

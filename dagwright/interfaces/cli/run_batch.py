@@ -53,7 +53,7 @@ def refuse_batch(request: RunRequest) -> None:
         CommandRefused: the plan is a batch.
     """
     if is_batch(request):
-        raise CommandRefused("--session: a .jsonl file is a run for each line, and a turn is one run; leave it out")
+        raise CommandRefused("--session: a turn is one run, and a .jsonl file has one run per line; leave it out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def run_batch(request: RunRequest, output: Output) -> int:
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
     sources = [*read_sources([request.plan])]
     if not sources:
-        empty = PlanInvalid([Problem("empty_plan", "the file holds no plan: every line is empty")])
+        empty = PlanInvalid([Problem("empty_plan", "the file has no plan: every line is empty")])
         sources = [PlanSource(request.plan, None, empty)]
     lines, is_valid = [], True
     for source in sources:
@@ -109,7 +109,7 @@ def _tell_unused_inputs(request: RunRequest, lines: Sequence[_Line], output: Out
     problems = [
         Problem(
             "invalid_field",
-            f"no plan of the batch has an input {name!r}",
+            f"no plan of the batch has the input {name!r}",
             pointer("inputs", name),
             hint=suggestion(name, known) or (f"they have {', '.join(known)}" if known else "they have none"),
         )
@@ -149,7 +149,7 @@ async def _run(
 ) -> int:
     async with connected_to_run(settings, toolset) as connection:
         runs = open_runs(connection, settings)
-        farewell.text = "the runs that were started stay where they are; `dagwright list` shows them"
+        farewell.text = "the started runs continue; `dagwright list` shows them"
         started, codes = [], list[int]()
         for line in lines:
             try:
@@ -162,7 +162,7 @@ async def _run(
             for line, each in started:
                 _tell_left(line, each, output)
             return worst_code(codes)
-        if request.is_keeping:
+        if request.keeps_server:
             LocalServer(settings).keep()
         codes += await _followed(started, connection, settings, toolset=toolset, output=output)
         output.say(_summary(codes))
@@ -182,7 +182,7 @@ async def _followed(
     async with served(connection.client, toolset, settings=settings):
         for line, each in started:
             output.say(f"line {line.number}:")
-            followed = Followed(each.workflow_id, "" if each.is_new else " is there already; continuing", each.is_new)
+            followed = Followed(each.workflow_id, "" if each.is_new else " already exists; continuing it", each.is_new)
             showing = Showing(_tell_line(line.number), output)
             codes.append(await follow_to_end(followed, connection, settings, toolset=None, showing=showing))
     return codes
@@ -216,7 +216,7 @@ def _tell_left(line: _Line, started: Started, output: Output) -> None:
 
 
 def worst_code(codes: Sequence[int]) -> int:
-    """Return the exit code of a batch whose runs have these."""
+    """Return the exit code of a batch with these exit codes of runs."""
     return next((code for code in _FAILURES_BY_SEVERITY if code in codes), ExitCode.COMPLETED)
 
 

@@ -29,7 +29,7 @@ from dagwright.interfaces.cli.options import (
     with_queue,
 )
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.requests import CheckRequest, ForkRequest, ListRequest, LookRequest, RunRequest
+from dagwright.interfaces.cli.requests import CheckRequest, ForkRequest, ListRequest, RunRequest, ShowRequest
 
 
 def run(
@@ -86,18 +86,18 @@ def run(
         agents=agents or [],
         dialect=dialect,
         workflow_id=workflow_id,
-        timeout=deadline,
+        deadline=deadline,
         policy_file=policy,
         budget=budget,
         model=model,
         session=session,
         tags=tag or [],
-        is_by_model=approve_plan,
-        is_all_or_nothing=compensate,
+        approve_plan=approve_plan,
+        is_compensating=compensate,
         is_repairing=repair,
-        is_asking=not non_interactive,
+        is_interactive=not non_interactive,
         is_detached=detach,
-        is_keeping=keep_server,
+        keeps_server=keep_server,
     )
     output = Output(is_json=json, has_color=not no_color)
     return (
@@ -137,7 +137,7 @@ def check(
         is_repairing=repair,
         agents=agents or [],
         policy_file=policy,
-        is_all_or_nothing=compensate,
+        is_compensating=compensate,
     )
     return call("checking", "check", request, Output(is_json=json, has_color=not no_color))
 
@@ -180,7 +180,7 @@ def status(
     no_color: NoColor = False,
 ) -> int:
     """Show the state of a run and its nodes."""
-    request = LookRequest(workflow_id, is_all=all_items)
+    request = ShowRequest(workflow_id, is_all=all_items)
     return call("looking", "status", request, Output(is_json=json, has_color=not no_color))
 
 
@@ -192,7 +192,7 @@ def watch(
     no_color: NoColor = False,
 ) -> int:
     """Follow a run until it ends, with a worker for its tools."""
-    request = LookRequest(workflow_id, is_serving=not no_worker)
+    request = ShowRequest(workflow_id, is_serving=not no_worker)
     return call("running", "watch", request, Output(is_json=json, has_color=not no_color))
 
 
@@ -204,7 +204,7 @@ def result(
     no_color: NoColor = False,
 ) -> int:
     """Show the output of a run."""
-    request = LookRequest(workflow_id, is_full=full)
+    request = ShowRequest(workflow_id, is_full=full)
     return call("looking", "result", request, Output(is_json=json, has_color=not no_color))
 
 
@@ -220,7 +220,7 @@ def graph(
     """Draw the graph of a run with the states of its nodes."""
     if json and format not in (None, "json"):
         raise CommandRefused(f"--json and --format {format} contradict each other; give one of them")
-    request = LookRequest(workflow_id, format="json" if json else format or "mermaid")
+    request = ShowRequest(workflow_id, format="json" if json else format or "mermaid")
     return call("looking", "graph", request, Output(is_json=json))
 
 
@@ -233,7 +233,7 @@ def node(
     no_color: NoColor = False,
 ) -> int:
     """Show the details of a node."""
-    request = LookRequest(workflow_id, is_full=full, node=node_id)
+    request = ShowRequest(workflow_id, is_full=full, node=node_id)
     return call("looking", "node", request, Output(is_json=json, has_color=not no_color))
 
 
@@ -247,7 +247,7 @@ def explain(
     json: Json = False,
 ) -> int:
     """Explain why a run or node waits, or why it ended."""
-    return call("explaining", "explain", LookRequest(workflow_id, node=node or ""), Output(is_json=json))
+    return call("explaining", "explain", ShowRequest(workflow_id, node=node or ""), Output(is_json=json))
 
 
 def fork(

@@ -1,4 +1,4 @@
-"""`run` and `watch`: start a run or find it, serve it, and follow it to its end."""
+"""`run` and `watch`: start or find a run, serve it, and follow it to its end."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from dagwright.interfaces.cli.output import Output, acted, with_link
 from dagwright.interfaces.cli.plans import STANDARD_INPUT, PlanSource, refusal, refusal_lines
 from dagwright.interfaces.cli.preparing import prepare_run
 from dagwright.interfaces.cli.request_words import command_for_inputs
-from dagwright.interfaces.cli.requests import LookRequest, RunRequest
+from dagwright.interfaces.cli.requests import RunRequest, ShowRequest
 from dagwright.server import Connection, LocalServer, open_connection
 from dagwright.settings import Settings
 from dagwright.tools import ToolLoadError
@@ -34,7 +34,7 @@ _MISSING_TOOLS = ("unknown_tool", "unknown_agent")
 
 
 def run(request: RunRequest, output: Output) -> int:
-    """Runs a plan to its end, or leaves it to the background, and returns the exit code."""
+    """Run a plan to its end, or leave it to the background, and return the exit code."""
     settings = command_settings()
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
     try:
@@ -56,7 +56,7 @@ def _continue_run_of_missing_tools(
         return ExitCode.REFUSED
     name = name_of_plan(request)
     try:
-        prepared = prepare_run(replace(request, is_asking=False), toolset, output, any_tool=True)
+        prepared = prepare_run(replace(request, is_interactive=False), toolset, output, any_tool=True)
 
         async def find(runs: Runs) -> Started:
             found = await runs.find(replace(prepared, workflow_id=request.workflow_id, title=name))
@@ -72,35 +72,35 @@ def _continue_run_of_missing_tools(
 
 
 def name_of_plan(request: RunRequest) -> str | None:
-    """Returns what a plan is called that has no title."""
+    """Return the title of a plan that has none."""
     return None if request.plan == STANDARD_INPUT else Path(request.plan).name
 
 
 class Start(Protocol):
-    """What starting a run needs of the request for it."""
+    """The options of a request that concern the start of its run."""
 
     @property
     def workflow_id(self) -> str | None:
-        """Id of the run, if one was chosen."""
+        """Run ID, if given."""
 
     @property
     def is_detached(self) -> bool:
-        """Whether it is left to the background."""
+        """Leave the run to the background."""
 
     @property
-    def is_keeping(self) -> bool:
-        """Whether the server stays."""
+    def keeps_server(self) -> bool:
+        """Keep the server running."""
 
 
 @dataclass(frozen=True, slots=True)
 class Showing:
-    """How a run is shown to whoever started it.
+    """How a command shows its run.
 
     Args:
-        tell: says how it ended, or writes its document.
+        tell: writes the end of the run, or its document.
         output: of the command.
-        meanwhile: what is done before it is followed, while it is served.
-        way_out: opened when the run has ended and been shown, for steps of others that do not end.
+        meanwhile: called while the run is served, before it is followed.
+        way_out: watchdog that starts after the end of the run, for steps of other runs that do not end.
     """
 
     tell: Callable[[RunView, Mapping[str, Any], Output], None]
@@ -114,8 +114,8 @@ class Followed:
     """A run that a command follows to its end.
 
     Args:
-        words: what is said of it behind its id, while it goes on.
-        is_new: it has been started just now; a worker in the background may have ended it since.
+        words: text after the run ID while the run is open.
+        is_new: this command started the run; a background worker may have finished it since.
     """
 
     workflow_id: str
@@ -123,8 +123,8 @@ class Followed:
     is_new: bool = False
 
     def greeting(self, *, has_ended: bool) -> str:
-        """Returns what is said of the run first."""
-        words = " has ended already" if has_ended and not self.is_new else self.words
+        """Return the first line about the run."""
+        words = " has already ended" if has_ended and not self.is_new else self.words
         return f"run {self.workflow_id}{words}"
 
 
@@ -138,11 +138,11 @@ def run_prepared(
     name: str | None = None,
     begin: Callable[[Runs], Awaitable[Started]] | None = None,
 ) -> int:
-    """Starts a run and follows it to its end, or leaves it to the background; returns the exit code.
+    """Start a run and follow it to its end, or leave it to the background; return the exit code.
 
     Args:
-        name: what lists call the run if its plan has no title.
-        begin: starts or finds the run; `None` starts one of `prepared`.
+        name: title of the run in lists if its plan has none.
+        begin: starts or finds the run; `None` starts `prepared`.
     """
     output = showing.output
 
@@ -155,10 +155,10 @@ def run_prepared(
             if start.is_detached:
                 await leave_to_background(settings, toolset)
                 return tell_left(started, prepared, connection, output=output)
-            if start.is_keeping:
+            if start.keeps_server:
                 LocalServer(settings).keep()
             farewell.text = stays(started.workflow_id)
-            words = "" if started.is_new else " is there already with the same plan; going on with it"
+            words = "" if started.is_new else " already exists with the same plan; continuing it"
             followed = Followed(started.workflow_id, words, started.is_new)
             shown = replace(showing, way_out=farewell.way_out)
             return await follow_to_end(followed, connection, settings, toolset=toolset, showing=shown)
@@ -166,8 +166,8 @@ def run_prepared(
     return run_async(work, output)
 
 
-def watch(request: LookRequest, output: Output) -> int:
-    """Follows a run to its end, serving it unless told not to, and returns its exit code."""
+def watch(request: ShowRequest, output: Output) -> int:
+    """Follow a run to its end, with a worker unless `--no-worker` is given; return its exit code."""
     settings = command_settings()
 
     async def work(farewell: Farewell) -> int:
@@ -191,10 +191,10 @@ async def follow_to_end(
     toolset: Toolset | None,
     showing: Showing,
 ) -> int:
-    """Serves a run and shows it until it has ended, then says how, and returns the exit code.
+    """Serve and show a run until it ends; return its exit code.
 
     Args:
-        toolset: tools to serve it with; `None` leaves the work to others.
+        toolset: tools of the worker; `None` starts no worker.
     """
     runs, output, workflow_id = open_runs(connection, settings), showing.output, followed.workflow_id
     view = await runs.feed(workflow_id).read()
@@ -207,7 +207,7 @@ async def follow_to_end(
                 await showing.meanwhile(runs, workflow_id, output)
             view = await Following(runs, connection.client, workflow_id, output=output).until()
             await _show_end(runs, view, showing)
-            # Told before the steps in flight are waited for: one that does not end keeps nobody from the result.
+            # Before the worker drains: a step that does not end must not delay the result.
             if showing.way_out is not None:
                 showing.way_out.open(exit_code_of(view.status))
             return exit_code_of(view.status)
@@ -220,7 +220,7 @@ async def _show_end(runs: Runs, view: RunView, showing: Showing) -> None:
 
 
 def tell_run(view: RunView, document: Mapping[str, Any], output: Output) -> None:
-    """Says how a run ended, or writes its document."""
+    """Write the end of a run, or its document."""
     if output.is_json:
         output.document(document)
     else:
@@ -228,10 +228,12 @@ def tell_run(view: RunView, document: Mapping[str, Any], output: Output) -> None
 
 
 def tell_left(started: Started, prepared: StartRequest, connection: Connection, *, output: Output) -> int:
-    """Says that a run goes on in the background, and returns the exit code."""
-    message = f"runs in the background; `dagwright watch {started.workflow_id}` shows it, `dagwright down` ends it all"
+    """Report that a run continues in the background, and return the exit code."""
+    message = (
+        f"runs in the background; `dagwright watch {started.workflow_id}` shows it, `dagwright down` ends the worker"
+    )
     if (schema := schema_of_missing(prepared.plan.inputs, prepared.inputs)) is not None:
-        message += f"; it asks for its inputs first: `{command_for_inputs(started.workflow_id, schema)}`"
+        message += f"; it waits for its inputs: `{command_for_inputs(started.workflow_id, schema)}`"
     if output.is_json:
         output.document(acted(started.workflow_id, message))
     else:
@@ -244,12 +246,12 @@ def _toolset_of_run(settings: Settings, references: Sequence[str], output: Outpu
     try:
         return load_toolset(settings, references)
     except ToolLoadError as error:
-        output.tell(f"the tools of this run cannot be served from here: {error}")
+        output.tell(f"the tools of this run cannot be loaded here: {error}")
         return load_toolset(settings)
 
 
 def tell_refused(request: RunRequest, invalid: PlanInvalid, output: Output) -> None:
-    """Says what is wrong with the plan of a request."""
+    """Report the problems of a plan."""
     source = PlanSource(request.plan, None, invalid)
     if output.is_json:
         output.document(refusal(source, invalid))
@@ -258,8 +260,8 @@ def tell_refused(request: RunRequest, invalid: PlanInvalid, output: Output) -> N
 
 
 def stays(workflow_id: str) -> str:
-    """Returns what is said when a command is interrupted that follows a run."""
+    """Return the message for the interruption of a command that follows a run."""
     return (
-        f"the run {workflow_id} stays where it is; go on with `dagwright watch {workflow_id}` "
-        "(steps in flight get 10 s to end; Ctrl-C again leaves at once)"
+        f"the run {workflow_id} continues; `dagwright watch {workflow_id}` follows it "
+        "(running steps get 10 s to finish; Ctrl-C again exits immediately)"
     )

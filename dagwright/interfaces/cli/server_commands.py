@@ -61,7 +61,7 @@ def serve(
         plans,
         is_serving=not no_worker,
         needs_keys=not no_auth,
-        told=address_file,
+        address_file=address_file,
     )
     return call("serving", "serve", request, Output(is_json=json), extra="gateway")
 

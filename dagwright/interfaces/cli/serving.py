@@ -1,4 +1,4 @@
-"""`serve`: the gateway, with a worker in the same process unless others serve the runs."""
+"""`serve`: the gateway, with a worker in the same process unless `--no-worker` is given."""
 
 import socket
 from contextlib import closing
@@ -23,10 +23,10 @@ from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 
 
 def serve(request: ServeRequest, output: Output) -> int:
-    """Serves the API until SIGINT or SIGTERM; says where as soon as it does.
+    """Serve the HTTP API until SIGINT or SIGTERM; write its address when it is ready.
 
     Raises:
-        CommandRefused: nobody can listen there.
+        CommandRefused: the address is not available.
         TemplatesUnreadable: the folder of plans cannot be read or has no plan.
     """
     settings = settings_with_plans(command_settings(), request.plans)
@@ -36,18 +36,18 @@ def serve(request: ServeRequest, output: Output) -> int:
 
 
 def _refuse_missing(settings: Settings) -> None:
-    """Refuses a file of keys that somebody named and that is not there: nobody would be asked for a key.
+    """Refuse a configured file of keys that does not exist, because the API would need no key.
 
     Raises:
-        CommandRefused: so it is.
+        CommandRefused: the file does not exist.
     """
     if "api_keys" in settings.model_fields_set and not settings.api_keys.exists():
-        words = "make a key with `dagwright keys add OWNER`, or unset DAGWRIGHT_API_KEYS"
-        raise CommandRefused(f"there is no file of keys {settings.api_keys}: {words}", status="unreadable")
+        fix = "create a key with `dagwright keys add OWNER`, or unset DAGWRIGHT_API_KEYS"
+        raise CommandRefused(f"the file of keys {settings.api_keys} does not exist: {fix}", status="unreadable")
 
 
 def _refuse_open(listener: socket.socket, keys: KeyFile, *, needs_keys: bool) -> None:
-    """Refuses to listen where others reach what asks nobody who they are.
+    """Refuse to serve an address that other machines reach without keys.
 
     Raises:
         CommandRefused: there are no keys, or they cannot be read.
@@ -58,21 +58,21 @@ def _refuse_open(listener: socket.socket, keys: KeyFile, *, needs_keys: bool) ->
         raise CommandRefused(str(error), status="unreadable") from None
     if needs_keys and not are_needed and not is_of_this_machine(listener):
         raise CommandRefused(
-            f"whoever reaches {listener.getsockname()[0]} could do all: make a key with `dagwright keys add OWNER`, or "
-            "say --no-auth if something before the API asks who calls"
+            f"any client that reaches {listener.getsockname()[0]} could do everything: create a key with "
+            "`dagwright keys add OWNER`, or give --no-auth if a proxy authenticates the clients"
         )
 
 
 def _refuse_all_pages(settings: Settings, keys: KeyFile, *, needs_keys: bool) -> None:
-    """Refuses to serve pages of all sites where nobody is asked for a key: any page could do all.
+    """Refuse to allow pages of all origins without keys.
 
     Raises:
-        CommandRefused: so it is.
+        CommandRefused: all origins are allowed, and there are no keys.
     """
     if needs_keys and ALL in listed(settings.api_origins) and not keys.are_needed():
         raise CommandRefused(
-            "DAGWRIGHT_API_ORIGINS is *, so a page of any site could do all: name the origins of your pages, make a "
-            "key with `dagwright keys add OWNER`, or say --no-auth if something before the API asks who calls"
+            "DAGWRIGHT_API_ORIGINS is *, so a page of any site could do everything: list your origins, create a "
+            "key with `dagwright keys add OWNER`, or give --no-auth if a proxy authenticates the clients"
         )
 
 
@@ -103,8 +103,8 @@ async def _serve(
             served(connection.client, own, settings=settings),
         ):
             address = address_of(listener)
-            if request.told is not None:
-                write_private(Path(request.told), address)
+            if request.address_file is not None:
+                write_private(Path(request.address_file), address)
             if output.is_json:
                 server = connection.server
                 document = {"status": "serving", "url": f"{address}/v1", "address": server.address}

@@ -1,4 +1,4 @@
-"""`ask --session` and `run --session`: a turn of a session, which waits for the one before it and is then followed."""
+"""`ask --session` and `run --session`: start a turn of a session after its previous turn, and follow it."""
 
 from dataclasses import replace
 from functools import partial
@@ -36,10 +36,10 @@ from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 
 
 def run_plan(request: RunRequest, output: Output) -> int:
-    """Runs a plan as a turn of a session, and returns the exit code.
+    """Run a plan as a turn of a session, and return the exit code.
 
     Raises:
-        SessionNameInvalid: no session can have that name.
+        SessionNameInvalid: the name is invalid.
     """
     refuse_batch(request)
     settings = command_settings()
@@ -61,13 +61,13 @@ def run_plan(request: RunRequest, output: Output) -> int:
 
 
 def run_in_session(turn: SessionTurn, start: Start, toolset: Toolset, *, showing: Showing, settings: Settings) -> int:
-    """Starts the run of a turn as soon as the session is free, follows it to its end, and returns the exit code."""
+    """Start the run of a turn when the session is free, follow it to its end, and return the exit code."""
     output = showing.output
 
     async def work(farewell: Farewell) -> int:
         async with connected_to_run(settings, toolset) as connection:
             runs = open_runs(connection, settings)
-            # A session is served as its runs are: without a worker it takes no turn.
+            # The worker serves the session too: without a worker it accepts no turns.
             if start.is_detached:
                 serve = partial(leave_to_background, settings, toolset)
                 sessions = Sessions(connection, runs, task_queue=settings.task_queue, serve=serve)
@@ -76,7 +76,7 @@ def run_in_session(turn: SessionTurn, start: Start, toolset: Toolset, *, showing
             sessions = Sessions(connection, runs, task_queue=settings.task_queue)
             async with served(connection.client, toolset, settings=settings):
                 started, _ = await _started(turn, start, runs, sessions, output=output)
-                if start.is_keeping:
+                if start.keeps_server:
                     LocalServer(settings).keep()
                 farewell.text = stays(started.workflow_id)
                 words = f" in the session {one_line(turn.name)}"
@@ -92,17 +92,17 @@ def run_in_session(turn: SessionTurn, start: Start, toolset: Toolset, *, showing
 async def _started(
     turn: SessionTurn, start: Start, runs: Runs, sessions: Sessions, *, output: Output
 ) -> tuple[Started, StartRequest]:
-    """Starts the run of a turn; returns what it was prepared as, too.
+    """Start the run of a turn; return it with its start request.
 
     Raises:
-        CommandRefused: the session does not take it.
+        CommandRefused: the session rejects the turn.
     """
 
     def busy(other: Turn) -> None:
         run = one_line(other.run)
         output.tell(
-            f"{at_work(turn.name, other)}; this request waits until that has ended: `dagwright watch {run}` shows it, "
-            "`dagwright inbox` what it asks"
+            f"{at_work(turn.name, other)}; this request waits for its end: `dagwright watch {run}` shows it, "
+            "`dagwright inbox` lists its requests"
         )
 
     try:
@@ -118,12 +118,12 @@ async def _started(
 
 
 def at_work(name: str, turn: Turn) -> str:
-    """Returns what is said of a session that another turn is running in."""
+    """Describe a session that is running another turn."""
     what = f" ({one_line(turn.request, limit=60)})" if turn.request else ""
-    return f"the session {one_line(name)} is at work on the run {one_line(turn.run)}{what}"
+    return f"the session {one_line(name)} is running {one_line(turn.run)}{what}"
 
 
 def refusal_of(refused: TurnNotTaken) -> CommandRefused:
-    """Returns how a command tells that a session does not take a turn."""
+    """Convert the rejection of a turn to the error of a command."""
     code = ExitCode.NO_SERVER if refused.code == "no_worker" else ExitCode.REFUSED
     return CommandRefused(str(refused), status=refused.code, code=code)

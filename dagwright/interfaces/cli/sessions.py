@@ -1,4 +1,4 @@
-"""`session`: look at sessions and end them, with no worker."""
+"""`session`: list, show and end sessions, without a worker."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,15 +22,15 @@ _TURNS_SHOWN = 20
 
 
 def session(request: SessionRequest, output: Output) -> int:
-    """Shows a session, ends it, or lists the newest.
+    """Show a session, end it, or list the newest sessions.
 
     Raises:
-        CommandRefused: there is nothing to end.
-        SessionNameInvalid: no session can have that name.
-        SessionNotFound: there is none.
+        CommandRefused: `--end` without a name.
+        SessionNameInvalid: the name is invalid.
+        SessionNotFound: the session does not exist.
     """
     if request.is_ending and request.name is None:
-        raise CommandRefused("--end ends one session: say which")
+        raise CommandRefused("--end needs the name of a session")
     name = session_name(request.name) if request.name is not None else None
     settings = command_settings()
 
@@ -58,15 +58,15 @@ def _tell_all(views: Sequence[SessionView], output: Output) -> None:
         output.document([view.to_line() for view in views])
         return
     if not views:
-        output.say("there are no sessions here yet: `dagwright ask … --session NAME` begins one")
+        output.say("there are no sessions; `dagwright ask … --session NAME` starts one")
         return
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("session", "state", "turns", "last request", "began"):
+    for name in ("session", "state", "turns", "last request", "started"):
         table.add_column(name, overflow="fold")
     for line in (view.to_line() for view in views):
-        began = local_date(seconds_of(line["started_at"])) if line["started_at"] else ""
+        started = local_date(seconds_of(line["started_at"])) if line["started_at"] else ""
         last = one_line(line["last_request"] or "", limit=60)
-        table.add_row(Text(one_line(line["session_id"])), line["status"], f"{line['turns']:,}", Text(last), began)
+        table.add_row(Text(one_line(line["session_id"])), line["status"], f"{line['turns']:,}", Text(last), started)
     output.show(table)
 
 
@@ -91,11 +91,11 @@ def _tell(view: SessionView, output: Output, server: Server) -> None:
 
 
 def turn_lines(turns: Sequence[Turn]) -> list[str]:
-    """Returns two lines for each turn: what was asked, and what came of it."""
+    """Return two lines for each turn: the request, and its outcome."""
     lines = []
     for turn in turns:
         status = turn.status.replace("_", " ")
-        words = turn.outcome or turn.explanation
-        came = f"{status}: {words}" if words else status
-        lines += [one_line(f"{turn.number}. {turn.request or '(a plan)'}"), one_line(f"   {turn.run}: {came}")]
+        text = turn.outcome or turn.explanation
+        outcome = f"{status}: {text}" if text else status
+        lines += [one_line(f"{turn.number}. {turn.request or '(a plan)'}"), one_line(f"   {turn.run}: {outcome}")]
     return lines

@@ -1,4 +1,4 @@
-"""Which nodes `status` lists: of large maps counts and failures first, and the rest only with `--all-items`."""
+"""Select the nodes that `status` lists: counts and failures of large maps, and the rest with `--all-items`."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -8,21 +8,21 @@ from typing import Any
 from dagwright.interfaces.cli.output import one_line
 
 ITEMS_LISTED = 20
-"""Items of a map that are listed whatever their states."""
+"""Maximum number of items of a map that are all listed."""
 _FAILED = ("failed", "blocked", "cancelled")
 _OPEN = ("waiting", "running")
 _MOST_OF_A_KIND = 20
-"""Failed items, and items that run or wait, which are listed of a larger map."""
+"""Maximum number of failed items, and of open items, that are listed of a larger map."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusRows:
-    """What `status` lists.
+    """The nodes that `status` lists.
 
     Args:
-        counts: a line for each map of which not all items are listed.
-        names: nodes and items, in the order of the document.
-        omitted: how many items are not listed.
+        counts: a line for each map whose items are not all listed.
+        names: nodes and items, in document order.
+        omitted: number of items that are not listed.
     """
 
     counts: Sequence[str]
@@ -31,11 +31,11 @@ class StatusRows:
 
 
 def status_rows(nodes: Mapping[str, Mapping[str, Any]], node_of: Callable[[str], str], *, is_all: bool) -> StatusRows:
-    """Choose the nodes that `status` lists.
+    """Select the nodes that `status` lists.
 
     Args:
-        nodes: those of the document.
-        node_of: returns the node that a name belongs to: its map for an item, itself for a node.
+        nodes: nodes of the document.
+        node_of: returns the node of a name: the map of an item, a node itself.
         is_all: list every item.
     """
     items_of: dict[str, list[str]] = {}

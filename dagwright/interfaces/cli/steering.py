@@ -1,4 +1,4 @@
-"""Commands that steer a running plan: pause, resume, cancel, retry, set a result, add nodes."""
+"""Commands that change a running plan: pause, resume, cancel, retry, set a result, add nodes."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -14,26 +14,26 @@ from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.json_texts import json_of
 from dagwright.interfaces.cli.output import Output, acted, one_line
 from dagwright.interfaces.cli.plans import PlanSource, read_plan, refusal, refusal_lines
-from dagwright.interfaces.cli.requests import AppendRequest, CancelRequest, NodeRequest
+from dagwright.interfaces.cli.requests import AddNodesRequest, NodeActionRequest, RunActionRequest
 from dagwright.server import Connection, open_connection
 from dagwright.toolset.tool_directory import tell_cards
 from dagwright.toolset.toolset import load_toolset
 
 
-def pause(request: CancelRequest, output: Output) -> int:
-    """Lets nothing new start in a run; 2 if it is refused."""
+def pause(request: RunActionRequest, output: Output) -> int:
+    """Pause a run; return 2 if the run refuses."""
     return send(request.workflow_id, PAUSE, _actor(request), output)
 
 
-def resume(request: CancelRequest, output: Output) -> int:
-    """Lets a paused run go on; 2 if it is refused."""
+def resume(request: RunActionRequest, output: Output) -> int:
+    """Resume a paused run; return 2 if the run refuses."""
     return send(request.workflow_id, RESUME, _actor(request), output)
 
 
-def cancel(request: CancelRequest, output: Output) -> int:
-    """Asks a run to stop and returns at once: its steps are told, and clean up in their own time; 2 if it is refused.
+def cancel(request: RunActionRequest, output: Output) -> int:
+    """Request the cancellation of a run and return without waiting for its end; return 2 if the run refuses.
 
-    A run that has had so many messages that it takes no more is stopped as well.
+    It also works for a run that accepts no more messages.
     """
 
     async def act(steering: Steering, _: Connection) -> str:
@@ -42,16 +42,16 @@ def cancel(request: CancelRequest, output: Output) -> int:
     return act_on(request.workflow_id, output, act)
 
 
-def cancel_node(request: NodeRequest, output: Output) -> int:
-    """Stops a node, and with `--branch` what needs it; 2 if it is refused."""
+def cancel_node(request: NodeActionRequest, output: Output) -> int:
+    """Cancel a node, and with `--branch` its dependents; return 2 if the run refuses."""
     return _change_node(request, Command.cancel_node(request.node, branch=request.is_branch), output)
 
 
-def retry(request: NodeRequest, output: Output) -> int:
-    """Has a node tried again; 2 if it is refused.
+def retry(request: NodeActionRequest, output: Output) -> int:
+    """Retry a node; return 2 if the run refuses.
 
     Raises:
-        CommandRefused: the arguments are no JSON object.
+        CommandRefused: the arguments are not a JSON object.
     """
     arguments = None if request.arguments is None else json_of(request.arguments, option="--arguments")
     if arguments is not None and not isinstance(arguments, dict):
@@ -59,32 +59,32 @@ def retry(request: NodeRequest, output: Output) -> int:
     return _change_node(request, Command.retry_node(request.node, arguments=arguments), output)
 
 
-def set_result(request: NodeRequest, output: Output) -> int:
-    """Gives a node its result; 2 if it is refused.
+def set_result(request: NodeActionRequest, output: Output) -> int:
+    """Set the result of a node; return 2 if the run refuses.
 
     Raises:
-        CommandRefused: the result is no JSON.
+        CommandRefused: the result is invalid JSON.
     """
     result = json_of(request.result or "", option="set-result")
     return _change_node(request, Command.set_result(request.node, result=result), output)
 
 
-def _change_node(request: NodeRequest, command: Command, output: Output) -> int:
+def _change_node(request: NodeActionRequest, command: Command, output: Output) -> int:
     async def act(steering: Steering, _: Connection) -> str:
         try:
             return await steering.send(request.workflow_id, command, _actor(request))
         except RunClosed as error:
-            raise RunClosed(f"{error}; `fork` makes a new run that takes over what is done") from None
+            raise RunClosed(f"{error}; `fork` starts a new run that reuses its results") from None
 
     return act_on(request.workflow_id, output, act)
 
 
-def _actor(request: CancelRequest | NodeRequest) -> Actor:
+def _actor(request: RunActionRequest | NodeActionRequest) -> Actor:
     return Actor(request.by or account_name(), request.reason)
 
 
 def send(workflow_id: str, command: Command, actor: Actor, output: Output) -> int:
-    """Send a command to a run; 2 if it is refused."""
+    """Send a command to a run; return 2 if the run refuses."""
 
     async def act(steering: Steering, _: Connection) -> str:
         return await steering.send(workflow_id, command, actor)
@@ -93,7 +93,7 @@ def send(workflow_id: str, command: Command, actor: Actor, output: Output) -> in
 
 
 def act_on(workflow_id: str, output: Output, act: Callable[[Steering, Connection], Awaitable[str]]) -> int:
-    """Does something to a run and tells it; what is refused is told with exit code 2."""
+    """Change a run and report the outcome; return 2 if the run refuses."""
     settings = command_settings()
 
     async def work(_: Farewell) -> int:
@@ -114,11 +114,11 @@ def act_on(workflow_id: str, output: Output, act: Callable[[Steering, Connection
     return run_async(work, output)
 
 
-def add_nodes(request: AppendRequest, output: Output) -> int:
-    """Adds nodes; 2 if they, or the run, are such that they cannot be added.
+def add_nodes(request: AddNodesRequest, output: Output) -> int:
+    """Add nodes; return 2 if the nodes are invalid or the run refuses.
 
     Raises:
-        CommandRefused: the file holds no nodes.
+        CommandRefused: the file has no nodes.
     """
     try:
         return _add_nodes(nodes_in(request.file), request, output)
@@ -127,23 +127,23 @@ def add_nodes(request: AppendRequest, output: Output) -> int:
 
 
 def nodes_in(file: str) -> list[Any]:
-    """Returns the nodes of a file: a plan, or a list of nodes.
+    """Return the nodes of a file with a plan or a list of nodes.
 
     Raises:
-        PlanInvalid: it cannot be read.
-        CommandRefused: it holds no nodes.
+        PlanInvalid: the file cannot be read.
+        CommandRefused: it has no nodes.
     """
     plan = read_plan(file)
     if isinstance(plan, PlanInvalid):
         raise plan
     nodes = plan.get("nodes") if isinstance(plan, dict) else plan
     if not isinstance(nodes, list) or not nodes:
-        raise CommandRefused(f"{one_line(file)} has no nodes: give a plan, or a list of nodes")
+        raise CommandRefused(f"{one_line(file)} has no nodes: give a plan or a list of nodes")
     return nodes
 
 
 def tell_invalid(file: str, invalid: PlanInvalid, output: Output) -> ExitCode:
-    """Tells what is wrong with the nodes of a file."""
+    """Report the problems of the nodes of a file."""
     source = PlanSource(file, None, invalid)
     if output.is_json:
         output.document(refusal(source, invalid))
@@ -152,7 +152,7 @@ def tell_invalid(file: str, invalid: PlanInvalid, output: Output) -> ExitCode:
     return ExitCode.REFUSED
 
 
-def _add_nodes(nodes: Sequence[Any], request: AppendRequest, output: Output) -> int:
+def _add_nodes(nodes: Sequence[Any], request: AddNodesRequest, output: Output) -> int:
     settings = command_settings()
 
     async def act(steering: Steering, connection: Connection) -> str:

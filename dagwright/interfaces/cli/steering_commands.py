@@ -8,7 +8,13 @@ from dagwright.interfaces.cli.calling import call
 from dagwright.interfaces.cli.exits import CommandRefused
 from dagwright.interfaces.cli.options import Budget, By, Json, Node, PlainHelp, Reason, RunId, Tools
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.requests import AppendRequest, CancelRequest, NodeRequest, TermsRequest, ToolPauseRequest
+from dagwright.interfaces.cli.requests import (
+    AddNodesRequest,
+    LimitsRequest,
+    NodeActionRequest,
+    RunActionRequest,
+    ToolPauseRequest,
+)
 
 tool = typer.Typer(help="Pause and resume tools in all runs.", rich_markup_mode=None)
 ToolName = Annotated[str, typer.Argument(metavar="TOOL", help="Name of the tool.")]
@@ -29,21 +35,21 @@ def cancel(
 ) -> int:
     """Cancel a run or one of its nodes; finished results stay."""
     if node is not None:
-        steered = NodeRequest(workflow_id, node, is_branch=branch, reason=reason, by=by)
+        steered = NodeActionRequest(workflow_id, node, is_branch=branch, reason=reason, by=by)
         return call("steering", "cancel_node", steered, Output(is_json=json))
     if branch:
         raise CommandRefused("--branch needs --node")
-    return call("steering", "cancel", CancelRequest(workflow_id, reason, by), Output(is_json=json))
+    return call("steering", "cancel", RunActionRequest(workflow_id, reason, by), Output(is_json=json))
 
 
 def pause(workflow_id: RunId, *, reason: Reason = None, by: By = None, json: Json = False) -> int:
     """Pause a run: running nodes finish, no new nodes start."""
-    return call("steering", "pause", CancelRequest(workflow_id, reason, by), Output(is_json=json))
+    return call("steering", "pause", RunActionRequest(workflow_id, reason, by), Output(is_json=json))
 
 
 def resume(workflow_id: RunId, *, reason: Reason = None, by: By = None, json: Json = False) -> int:
     """Resume a paused run."""
-    return call("steering", "resume", CancelRequest(workflow_id, reason, by), Output(is_json=json))
+    return call("steering", "resume", RunActionRequest(workflow_id, reason, by), Output(is_json=json))
 
 
 def limits(
@@ -63,7 +69,7 @@ def limits(
     json: Json = False,
 ) -> int:
     """Show or change the parallelism, deadline and budget of a run."""
-    request = TermsRequest(workflow_id, max_parallel, deadline, budget, reason=reason, by=by)
+    request = LimitsRequest(workflow_id, max_parallel, deadline, budget, reason=reason, by=by)
     return call("terms", "limits", request, Output(is_json=json))
 
 
@@ -77,7 +83,7 @@ def policy(
     json: Json = False,
 ) -> int:
     """Show or change which calls of a run need approval."""
-    return call("terms", "policy", TermsRequest(workflow_id, policy_file=file, by=by), Output(is_json=json))
+    return call("terms", "policy", LimitsRequest(workflow_id, policy_file=file, by=by), Output(is_json=json))
 
 
 def retry(
@@ -91,7 +97,7 @@ def retry(
     json: Json = False,
 ) -> int:
     """Retry a failed or cancelled node of an open run."""
-    return call("steering", "retry", NodeRequest(workflow_id, node, arguments, by=by), Output(is_json=json))
+    return call("steering", "retry", NodeActionRequest(workflow_id, node, arguments, by=by), Output(is_json=json))
 
 
 def set_result(
@@ -104,7 +110,7 @@ def set_result(
     json: Json = False,
 ) -> int:
     """Set the result of a node manually and unblock its dependents."""
-    steered = NodeRequest(workflow_id, node, result=result, reason=reason, by=by)
+    steered = NodeActionRequest(workflow_id, node, result=result, reason=reason, by=by)
     return call("steering", "set_result", steered, Output(is_json=json))
 
 
@@ -116,7 +122,7 @@ def add_nodes(
     json: Json = False,
 ) -> int:
     """Add nodes to the plan of an open run."""
-    return call("steering", "add_nodes", AppendRequest(workflow_id, file, by), Output(is_json=json))
+    return call("steering", "add_nodes", AddNodesRequest(workflow_id, file, by), Output(is_json=json))
 
 
 @tool.command("pause", cls=PlainHelp)

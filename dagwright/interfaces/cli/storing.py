@@ -1,4 +1,4 @@
-"""`store show`, `store prune`, `store adopt`: what the payload store holds, what can be removed, and who uses it."""
+"""`store show`, `store prune`, `store adopt`: content of the payload store, removal of unused values, and its users."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ from dagwright.store.clean_up import (
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What was found: `reason` says why not more can be removed, or why nothing is known of it."""
+    """Content of the store; `reason` explains the limit of what can be removed, or why nothing is known."""
 
     location: str
     usage: StoreUsage
@@ -56,7 +56,7 @@ class _Look:
 
 
 def show(_: None, output: Output) -> int:
-    """Shows what the store holds and what of it could be removed; 0 whatever that is."""
+    """Show the content of the store and how much can be removed; the exit code is 0."""
     settings = command_settings()
 
     async def work(_: Farewell) -> int:
@@ -71,10 +71,10 @@ def show(_: None, output: Output) -> int:
 
 
 def prune(is_sure: bool, output: Output) -> int:
-    """Removes what no run can need any more, or without `is_sure` only says what that would be.
+    """Remove values that no run can need any more; without `is_sure` only report them.
 
     Raises:
-        CommandRefused: it is not known what runs need; nothing was removed.
+        CommandRefused: it is unknown which values runs need; nothing was removed.
     """
     settings = command_settings()
 
@@ -98,7 +98,7 @@ def prune(is_sure: bool, output: Output) -> int:
         else:
             _tell(look, output)
             if look.usage.removable != Amount() or look.cache_usage.expired.count:
-                output.say("nothing was removed yet; `dagwright store prune --yes` removes it")
+                output.say("nothing was removed; `dagwright store prune --yes` removes it")
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -151,20 +151,20 @@ async def _look(settings: Settings, output: Output) -> _Look:
 
 def _tell(look: _Look, output: Output) -> None:
     usage = look.usage
-    since = f", the oldest put or renewed last on {_day(usage.oldest)}" if usage.oldest else ""
+    since = f", the oldest written or renewed on {_day(usage.oldest)}" if usage.oldest else ""
     output.say(f"{look.location}: {_text(usage.all)}{since}")
     if look.cache_usage.all.count:
         cached = look.cache_usage
         output.say(f"for later calls: {_results_text(cached.all)}; {cached.expired.count:,} expired")
     if look.bound is None or usage.removable is None:
-        output.say(f"what of it can be removed is not known: {look.reason}")
+        output.say(f"it is unknown how much can be removed: {look.reason}")
         return
     output.say(f"can be removed: {_text(usage.removable)}")
     output.say(_kept(look.bound))
 
 
 def _kept(bound: RemovalBound) -> str:
-    return f"kept: everything that was put or renewed since {_day(bound.renewed_before)}, because {bound.reason}"
+    return f"kept: values written or renewed since {_day(bound.renewed_before)}, because {bound.reason}"
 
 
 def _amount(amount: Amount) -> Mapping[str, int]:

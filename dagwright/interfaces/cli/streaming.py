@@ -1,6 +1,6 @@
-"""Writes JSON that may be too large for the memory: an object part by part.
+"""Write JSON that may exceed the memory, an object part by part.
 
-What comes one after the other stands on a line each, so `grep` finds it; an indented form would take twice as long.
+Elements of lists are on one line each, so that `grep` finds them; indentation would double the size.
 """
 
 import json
@@ -11,23 +11,23 @@ from typing import Any
 Write = Callable[[str], object]
 
 Parts = AsyncIterable[tuple[str, Any]]
-"""The members of an object in order. A value may be members itself, or `Elements`: it is written before the next."""
+"""Members of an object in order. A value may be a stream of members, or `Elements`."""
 
 _line = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """The elements of a list, one after the other; each stands on a line."""
+    """Elements of a list, written on one line each."""
 
     each: AsyncIterator[Any]
 
 
 async def write_object(parts: Parts, write: Write) -> None:
-    """Writes an object.
+    """Write an object.
 
     Args:
-        write: takes pieces of text.
+        write: writes a piece of text.
     """
     separator = "{"
     async for name, value in parts:
@@ -38,7 +38,7 @@ async def write_object(parts: Parts, write: Write) -> None:
         elif isinstance(value, AsyncIterable):
             await _write_lines("{}", (f"{_line(key)}: {_line(member)}" async for key, member in value), write)
         else:
-            # JSON has no newline but between its parts.
+            # JSON has newlines only between its tokens.
             write(json.dumps(value, ensure_ascii=False, indent=2).replace("\n", "\n  "))
     write("{}" if separator == "{" else "\n}")
 

@@ -1,4 +1,4 @@
-"""`limits`, `policy`, and budgets as written on a command line: `tokens=50000,money=1.50,time=2h`."""
+"""`limits`, `policy`, and budgets as text: `tokens=50000,money=1.50,time=2h`."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,23 +18,23 @@ from dagwright.interfaces.cli.connecting import command_settings, connected_to_r
 from dagwright.interfaces.cli.exits import CommandRefused, ExitCode
 from dagwright.interfaces.cli.output import Output, value_text
 from dagwright.interfaces.cli.plans import read_policy
-from dagwright.interfaces.cli.requests import TermsRequest
+from dagwright.interfaces.cli.requests import LimitsRequest
 from dagwright.interfaces.cli.steering import send
 from dagwright.interfaces.cli.wording import local_date
 
 _NO_LIMIT = "none"
 _DIGITS = 20
-"""Of a number: any limit has fewer, and Python reads only so many."""
+"""Maximum length of a number: every limit is shorter, and Python parses no longer ones."""
 
 
 def read_budget(text: str | None, *, is_asking: bool) -> Mapping[str, Any] | None:
-    """Returns the budget of a run as its options have it; `None` if none is written.
+    """Parse `--budget` to the budget of the run options; `None` if it was not given.
 
     Args:
-        is_asking: whether somebody may be asked for more at the limit.
+        is_asking: request a higher limit from a user at the limit, instead of finishing.
 
     Raises:
-        CommandRefused: it is none; the message says which part.
+        CommandRefused: the budget is invalid.
     """
     if text is None:
         return None
@@ -46,10 +46,10 @@ def read_budget(text: str | None, *, is_asking: bool) -> Mapping[str, Any] | Non
 
 
 def read_new_limits(text: str) -> Mapping[str, Any]:
-    """Returns limits of a budget that are to be set in a run, null for those that are to be lifted.
+    """Parse new limits for the budget of a run; null removes a limit.
 
     Raises:
-        CommandRefused: they are none; the message says which part.
+        CommandRefused: a limit is invalid.
     """
     try:
         parts = {name: None if value == _NO_LIMIT else value for name, value in _parts(text).items()}
@@ -65,7 +65,7 @@ def _parts(text: str) -> dict[str, Any]:
         name, equals, value = (each.strip() for each in part.partition("="))
         if not (name and equals and value):
             commas = ", and numbers without commas" if part.strip().isdecimal() else ""
-            raise ValueError(f"{part.strip()!r:.60} is no limit; write NAME=NUMBER{commas}")
+            raise ValueError(f"invalid limit {part.strip()!r:.60}; write NAME=NUMBER{commas}")
         if name in parts:
             raise ValueError(f"{name} is given twice")
         is_count = name not in ("money", "time") and value.isascii() and value.isdecimal() and len(value) <= _DIGITS
@@ -83,11 +83,11 @@ def _refused(text: str, error: ValueError) -> CommandRefused:
 _NO_DEADLINE = "none"
 
 
-def limits(request: TermsRequest, output: Output) -> int:
-    """Changes the limits of a run, 2 if they are refused; without one tells what they are.
+def limits(request: LimitsRequest, output: Output) -> int:
+    """Change the limits of a run, or show them; return 2 if the run refuses.
 
     Raises:
-        CommandRefused: the deadline is no duration, or the budget none.
+        CommandRefused: the deadline or the budget is invalid.
     """
     changed: dict[str, Any] = {}
     if request.max_parallel is not None:
@@ -101,18 +101,18 @@ def limits(request: TermsRequest, output: Output) -> int:
     return send(request.workflow_id, Command.set_limits(changed), _actor(request), output)
 
 
-def policy(request: TermsRequest, output: Output) -> int:
-    """Changes which calls a run asks people about, 2 if that is refused; without a file tells which they are.
+def policy(request: LimitsRequest, output: Output) -> int:
+    """Change which calls of a run need approval, or show the policy; return 2 if the run refuses.
 
     Raises:
-        CommandRefused: the file holds no policy.
+        CommandRefused: the file has no valid policy.
     """
     if (given := read_policy(request.policy_file)) is None:
         return _show(request, output, document=policy_to_json, words=_policy_words)
     return send(request.workflow_id, Command.set_policy(given.to_json()), _actor(request), output)
 
 
-def _actor(request: TermsRequest) -> Actor:
+def _actor(request: LimitsRequest) -> Actor:
     return Actor(request.by or account_name(), request.reason)
 
 
@@ -127,7 +127,7 @@ def _deadline(text: str) -> str | None:
 
 
 def _show(
-    request: TermsRequest,
+    request: LimitsRequest,
     output: Output,
     *,
     document: Callable[[RunScheduler], Mapping[str, Any]],
@@ -149,13 +149,13 @@ def _show(
 def _limits_words(scheduler: RunScheduler) -> str:
     until = scheduler.features.deadline.deadline.at
     deadline = "no deadline" if until is None else f"deadline {local_date(until)}"
-    words = f"{scheduler.state.max_in_flight} steps at once; {deadline}"
+    text = f"{scheduler.state.max_in_flight} nodes at the same time; {deadline}"
     if (budget := scheduler.features.budget.budget) is None:
-        return words
+        return text
     if budget.is_child:
-        return f"{words}; the budget of the run above"
-    told = budget.words([*budget.limits], used=scheduler.state.totals.usage.total, grown=scheduler.state.added_count)
-    return f"{words}; budget {told or 'without a limit'}"
+        return f"{text}; the budget of the parent run"
+    used = budget.words([*budget.limits], used=scheduler.state.totals.usage.total, grown=scheduler.state.added_count)
+    return f"{text}; budget {used or 'without a limit'}"
 
 
 def _policy_words(scheduler: RunScheduler) -> str:

@@ -1,4 +1,4 @@
-"""`dagwright worker`, and `worker.py`: serve runs and tools until SIGTERM or SIGINT."""
+"""`dagwright worker` and `worker.py`: run a worker until SIGTERM or SIGINT."""
 
 from contextlib import closing
 
@@ -20,13 +20,13 @@ from dagwright.worker.serving import prepare_to_serve, serving
 
 
 def worker(request: WorkerRequest, output: Output) -> int:
-    """Serve until SIGINT or SIGTERM; with `--json`, write a document as soon as it serves.
+    """Run a worker until SIGINT or SIGTERM; with `--json`, write a document when it is ready.
 
     Raises:
-        CommandRefused: something else that serves runs of the folder has other settings.
-        ServerUnreachable: no Temporal server could be had.
+        CommandRefused: another process that serves runs of the folder has other settings.
+        ServerUnreachable: no Temporal server is reachable.
         ToolLoadError: the tools cannot be loaded.
-        StoreUnavailable: large values can not be kept.
+        StoreUnavailable: large values cannot be stored.
     """
     settings = load_settings()
     if request.task_queue is not None:
@@ -45,18 +45,18 @@ async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> Non
         async with (
             open_connection(settings) as connection,
             serving_beside(settings),
-            # Around the workers: a process that starts or drains is alive.
+            # Outermost: a process that starts or drains reports as alive.
             worker_health(settings, connection.client, toolset.store, stopped=stopped),
             serving(connection.client, toolset, task_queue=settings.task_queue),
         ):
             queues = [*dict.fromkeys([settings.task_queue, *toolset.own_queues])]
             for agent, missing in toolset.agents.missing_tools(toolset.declarations()).items():
-                log.warning("an agent names tools that are not there", agent=agent, tools=missing)
+                log.warning("agent names unknown tools", agent=agent, tools=missing)
             log.info("worker started", address=connection.server.address, task_queues=queues)
             if output.is_json:
                 output.document(
                     {"status": "serving", "address": connection.server.address, "task_queues": queues}, is_line=True
                 )
             await stopped.wait()
-            log.info("worker stops", writes_in_flight=writes_in_flight.count)
+            log.info("worker stopping", writes_in_flight=writes_in_flight.count)
             way_out.open(ExitCode.COMPLETED)

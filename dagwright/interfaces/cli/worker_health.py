@@ -1,6 +1,6 @@
-"""The health endpoints of `worker.py`: where they listen, and what they check.
+"""Health endpoints of a worker.
 
-Imports the web framework only where it serves the endpoints: starting a worker without them stays quick.
+The web framework is imported only if the endpoints are served, so that other workers start quickly.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ _LOG = structlog.stdlib.get_logger("dagwright.process.health")
 async def worker_health(
     settings: Settings, client: Client, store: PayloadStore, *, stopped: asyncio.Event
 ) -> AsyncIterator[None]:
-    """Serve the health endpoints of a worker where `DAGWRIGHT_HEALTH_ADDRESS` says; without it, nothing.
+    """Serve the health endpoints at `DAGWRIGHT_HEALTH_ADDRESS`, if set.
 
     Args:
         stopped: set when the worker starts to drain.
 
     Raises:
-        CommandRefused: another process listens there.
+        CommandRefused: another process listens at this address.
     """
     if settings.health_address is None:
         yield

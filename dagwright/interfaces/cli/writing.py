@@ -1,4 +1,4 @@
-"""`new worker`: writes a worker tool and its test, which work as they are. Needs no server."""
+"""`new worker`: create a worker tool and its test, which work without changes. Needs no server."""
 
 import builtins
 import importlib.util
@@ -18,40 +18,40 @@ from dagwright.toolset.toolset import load_toolset
 
 _MOST_CHARACTERS = 70
 _COMMAND = "python -m pytest -p no:asyncio test_{}.py"
-"""The plugin would warn of a setting that an empty folder does not have, and these tests do without it."""
+"""Without the plugin, which would warn about a missing setting in an empty folder."""
 
 _OF_TEMPLATES = frozenset({"Any", "WorkerResult", "PreconditionMissing", "call_worker", "worker_tool", "result"})
-"""Names in the files below, beside those of Python and of modules, that a worker may not hide."""
+"""Names in the templates, besides those of Python and of modules, that a worker tool must not hide."""
 _NOT_FIRST = ("_", "test_")
 
-_WORKER = Template('''"""The worker ${name}: `dagwright ask --profile rounds --tools ${name}.py "…"`."""
+_WORKER = Template('''"""The worker tool ${name}: `dagwright ask --profile rounds --tools ${name}.py "…"`."""
 
 from typing import Any
 
 from dagwright.tools import WorkerResult, worker_tool
 
 
-# Stands for a worker that you have already, such as one that searches: delete it then, and take a slot of that one.
-# `support`: what it puts out is for other workers, and not for the answer.
+# An example source, such as a search: delete it if you have one, and use a slot of that one.
+# `support`: its output is for other worker tools, not for the answer.
 @worker_tool(
     preconditions=["The user gives a text and asks about its words."],
     outputs=["${name}_words"],
     goal_type="support",
 )
 async def ${name}_source(text: str) -> dict[str, Any] | WorkerResult:
-    """Splits a text into its words.
+    """Split a text into its words.
 
     Args:
         text: the text, as the user gives it
     """
     words = text.split()
     if not words:
-        # What it raises is a failure too; this one tells a planner how to go on.
+        # Exceptions are failures too; this result also has a hint for the planner.
         return WorkerResult(status="failed", error="The text is empty", message="Give the words in 'text'.")
     return {"${name}_words": words}
 
 
-# `requires`: the slots without which it is not called. They come as parameters; a planner cannot write them out.
+# `requires`: slots that must be filled before the call. They are passed as parameters; a planner cannot set them.
 @worker_tool(
     preconditions=["has `${name}_words`", "the user wants to know how many there are"],
     requires=["${name}_words"],
@@ -59,19 +59,19 @@ async def ${name}_source(text: str) -> dict[str, Any] | WorkerResult:
     goal_type="deliverable",
 )
 async def ${name}(${name}_words: list[str], longer_than: int = 0) -> dict[str, Any]:
-    """Counts words.
+    """Count words.
 
-    Planners choose a worker by these lines: say what this one does that no other does.
+    Planners choose a worker tool by this text: state how it differs from the others.
 
     Args:
         ${name}_words: of ${name}_source
-        longer_than: words of so many letters, and of fewer, are not counted
+        longer_than: count only words with more letters than this
     """
     count = sum(len(word) > longer_than for word in ${name}_words)
     return {"${name}_text": f"There are {count} words."}
 ''')
 
-_TEST = Template('''"""Tests of the worker ${name}: `${command}`."""
+_TEST = Template('''"""Tests of the worker tool ${name}: `${command}`."""
 
 import asyncio
 
@@ -99,16 +99,16 @@ def test_${name}_source_says_what_it_lacks() -> None:
 
 
 def write_worker(name: str, output: Output) -> int:
-    """Writes NAME.py and test_NAME.py into the current folder, both or none.
+    """Write NAME.py and test_NAME.py to the current folder, both or none.
 
     Raises:
-        CommandRefused: the name cannot be that of a worker, or one of the files is there.
+        CommandRefused: the name is invalid, or one of the files exists.
     """
     _check_name(name)
     texts = {Path(f"{name}.py"): _WORKER, Path(f"test_{name}.py"): _TEST}
     if there := [str(path) for path in texts if path.exists()]:
-        are, them = ("is", "it") if len(there) == 1 else ("are", "them")
-        raise CommandRefused(f"{' and '.join(there)} {are} there already; choose another name, or remove {them}")
+        exist, them = ("exists", "it") if len(there) == 1 else ("exist", "them")
+        raise CommandRefused(f"{' and '.join(there)} already {exist}; choose another name, or remove {them}")
     for path, text in texts.items():
         path.write_text(text.substitute(name=name, command=_COMMAND.format(name)), encoding="utf-8")
     if output.is_json:
@@ -116,35 +116,35 @@ def write_worker(name: str, output: Output) -> int:
     else:
         output.say(f"written: {name}.py and test_{name}.py")
         output.say(f"test it: {_COMMAND.format(name)}")
-        output.say(f"serve it beside others: --tools {name}.py")
+        output.say(f"serve it with other tools: --tools {name}.py")
     return ExitCode.COMPLETED
 
 
 def _check_name(name: str) -> None:
     if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii() or len(name) > _MOST_CHARACTERS:
         raise CommandRefused(
-            f"{name[:50]!r} is no name of a worker: ASCII letters, digits and _, no digit first, no word of Python"
+            f"invalid name {name[:50]!r} of a worker tool: use ASCII letters, digits and _, no keyword"
         )
     if name in sys.stdlib_module_names or (not Path(f"{name}.py").exists() and importlib.util.find_spec(name)):
         raise CommandRefused(f"{name!r} is the name of an installed module, which {name}.py would hide; choose another")
     if name in dir(builtins) or name in _OF_TEMPLATES:
-        raise CommandRefused(f"{name!r} is a name that the files use themselves; choose another")
+        raise CommandRefused(f"{name!r} is used in the created files; choose another")
     if name.startswith(_NOT_FIRST) or name == "conftest":
         raise CommandRefused(
-            f"{name!r} is no name of a worker: _, test_ and conftest mean something else; choose another"
+            f"invalid name {name!r} of a worker tool: _, test_ and conftest have other meanings; choose another"
         )
     if is_own(name) or name in OWN_IDS:
-        raise CommandRefused(f"{name!r} is what a run calls a node of its own; choose another")
-    others = [(load_toolset(load_settings()).built_in, "a tool that is built in")]
+        raise CommandRefused(f"{name!r} is the ID of a node that runs use; choose another")
+    others = [(load_toolset(load_settings()).built_in, "a built-in tool")]
     modules = (module for each in installed_plugins() for module in each.plugin.worker_tools)
-    others += [(load_tools([module]), f"a worker of {module}") for module in modules]
-    for there, whose in others:
-        if same := next((tool.name for tool in there if _folded(tool.name) == _folded(name)), None):
+    others += [(load_tools([module]), f"a worker tool of {module}") for module in modules]
+    for tools, owner in others:
+        if same := next((tool.name for tool in tools if _folded(tool.name) == _folded(name)), None):
             raise CommandRefused(
-                f"{name!r} is the name of {whose}{'' if same == name else f', {same}'}; choose another"
+                f"{name!r} is the name of {owner}{'' if same == name else f', {same}'}; choose another"
             )
 
 
 def _folded(name: str) -> str:
-    """Returns a name as those are compared that stand beside each other."""
+    """Return a name in the form in which names are compared."""
     return name.casefold().replace("-", "_")

@@ -70,7 +70,7 @@ async def test_worker_of_the_same_settings_is_used_again(folder: Path, monkeypat
     assert not [value for value in ("hidden", "hush", "key-of-mine", "127.0.0.1") if value in text]
     assert record.stat().st_mode & 0o077 == 0
     record.unlink()
-    with pytest.raises(CommandRefused, match="does not say which settings it has: end it with `dagwright down`"):
+    with pytest.raises(CommandRefused, match="has unknown settings: end it with `dagwright down`"):
         refuse_other_settings(load_settings())
 
 
@@ -91,8 +91,8 @@ async def test_different_setting_is_refused(
     monkeypatch.setenv(variable, value)
     settings = load_settings()
     expected = (
-        f"the worker in the background of {folder} was started with another value of {variable}, and would take a part"
-        " of the work: give the same, or end it with `dagwright down` (`watch --no-worker` only looks)"
+        f"the worker in the background of {folder} was started with another value of {variable}, and would take part"
+        " in the run: use the same value, or end it with `dagwright down` (`watch --no-worker` works)"
     )
     with pytest.raises(CommandRefused) as refused:
         async with connected_to_run(settings, load_toolset(settings)):
@@ -119,8 +119,8 @@ async def test_no_worker_starts_beside_a_command_with_other_settings(
             await _start()
         assert str(refused.value) == (
             f"a command that serves runs of {folder} (process {os.getpid()}) has another value of"
-            " DAGWRIGHT_DATABASE_URL, and would take a part of the work: end it first, or give the same"
-            " (`watch --no-worker` only looks)"
+            " DAGWRIGHT_DATABASE_URL, and would take part in the run: end it first, or use the same value"
+            " (`watch --no-worker` works)"
         )
         assert [daemon for daemon in LocalServer(load_settings()).workers() if daemon.is_running()] == []
     assert (await _start())[1]
@@ -188,12 +188,12 @@ async def test_other_queue_or_server_is_refused(
     with pytest.raises(CommandRefused) as refused:
         refuse_other_settings(settings)
     assert str(refused.value) == (
-        f"the worker in the background of {folder} was started with another value of {variable}, and serves that"
-        " alone: give the same, or end it with `dagwright down` (`watch --no-worker` only looks), or take another"
+        f"the worker in the background of {folder} was started with another value of {variable}, and serves only"
+        " that: use the same value, or end it with `dagwright down` (`watch --no-worker` works), or use another"
         " DAGWRIGHT_STATE_DIR"
     )
     nothing = cast(Client, None)
-    with pytest.raises(CommandRefused, match="and serves that alone"):
+    with pytest.raises(CommandRefused, match="and serves only that"):
         async with served_here_or_elsewhere(nothing, load_toolset(settings), settings=settings, report=told.append):
             pass
     assert told == []
@@ -206,7 +206,7 @@ async def test_worker_is_named_before_the_gateway(folder: Path, monkeypatch: pyt
     keep_settings(gateway, settings)
     await gateway.start([sys.executable, str(folder.parent / "sleeping.py")])
     monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
-    for name, does in (("worker", "would take a part of the work"), ("gateway", "continues with it")):
+    for name, does in (("worker", "would take part in the run"), ("gateway", "continues with it")):
         with pytest.raises(CommandRefused, match=rf"^the {name} in the background .* and {does}: "):
             refuse_other_settings(load_settings())
         await LocalServer(settings).worker(name).stop()

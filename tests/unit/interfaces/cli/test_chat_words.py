@@ -55,7 +55,13 @@ def test_session_is_resumed_by_a_quoted_command(name: str) -> None:
 
 def test_command_that_resumes_a_chat_has_all_its_options() -> None:
     request = ChatRequest(
-        session="s", profile="rounds", rounds=4, worker_timeout="5s", model="openai:small", timeout="2m", budget="1 USD"
+        session="s",
+        profile="rounds",
+        max_rounds=4,
+        worker_timeout="5s",
+        model="openai:small",
+        deadline="2m",
+        budget="1 USD",
     )
     told = going_on("s", [*asking_options(request.asking()), "--tools", "my tools.py"])
     assert shlex.split(told.partition(": ")[2]) == [
@@ -87,8 +93,8 @@ def test_help_lists_all_commands_and_a_mistyped_one_gets_a_hint() -> None:
     assert command_hint("Exit") == "/quit ends the chat; 'Exit' was not sent"
     assert command_hint("help") == "/help lists the commands; 'help' was not sent"
     assert command_hint("help me") is None
-    assert unknown_command("/staus") == "there is no /staus; did you mean /status?"
-    assert unknown_command("/nonsense") == "there is no /nonsense; /help lists the commands"
+    assert unknown_command("/staus") == "unknown command /staus; did you mean /status?"
+    assert unknown_command("/nonsense") == "unknown command /nonsense; /help lists the commands"
 
 
 def test_status_tells_what_goes_on() -> None:
@@ -96,7 +102,7 @@ def test_status_tells_what_goes_on() -> None:
     assert status_line(session, profile="plan") == "session s: idle, 0 turns; profile plan"
     session.begin_turn(TurnStart("run-1", {}, "Show it."), at=1.0)
     assert status_line(session, profile="rounds") == (
-        "session s: running, 1 turn; profile rounds; at work on the run run-1 (Show it.)"
+        "session s: running, 1 turn; profile rounds; running: run-1 (Show it.)"
     )
 
 
@@ -129,16 +135,16 @@ def _shown(told: dict[str, Any], *, room: int, calls: Mapping[str, str] = NO_CAL
 
 def test_each_round_is_shown_with_its_reason_and_results() -> None:
     assert [line.strip() for line in _shown(_told(1), room=20)] == [
-        "What is meant: All of it.",
+        "Interpretation: All of it.",
         "Round 1 of 10: Because 1.",
         f"✓ sg1 look: Looks.  {SHOWN}",
-        "the planner is asked what to do next",
+        "the planner decides what to do next",
     ]
     newest = [line.strip() for line in _shown(_told(9), room=5)]
-    assert (len(newest), newest[:2]) == (5, ["16 lines before", f"✓ sg8 look: Looks.  {SHOWN}"])
+    assert (len(newest), newest[:2]) == (5, ["16 earlier lines", f"✓ sg8 look: Looks.  {SHOWN}"])
     failed = {"phase": "failed", "question": "x", "planner_reasoning": "it is no answer"}
     assert [line.strip() for line in _shown(failed, room=9)] == ["it is no answer"]
-    assert [*reason_lines({"rounds": _told(1)})] == ["What is meant: All of it.", "Round 1 (continue): Because 1."]
+    assert [*reason_lines({"rounds": _told(1)})] == ["Interpretation: All of it.", "Round 1 (continue): Because 1."]
     assert [*reason_lines({"rounds": None}), *reason_lines({})] == []
 
 
@@ -152,8 +158,8 @@ def test_picture_names_attempts_of_calls_and_the_phase() -> None:
         "● sg2 look: Looks.  attempt 3, again in 4.0 s: no server runs",
     ]
     planning = _shown(_told(1), room=20, calls={"plan": "attempt 2, no route"})[-1]
-    assert planning.strip() == "the planner is asked what to do next  attempt 2, no route"
-    assert _shown({**_told(0), "intention": None}, room=9)[-1].strip() == "the question is put into words"
+    assert planning.strip() == "the planner decides what to do next  attempt 2, no route"
+    assert _shown({**_told(0), "intention": None}, room=9)[-1].strip() == "the question is being interpreted"
     assert _shown({**_told(1), "phase": "done"}, room=9)[-1].strip() == "the answer is being written"
 
 
@@ -168,10 +174,10 @@ def test_each_line_is_written_once_and_a_refused_answer_is_marked() -> None:
     seen: set[str] = set()
     assert new_lines(None, seen) == []
     assert new_lines(_told(1), seen) == [("meant", "All of it."), ("round 1", "Because 1.")]
-    assert new_lines(_refused(_told(2)), seen) == [("round 2", "not taken: No such worker.")]
+    assert new_lines(_refused(_told(2)), seen) == [("round 2", "rejected: No such worker.")]
     assert new_lines(_refused(_told(2)), seen) == []
     assert new_lines(_told(2), seen) == [("round 2", "Because 2.")]
-    assert "Round 2 of 10, not taken: No such worker." in _shown(_refused(_told(2)), room=20)[3]
+    assert "Round 2 of 10, rejected: No such worker." in _shown(_refused(_told(2)), room=20)[3]
     assert [*round_lines({"rounds": _refused(_told(2))})][3:] == ["Round 2 (no plan): No such worker."]
 
 
@@ -181,19 +187,19 @@ def test_open_sub_goals_and_omitted_results_stand_in_their_round() -> None:
     told["rounds"][0] |= {"results": [], "omitted_results": 1}
     told["rounds"][1]["sub_goals"].append(3)
     assert [*round_lines({"rounds": told})] == [
-        "What is meant: All of it.",
+        "Interpretation: All of it.",
         "Round 1 (continue): Because 1.",
-        "  results left out here: 1",
+        "  results left out: 1",
         "Round 2 (continue): Because 2.",
         f"  sg2 look: success: {SHOWN}",
-        "  sg3 show: never begun",
+        "  sg3 show: never started",
     ]
     assert [line.strip() for line in _shown(told, room=20)] == [
-        "What is meant: All of it.",
+        "Interpretation: All of it.",
         "Round 1 of 10: Because 1.",
-        "… results left out here: 1",
+        "… results left out: 1",
         "Round 2 of 10: Because 2.",
         f"✓ sg2 look: Looks.  {SHOWN}",
         "· sg3 show: Shows.",
-        "the planner is asked what to do next",
+        "the planner decides what to do next",
     ]

@@ -66,7 +66,7 @@ async def test_second_ctrl_c_ends_a_chat_whose_server_hangs(monkeypatch: pytest.
     monkeypatch.setattr(chatting, "LOOK_S", 0.2)
     output, farewell, sessions = _Terminal(), Farewell(), _Hanging(answers=1)
     desk = cast("Desk", SimpleNamespace(sessions=sessions, toolset=SimpleNamespace(references=())))
-    chat = Chat(desk, cast("Any", _Typed()), AskRequest(words=""), output=output, farewell=farewell)
+    chat = Chat(desk, cast("Any", _Typed()), AskRequest(text=""), output=output, farewell=farewell)
     talking = asyncio.create_task(chat.go_on("s", is_new=True))
     await eventually(lambda: sessions.answers == -1 and farewell.instead is not None)
     interrupt, farewell.instead = farewell.instead, None
@@ -75,7 +75,7 @@ async def test_second_ctrl_c_ends_a_chat_whose_server_hangs(monkeypatch: pytest.
     # Whoever presses it again does not wait for the server.
     await eventually(lambda: sessions.answers == -2 and _next_of(farewell) is leave_at_once)
     assert await talking == ExitCode.INTERRUPTED
-    assert output.said[-1].startswith("the Temporal server does not answer; a run that was started stays as it is")
+    assert output.said[-1].startswith("the Temporal server does not answer; a started run continues")
 
 
 def test_options_of_rounds_apply_to_the_profile_rounds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,10 +85,10 @@ def test_options_of_rounds_apply_to_the_profile_rounds_alone(monkeypatch: pytest
         asked.append(request)
 
     monkeypatch.setattr(chatting, "prepare_turn", prepare)
-    asking = AskRequest(words="", profile="rounds", rounds=4, worker_timeout="5s")
+    asking = AskRequest(text="", profile="rounds", max_rounds=4, worker_timeout="5s")
     desk = cast("Desk", SimpleNamespace(toolset=None))
     chat = Chat(desk, cast("Any", _Typed()), asking, output=_Terminal(), farewell=Farewell())
     for profile in ("plan", "rounds"):
         chat._choose_profile(profile)
-    options = [(each.profile, each.rounds, each.worker_timeout) for each in asked]
+    options = [(each.profile, each.max_rounds, each.worker_timeout) for each in asked]
     assert options == [("plan", None, None), ("rounds", 4, "5s")]

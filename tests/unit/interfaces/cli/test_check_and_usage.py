@@ -129,7 +129,7 @@ def test_problems_are_cut_and_counted_in_singular_and_plural(command: Command) -
         file = _write("wrong.json", _calls(*(f"n{number}" for number in range(count))))
         code, _, err = command("check", file)
         assert (code, len(err.splitlines())) == (2, 21)
-        assert err.splitlines()[-1] == f"wrong.json: and {rest}; --json tells all of them"
+        assert err.splitlines()[-1] == f"wrong.json: and {rest}; --json lists all"
     one = {"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}
     code, out, _ = command("check", _write("one.json", one))
     assert (code, re.search(r"1 with 0 edges in 1 level *\n", out) is not None) == (0, True)
@@ -257,7 +257,7 @@ def test_unknown_input_of_a_file_and_unknown_session_name_are_noted(command: Com
         2,
         [
             "note: the plan does not use @cbuu, which --context gives; it uses no name of a session",
-            "--input-file: values.json: the plan has no input 'other', so it is not used; it has d",
+            "--input-file: values.json: ignored, the plan has no input 'other'; it has d",
             "plan.json: missing_input at /inputs/d: the input 'd' is missing (give it with --input d=VALUE)",
         ],
     )
@@ -274,8 +274,11 @@ def test_unknown_input_of_a_file_and_unknown_session_name_are_noted(command: Com
         (["run", "none.json"], "none.json: unreadable: there is no file none.json"),
         (["run", "."], ".: unreadable: . is a folder, not a file"),
         (["run", "broken.json"], "broken.json: invalid_syntax: broken.json is no valid JSON: "),
-        (["run", "small.json", "--input", "n"], "--input takes KEY=VALUE, not 'n'"),
-        (["run", "small.json", "--input", "n=x"], "invalid_field at /inputs/n: the input 'n': 'x' is no integer"),
+        (["run", "small.json", "--input", "n"], "--input must be KEY=VALUE, not 'n'"),
+        (
+            ["run", "small.json", "--input", "n=x"],
+            "invalid_field at /inputs/n: the input 'n': 'x' is not of type integer",
+        ),
         (["run", "small.json"], "small.json: missing_input at /inputs/n: the input 'n' is missing: How many?"),
         (
             ["run", "small.json", "--deadline", "soon"],
@@ -293,7 +296,7 @@ def test_unknown_input_of_a_file_and_unknown_session_name_are_noted(command: Com
         (["check", "small.json", "--agents", "agents.yaml"], "the agents: there is no file "),
         (["cancel", "run-1", "--branch"], "--branch needs --node"),
         (["retry", "run-1", "--node", "a", "--arguments", "5"], "--arguments must be a JSON object"),
-        (["set-result", "run-1", "five", "--node", "a"], "set-result takes JSON, and 'five' is none: "),
+        (["set-result", "run-1", "five", "--node", "a"], "set-result must be JSON, not 'five': "),
         (["graph", "x", "--format", "png"], "Invalid value for '--format': 'png' is not one of 'mermaid'"),
     ],
 )
@@ -320,7 +323,7 @@ def test_argument_that_is_not_utf_8_is_refused(arguments: list[str], command: Co
     _write("small.json", _VALID)
     code, out, err = command(*arguments, "--json")
     assert (code, json.loads(out)["status"], err.count("\n")) == (2, "invalid_field", 1)
-    assert ("\\udcff" in err, err.endswith("is no UTF-8\n")) == (True, True)
+    assert ("\\udcff" in err, err.endswith("is not valid UTF-8\n")) == (True, True)
 
 
 @pytest.mark.parametrize("name", ["run", "check"])
@@ -389,7 +392,7 @@ def test_plan_that_was_cut_off_does_not_run(command: Command) -> None:
     first = {"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}
     Path("cut.txt").write_text(json.dumps({"plan": 1, "nodes": [first, first]})[:-20], encoding="utf-8")
     code, out, _ = command("run", "cut.txt", "--repair", "--json")
-    hint = "have the rest written, or close the plan by hand if this is all of it"
+    hint = "ask the model for the rest, or complete the plan manually"
     assert (code, [(error["code"], error["hint"]) for error in json.loads(out)["errors"]]) == (2, [("cut_off", hint)])
     plan = {"plan": 1, "output": "{{b.result}}", "nodes": [first, {**first, "id": "b"}]}
     Path("cut.txt").write_text(json.dumps(plan)[:-20], encoding="utf-8")

@@ -55,7 +55,7 @@ def test_expected_errors_are_documents_with_their_code(
 ) -> None:
     assert _guarded(error, tmp_path, is_json=True) == code
     written = capsys.readouterr()
-    lost = "the Temporal server does not answer, but runs that were started stay: `watch ID` goes on with one"
+    lost = "the Temporal server does not answer; started runs continue: `watch ID` follows a run"
     message = lost if isinstance(error, RPCError) and status == "no_server" else "no"
     assert json.loads(written.out) == {"status": status, "message": message}
     assert written.err == message + "\n"
@@ -64,7 +64,7 @@ def test_expected_errors_are_documents_with_their_code(
 def test_defect_is_one_line_and_its_traceback_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _guarded(KeyError("oops"), tmp_path) == ExitCode.FAILED
     log = tmp_path / "errors.log"
-    expected = f"a defect of Dagwright: KeyError: 'oops'; its traceback is in {log}\n"
+    expected = f"internal error of Dagwright: KeyError: 'oops'; its traceback is in {log}\n"
     assert capsys.readouterr().err == expected
     assert "KeyError: 'oops'" in log.read_text(encoding="utf-8")
     _guarded(KeyError("oops"), tmp_path, log_level="debug")
@@ -74,8 +74,8 @@ def test_defect_is_one_line_and_its_traceback_is_logged(tmp_path: Path, capsys: 
 
 def test_missing_package_is_named_with_its_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _guarded(ModuleNotFoundError("No module named 'fastapi'", name="fastapi"), tmp_path) == 1
-    fix = "this version of Dagwright needs it: `make setup` brings what is missing"
-    assert capsys.readouterr().err == f"the package 'fastapi' is not installed here, and {fix}\n"
+    fix = "this version of Dagwright needs it: run `make setup`"
+    assert capsys.readouterr().err == f"the package 'fastapi' is not installed, and {fix}\n"
 
 
 def test_exit_code_depends_on_the_state_of_the_run() -> None:

@@ -50,8 +50,8 @@ def test_compensation_is_counted_apart() -> None:
         else:
             scheduler.complete(task.id, {}, at=1.0)
     view = _ended(scheduler)
-    sure = "(1 of them to be sure: what failed may have done something)"
-    counts = f"nodes: 1 completed, 1 failed; taking back: 2 completed {sure}"
+    sure = "(1 of failed calls that may have had an effect)"
+    counts = f"nodes: 1 completed, 1 failed; compensation: 2 completed {sure}"
     assert summary_line(view, view.unfilled_document()) == f"run-1: failed in 2.0 s; {counts}"
 
 
@@ -72,7 +72,7 @@ def test_failed_run_has_the_same_error_in_its_document_and_in_why() -> None:
     ("is_running", "words"),
     [
         (True, "run-1: cancelled in 2.0 s; nodes: 1 cancelled"),
-        (False, "run-1: cancelled in 2.0 s, when all of it was done already; nodes: 1 completed"),
+        (False, "run-1: cancelled in 2.0 s, after all nodes had completed; nodes: 1 completed"),
     ],
 )
 def test_cancel_that_stopped_nothing_says_so(is_running: bool, words: str) -> None:
@@ -137,7 +137,7 @@ def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureF
     assert made == '@result_1 any: {"id": "fund_1"}'
     assert ["role_1" in "".join(output), "fund_1" in "".join(output)] == [True, False]
     lines = [*bound_lines([_JOHN] * 43)]
-    assert (len(lines), lines[-1]) == (41, "and 3 more that were looked up")
+    assert (len(lines), lines[-1]) == (41, "and 3 more lookups")
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureF
         # A worker in the background may be faster than the first look.
         (Followed("r", is_new=True), "run r", "run r"),
         (Followed("r", " in the session s", is_new=True), "run r in the session s", "run r in the session s"),
-        (Followed("r", " is there already"), "run r is there already", "run r has ended already"),
-        (Followed("r"), "run r", "run r has ended already"),
+        (Followed("r", " is there already"), "run r is there already", "run r has already ended"),
+        (Followed("r"), "run r", "run r has already ended"),
     ],
 )
 def test_greeting_of_a_followed_run(followed: Followed, while_open: str, when_closed: str) -> None:

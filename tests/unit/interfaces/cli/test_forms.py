@@ -67,7 +67,10 @@ def test_unknown_option_number_is_asked_again(typing: Typing, capsys: pytest.Cap
     request = asked(type="SELECTION", options=["north", "south"], allow_text=True)
     typing("9", "0", "Smith 9")
     assert ask_answer(request) == {"text": "Smith 9"}
-    assert capsys.readouterr().out.splitlines()[-2:] == ["'9' is none of the 2 options", "'0' is none of the 2 options"]
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "'9' is not one of the 2 options",
+        "'0' is not one of the 2 options",
+    ]
     typing("12345678")
     assert ask_answer(request) == {"text": "12345678"}
 
@@ -95,7 +98,7 @@ def test_fields_are_typed_checked_and_asked_again(typing: Typing, capsys: pytest
     questions = typing("many", "0", "", "12", "", "")
     answer = ask_answer(asked(type="INFORMATION", prompt="", schema=schema))
     assert answer == {"data": {"amount": 12, "currency": "EUR"}}
-    others = ["currency [EUR | USD] (empty: EUR): ", "remark (may be empty): "]
+    others = ["currency [EUR | USD] (empty: EUR): ", "remark (optional): "]
     assert questions == [*["How much? (a whole number): "] * 4, *others]
     assert capsys.readouterr().out.splitlines() == [
         "check, for ann",
@@ -113,7 +116,7 @@ def test_fields_are_typed_checked_and_asked_again(typing: Typing, capsys: pytest
         ({"type": "array", "items": {"type": "integer"}}, ["1, b", "1, 2"], [1, 2], ["type a whole number, not 'b'"]),
         ({"type": "array"}, ['["a, b", 1]'], ["a, b", 1], []),
         ({"type": "array"}, ["north, south"], ["north", "south"], []),
-        ({"type": "object"}, ["a: 1", '{"a": 1}'], {"a": 1}, ["type an object, as JSON, not 'a: 1'"]),
+        ({"type": "object"}, ["a: 1", '{"a": 1}'], {"a": 1}, ["type a JSON object, not 'a: 1'"]),
         ({"type": "number"}, ["x", "2.5"], 2.5, ["type a number, not 'x'"]),
         ({"enum": ["EU", 7]}, ["us", "eu"], "EU", ["choose one of EU, 7"]),
         ({"enum": ["EU", 7]}, ["7"], 7, []),
@@ -153,5 +156,5 @@ def test_end_of_the_input_answers_nothing(typing: Typing, kind: str) -> None:
     typing()
     with pytest.raises(CommandRefused) as refused:
         ask_answer(asked(type=kind, options=["a"] if kind == "SELECTION" else None))
-    words = "nothing was answered; the request stays open"
+    words = "no answer was given; the request stays open"
     assert (str(refused.value), refused.value.status) == (words, "not_answered")

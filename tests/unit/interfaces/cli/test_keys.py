@@ -51,17 +51,17 @@ def test_key_is_added_listed_and_removed(path: Path, capsys: pytest.CaptureFixtu
 
 def test_key_is_written_to_stdout_alone(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_command_line(["keys", "list"])
-    assert "the API asks for none" in capsys.readouterr().out
+    assert "the API needs none" in capsys.readouterr().out
     assert run_command_line(["keys", "add", "ann"]) == 0
     shown = capsys.readouterr()
     assert KeyFile(path).caller_of(shown.out.strip()) is not None
-    assert "shown this once" in shown.err
+    assert "shown only once" in shown.err
     (id,) = KeyFile(path).keys()
     run_command_line(["keys", "list"])
     assert f"{id}  ann    run, answer, operate" in capsys.readouterr().out
     run_command_line(["keys", "remove", id])
     run_command_line(["keys", "list"])
-    assert "nobody can call the API" in capsys.readouterr().out
+    assert "no client can call the API" in capsys.readouterr().out
 
 
 def test_invalid_arguments_and_an_unreadable_file_are_refused(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,7 +98,9 @@ def _refused(words: str, is_refused: bool) -> Any:
 
 
 def test_configured_file_of_keys_must_exist(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CommandRefused, match=r"no file of keys .*keys\.json.*unset DAGWRIGHT_API_KEYS"):
+    with pytest.raises(
+        CommandRefused, match=r"the file of keys .*keys\.json.* does not exist.*unset DAGWRIGHT_API_KEYS"
+    ):
         _refuse_missing(Settings())
     KeyFile(path).add("ann", [])
     _refuse_missing(Settings())

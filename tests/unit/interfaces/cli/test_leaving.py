@@ -33,7 +33,7 @@ async def work(farewell):
 
 raise SystemExit(run_async(work, Output()))
 """
-_LEFT = "a step does not end, so the command exits without it"
+_LEFT = "a step does not end; exiting without it"
 _PIPES: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
 

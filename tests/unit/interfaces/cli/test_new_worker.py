@@ -37,12 +37,12 @@ def test_worker_and_test_that_are_written_work_as_they_are(tmp_path: Path, capsy
     assert ("3 passed" in tested.stdout, "warning" in tested.stdout.lower(), tested.stderr) == (True, False, "")
 
 
-NOT_A_NAME = "is no name of a worker"
+NOT_A_NAME = "of a worker tool"
 INSTALLED = "is the name of an installed module"
-USED = "is a name that the files use themselves"
-BUILT_IN = "is the name of a tool that is built in"
-NODE = "is what a run calls a node of its own"
-MARITIME = "is the name of a worker of dagwright_maritime"
+USED = "is used in the created files"
+BUILT_IN = "is the name of a built-in tool"
+NODE = "is the ID of a node that runs use"
+MARITIME = "is the name of a worker tool of dagwright_maritime"
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_invalid_name_of_a_worker_is_refused(name: str, said: str, tmp_path: Pat
 
 def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "test_ports.py").write_text("mine")
-    with pytest.raises(CommandRefused, match=r"test_ports\.py is there already"):
+    with pytest.raises(CommandRefused, match=r"test_ports\.py already exists"):
         write_worker("ports", OUTPUT)
     assert [(path.name, path.read_text()) for path in tmp_path.glob("*.py")] == [("test_ports.py", "mine")]
     (tmp_path / "ports.py").write_text("mine")
-    with pytest.raises(CommandRefused, match=r"ports\.py and test_ports\.py are there already; .* or remove them"):
+    with pytest.raises(CommandRefused, match=r"ports\.py and test_ports\.py already exist; .* or remove them"):
         write_worker("ports", OUTPUT)

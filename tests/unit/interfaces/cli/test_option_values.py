@@ -16,7 +16,7 @@ from dagwright.interfaces.cli.requests import AnswerRequest
 from dagwright.interfaces.cli.terms import read_budget, read_new_limits
 from dagwright.interfaces.cli.wording import usage_lines
 
-ONE_KIND = "do not go together: one answer is of one kind"
+ONE_KIND = "contradict each other: give one answer"
 
 
 def _request(**fields: Any) -> AnswerRequest:
@@ -47,14 +47,14 @@ def test_options_become_the_answer(options: dict[str, Any], answer: Any) -> None
     [
         ({"is_approved": True, "is_rejected": True}, f"--approve and --reject {ONE_KIND}"),
         ({"text": "a", "data": "1"}, f"--text and --data {ONE_KIND}"),
-        ({"is_rejected": True, "arguments": "{}"}, "--arguments goes with --approve, or with --select retry"),
-        ({"text": "a", "reason": "b"}, "--reason goes with --approve or --reject; --note goes with any answer"),
-        ({"is_rejected": True, "is_remembered": True}, "--remember goes with --approve"),
-        ({"is_approved": True, "arguments": "[]"}, "--arguments takes a JSON object, not '[]'"),
-        ({"data": "{a"}, "--data takes JSON, and '{a' is none: key must be a string at line 1 column 2"),
-        ({"data": "1e999"}, "--data takes JSON, and '1e999' is none: "),
-        ({"data": '"\\ud800"'}, "--data takes JSON, and '\"\\\\ud800\"' is none: "),
-        ({"data": "[" * 9_000 + "]" * 9_000}, "--data takes JSON, and '[[["),
+        ({"is_rejected": True, "arguments": "{}"}, "--arguments needs --approve, or --select retry"),
+        ({"text": "a", "reason": "b"}, "--reason needs --approve or --reject; --note works with every answer"),
+        ({"is_rejected": True, "is_remembered": True}, "--remember needs --approve"),
+        ({"is_approved": True, "arguments": "[]"}, "--arguments must be a JSON object, not '[]'"),
+        ({"data": "{a"}, "--data must be JSON, not '{a': key must be a string at line 1 column 2"),
+        ({"data": "1e999"}, "--data must be JSON, not '1e999': "),
+        ({"data": '"\\ud800"'}, "--data must be JSON, not '\"\\\\ud800\"': "),
+        ({"data": "[" * 9_000 + "]" * 9_000}, "--data must be JSON, not '[[["),
     ],
 )
 def test_options_that_make_no_answer_are_refused(options: dict[str, Any], sentence: str) -> None:
@@ -89,13 +89,13 @@ def test_text_becomes_the_declared_type(schema: dict[str, Any], text: str, value
 def test_text_of_another_type_is_refused() -> None:
     wrong = (("integer", "7.5"), ("integer", "true"), ("number", "NaN"), ("boolean", "1"), ("array", "{}"))
     for kind, text in (*wrong, ("object", "x"), ("array", "[" * 100_000)):
-        with pytest.raises(ValueError, match=f"is no {kind}"):
+        with pytest.raises(ValueError, match=f"is not of type {kind}"):
             typed_value({"type": kind}, text)
 
 
 def test_pairs_split_at_the_first_sign() -> None:
     assert read_pairs(["a=b=c", "empty="], option="--input") == {"a": "b=c", "empty": ""}
-    with pytest.raises(CommandRefused, match="--input takes KEY=VALUE, not '=x'"):
+    with pytest.raises(CommandRefused, match="--input must be KEY=VALUE, not '=x'"):
         read_pairs(["=x"], option="--input")
 
 
@@ -114,7 +114,7 @@ def test_budget_is_read_as_the_options_of_a_run_have_it() -> None:
     assert read_new_limits("tokens=none,calls=9") == {"tokens": None, "calls": 9}
 
 
-NO_LIMIT = "is no limit; write NAME=NUMBER"
+NO_LIMIT = "write NAME=NUMBER"
 WHOLE = "must be a whole number from 1 to 1,000,000,000,000,000, not"
 MONEY = "money must be an amount of money over 0 and at most 1,000,000,000,000,000, such as 1.50, not"
 TIME = "time must be a duration:"
@@ -123,12 +123,12 @@ TIME = "time must be a duration:"
 @pytest.mark.parametrize(
     ("written", "problem"),
     [
-        *((text, f"'{text}' {NO_LIMIT}") for text in ("", "tokens", "tokens=")),
+        *((text, f"invalid limit '{text}'; {NO_LIMIT}") for text in ("", "tokens", "tokens=")),
         *((f"tokens={text}", f"tokens {WHOLE} '{text}'") for text in ("-5", "1.5", "NaN", "1e400", "50k")),
         ("tokens=0", f"tokens {WHOLE} 0"),
         ("tokens=1000000000000001", f"tokens {WHOLE} 10000"),
         (f"calls={'9' * 5_000}", f"calls {WHOLE} '99999"),
-        ("tokens=50,000", f"'000' {NO_LIMIT}, and numbers without commas"),
+        ("tokens=50,000", f"invalid limit '000'; {NO_LIMIT}, and numbers without commas"),
         *((f"money={text}", f"{MONEY} {text!r}") for text in ("much", "-1.50", "NaN", "inf", "1e400", "$5", "0")),
         ("time=30", f"{TIME} '30' is not a duration; write a number and a unit, such as"),
         ("time=-5m", f"{TIME} '-5m' is not a duration"),
@@ -160,7 +160,7 @@ def test_cost_that_is_not_known_is_told_once_with_what_mends_it() -> None:
         "used: 30 tokens in 3 model calls, cost at least 0.5",
         "  agent writer: 30 tokens in 3 model calls, cost at least 0.5",
         "  agent reader: 9 tokens in 1 model call",
-        "  not in the cost: 1 of the calls, as no price table has its model; give it a price in the file that "
-        "DAGWRIGHT_PRICES names",
-        "  not in the cost: 1 of the calls, as the service did not tell its tokens",
+        "  not in the cost: 1 of the calls, because no price table has the model; add a price to the file of "
+        "DAGWRIGHT_PRICES",
+        "  not in the cost: 1 of the calls, because the service did not report tokens",
     ]

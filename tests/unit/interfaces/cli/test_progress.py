@@ -95,7 +95,7 @@ def test_items_of_a_large_map_are_counted_by_batches() -> None:
     assert [(row.name, row.done, row.total) for row in _progress(view).rows] == [("fan", 126, 501)]
 
 
-LOST_WORDS = "was running when its worker died; it is tried again at the latest in 28.0 s"
+LOST_WORDS = "was running when its worker died; it is retried at the latest in 28.0 s"
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ def test_line_writer_reports_a_lost_worker_once() -> None:
     assert lines == [
         "running    a  t",
         "running    b  t",
-        "waiting    a was running when its worker died; it is tried again when the server notices",
-        "waiting    b was running when its worker died; it fails when the server notices",
+        "waiting    a was running when its worker died; it is retried when the server detects it",
+        "waiting    b was running when its worker died; it fails when the server detects it",
         "running    a (attempt 2: its worker died or hung)",
     ]
 
@@ -232,8 +232,8 @@ def test_line_writer_writes_the_oldest_first() -> None:
 def test_node_that_continued_with_a_given_value_says_so() -> None:
     view, lines = view_of(node("a", on_error={"value": 7}), step=_fail("a")), Lines()
     lines.writer.show(view)
-    assert lines == ["completed  a  t  1.0 s  failed, went on with the given value: broke"]
-    assert _progress(view).rows[0].detail == "failed, went on with the given value: broke"
+    assert lines == ["completed  a  t  1.0 s  failed, continued with the default: broke"]
+    assert _progress(view).rows[0].detail == "failed, continued with the default: broke"
 
 
 def test_cancelled_items_and_nodes_are_not_counted_as_done() -> None:

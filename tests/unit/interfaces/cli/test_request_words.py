@@ -48,7 +48,7 @@ _FILLED = '{"amount": 1, "sure": true, "tags": [], "zone": "EU", "quarter": "Q1"
         ({"type": "SELECTION", "options": [1, "x"]}, f"{_START} --select 1  (or x)"),
         (
             {"type": "SELECTION", "options": ["a", "b"], "multiple": True},
-            f"{_START} --select a  (or b; several may be given)",
+            f"{_START} --select a  (or b; repeatable)",
         ),
         ({"type": "SELECTION", "options": []}, _START),
         ({"type": "GUIDANCE"}, f"{_START} --text 'TEXT'"),
@@ -72,13 +72,13 @@ def test_fields_of_a_form_are_told_where_nobody_can_be_asked_for_them() -> None:
         "zone (EU or US)",
         "quarter (string, default Q1)",
         "name (string)",
-        "more (string, may be left out): What else?",
+        "more (string, optional): What else?",
     ]
     assert field_lines(request) == lines_behind(request) == lines
     assert question_lines(request) == ["Data?", *lines]
     many = {"type": "object", "properties": {f"f{number}": {} for number in range(25)}, "required": ["f0"]}
     shown = field_lines(asked(type="INFORMATION", schema=many))
-    assert (len(shown), shown[0], shown[1], shown[-1]) == (21, "f0", "f1 (may be left out)", "and 5 more fields")
+    assert (len(shown), shown[0], shown[1], shown[-1]) == (21, "f0", "f1 (optional)", "and 5 more fields")
     assert field_lines(asked(type="INFORMATION", schema=None)) == []
     assert field_lines(asked(type="CLARIFICATION", schema=_FORM)) == []
 

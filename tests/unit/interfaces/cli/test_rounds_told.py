@@ -145,7 +145,7 @@ def test_calls_are_listed_with_attempt_and_reason() -> None:
 def test_status_shows_rounds_phase_and_attempts(capsys: pytest.CaptureFixture[str]) -> None:
     pending = {"sg1": PendingCall(7, "backing_off", "no server runs")}
     told = _status(_begun(), capsys, pending=pending)
-    assert {"round 1 of 10, executing: workers are at work", "Round 1 (continue): Both."} <= {*told}
+    assert {"round 1 of 10, executing: worker tools are running", "Round 1 (continue): Both."} <= {*told}
     (row,) = [line.split() for line in told if " sg1 " in line]
     assert ("7" in row, row[-3:]) == (True, ["no", "server", "runs"])
     question = Question(goes_on(sub_goal(1, "clarify", question="Which?")), done(a=ref(1, "clarification")))
@@ -236,7 +236,7 @@ def test_problem_of_a_plan_is_shown_during_its_repair() -> None:
     repairing = question.begin()
     for _ in range(2):
         writer.show(_view(question))
-    (told,) = [line for line in lines if "round 1" in line and "not taken" in line]
+    (told,) = [line for line in lines if "round 1" in line and "rejected" in line]
     assert "nobody" in told
     assert told.startswith(next(line for line in lines if " plan " in line)[:8])
     question.end(repairing)
