@@ -268,7 +268,8 @@ def test_hundreds_of_turns_stay_small_and_are_counted(sign: str) -> None:
             resolved_lookups=[{**JOHN, "search_text": f"{number} {words}"}],
         )
         session.end_turn(f"run-{number}", turn_end_from_json(end.to_json()), at=number)
-        assert len(json.dumps(session.to_json(), ensure_ascii=False).encode()) < 50_000
+        if number % 10 == 9:
+            assert len(json.dumps(session.to_json(), ensure_ascii=False).encode()) < 50_000
     newest = session.turns[-1]
     assert [turn.response is not None for turn in session.turns[-3:]] == [True, True, True]
     assert (newest.number, newest.run, session.omitted_turns + len(session.turns)) == (300, "run-299", 300)
