@@ -49,9 +49,9 @@ async def test_commands_that_look_tell_the_same_run(command_line: CommandLine, w
     assert shown.stdout.endswith('{\n  "c": 3\n}\n')
     assert graph.document == {
         "nodes": [
-            {"id": "a <1>", "title": None, "status": "completed", "tool": "calculator"},
-            {"id": "b", "title": None, "status": "failed", "tool": "calculator"},
-            {"id": "c", "title": None, "status": "completed", "tool": "calculator"},
+            {"node_id": "a <1>", "title": None, "status": "completed", "tool": "calculator"},
+            {"node_id": "b", "title": None, "status": "failed", "tool": "calculator"},
+            {"node_id": "c", "title": None, "status": "completed", "tool": "calculator"},
         ],
         "edges": [["a <1>", "b"], ["a <1>", "c"]],
     }

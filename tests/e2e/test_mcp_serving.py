@@ -195,4 +195,4 @@ async def test_what_is_wrong_is_told_before_there_is_a_server(commands: CommandL
     assert (bad.code, bad.stdout) == (0, "")
     assert "bad.yaml: unknown_tool at /nodes/0/tool" in bad.stderr
     assert (alone.code, alone.stdout) == (2, "")
-    assert "--host and --port go with --http" in alone.stderr
+    assert "--host and --port need --http" in alone.stderr

@@ -76,7 +76,7 @@ async def test_run_is_mended_while_it_goes_on(command_line: CommandLine, write_p
     table = (await command_line("status", "repaired")).stdout
     (row,) = [line for line in table.splitlines() if " more " in line]
     assert row.rstrip().endswith("added to the plan by ann")
-    assert "\nby hand: append nodes by ann at " in (await command_line("node", "repaired", "more")).stdout
+    assert "\nby hand: add nodes by ann at " in (await command_line("node", "repaired", "more")).stdout
     nodes = await _nodes(command_line, "repaired")
     assert {name: (node["status"], node["result"]) for name, node in nodes.items()} == {
         "sum": ("superseded", None),
@@ -159,7 +159,7 @@ async def test_running_run_is_steered(command_line: CommandLine, write_plan: Pla
         "governed: the run is paused; running nodes finish\n",
         "governed: the run has max_parallel 3 and deadline 4h now\n",
         "governed: the policy is changed\n",
-        "governed: the run goes on\n",
+        "governed: the run continues\n",
         "governed: the run is being stopped\n",
     ]
     assert [done.code for done in (paused, twice, past, odd, late, cancelled, end)] == [0, 2, 2, 2, 2, 0, 3]

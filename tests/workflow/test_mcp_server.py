@@ -104,7 +104,7 @@ async def test_template_is_a_tool_with_the_form_of_its_inputs(mcp: McpBench, mod
 async def test_run_of_a_template_is_started_without_waiting_fetched_and_found_again(mcp: McpBench, mode: str) -> None:
     name = f"mine-{uuid4().hex[:8]}"
     async with mcp.client(mode) as call:
-        said: dict[str, Any] = {"template": "double", "inputs": {"value": 4}, "id": name}
+        said: dict[str, Any] = {"template": "double", "inputs": {"value": 4}, "run_id": name}
         started = await call("run_plan", **said, wait_s=0)
         told = await call("get_run", run_id=name)
         again = await call("run_plan", **said)

@@ -144,13 +144,13 @@ async def test_unknown_party_or_one_of_another_type_fails_the_run_before_anythin
         return {"intents": [fund, intent("cbu.add-product", product="CUSTODY", **product)]}
 
     ids = {row.subject: row.id for row in desk.before.rows}
-    john = "person 'John Smith' (GB), and"
+    john = "person 'John Smith' (GB); expected a fund."
     by_context, by_id = "/intents/1/refs/cbu-id", "/intents/1/params/cbu-id"
     wrong = [
         ("fund_x", "missing_context", by_context, "@cbu is 'fund_x', and no party has that id."),
         (ids["John Smith"], "missing_context", by_context, f"@cbu is {john}"),
         ("nonsense", "invalid_arguments", by_id, "No party has the id 'nonsense'."),
-        (ids["John Smith"], "invalid_arguments", by_id, f"'{ids['John Smith']}' is {john} a fund is needed."),
+        (ids["John Smith"], "invalid_arguments", by_id, f"'{ids['John Smith']}' is {john}"),
     ]
     for given, code, pointer, told in wrong:
         if pointer == by_context:

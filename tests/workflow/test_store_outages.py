@@ -219,7 +219,7 @@ async def runs_refusing_the_table(
 
     monkeypatch.setattr(FolderStore, "put", refuse_table)
     monkeypatch.setattr("dagwright.protocol.outcomes._STORE_PAUSE_S", 0.01)
-    monkeypatch.setattr(Values.__init__, "__kwdefaults__", {"patience_s": ()})
+    monkeypatch.setattr(Values.__init__, "__kwdefaults__", {"retry_pauses_s": ()})
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
         await runs.check_ended()

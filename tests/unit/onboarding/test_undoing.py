@@ -228,7 +228,7 @@ def test_link_is_not_restored_beside_its_successor(verbs: OnboardingVerbs, datab
     verbs.unlink("k1", cbu_id=ids["fund"], entity_id=ids["manco"], link="MANAGEMENT_COMPANY")
     verbs.link("k2", cbu_id=ids["fund"], entity_id=ids["other"], link="MANAGEMENT_COMPANY")
     after = read_overview(database)
-    with pytest.raises(ValueError, match=r"fund 'Fund' \(LU\) is managed by company 'Other' \(LU\) already"):
+    with pytest.raises(ValueError, match=r"fund 'Fund' \(LU\) is already managed by company 'Other' \(LU\)"):
         verbs.undo("k1")
     assert read_overview(database) == after
 
@@ -251,7 +251,7 @@ def test_call_whose_changes_nobody_took_down_is_not_undone(verbs: OnboardingVerb
 
 @pytest.mark.parametrize("key", ["", "k" * 129, "a\0b"])
 def test_key_that_can_be_none_is_refused(verbs: OnboardingVerbs, key: str) -> None:
-    with pytest.raises(ValueError, match="an idempotency key has 1 to 128 characters"):
+    with pytest.raises(ValueError, match="an idempotency key must have 1 to 128 characters"):
         verbs.undo(key)
 
 

@@ -18,7 +18,7 @@ from dagwright.worker import serving as worker
 
 pytestmark = pytest.mark.waits
 
-_WORKER = Path(__file__).parents[2] / "worker.py"
+_WORKER = Path(__file__).parents[3] / "worker.py"
 
 
 NO_TOOLS = "There is no file none.py of tools\n"
