@@ -128,7 +128,7 @@ class Desk:
 @tool(effects="read")
 async def ask_desk(name: str) -> str:
     """Asks."""
-    context().environment.kept.get(Desk).tell(name)
+    context().environment.resources.get(Desk).tell(name)
     return name
 '''
 _PLAN = {
