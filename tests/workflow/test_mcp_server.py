@@ -180,7 +180,7 @@ async def test_request_that_nobody_answers_at_the_client_is_told_with_how_to_ans
         run = told["run_id"]
         assert told["status"] == "waiting"
         assert told["message"] == (
-            "The run asks people: What of check? To answer, "
+            "The run waits for people: What of check? To answer, "
             f"call answer_feedback with run_id '{run}', request_id 'check' and approved."
         )
         assert [request["request_id"] for request in told["waiting_for"]] == ["check"]
@@ -188,12 +188,12 @@ async def test_request_that_nobody_answers_at_the_client_is_told_with_how_to_ans
         bad = await call.refused("answer_feedback", run_id=run, text="yes")
         ended = await call("answer_feedback", run_id=run, approved=True)
         late = await call.refused("answer_feedback", run_id=run, request_id="check", approved=True)
-    assert two["message"].startswith("give exactly one of approved, selected, text, data")
+    assert two["message"].startswith("send exactly one of approved, selected, text, data")
     assert bad["status"] == "refused"
     assert "approved" in bad["message"]
     assert (ended["status"], ended["output"]) == ("completed", True)
-    assert ended["message"] == "'check' is answered. The run is completed."
-    assert late["message"] == f"the run '{run}' has ended; get_run tells how it stands"
+    assert ended["message"] == "'check' is answered. The run completed."
+    assert late["message"] == f"the run '{run}' has ended; get_run returns its state"
 
 
 async def test_answer_is_for_one_request_or_for_all_of_a_node(mcp: McpBench, mode: str) -> None:
@@ -205,7 +205,7 @@ async def test_answer_is_for_one_request_or_for_all_of_a_node(mcp: McpBench, mod
         odd = await call.refused("answer_feedback", run_id=run, request_id="each[1]", text="no", value=3)
         one = await call("answer_feedback", run_id=run, request_id="each[1]", approved=False, reason="no", wait_s=1)
         ended = await call("answer_feedback", run_id=run, request_id="each", all=True, approved=True)
-    assert unclear["message"] == f"the run '{run}' asks 3 things; give `request_id`: each[0], each[1], each[2]"
+    assert unclear["message"] == f"the run '{run}' has 3 open requests; name one in `request_id`: each[0], each[1], each[2]"
     assert odd["status"] == "refused"
     assert [each["request_id"] for each in one["waiting_for"]] == ["each[0]", "each[2]"]
     assert ended["status"] in ("completed", "completed_with_failures")
@@ -246,7 +246,7 @@ async def test_call_returns_before_a_long_run_ends_which_is_fetched_later(
         bench.open(unique)
         ended = await call("get_run", run_id=unique)
     assert (told["status"], told["run_id"]) == ("running", unique)
-    assert told["message"] == f"The run goes on. Call get_run with run_id '{unique}' to wait for its end."
+    assert told["message"] == f"The run continues. Call get_run with run_id '{unique}' to wait for its end."
     assert (again["status"], other["status"]) == ("running", "id_in_use")
     assert (ended["status"], ended["output"]) == ("completed", {"long": unique})
 
@@ -295,5 +295,8 @@ async def test_what_cannot_be_done_is_told_with_what_to_do(mcp: McpBench, mode: 
     assert (missing["status"], missing["errors"][0]["hint"]) == ("invalid", "give it among the inputs")
     assert nobody == {"status": "not_found", "message": f"there is no run '{unique}'"}
     assert silent["status"] == "not_found"
-    assert (asked["status"], asked["message"]) == ("no_model", "no model is named: set DAGWRIGHT_MODEL for this server")
+    assert (asked["status"], asked["message"]) == (
+        "no_model",
+        "no model is configured: set DAGWRIGHT_MODEL for this server",
+    )
     assert late["status"] == "bad_usage"

@@ -254,7 +254,9 @@ async def test_state_that_no_interim_result_gave_is_refused(mcp: McpBench) -> No
         for state in ("no json", "[]", json.dumps({"run_id": "x"})):
             result = await call.client.session.call_tool("run_plan", {"plan": _asking_plan()}, request_state=state)
             assert result.is_error
-            assert result.structured_content["message"].startswith("`requestState` is not what the interim result had")
+            assert result.structured_content["message"].startswith(
+                "`requestState` is not the state of the interim result"
+            )
 
 
 @pytest.mark.parametrize("mode", MODES)

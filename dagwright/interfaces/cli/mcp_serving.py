@@ -17,7 +17,7 @@ from dagwright.interfaces.cli.hosting import (
 )
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.requests import McpRequest
-from dagwright.interfaces.mcp import PATH, Wire, create_server, serve_http, serve_stdio
+from dagwright.interfaces.mcp import PATH, StdioStreams, create_server, serve_http, serve_stdio
 from dagwright.process.listening import PortTaken, address_of, is_of_this_machine, opened_socket
 from dagwright.toolset.toolset import load_toolset, references_of
 
@@ -30,7 +30,7 @@ def mcp(request: McpRequest, output: Output) -> int:
         TemplatesUnreadable: the folder of plans cannot be read or has no plan.
     """
     # Before tools are imported, because they may print.
-    wire = None if request.is_http else Wire()
+    wire = None if request.is_http else StdioStreams()
     settings = settings_with_plans(command_settings(), request.plans)
     toolset = load_toolset(settings, references_of(request.tools, request.agents))
     plans = templates_of(settings, toolset)

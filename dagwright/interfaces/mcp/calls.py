@@ -1,6 +1,6 @@
-"""What each tool of the MCP server does: the arguments of a call in, its result out.
+"""The tools of the MCP server: from the arguments of a call to its result.
 
-What a call cannot do is a result with `isError`, so that the model behind the client reads why and tries otherwise.
+Errors are results with `isError`, so that the model behind the client reads the reason and can try again.
 """
 
 import asyncio
@@ -24,123 +24,124 @@ from dagwright.core.validation.checked_plan import Checked
 from dagwright.dialects.json_reader import json_problems
 from dagwright.features.feedback.plan_text import changes_of
 from dagwright.history.run_reader import RunClosed, RunNotFound
-from dagwright.interfaces.mcp import catalogue
-from dagwright.interfaces.mcp.asking import Asking, CallState, Context, StateUnreadable, state_in
-from dagwright.interfaces.mcp.following import followed, take_responses
+from dagwright.interfaces.mcp import tool_definitions
+from dagwright.interfaces.mcp.elicitation import CallContext, CallState, Elicitations, StateUnreadable, parse_call_state
+from dagwright.interfaces.mcp.following import answer_with_forms, follow_run
 from dagwright.interfaces.mcp.results import invalid, refusal, result_of, run_result
-from dagwright.interfaces.mcp.starting import CallRefused, Starter
+from dagwright.interfaces.mcp.starting import CallRefused, RunStarter
 from dagwright.plans.preparation import check_size
 from dagwright.plans.templates import Templates
 from dagwright.server import NO_ANSWER
 from dagwright.store import StoreError
 
 KEY_META = "dagwright/idempotencyKey"
-"""What of a call's `_meta` is the id of the run that it starts, if its arguments name none."""
-_STARTING = (catalogue.RUN_PLAN, catalogue.ASK)
-"""Tools that start runs and have arguments of their own for that; those of a template are the inputs of its plan."""
+"""Key of a call's `_meta` with the ID of the run to start, if the arguments have none."""
+_STARTING = (tool_definitions.RUN_PLAN, tool_definitions.ASK)
+"""Tools that start runs and have arguments for it; the arguments of a template's tool are the inputs of its plan."""
 _ANSWERS = ("approved", "selected", "text", "data")
-_BESIDE = ("reason", "remember", "arguments", "value")
-"""What an answer may have beside these; the run says which of it does not fit."""
+_OPTIONAL_PARTS = ("reason", "remember", "arguments", "value")
+"""Optional parts of an answer; the run refuses those that do not fit."""
 
 Result = types.CallToolResult | types.InputRequiredResult
-Made = TypeVar("Made")
+ResultT = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One call of a tool.
+class ToolCall:
+    """A call of a tool.
 
     Args:
-        context: of its request.
-        params: as they came.
-        tool: what is called.
+        context: context of its request.
+        params: parameters as received.
+        tool: the called tool.
     """
 
-    context: Context
+    context: CallContext
     params: types.CallToolRequestParams
     tool: types.Tool
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """Returns the arguments."""
         return self.params.arguments or {}
 
     @property
     def run_id(self) -> str | None:
-        """Returns the id that the caller wants the run to have."""
+        """Return the requested ID of the run."""
         named = self.arguments.get("run_id") if self.tool.name in _STARTING else None
         key = (self.context.meta or {}).get(KEY_META)
         return named if named is not None else key if isinstance(key, str) else None
 
     @property
     def wait_s(self) -> float:
-        """Returns how long it may wait for the end of a run."""
-        if self.tool.name not in (*_STARTING, catalogue.GET_RUN, catalogue.ANSWER_FEEDBACK):
-            return catalogue.WAIT_S
-        return float(self.arguments.get("wait_s", catalogue.WAIT_S))
+        """Return the seconds to wait for the end of a run."""
+        if self.tool.name not in (*_STARTING, tool_definitions.GET_RUN, tool_definitions.ANSWER_FEEDBACK):
+            return tool_definitions.WAIT_S
+        return float(self.arguments.get("wait_s", tool_definitions.WAIT_S))
 
     @property
-    def by(self) -> str:
-        """Returns who answers and cancels, as the run keeps it."""
+    def author(self) -> str:
+        """Return the name recorded for answers and commands."""
         return author_of(self.context)
 
 
-def author_of(context: Context) -> str:
-    """Returns who answers and cancels through a client, as runs keep it."""
-    told = context.session.client_params
-    return f"{told.client_info.name} (MCP)" if told is not None else "MCP"
+def author_of(context: CallContext) -> str:
+    """Return the name recorded for answers and commands of a client."""
+    params = context.session.client_params
+    return f"{told.client_info.name} (MCP)" if params is not None else "MCP"
 
 
-class Calls:
+class ToolHandlers:
     """The tools of a server.
 
     Args:
-        tools: as `tools_of` makes them.
-        templates: those among them.
+        tools: all tools, from `tools_of`.
+        templates: the templates among them.
         starter: starts runs.
-        steering: steers them.
+        steering: sends commands to runs.
     """
 
     def __init__(
-        self, tools: Sequence[types.Tool], templates: Templates, *, starter: Starter, steering: Steering
+        self, tools: Sequence[types.Tool], templates: Templates, *, starter: RunStarter, steering: Steering
     ) -> None:
         self.publish(tools, templates)
         self._starter = starter
         self._steering = steering
         self._runs: Runs = starter.runs
-        self._others: Mapping[str, Callable[[Call], Awaitable[Result]]] = {
-            catalogue.CHECK_PLAN: self._check_plan,
-            catalogue.GET_RUN: self._get_run,
-            catalogue.LIST_RUNS: self._list_runs,
-            catalogue.ANSWER_FEEDBACK: self._answer_feedback,
-            catalogue.CANCEL: self._cancel,
+        self._handlers: Mapping[str, Callable[[ToolCall], Awaitable[Result]]] = {
+            tool_definitions.CHECK_PLAN: self._check_plan,
+            tool_definitions.GET_RUN: self._get_run,
+            tool_definitions.LIST_RUNS: self._list_runs,
+            tool_definitions.ANSWER_FEEDBACK: self._answer_feedback,
+            tool_definitions.CANCEL: self._cancel,
         }
 
     def publish(self, tools: Sequence[types.Tool], templates: Templates) -> None:
-        """Replace the tools by those of other templates."""
+        """Replace the tools after a change of the templates."""
         self.tools = {tool.name: tool for tool in tools}
         self._templates = templates
         self._schemas = {tool.name: SchemaOfTool(tool.input_schema) for tool in tools}
 
-    async def call(self, call: Call) -> Result:
-        """Returns the result of a call; one that can not be done has a result too, with `isError`."""
-        return await self._told(call, self._done)
+    async def call(self, call: ToolCall) -> Result:
+        """Return the result of a call; errors are results with `isError`."""
+        return await self._with_error_results(call, self._run_tool)
 
-    async def begun(self, call: Call) -> Started | types.CallToolResult:
-        """Starts the run of a call, or finds the one of the same id and content.
+    async def start(self, call: ToolCall) -> Started | types.CallToolResult:
+        """Start the run of a call, or find the run with the same ID and content.
 
         Returns:
-            The result of the call if there is no run.
+            The result of the call if no run was started.
         """
-        return await self._told(call, self._started)
+        return await self._with_error_results(call, self._start_run)
 
-    async def _told(self, call: Call, work: Callable[[Call], Awaitable[Made]]) -> Made | types.CallToolResult:
-        """Returns what comes of a call, or a result that says why nothing can."""
+    async def _with_error_results(
+        self, call: ToolCall, work: Callable[[ToolCall], Awaitable[ResultT]]
+    ) -> ResultT | types.CallToolResult:
+        """Run a call, and convert its errors to results."""
         if deep := json_problems(dict(call.arguments)):
-            return refusal("bad_usage", f"the arguments of {call.tool.name} are wrong: {deep[0].message}")
-        wrong = [message for _, message, _ in self._schemas[call.tool.name].problems_of(call.arguments, ())]
-        if wrong:
-            return refusal("bad_usage", f"the arguments of {call.tool.name} are wrong: {'; '.join(wrong)}")
+            return refusal("bad_usage", f"invalid arguments of {call.tool.name}: {deep[0].message}")
+        problems = [message for _, message, _ in self._schemas[call.tool.name].problems_of(call.arguments, ())]
+        if problems:
+            return refusal("bad_usage", f"invalid arguments of {call.tool.name}: {'; '.join(wrong)}")
         try:
             return await work(call)
         except PlanInvalid as problems:
@@ -152,55 +153,60 @@ class Calls:
         except (RunNotFound, SessionNotFound) as error:
             return refusal("not_found", str(error))
         except RunClosed as error:
-            return refusal("refused", f"{error}; {catalogue.GET_RUN} tells what it made")
+            return refusal("refused", f"{error}; {tool_definitions.GET_RUN} returns its result")
         except FeedbackRejected as error:
             return refusal("refused", str(error))
         except StoreError as error:
             return refusal("no_store", str(error))
         except RPCError as error:
             if error.status not in NO_ANSWER:
-                return refusal("refused", f"the Temporal server refuses it: {error.message}")
-            words = f"runs that were started stay, and {catalogue.GET_RUN} fetches them later"
-            return refusal("no_server", f"the Temporal server does not answer; {words}")
+                return refusal("refused", f"the Temporal server refused the request: {error.message}")
+            words = f"runs that were started continue, and {tool_definitions.GET_RUN} fetches them later"
+            return refusal("no_server", f"the Temporal server does not respond; {words}")
 
-    async def _done(self, call: Call) -> Result:
-        state = state_in(call.params)
+    async def _run_tool(self, call: ToolCall) -> Result:
+        state = parse_call_state(call.params)
         if state is not None:
-            return await self._go_on(call, state)
-        other = self._others.get(call.tool.name)
-        return await (other(call) if other is not None else self._start(call))
+            return await self._resume(call, state)
+        other = self._handlers.get(call.tool.name)
+        return await (other(call) if other is not None else self._start_and_follow(call))
 
-    async def _started(self, call: Call) -> Started:
+    async def _start_run(self, call: ToolCall) -> Started:
         template = self._templates.get(call.tool.name)
         if template is not None:
             return await self._starter.template(template, call.arguments, run=call.run_id)
-        if call.tool.name == catalogue.ASK:
-            return await self._starter.words(call.arguments, run=call.run_id)
+        if call.tool.name == tool_definitions.ASK:
+            return await self._starter.request(call.arguments, run=call.run_id)
         if (name := call.arguments.get("template")) is not None and "plan" not in call.arguments:
             inputs, deadline = call.arguments.get("inputs") or {}, call.arguments.get("timeout")
             return await self._starter.template(self._templates[name], inputs, run=call.run_id, deadline=deadline)
         if name is not None or "plan" not in call.arguments:
-            raise CallRefused("bad_usage", "give either `plan` or `template`")
+            raise CallRefused("bad_usage", "send either `plan` or `template`")
         return await self._starter.plan(call.arguments, run=call.run_id, templates=self._templates)
 
-    async def _start(self, call: Call) -> Result:
-        started = await self._started(call)
-        return await self._followed(call, started.workflow_id, Asking(call.context))
+    async def _start_and_follow(self, call: ToolCall) -> Result:
+        started = await self._start_run(call)
+        return await self._follow(call, started.workflow_id, Elicitations(call.context))
 
-    async def _go_on(self, call: Call, state: CallState) -> Result:
-        """Goes on with a call that has asked its client, which has answered."""
-        asking = Asking(call.context, left=set(state.left), rounds=state.rounds)
+    async def _resume(self, call: ToolCall, state: CallState) -> Result:
+        """Continue a call whose client has returned forms."""
+        elicitations = Elicitations(call.context, skipped=set(state.skipped), rounds=state.rounds)
         responses = call.params.input_responses or {}
-        await take_responses(responses, asking, self._runs, workflow_id=state.workflow_id, by=call.by)
-        return await self._followed(call, state.workflow_id, asking)
+        await answer_with_forms(responses, elicitations, self._runs, workflow_id=state.workflow_id, author=call.author)
+        return await self._follow(call, state.workflow_id, elicitations)
 
-    async def _followed(self, call: Call, workflow_id: str, asking: Asking, *, said: str = "") -> Result:
-        seen = await followed(self._runs, workflow_id, asking, wait_s=call.wait_s, by=call.by)
-        if seen.interim is not None:
-            return seen.interim
-        return run_result(await self._runs.document(seen.view), said=" ".join(filter(None, [said, seen.said])))
+    async def _follow(
+        self, call: ToolCall, workflow_id: str, elicitations: Elicitations, *, message: str = ""
+    ) -> Result:
+        followed_run = await follow_run(self._runs, workflow_id, elicitations, wait_s=call.wait_s, author=call.author)
+        if followed_run.interim is not None:
+            return followed_run.interim
+        return run_result(
+            await self._runs.document(followed_run.view),
+            message=" ".join(filter(None, [message, followed_run.refusals])),
+        )
 
-    async def _check_plan(self, call: Call) -> Result:
+    async def _check_plan(self, call: ToolCall) -> Result:
         checked, held = await asyncio.to_thread(self._checked_plan, call.arguments)
         document = {
             "status": "valid",
@@ -219,37 +225,40 @@ class Calls:
         checked, _ = self._starter.checked(arguments, self._templates)
         return checked, check_size(checked)
 
-    async def _get_run(self, call: Call) -> Result:
-        return await self._followed(call, call.arguments["run_id"], Asking(call.context))
+    async def _get_run(self, call: ToolCall) -> Result:
+        return await self._follow(call, call.arguments["run_id"], Elicitations(call.context))
 
-    async def _list_runs(self, call: Call) -> Result:
-        limit, wanted = call.arguments.get("limit", catalogue.LISTED), RunFilter(status=call.arguments.get("status"))
+    async def _list_runs(self, call: ToolCall) -> Result:
+        limit, wanted = (
+            call.arguments.get("limit", tool_definitions.DEFAULT_LISTED),
+            RunFilter(status=call.arguments.get("status")),
+        )
         found = await self._runs.list_runs(limit=int(limit), wanted=wanted)
-        words = f"{len(found)} runs; {catalogue.GET_RUN} tells what one has made"
+        words = f"{len(found)} runs; {tool_definitions.GET_RUN} returns the result of a run"
         return result_of({"status": "listed", "message": words, "runs": [each.to_json() for each in found]})
 
-    async def _answer_feedback(self, call: Call) -> Result:
+    async def _answer_feedback(self, call: ToolCall) -> Result:
         given = [name for name in _ANSWERS if name in call.arguments]
         if len(given) != 1:
-            raise CallRefused("bad_usage", f"give exactly one of {', '.join(_ANSWERS)}, not {len(given)}")
+            raise CallRefused("bad_usage", f"send exactly one of {', '.join(_ANSWERS)}, not {len(given)}")
         workflow_id = call.arguments["run_id"]
         people = self._runs.people
         target = _target(workflow_id, await people.requests_of(workflow_id), call.arguments)
-        content = {name: call.arguments[name] for name in (*given, *_BESIDE) if name in call.arguments}
-        answer = Answer(content, call.by, call.arguments.get("note"), through="mcp")
+        content = {name: call.arguments[name] for name in (*given, *_OPTIONAL_PARTS) if name in call.arguments}
+        answer = Answer(content, call.author, call.arguments.get("note"), through="mcp")
         outcome = await send_answer(people, target, answer)
-        said, is_unclear = outcome.message, outcome.is_ambiguous
+        message, is_ambiguous = outcome.message, outcome.is_ambiguous
         if outcome.is_refused:
-            hint = "with `all` it is for all of them" if is_unclear else f"{catalogue.GET_RUN} tells how it stands"
-            raise CallRefused("refused", said if target.requests and not is_unclear else f"{said}; {hint}")
+            hint = "`all` answers all of them" if is_ambiguous else f"{tool_definitions.GET_RUN} returns its state"
+            raise CallRefused("refused", message if target.requests and not is_ambiguous else f"{said}; {hint}")
         names = {one.id for one in target.requests} or {target.name}
-        asking = Asking(call.context, left={*names}, taken={*names})
-        return await self._followed(call, workflow_id, asking, said=f"{said}.")
+        elicitations = Elicitations(call.context, skipped={*names}, answered={*names})
+        return await self._follow(call, workflow_id, elicitations, message=f"{said}.")
 
-    async def _cancel(self, call: Call) -> Result:
+    async def _cancel(self, call: ToolCall) -> Result:
         workflow_id = call.arguments["run_id"]
-        said = await self._steering.cancel(workflow_id, Actor(call.by, call.arguments.get("reason")))
-        words = f"{said}; {catalogue.GET_RUN} tells when it has stopped"
+        message = await self._steering.cancel(workflow_id, Actor(call.author, call.arguments.get("reason")))
+        words = f"{said}; {tool_definitions.GET_RUN} waits until it has stopped"
         return result_of({"status": "cancelling", "message": words, "run_id": workflow_id})
 
 
@@ -257,7 +266,7 @@ def _target(workflow_id: str, asked: Sequence[OpenRequest], arguments: Mapping[s
     try:
         return find_target(workflow_id, asked, arguments.get("request_id"), of_all=bool(arguments.get("all")))
     except NothingAsked:
-        raise CallRefused("not_found", f"the run {workflow_id!r} asks nothing of anyone now") from None
+        raise CallRefused("not_found", f"the run {workflow_id!r} has no open requests") from None
     except AnswerUnclear as names:
-        words = f"the run {workflow_id!r} asks {len(asked):,} things; give `request_id`: {names}"
+        words = f"the run {workflow_id!r} has {len(asked):,} open requests; name one in `request_id`: {names}"
         raise CallRefused("bad_usage", words) from None

@@ -1,6 +1,6 @@
-"""Looks at a run for one call: tells its progress, asks the person behind the client, and knows when to return.
+"""Follow a run for one call: report its progress, show forms to the client, and return when there is a result.
 
-A call never holds a run: that it ends, is given up or loses its server changes nothing about the run.
+A run does not depend on the call: it continues if the call ends, is cancelled or loses its server.
 """
 
 import asyncio
@@ -15,29 +15,29 @@ from mcp.shared.exceptions import MCPError, NoBackChannelError
 
 from dagwright.client.answering import answer_request
 from dagwright.client.feedback import Answer, FeedbackRejected
-from dagwright.client.following import RunMoment, follow
+from dagwright.client.follower import RunMoment, follow
 from dagwright.client.runs import Runs
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.history.reader import TaskState, states_of
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
-from dagwright.interfaces.mcp.asking import Asking, filled_in, is_asked_between
-from dagwright.interfaces.mcp.forms import NotJson, Request, answer_in
+from dagwright.interfaces.mcp.elicitation import Elicitations, parse_form_response, uses_interim_results
+from dagwright.interfaces.mcp.forms import NotJson, Request, answer_of
 
-ASKING_S = 3600.0
-"""How long a form stays open: a client may have gone without a word."""
+FORM_TIMEOUT_S = 3600.0
+"""Maximum time that a form stays open: clients may disappear without notice."""
 _SILENT = (NodeStatus.PENDING, NodeStatus.READY)
-_BEGUN = 0.5
-"""What a node counts that has begun, of the one that it counts when it has ended: progress only ever goes up."""
+_STARTED_SHARE = 0.5
+"""Progress of a node that has started, relative to one that has ended. Progress must increase."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A run as a call leaves it.
+class FollowedRun:
+    """The state of a run at the end of a call.
 
     Args:
-        view: the run now.
-        said: what became of answers that the run did not take.
-        interim: the forms with which the call ends for now, if there are any.
+        view: the current run.
+        refusals: messages about answers that the run refused.
+        interim: interim result with forms, if the call ends with one.
     """
 
     view: RunView
@@ -45,63 +45,65 @@ class Seen:
     interim: types.InputRequiredResult | None = None
 
 
-async def followed(runs: Runs, workflow_id: str, asking: Asking, *, wait_s: float, by: str) -> Seen:
-    """Looks at a run until it has ended, only people can move it whom the client does not ask, or the time is up.
+async def follow_run(
+    runs: Runs, workflow_id: str, elicitations: Elicitations, *, wait_s: float, by: str
+) -> FollowedRun:
+    """Follow a run until it has ended, waits for people who get no form from this client, or the time is up.
 
     Args:
-        asking: of the call.
-        wait_s: seconds; a form that a person is filling in is waited for beyond that.
-        by: who answers through this client.
+        elicitations: forms of the call.
+        wait_s: seconds; an open form extends them.
+        by: name recorded with answers of this client.
 
     Raises:
         RunNotFound: there is no such run.
-        RPCError: the server has not answered for a minute.
+        RPCError: the server has not responded for a minute.
     """
-    following = _Following(runs, workflow_id, asking, by=by)
+    follower = _RunFollower(runs, workflow_id, elicitations, by=by)
     try:
-        return await following.until(time.monotonic() + wait_s)
+        return await follower.until(time.monotonic() + wait_s)
     finally:
-        await following.close()
+        await follower.close()
 
 
-class _Following:
-    def __init__(self, runs: Runs, workflow_id: str, asking: Asking, *, by: str) -> None:
+class _RunFollower:
+    def __init__(self, runs: Runs, workflow_id: str, elicitations: Elicitations, *, by: str) -> None:
         self._runs = runs
         self._workflow_id = workflow_id
-        self._asking = asking
+        self._elicitations = elicitations
         self._by = by
-        self._progress = ProgressOfRun()
+        self._progress = RunProgress()
         self._moments: AsyncGenerator[RunMoment, None] = follow(runs, workflow_id)
         self._next: asyncio.Task[RunMoment] | None = None
         self._form: asyncio.Task[None] | None = None
         self._open_form = ""
-        """Id of the request whose form is open."""
+        """ID of the request whose form is open."""
 
-    async def until(self, end: float) -> Seen:
-        """Looks until there is a reason to return; `end` is a time of the monotonic clock."""
+    async def until(self, end: float) -> FollowedRun:
+        """Follow until there is a reason to return; `end` is a time of the monotonic clock."""
         last: RunMoment | None = None
         while True:
             moment = await self._update(end if last is not None else None)
             if moment is not None:
                 last = moment
-                await self._tell(moment)
+                await self._report_progress(moment)
             assert last is not None
             view = last.view
-            said = " ".join(self._asking.said)
+            said = " ".join(self._elicitations.refusals)
             if view.is_closed:
-                return Seen(view, said)
-            # What was answered just now may still be open in the history that was read.
-            requests = [each for each in last.requests if each["request_id"] not in self._asking.taken]
+                return FollowedRun(view, said)
+            # The history that was read may not yet have the answers that were just sent.
+            requests = [each for each in last.requests if each["request_id"] not in self._elicitations.answered]
             if (interim := self._interim(requests)) is not None:
-                return Seen(view, said, interim)
-            self._ask(requests)
-            # Nothing moves before a person has answered whom this client does not ask.
+                return FollowedRun(view, said, interim)
+            self._open_next_form(requests)
+            # The run waits for an answer that this client cannot give.
             is_stuck = bool(requests) and view.status == RunStatus.WAITING
             if self._form is None and (is_stuck or time.monotonic() >= end):
-                return Seen(view, said)
+                return FollowedRun(view, said)
 
     async def close(self) -> None:
-        """Looks no more, and takes an open form back."""
+        """Stop following, and close an open form."""
         for task in (self._form, self._next):
             if task is not None:
                 task.cancel()
@@ -110,11 +112,11 @@ class _Following:
         await self._moments.aclose()
 
     async def _update(self, end: float | None) -> RunMoment | None:
-        """Returns what is new, waiting for it; `None` if the time is up, or a form was closed, before there is."""
+        """Wait for a change and return it; `None` if the time is up or a form was closed first."""
         if self._next is None:
             self._next = asyncio.ensure_future(anext(self._moments))
         waits: list[asyncio.Task[Any]] = [self._next, *([self._form] if self._form is not None else [])]
-        left = None if end is None or self._form is not None else max(0.0, end - time.monotonic())
+        skipped = None if end is None or self._form is not None else max(0.0, end - time.monotonic())
         await asyncio.wait(waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         if self._form is not None and self._form.done():
             form, self._form = self._form, None
@@ -125,77 +127,82 @@ class _Following:
         found, self._next = self._next, None
         return found.result()
 
-    async def _tell(self, moment: RunMoment) -> None:
-        for news in self._progress.news(moment):
-            await self._asking.context.session.report_progress(news.done, news.total, news.message)
+    async def _report_progress(self, moment: RunMoment) -> None:
+        for news in self._progress.notifications(moment):
+            await self._elicitations.context.session.report_progress(news.done, news.total, news.message)
 
     def _interim(self, requests: Sequence[Mapping[str, Any]]) -> types.InputRequiredResult | None:
-        if not is_asked_between(self._asking.context):
+        if not uses_interim_results(self._elicitations.context):
             return None
-        return self._asking.interim(self._workflow_id, requests)
+        return self._elicitations.interim(self._workflow_id, requests)
 
-    def _ask(self, requests: Sequence[Mapping[str, Any]]) -> None:
-        """Opens the next form if none is open, and takes one back whose request is answered otherwise."""
+    def _open_next_form(self, requests: Sequence[Mapping[str, Any]]) -> None:
+        """Open the next form if none is open; close a form whose request was answered elsewhere."""
         if self._form is not None:
             if self._open_form not in {request["request_id"] for request in requests}:
                 self._form.cancel()
             return
-        if not is_asked_between(self._asking.context) and (found := self._asking.next_of(requests)) is not None:
+        if (
+            not uses_interim_results(self._elicitations.context)
+            and (found := self._elicitations.next_form(requests)) is not None
+        ):
             request, form = found
             self._open_form = str(request["request_id"])
             self._form = asyncio.create_task(self._fill_in(request, form))
 
     async def _fill_in(self, request: Request, form: types.ElicitRequestFormParams) -> None:
-        """Has the client show a form, and answers with what was filled in."""
-        self._asking.left.add(str(request["request_id"]))
-        context = self._asking.context
+        """Show a form, and answer with its content."""
+        self._elicitations.skipped.add(str(request["request_id"]))
+        context = self._elicitations.context
         try:
-            async with asyncio.timeout(ASKING_S):
+            async with asyncio.timeout(FORM_TIMEOUT_S):
                 filled = await context.session.elicit_form(
                     form.message, form.requested_schema, related_request_id=context.request_id
                 )
         except (TimeoutError, MCPError, NoBackChannelError):
-            # The client shows no form, or nobody fills it in: others may answer.
+            # The client cannot show it, or no person fills it in; the request stays open.
             return
-        await _take(filled, self._asking, request, self._runs, workflow_id=self._workflow_id, by=self._by)
+        await _answer_with_form(
+            filled, self._elicitations, request, self._runs, workflow_id=self._workflow_id, by=self._by
+        )
 
 
-async def take_responses(
-    responses: Mapping[str, Any], asking: Asking, runs: Runs, *, workflow_id: str, by: str
+async def answer_with_forms(
+    responses: Mapping[str, Any], elicitations: Elicitations, runs: Runs, *, workflow_id: str, by: str
 ) -> None:
-    """Answer the open requests of a run with the forms that a client sends: id of a request -> its response."""
+    """Answer the open requests of a run with the forms that a client sends: request ID -> response."""
     asked = {str(request.id): request for request in await runs.people.requests_of(workflow_id)}
     for name, response in responses.items():
-        asking.left.add(name)
-        request, filled = asked.get(name), filled_in(response)
+        elicitations.skipped.add(name)
+        request, filled = asked.get(name), parse_form_response(response)
         if request is not None and filled is not None:
-            await _take(filled, asking, request.document, runs, workflow_id=workflow_id, by=by)
+            await _answer_with_form(filled, elicitations, request.document, runs, workflow_id=workflow_id, by=by)
 
 
-async def _take(
-    filled: types.ElicitResult, asking: Asking, request: Request, runs: Runs, *, workflow_id: str, by: str
+async def _answer_with_form(
+    filled: types.ElicitResult, elicitations: Elicitations, request: Request, runs: Runs, *, workflow_id: str, by: str
 ) -> None:
-    """Gives a run what was filled into the form of a request, if it was; the call tells what the run does not take."""
-    asking.left.add(str(request["request_id"]))
+    """Answer a request with the content of its form if the person accepted; record a refusal by the run."""
+    elicitations.skipped.add(str(request["request_id"]))
     if filled.action != "accept":
         return
     try:
-        answer = Answer(answer_in(request, filled.content or {}), by, through="mcp")
+        answer = Answer(answer_of(request, filled.content or {}), by, through="mcp")
         await answer_request(runs.people, workflow_id, str(request["request_id"]), answer)
     except (FeedbackRejected, RunClosed, RunNotFound, NotJson) as error:
-        asking.said.append(f"The answer to {request['request_id']!r} was not taken: {error}.")
+        elicitations.refusals.append(f"The answer to {request['id']!r} was refused: {error}.")
     else:
-        asking.taken.add(str(request["request_id"]))
+        elicitations.answered.add(str(request["request_id"]))
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """One notification.
+class ProgressNotification:
+    """A progress notification.
 
     Args:
-        done: nodes and items that have ended, and half of each that has begun.
-        total: those that are known; more may come.
-        message: which node is in which state now.
+        done: nodes and items that have ended, and half of each that has started.
+        total: known nodes and items; more may be added.
+        message: the node and its new state.
     """
 
     done: float
@@ -204,27 +211,27 @@ class Progress:
 
 
 @dataclass(slots=True)
-class ProgressOfRun:
-    """What of a run was told already."""
+class RunProgress:
+    """The progress of a run that was reported."""
 
-    told: dict[str, float] = field(default_factory=dict)
-    """Id of a node or item -> what it counts."""
+    reported: dict[str, float] = field(default_factory=dict)
+    """ID of a node or item -> its progress."""
     last: float = -1.0
 
-    def news(self, moment: RunMoment) -> Iterator[Progress]:
-        """Yields what is new, one notification for each node or item, each with more progress than the one before."""
+    def news(self, moment: RunMoment) -> Iterator[ProgressNotification]:
+        """Yield a notification for each changed node or item, with more progress than the previous one."""
         states = states_of(moment.view.scheduler)
         total = _total_of(moment.view, states)
         for task in moment.changed:
             state = states.get(task)
             if state is None or state.status in _SILENT:
                 continue
-            self.told[task] = max(self.told.get(task, 0.0), 1.0 if state.status.is_final else _BEGUN)
-            done = sum(self.told.values())
-            # Another attempt or reason is no progress, which may not be told twice.
+            self.reported[task] = max(self.reported.get(task, 0.0), 1.0 if state.status.is_final else _STARTED_SHARE)
+            done = sum(self.reported.values())
+            # Another attempt or reason is no progress, and the protocol forbids notifications without progress.
             if done > self.last:
                 self.last = done
-                yield Progress(done, max(total, done), _words(task, state))
+                yield ProgressNotification(done, max(total, done), _message_of(task, state))
 
 
 def _total_of(view: RunView, states: dict[str, TaskState]) -> float:
@@ -232,6 +239,6 @@ def _total_of(view: RunView, states: dict[str, TaskState]) -> float:
     return float(nodes + sum(task.endswith("]") for task in states))
 
 
-def _words(task: str, state: TaskState) -> str:
+def _message_of(task: str, state: TaskState) -> str:
     reason = f": {state.reason}" if state.reason and not state.status.is_final else ""
     return f"{task} {state.status.value}{reason}"

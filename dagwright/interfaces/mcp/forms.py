@@ -1,7 +1,7 @@
-"""What a run asks of people as a form of the protocol, and what is filled in as the answer.
+"""Feedback requests as forms of the protocol, and the content of forms as answers.
 
-Forms of the protocol are flat: an object whose fields are texts, numbers, yes or no, and choices. What is richer is a
-text that holds JSON. Pure; it must not import the SDK.
+Forms of the protocol are flat objects with strings, numbers, booleans and choices. Anything else is a string with JSON.
+Pure; it must not import the SDK.
 """
 
 import json
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Request = Mapping[str, Any]
-"""What `dagwright.core.model.requests.Request.to_json` returns."""
+"""The result of `dagwright.core.model.requests.Request.to_json`."""
 Form = dict[str, Any]
 """A `requestedSchema` of the protocol."""
 
@@ -19,22 +19,22 @@ _FIELDS_OF: Mapping[str, Sequence[str]] = {
     "number": ("title", "minimum", "maximum", "default"),
     "boolean": ("title", "default"),
 }
-"""What the protocol knows of a field of each type, beside its description."""
+"""Type of a field -> the keywords that the protocol supports, except the description."""
 _FORMATS = ("date", "date-time", "email", "uri")
 _MOST_OPTIONS = 200
-"""Options of one choice; more fill no screen."""
+"""Maximum number of options of a choice; more are not usable on a screen."""
 _WHOLE = "data"
-"""The field for data whose schema has no fields of its own."""
+"""Field for data whose schema has no properties."""
 _NEEDS_MORE = "value"
-"""The choice after a failure that needs a result beside it, for which a flat form has no place."""
+"""Option of a failed node that needs a result, which a flat form cannot hold."""
 
 
 class NotJson(Exception):
-    """A field that holds JSON was filled in with something else; the text says which."""
+    """A field that must hold JSON has other content; the message names the field."""
 
 
 def form_of(request: Request) -> Form | None:
-    """Returns the form for a request; `None` if a flat form cannot ask it."""
+    """Return the form for a request; `None` if a flat form cannot represent it."""
     match request["type"]:
         case "APPROVAL":
             reason = {"type": "string", "title": "Reason"}
@@ -46,8 +46,8 @@ def form_of(request: Request) -> Form | None:
     return _form({"text": {"type": "string", "title": "Answer"}}, ["text"])
 
 
-def answer_in(request: Request, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the answer that a filled-in form gives to a request.
+def answer_of(request: Request, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer in the content of a form.
 
     Raises:
         NotJson: a field that must hold JSON does not.
@@ -66,8 +66,8 @@ def answer_in(request: Request, content: Mapping[str, Any]) -> dict[str, Any]:
     return {"text": content.get("text")}
 
 
-def words_of(request: Request) -> str:
-    """Returns what is asked, with the call that an approval is about."""
+def prompt_of(request: Request) -> str:
+    """Return the prompt, with the call to approve."""
     lines = [str(request["prompt"] or f"{request['type'].capitalize()}?")]
     if request.get("tool") and request.get("purpose") == "approval":
         lines.append(f"{request['tool']} with {json.dumps(request.get('arguments') or {}, ensure_ascii=False)}")
@@ -132,7 +132,7 @@ def _fields_of(schema: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def _field(schema: Any) -> dict[str, Any] | None:
-    """Returns a field as the protocol knows it; `None` if it knows none of that type."""
+    """Return a field in the protocol's form; `None` if the protocol has no such type."""
     if not isinstance(schema, Mapping):
         return None
     choices = schema.get("enum")
@@ -157,7 +157,7 @@ def _data_in(schema: Mapping[str, Any] | None, content: Mapping[str, Any]) -> An
     fields = _fields_of(schema)
     if not fields:
         return _json_in(_WHOLE, content.get(_WHOLE))
-    # A field that is left empty is not given.
+    # Empty fields are absent.
     given = {name: value for name, value in content.items() if value not in (None, "")}
     return {
         name: value if _field(fields.get(name, {})) is not None else _json_in(name, value)

@@ -1,6 +1,6 @@
-"""Results of calls: what a run has become, or why there is none, as a document and as the text of it. Pure.
+"""Results of calls: the document of a run or an error, with the same as text. Pure.
 
-Each has `status` and `message`, as documents of the command line have; `message` says what can be done next.
+Each has `status` and `message`, as documents of the command line do; `message` has the possible next steps.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 import mcp_types as types
 
 from dagwright.core.model.errors import PlanInvalid
-from dagwright.interfaces.mcp.catalogue import ANSWER_FEEDBACK, GET_RUN
+from dagwright.interfaces.mcp.tool_definitions import ANSWER_FEEDBACK, GET_RUN
 
 _FAILURES_SHOWN = 20
 _NOTES_SHOWN = 20
@@ -24,11 +24,11 @@ _HOW_TO_ANSWER: Mapping[str, str] = {
     "CLARIFICATION": "text",
     "GUIDANCE": "text",
 }
-"""Type of a request -> the argument of `answer_feedback` that answers it."""
+"""Type of a request -> the argument of `answer_feedback` for its answer."""
 
 
 def result_of(document: Mapping[str, Any], *, is_error: bool = False) -> types.CallToolResult:
-    """Returns a result: the document, and the same as a text for clients that show texts alone."""
+    """Return a result with a document, also as text for clients that show text only."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     return types.CallToolResult(
         content=[types.TextContent(type="text", text=text)], structured_content=dict(document), is_error=is_error
@@ -36,52 +36,52 @@ def result_of(document: Mapping[str, Any], *, is_error: bool = False) -> types.C
 
 
 def refusal(status: str, message: str) -> types.CallToolResult:
-    """Returns the result of a call that can not do what was asked.
+    """Return an error result.
 
     Args:
-        status: word for it, as in documents of the command line.
-        message: what is wrong and what to do.
+        status: error code, as in documents of the command line.
+        message: the problem, and what to do.
     """
     return result_of({"status": status, "message": message}, is_error=True)
 
 
 def invalid(problems: PlanInvalid) -> types.CallToolResult:
-    """Returns the result of a call whose plan or inputs are wrong, with every problem."""
+    """Return the result of a call whose plan or inputs are invalid, with all problems."""
     count = len(problems.problems)
     what = "the problem" if count == 1 else f"the {count} problems"
-    message = f"repair {what} under `errors` and call again"
+    message = f"fix {what} under `errors` and call again"
     errors = [problem.to_json() for problem in problems.problems]
     return result_of({"status": "invalid", "message": message, "errors": errors}, is_error=True)
 
 
-def run_result(document: Mapping[str, Any], *, said: str = "") -> types.CallToolResult:
-    """Returns what a run has become.
+def run_result(document: Mapping[str, Any], *, prefix: str = "") -> types.CallToolResult:
+    """Return the result for a run.
 
     Args:
-        document: of the run.
-        said: what is told before anything else, such as what became of an answer.
+        document: document of the run.
+        prefix: text before the message, such as the result of an answer.
     """
     status = str(document["status"])
-    message = " ".join(filter(None, [said, _message_of(document)]))
-    told: dict[str, Any] = {"status": status, "message": message, "run_id": document["run_id"]}
+    message = " ".join(filter(None, [prefix, _message_of(document)]))
+    content: dict[str, Any] = {"status": status, "message": message, "run_id": document["run_id"]}
     if document["title"]:
-        told["title"] = document["title"]
+        content["title"] = document["title"]
     if status in _ENDED:
-        told["output"] = document["output"]
-    told["node_counts"] = states_of_nodes(document)
+        content["output"] = document["output"]
+    content["node_counts"] = node_counts(document)
     if failures := _failures(document["nodes"]):
-        told["failures"] = failures
+        content["failures"] = failures
     if document["error"] is not None:
-        told["error"] = document["error"]
+        content["error"] = document["error"]
     if document["waiting_for"]:
-        told["waiting_for"] = [*document["waiting_for"]]
+        content["waiting_for"] = [*document["waiting_for"]]
     if document["notes"]:
-        told["notes"] = [note.get("message") for note in document["notes"][:_NOTES_SHOWN]]
-    return result_of(told, is_error=status in _ENDED_BADLY)
+        content["notes"] = [note.get("message") for note in document["notes"][:_NOTES_SHOWN]]
+    return result_of(content, is_error=status in _ENDED_BADLY)
 
 
-def states_of_nodes(document: Mapping[str, Any]) -> dict[str, int]:
-    """Returns how many nodes are in each state, those that are not listed one by one too."""
+def node_counts(document: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of nodes by state, including nodes that the document does not list."""
     counts = Counter(str(node["status"]) for node in document["nodes"].values())
     counts.update(document.get("nodes_ref", {}).get("counts", {}))
     return dict(sorted(counts.items()))
@@ -90,18 +90,18 @@ def states_of_nodes(document: Mapping[str, Any]) -> dict[str, int]:
 def _message_of(document: Mapping[str, Any]) -> str:
     status, run = str(document["status"]), document["run_id"]
     if status == "completed":
-        return "The run is completed."
+        return "The run completed."
     if status == "completed_with_failures":
-        return "The run is completed, but nodes of it failed: see `failures`."
+        return "The run completed, but some nodes failed: see `failures`."
     if status in _ENDED_BADLY:
         error = document["error"] or {}
         why = f": {error['message']}" if error.get("message") else ""
         return f"The run {'was cancelled' if status == 'cancelled' else 'failed'}{why}."
     if document["waiting_for"]:
-        return f"The run asks people: {_asked(document['waiting_for'], run)}"
+        return f"The run waits for people: {_asked(document['waiting_for'], run)}"
     if status == "waiting":
-        return f"The run waits; `notes` may say for what. Call {GET_RUN} with run_id {run!r} to wait for its end."
-    return f"The run goes on. Call {GET_RUN} with run_id {run!r} to wait for its end."
+        return f"The run waits; `notes` may have the reason. Call {GET_RUN} with run_id {run!r} to wait for its end."
+    return f"The run continues. Call {GET_RUN} with run_id {run!r} to wait for its end."
 
 
 def _asked(requests: Sequence[Mapping[str, Any]], run: str) -> str:

@@ -1,6 +1,6 @@
-"""The MCP server: handlers of the protocol around `Calls`.
+"""The MCP server: protocol handlers around `ToolHandlers`.
 
-It keeps nothing: two in front of one Temporal work as one.
+It has no state: several servers in front of one Temporal server work as one.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ import dagwright
 from dagwright.client.runs import Runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
-from dagwright.interfaces.mcp.asking import Context
-from dagwright.interfaces.mcp.calls import Call, Calls
-from dagwright.interfaces.mcp.catalogue import ASK, GET_RUN, RUN_PLAN, tools_of, without_taken
-from dagwright.interfaces.mcp.starting import Starter
+from dagwright.interfaces.mcp.calls import ToolCall, ToolHandlers
+from dagwright.interfaces.mcp.elicitation import CallContext
+from dagwright.interfaces.mcp.starting import RunStarter
 from dagwright.interfaces.mcp.tasks import Tasks
+from dagwright.interfaces.mcp.tool_definitions import ASK, GET_RUN, RUN_PLAN, tools_of, without_reserved_names
 from dagwright.plans.templates import Published, TemplateFolder, Templates
 from dagwright.toolset.toolset import Toolset
 
 _INSTRUCTIONS = (
-    "Dagwright runs plans, graphs of steps, durably. A run goes on whatever happens to the call that started it: where "
-    f"a call returns `running` or `waiting`, {GET_RUN} goes on with it, by its `run_id`. {RUN_PLAN} takes a plan, "
-    f"{ASK} a request in words; the tools beside them are plans that were published here."
+    "Dagwright runs plans, graphs of steps, durably. A run continues regardless of the call that started it: if a call "
+    f"returns `running` or `waiting`, use {GET_RUN} with its `run_id`. {RUN_PLAN} takes a plan, {ASK} a request "
+    "in natural language; the other tools are published plans."
 )
 
 
@@ -39,21 +39,21 @@ def create_server(
     templates: Templates | TemplateFolder,
     is_serving: bool = True,
 ) -> Server[Any]:
-    """Returns a server that any transport can serve.
+    """Return a server for any transport.
 
     Args:
-        runs, sessions, steering: of the namespace.
-        toolset: what plans of clients may call.
+        runs, sessions, steering: clients of the namespace.
+        toolset: tools that plans may call.
         templates: the plans that are tools, checked with the same toolset; a folder is read again when its files
             change.
-        is_serving: whether the runs are served with the settings of this process; otherwise the model is the workers'.
+        is_serving: whether this process is a worker of the runs; otherwise the workers choose the model.
     """
     declared = toolset.declarations()
     folder = templates if isinstance(templates, TemplateFolder) else None
     published = folder.read() if folder is not None else Published(cast("Templates", templates), {})
-    usable = without_taken(published.templates)
-    starter = Starter(runs, sessions, toolset, is_serving=is_serving)
-    calls = Calls(tools_of(usable, declared), usable, starter=starter, steering=steering)
+    usable = without_reserved_names(published.templates)
+    starter = RunStarter(runs, sessions, toolset, is_serving=is_serving)
+    calls = ToolHandlers(tools_of(usable, declared), usable, starter=starter, steering=steering)
 
     async def refresh() -> None:
         nonlocal published
@@ -62,35 +62,35 @@ def create_server(
         now = await asyncio.to_thread(folder.read)
         if now is not published:
             published = now
-            usable = without_taken(now.templates)
+            usable = without_reserved_names(now.templates)
             calls.publish(tools_of(usable, declared), usable)
 
-    async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    async def list_tools(_: CallContext, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         await refresh()
         return types.ListToolsResult(tools=[*calls.tools.values()])
 
     tasks = Tasks(calls, runs, steering)
 
-    async def call_tool(context: Context, params: types.CallToolRequestParams) -> HandlerResult:
+    async def call_tool(context: CallContext, params: types.CallToolRequestParams) -> HandlerResult:
         await refresh()
         tool = calls.tools.get(params.name)
         if tool is None:
             if problems := published.problems.get(params.name):
                 words = f"the published plan {params.name!r} cannot be used: {'; '.join(problems)}"
                 raise MCPError(types.INVALID_PARAMS, words)
-            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}; `tools/list` has those there are")
-        call = Call(context, params, tool)
+            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}; `tools/list` lists all tools")
+        call = ToolCall(context, params, tool)
         return await (tasks.call(call) if tasks.is_for(call) else calls.call(call))
 
     server: Server[Any] = Server(
         "dagwright",
         version=dagwright.__version__,
         title="Dagwright",
-        description="Runs plans that must not be lost.",
+        description="Runs plans durably.",
         instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
     )
-    # Not by the constructor, whose type knows no results of extensions.
+    # The constructor's types do not allow results of extensions.
     server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
-    tasks.add_to(server)
+    tasks.register(server)
     return server

@@ -1,6 +1,6 @@
-"""Starts the runs of calls: of plans, of templates, of requests in words. What it needs of the process, it is given.
+"""Start the runs of calls: runs of plans, of templates and of requests in natural language.
 
-CallRefused     what was asked cannot be done; carries the word and the sentence for the result
+CallRefused     the call cannot be done; has the code and the message of the result
 """
 
 from collections.abc import Mapping
@@ -29,17 +29,17 @@ from dagwright.plans.templates import Template, Templates, compiled_with
 from dagwright.protocol.sessions import Session, SessionNameInvalid, session_name
 from dagwright.toolset.toolset import Toolset
 
-_OF_MODELS = model_policy("")
-"""Clients are models: what they write asks a person before it changes anything."""
+_CLIENT_PLAN_POLICY = model_policy("")
+"""Clients are models: their plans need approval before they change anything."""
 NO_TEMPLATES: Templates = MappingProxyType({})
 
 
 class CallRefused(Exception):
-    """A call can not do what was asked.
+    """A call cannot be done.
 
     Args:
-        status: word for it, as in documents of the command line.
-        message: what is wrong and what to do.
+        status: error code, as in documents of the command line.
+        message: the problem, and what to do.
     """
 
     def __init__(self, status: str, message: str) -> None:
@@ -48,49 +48,49 @@ class CallRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Starter:
-    """Starts runs.
+class RunStarter:
+    """Start of runs for calls.
 
     Args:
-        runs, sessions: of the namespace.
-        toolset: what plans may call.
-        policy: of plans that clients bring.
-        is_serving: whether the runs are served with the settings of this process.
+        runs, sessions: clients of the namespace.
+        toolset: tools that plans may call.
+        policy: policy of plans that clients send.
+        is_serving: whether this process is a worker of the runs.
     """
 
     runs: Runs
     sessions: Sessions
     toolset: Toolset
-    policy: Policy = field(default=_OF_MODELS)
+    policy: Policy = field(default=_CLIENT_PLAN_POLICY)
     is_serving: bool = True
 
     async def plan(
         self, arguments: Mapping[str, Any], *, run: str | None, templates: Templates = NO_TEMPLATES
     ) -> Started:
-        """Starts the run of a plan that a client brings.
+        """Start the run of a plan that a client sends.
 
         Args:
-            arguments: of `run_plan`.
-            templates: those that the plan may name as sub-plans.
-            run: id of the run.
+            arguments: arguments of `run_plan`.
+            templates: templates that the plan may name as sub-plans.
+            run: ID of the run.
 
         Raises:
-            PlanInvalid: the plan or its inputs are wrong.
+            PlanInvalid: the plan or its inputs are invalid.
             CallRefused: it cannot be started.
         """
         checked, written = self.checked(arguments, templates)
         inputs = arguments.get("inputs") or {}
         compiled = with_policy_approval(compiled_with(checked, inputs))
-        # Plans that change nothing run at once, as those do that a model writes for a request in words.
+        # As with plans of the planner, only plans with effects need approval.
         options = RunOptions(_seconds(arguments, "timeout"), self.policy, needs_approval=changes_of(compiled) > 0)
         source = {"plan": written, "dialect": checked.dialect, "context": {}}
-        return await self._started(StartRequest(compiled, source, inputs, options), run=run)
+        return await self._start(StartRequest(compiled, source, inputs, options), run=run)
 
     def checked(self, arguments: Mapping[str, Any], templates: Templates = NO_TEMPLATES) -> tuple[Checked, Any]:
-        """Returns the checked plan of a call, and the plan as it was written.
+        """Return the checked plan of a call, and the plan as written.
 
         Raises:
-            PlanInvalid: with everything that is wrong.
+            PlanInvalid: with all problems.
         """
         posted = posted_plan(arguments["plan"], arguments.get("dialect"), templates)
         checked, written = checked_posted(posted, self.toolset.declarations())
@@ -101,21 +101,21 @@ class Starter:
     async def template(
         self, template: Template, inputs: Mapping[str, Any], *, run: str | None, deadline: str | None = None
     ) -> Started:
-        """Starts the run of a template, which a person wrote.
+        """Start the run of a template, whose author is trusted.
 
         Args:
-            deadline: how long it may take, such as `2h`.
+            deadline: maximum duration, such as `2h`.
 
         Raises:
-            PlanInvalid: the inputs are wrong.
+            PlanInvalid: the inputs are invalid.
             CallRefused: it cannot be started.
         """
         options = RunOptions(_seconds({"timeout": deadline}, "timeout"))
         start = StartRequest(template.compiled(inputs), template.source, inputs, options)
-        return await self._started(replace(start, title=template.file, template=template.name), run=run)
+        return await self._start(replace(start, title=template.file, template=template.name), run=run)
 
-    async def words(self, arguments: Mapping[str, Any], *, run: str | None) -> Started:
-        """Starts the run of a request in words, as a turn of a session if one is named.
+    async def request_run(self, arguments: Mapping[str, Any], *, run: str | None) -> Started:
+        """Start the run of a request in natural language, as a turn of a session if one is named.
 
         Raises:
             CallRefused: it cannot be started.
@@ -132,11 +132,11 @@ class Starter:
             synthesis=arguments.get("synthesis"),
         )
         if request.profile != "rounds" and (given := request.rounds_options):
-            raise CallRefused("bad_usage", f"{given[0]}: only the profile rounds has it")
+            raise CallRefused("bad_usage", f"{given[0]}: only the profile rounds supports it")
         try:
-            start = self._prepared(request)
+            start = self._prepare(request)
             if (name := arguments.get("session_id")) is not None:
-                turn = SessionTurn(session_name(name), request.text, partial(self._prepared, request))
+                turn = SessionTurn(session_name(name), request.text, partial(self._prepare, request))
                 started, _ = await start_turn(turn, self.runs, self.sessions, run=run)
                 return started
         except GoalRefused as refused:
@@ -146,32 +146,32 @@ class Starter:
         except TurnNotTaken as refused:
             raise CallRefused(refused.code, str(refused)) from None
         except (RunIdInUse, IdInvalid) as error:
-            raise _of_id(error) from None
-        return await self._started(start, run=run)
+            raise _id_error(error) from None
+        return await self._start(start, run=run)
 
-    def _prepared(self, request: TextRequest, session: Session | None = None) -> StartRequest:
+    def _prepare(self, request: TextRequest, session: Session | None = None) -> StartRequest:
         start = prepare_request(request, self.toolset, session).start
         return replace(start, tools=self.toolset.references)
 
-    async def _started(self, start: StartRequest, *, run: str | None) -> Started:
+    async def _start(self, start: StartRequest, *, run: str | None) -> Started:
         if first_model_node(start.plan) is not None:
             self._refuse_without_model(None)
         try:
             return await self.runs.start(replace(start, workflow_id=run, tools=self.toolset.references))
         except (RunIdInUse, IdInvalid) as error:
-            raise _of_id(error) from None
+            raise _id_error(error) from None
 
     def _refuse_without_model(self, model: str | None) -> None:
         if not self.is_serving:
-            # The workers' settings are not known here; a node fails with the same code where they have no model.
+            # The settings of the workers are unknown here; a node fails with the same code if they have no model.
             return
         if model is None and self.toolset.models.model is None:
-            raise CallRefused("no_model", "no model is named: set DAGWRIGHT_MODEL for this server")
+            raise CallRefused("no_model", "no model is configured: set DAGWRIGHT_MODEL for this server")
         if self.toolset.models.endpoint.is_key_missing:
-            raise CallRefused("no_key", "there is no key for the model service: set OPENAI_API_KEY for this server")
+            raise CallRefused("no_key", "the model service has no API key: set OPENAI_API_KEY for this server")
 
 
-def _of_id(error: RunIdInUse | IdInvalid) -> CallRefused:
+def _id_error(error: RunIdInUse | IdInvalid) -> CallRefused:
     return CallRefused("id_in_use" if isinstance(error, RunIdInUse) else "bad_usage", str(error))
 
 

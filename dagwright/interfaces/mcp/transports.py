@@ -1,4 +1,4 @@
-"""How the MCP server is reached: standard input and output, or streamable HTTP."""
+"""Transports of the MCP server: standard input and output, or streamable HTTP."""
 
 import asyncio
 import os
@@ -19,10 +19,10 @@ from dagwright.process.listening import listening
 PATH = "/mcp"
 
 
-class Wire:
-    """The standard streams as the protocol has them to itself: whatever else is printed goes to stderr.
+class StdioStreams:
+    """The standard streams, reserved for the protocol: all other output goes to stderr.
 
-    A tool of a plan may print when it is imported, so this is made before anything else.
+    Create it before anything else, since modules of tools may print when they are imported.
     """
 
     def __init__(self) -> None:
@@ -35,17 +35,16 @@ class Wire:
         os.dup2(2, 1)
 
     async def lines(self) -> AsyncIterator[str]:
-        """Yields the lines that come, to the end of the input.
+        """Yield the lines of the input until it ends.
 
-        They are read by a thread that keeps nobody: a read can not be given up, and the end of the process may not wait
-        for it.
+        A daemon thread reads them: a blocking read cannot be cancelled, and must not delay the end of the process.
         """
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[bytes] = asyncio.Queue()
 
         def read() -> None:
             with suppress(RuntimeError):
-                # The loop may be gone by then.
+                # The loop may be closed by then.
                 while line := self._input.readline():
                     loop.call_soon_threadsafe(queue.put_nowait, line)
                 loop.call_soon_threadsafe(queue.put_nowait, b"")
@@ -55,23 +54,23 @@ class Wire:
             yield line.decode("utf-8", "replace")
 
     def writer(self) -> TextIOWrapper:
-        """Returns what is written to the client."""
+        """Return a text stream to the client."""
         return TextIOWrapper(self._output, encoding="utf-8", newline="\n")
 
 
-async def serve_stdio(server: Server[Any], wire: Wire) -> None:
-    """Serves one client until it closes the standard input."""
-    # It is iterated over, and nothing else.
+async def serve_stdio(server: Server[Any], wire: StdioStreams) -> None:
+    """Serve one client until it closes standard input."""
+    # `stdio_server` only iterates over it.
     lines = cast("anyio.AsyncFile[str]", wire.lines())
     async with stdio_server(lines, anyio.wrap_file(wire.writer())) as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
 async def serve_http(server: Server[Any], listener: socket.socket, *, host: str) -> None:
-    """Serves clients by streamable HTTP at `PATH` until it is cancelled.
+    """Serve clients by streamable HTTP at `PATH` until cancelled.
 
     Args:
-        host: as somebody named it; on one of this machine only requests to this machine are taken.
+        host: host of the listener; for a loopback host, only requests to this machine are accepted.
     """
     app = server.streamable_http_app(streamable_http_path=PATH, host=host)
     async with server.session_manager.run(), listening(app, listener):

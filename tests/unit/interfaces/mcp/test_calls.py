@@ -10,18 +10,18 @@ import pytest
 
 from dagwright.client.run_lists import RunFilter, RunSummary
 from dagwright.core.model.states import RunStatus
-from dagwright.interfaces.mcp.calls import KEY_META, Call, Calls
-from dagwright.interfaces.mcp.catalogue import CHECK_PLAN, LIST_RUNS, RUN_PLAN, WAIT_S, tools_of
-from dagwright.interfaces.mcp.starting import CallRefused, Starter
+from dagwright.interfaces.mcp.calls import KEY_META, ToolCall, ToolHandlers
+from dagwright.interfaces.mcp.starting import CallRefused, RunStarter
+from dagwright.interfaces.mcp.tool_definitions import CHECK_PLAN, LIST_RUNS, RUN_PLAN, WAIT_S, tools_of
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from tests.support.templates import load_templates
 
 
-def _call(tool: str, meta: Any = None, **arguments: Any) -> Call:
+def _call(tool: str, meta: Any = None, **arguments: Any) -> ToolCall:
     params = types.CallToolRequestParams(name=tool, arguments=arguments)
     described = types.Tool(name=tool, input_schema={"type": "object", "properties": {name: {} for name in arguments}})
-    return Call(cast("Any", SimpleNamespace(meta=meta)), params, described)
+    return ToolCall(cast("Any", SimpleNamespace(meta=meta)), params, described)
 
 
 def test_arguments_or_the_key_name_the_run_and_the_time_to_wait() -> None:
@@ -38,7 +38,7 @@ def test_arguments_or_the_key_name_the_run_and_the_time_to_wait() -> None:
         assert (_call(tool, wait_s=0).wait_s, _call(tool).wait_s) == (0.0, WAIT_S)
 
 
-class _Starter(Starter):
+class _Starter(RunStarter):
     async def template(self, *given: Any, **more: Any) -> Any:
         raise CallRefused("template", f"{given[0]} {given[1]} {more}")
 
@@ -54,9 +54,9 @@ class _Runs:
 NOTHING = cast("Any", SimpleNamespace(meta=None))
 
 
-async def _result(calls: Calls, tool: str, **arguments: Any) -> types.CallToolResult:
+async def _result(calls: ToolHandlers, tool: str, **arguments: Any) -> types.CallToolResult:
     params = types.CallToolRequestParams(name=tool, arguments=arguments)
-    result = await calls.call(Call(NOTHING, params, calls.tools[tool]))
+    result = await calls.call(ToolCall(NOTHING, params, calls.tools[tool]))
     assert isinstance(result, types.CallToolResult)
     return result
 
@@ -67,7 +67,7 @@ async def _called(folder: Path, tool: str, **arguments: Any) -> Any:
     (folder / "slow.json").write_text(json.dumps(plan), encoding="utf-8")
     tools = tools_of(load_templates(folder, toolset.declarations()), toolset.declarations())
     starter = _Starter(cast("Any", _Runs()), NOTHING, toolset)
-    calls = Calls(tools, {"slow": cast("Any", "SLOW")}, starter=starter, steering=NOTHING)
+    calls = ToolHandlers(tools, {"slow": cast("Any", "SLOW")}, starter=starter, steering=NOTHING)
     return (await _result(calls, tool, **arguments)).structured_content
 
 
@@ -78,7 +78,7 @@ async def test_published_plan_is_started_by_name_with_an_id_of_its_own_and_witho
     assert (await _called(tmp_path, RUN_PLAN, plan={}))["status"] == "plan"
     for wrong in ({}, {"plan": {}, "template": "slow"}):
         refused = await _called(tmp_path, RUN_PLAN, **wrong)
-        assert refused == {"status": "bad_usage", "message": "give either `plan` or `template`"}
+        assert refused == {"status": "bad_usage", "message": "send either `plan` or `template`"}
 
 
 async def test_runs_are_listed(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ async def test_runs_are_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("depth", [98, 400])
 async def test_arguments_nest_as_deep_as_plans_may(tmp_path: Path, name: str, depth: int) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path))
-    starter = Starter(NOTHING, NOTHING, toolset)
-    calls = Calls(tools_of({}, toolset.declarations()), {}, starter=starter, steering=NOTHING)
+    starter = RunStarter(NOTHING, NOTHING, toolset)
+    calls = ToolHandlers(tools_of({}, toolset.declarations()), {}, starter=starter, steering=NOTHING)
     deep: Any = {}
     for _ in range(depth):
         deep = [deep]

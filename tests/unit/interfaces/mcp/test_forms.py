@@ -6,8 +6,8 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from dagwright.interfaces.mcp.asking import CallState, StateUnreadable, state_in
-from dagwright.interfaces.mcp.forms import NotJson, answer_in, form_of, words_of
+from dagwright.interfaces.mcp.elicitation import CallState, StateUnreadable, parse_call_state
+from dagwright.interfaces.mcp.forms import NotJson, answer_of, form_of, prompt_of
 
 
 def _request(kind: str, **fields: Any) -> dict[str, Any]:
@@ -26,11 +26,11 @@ def test_approval_may_have_a_reason() -> None:
     approved, reason = {"type": "boolean", "title": "Approve"}, {"type": "string", "title": "Reason"}
     properties = {"approved": approved, "reason": reason}
     assert form_of(request) == {"type": "object", "properties": properties, "required": ["approved"]}
-    assert answer_in(request, {"approved": False, "reason": ""}) == {"approved": False}
-    assert answer_in(request, {"approved": True, "reason": "fine"}) == {"approved": True, "reason": "fine"}
+    assert answer_of(request, {"approved": False, "reason": ""}) == {"approved": False}
+    assert answer_of(request, {"approved": True, "reason": "fine"}) == {"approved": True, "reason": "fine"}
     call = {"tool": "pay", "arguments": {"to": "7"}, "entities": {"7": "Bob"}, "purpose": "approval"}
-    assert words_of(_request("APPROVAL", **call)) == 'What?\npay with {"to": "7"}\n7 is Bob'
-    assert words_of(_request("APPROVAL", prompt="")) == "Approval?"
+    assert prompt_of(_request("APPROVAL", **call)) == 'What?\npay with {"to": "7"}\n7 is Bob'
+    assert prompt_of(_request("APPROVAL", prompt="")) == "Approval?"
 
 
 @pytest.mark.parametrize(
@@ -47,18 +47,18 @@ def test_approval_may_have_a_reason() -> None:
 def test_selection_offers_the_options_by_their_names(options: list[Any], choice: dict[str, Any]) -> None:
     request = _request("SELECTION", options=options)
     assert _fields(request) == {"selected": {**choice, "title": "Choice"}}
-    assert answer_in(request, {"selected": "x"}) == {"selected": ["x"]}
+    assert answer_of(request, {"selected": "x"}) == {"selected": ["x"]}
 
 
 def test_selection_may_be_a_list_or_a_text() -> None:
     request = _request("SELECTION", options=["a", "b"], multiple=True)
     items = {"type": "string", "enum": ["a", "b"]}
     assert _fields(request) == {"selected": {"type": "array", "items": items, "minItems": 1, "title": "Choice"}}
-    assert answer_in(request, {"selected": ["a", "b"]}) == {"selected": ["a", "b"]}
+    assert answer_of(request, {"selected": ["a", "b"]}) == {"selected": ["a", "b"]}
     request = _request("SELECTION", options=["a"], allow_text=True)
     assert (form_of(request) or {})["required"] == []
-    assert answer_in(request, {"selected": "a", "text": "Bob"}) == {"text": "Bob"}
-    assert answer_in(request, {"selected": "a", "text": ""}) == {"selected": ["a"]}
+    assert answer_of(request, {"selected": "a", "text": "Bob"}) == {"text": "Bob"}
+    assert answer_of(request, {"selected": "a", "text": ""}) == {"selected": ["a"]}
     # A failure offers only what needs no value, and a form has 1 to 200 options.
     request = _request("SELECTION", options=["retry", "value", "skip", "stop"], purpose="error")
     assert _fields(request)["selected"]["enum"] == ["retry", "skip", "stop"]
@@ -89,29 +89,29 @@ def test_data_has_a_field_for_each_part_and_json_for_others() -> None:
         },
     }
     filled = {"name": "Bob", "quarter": "", "number": 4, "odd": "1", "lines": "[1]"}
-    assert answer_in(request, filled) == {"data": {"name": "Bob", "number": 4, "odd": 1, "lines": [1]}}
+    assert answer_of(request, filled) == {"data": {"name": "Bob", "number": 4, "odd": 1, "lines": [1]}}
     with pytest.raises(NotJson, match="the field 'lines' must hold JSON"):
-        answer_in(request, {"lines": "one, two"})
+        answer_of(request, {"lines": "one, two"})
 
 
 @pytest.mark.parametrize("schema", [None, {"type": "object"}, {"type": "array", "items": {"type": "integer"}}])
 def test_data_without_parts_is_one_field_of_json(schema: dict[str, Any] | None) -> None:
     request = _request("INFORMATION", schema=schema)
     assert list(_fields(request)) == ["data"]
-    assert answer_in(request, {"data": "[1, 2]"}) == {"data": [1, 2]}
+    assert answer_of(request, {"data": "[1, 2]"}) == {"data": [1, 2]}
     with pytest.raises(NotJson):
-        answer_in(request, {})
+        answer_of(request, {})
 
 
 def test_text_is_asked_of_what_remains() -> None:
     for kind in ("CLARIFICATION", "GUIDANCE"):
         request = _request(kind)
         assert list(_fields(request)) == ["text"]
-        assert answer_in(request, {"text": "more"}) == {"text": "more"}
+        assert answer_of(request, {"text": "more"}) == {"text": "more"}
 
 
 def brought(text: str | None) -> CallState | None:
-    return state_in(types.CallToolRequestParams(name="run_plan", request_state=text))
+    return parse_call_state(types.CallToolRequestParams(name="run_plan", request_state=text))
 
 
 @pytest.mark.parametrize("rounds", ["Infinity", "NaN", "1e999", "-1", '"many"', "null", "[]"])
@@ -119,5 +119,5 @@ def test_state_is_restored_and_an_invalid_one_refused(rounds: str) -> None:
     state = CallState("run-1", ("check",), 2)
     assert (brought(state.to_text()), brought(None)) == (state, None)
     given = json.dumps({"run_id": "run-1", "left": []})
-    with pytest.raises(StateUnreadable, match="make the call anew"):
+    with pytest.raises(StateUnreadable, match="repeat the call from the start"):
         brought(f'{given[:-1]}, "rounds": {rounds}}}')

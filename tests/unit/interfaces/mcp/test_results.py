@@ -4,7 +4,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
-from dagwright.interfaces.mcp.asking import form_for
+from dagwright.interfaces.mcp.elicitation import form_for
 from dagwright.interfaces.mcp.results import run_result
 
 
@@ -31,7 +31,7 @@ def test_only_failed_and_cancelled_runs_are_errors_and_only_ended_ones_have_an_o
     assert "output" not in _told("running")
     assert _told("failed")["output"] is None
     said = run_result(_document("running"), said="'x' is answered.").structured_content["message"]
-    assert said.startswith("'x' is answered. The run goes on. Call get_run ")
+    assert said.startswith("'x' is answered. The run continues. Call get_run ")
 
 
 def test_failed_run_tells_why_and_which_nodes() -> None:
@@ -50,7 +50,7 @@ def test_first_of_many_requests_names_the_way_to_answer() -> None:
     ]
     told = _told("waiting", waiting_for=asked)
     assert told["message"] == (
-        "The run asks people: Which? To answer, call answer_feedback with run_id 'w', request_id 'x' and selected. "
+        "The run waits for people: Which? To answer, call answer_feedback with run_id 'w', request_id 'x' and selected. "
         "1 more are under `waiting_for`."
     )
 
@@ -58,7 +58,7 @@ def test_first_of_many_requests_names_the_way_to_answer() -> None:
 def test_request_of_the_inbox_has_no_form() -> None:
     asked = {"request_id": "x", "type": "APPROVAL", "prompt": "Go?", "channel": "inbox"}
     assert _told("waiting", waiting_for=[asked])["message"] == (
-        "The run asks people: Go? A person must answer in the inbox, with `dagwright feedback w x`, in the console or "
+        "The run waits for people: Go? A person must answer in the inbox, with `dagwright feedback w x`, in the console or "
         "through the HTTP API; this server cannot."
     )
     context: Any = SimpleNamespace(protocol_version="2025-11-25")

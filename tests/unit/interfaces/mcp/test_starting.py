@@ -12,8 +12,8 @@ from pydantic import SecretStr
 from dagwright.client.starts import RunOptions, StartRequest
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import PlanInvalid
-from dagwright.interfaces.mcp.catalogue import _ask
-from dagwright.interfaces.mcp.starting import CallRefused, Starter
+from dagwright.interfaces.mcp.starting import CallRefused, RunStarter
+from dagwright.interfaces.mcp.tool_definitions import _ask
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from tests.support.rounds import Workers
@@ -28,10 +28,10 @@ class _Runs:
         self.started.append((request.plan, request.options))
 
 
-def _starter(folder: Path) -> tuple[Starter, _Runs]:
+def _starter(folder: Path) -> tuple[RunStarter, _Runs]:
     settings = Settings(state_dir=folder, model="small", openai_api_key=SecretStr("key"))
     toolset, runs = replace(load_toolset(settings), own=Workers().registry()), _Runs()
-    return Starter(cast("Any", runs), cast("Any", SimpleNamespace()), toolset), runs
+    return RunStarter(cast("Any", runs), cast("Any", SimpleNamespace()), toolset), runs
 
 
 async def test_call_sets_rounds_and_timeouts(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ async def test_call_sets_rounds_and_timeouts(tmp_path: Path) -> None:
     assert set(said) < set(_ask().input_schema["properties"])
     compare = {"request": "Compare."}
     for name in ("max_rounds", "worker_timeout"):
-        with pytest.raises(CallRefused, match=f"{name}: only the profile rounds has it"):
+        with pytest.raises(CallRefused, match=f"{name}: only the profile rounds supports it"):
             await starter.words({**compare, name: said[name]}, run=None)
     with pytest.raises(CallRefused, match="worker_timeout: "):
         await starter.words({**compare, "profile": "rounds", "worker_timeout": "soon"}, run=None)

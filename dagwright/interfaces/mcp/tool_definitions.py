@@ -1,4 +1,4 @@
-"""The tools of the MCP server as clients see them: names, descriptions, JSON Schemas. Pure but for the SDK's types."""
+"""The tools of the MCP server: names, descriptions and JSON Schemas. Pure except for the SDK's types."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -22,65 +22,65 @@ ANSWER_FEEDBACK: Final = "answer_feedback"
 CANCEL: Final = "cancel"
 
 WAIT_S: Final = 45
-"""How long a call waits for the end of its run: clients give up after 60 s if nobody told them otherwise."""
+"""Seconds that a call waits for the end of its run by default: clients time out after 60 s by default."""
 MOST_WAIT_S: Final = 3600
-LISTED: Final = 20
-"""Runs that are listed if nothing else is said."""
+DEFAULT_LISTED: Final = 20
+"""Default number of listed runs."""
 _MOST_LISTED = 200
 _LOG = structlog.stdlib.get_logger("dagwright.interfaces.mcp")
 _NAMES_SHOWN = 60
-"""Tools of plans that the description of `run_plan` names."""
+"""Maximum number of tools named in the description of `run_plan`."""
 
 _ID = {
     "type": "string",
-    "description": "Id of the run. Another call with the same id and content goes on with that run and starts none.",
+    "description": "ID of the run. Another call with the same ID and content continues with that run.",
 }
 _WAIT = {
     "type": "number",
     "minimum": 0,
     "maximum": MOST_WAIT_S,
     "default": WAIT_S,
-    "description": "Seconds to wait for the end of the run; 0 returns as soon as it is started. The run goes on "
-    f"whatever happens to this call; {GET_RUN} fetches it.",
+    "description": "Seconds to wait for the end of the run; 0 returns once it is started. The run continues "
+    f"regardless of this call; {GET_RUN} fetches it.",
 }
-_RUN_ID = {"type": "string", "description": "Id of the run: `run_id` in the results of other tools."}
+_RUN_ID = {"type": "string", "description": "ID of the run: `run_id` in the results of other tools."}
 _PLAN = {
-    "description": "The plan: an object, or its JSON or YAML text, in any dialect that Dagwright reads.",
+    "description": "The plan: an object, or JSON or YAML text, in any dialect that Dagwright reads.",
     "anyOf": [{"type": "object"}, {"type": "string"}],
 }
-_DIALECT = {"type": "string", "description": "The dialect of the plan; told from the plan if it is left out."}
+_DIALECT = {"type": "string", "description": "Dialect of the plan. Default: detected."}
 _TIMEOUT = {"type": "string", "description": "Deadline of the run, such as 90s or 2h."}
 
 _RESULT: Final = {
     "type": "object",
     "properties": {
-        "status": {"type": "string", "description": "State of the run, or a word for why there is none."},
-        "message": {"type": "string", "description": "What it means, and what can be done next."},
+        "status": {"type": "string", "description": "State of the run, or an error code."},
+        "message": {"type": "string", "description": "Explanation, and possible next steps."},
         "run_id": {"type": "string"},
         "title": {"type": "string"},
-        "output": {"description": "What the run made."},
-        "node_counts": {"type": "object", "description": "State of a node -> how many nodes are in it."},
+        "output": {"description": "Output of the run."},
+        "nodes": {"type": "object", "description": "State -> number of nodes."},
         "failures": {"type": "array", "description": "Nodes that failed: id, code and message."},
-        "waiting_for": {"type": "array", "description": f"What the run asks of people; {ANSWER_FEEDBACK} answers it."},
+        "waiting_for": {"type": "array", "description": f"Open requests to people; {ANSWER_FEEDBACK} answers them."},
     },
     "required": ["status", "message"],
 }
 
 
 def tools_of(templates: Templates, declared: Mapping[str, ToolDeclaration]) -> list[types.Tool]:
-    """Return every tool, those of templates last and in order of their names.
+    """Return all tools; those of templates come last, in the order of their names.
 
     Args:
-        templates: as `without_taken` returns them.
+        templates: templates from `without_reserved_names`.
         declared: tools that plans may call.
     """
     own = [_run_plan(declared, list(templates)), _check_plan(), _ask(), _get_run(), _list_runs(), _answer_feedback()]
     return [*own, _cancel(), *map(_of_template, templates.values())]
 
 
-def without_taken(templates: Templates) -> Templates:
-    """Return the templates whose names no other tool of the server has; an error is logged for each of the others."""
-    taken = {RUN_PLAN, CHECK_PLAN, ASK, GET_RUN, LIST_RUNS, ANSWER_FEEDBACK, CANCEL}
+def without_reserved_names(templates: Templates) -> Templates:
+    """Return the templates without those named like another tool of the server, and log an error for each of these."""
+    answered = {RUN_PLAN, CHECK_PLAN, ASK, GET_RUN, LIST_RUNS, ANSWER_FEEDBACK, CANCEL}
     for name in sorted(taken & templates.keys()):
         problem = f"{templates[name].file}: the MCP server has a tool of that name; rename the file"
         _LOG.error("a published plan cannot be used", problem=problem)
@@ -92,7 +92,7 @@ def _run_plan(declared: Mapping[str, ToolDeclaration], published: list[str]) -> 
         "template": {
             "type": "string",
             "enum": published,
-            "description": "In place of `plan`: a plan that is a tool here too, to name its run or not to wait for it.",
+            "description": "Instead of `plan`: a plan that is also a tool here, to set its run ID or not to wait.",
         }
     }
     agents = [card.name for card in agent_cards(declared)]
@@ -101,16 +101,16 @@ def _run_plan(declared: Mapping[str, ToolDeclaration], published: list[str]) -> 
     return types.Tool(
         name=RUN_PLAN,
         title="Run a plan",
-        description="Runs a plan, a graph of steps, durably, and returns what it made. A small plan: "
+        description="Run a plan, a graph of steps, durably, and return its output. A small plan: "
         '{"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1 + 1"}}, '
         '{"id": "b", "tool": "calculator", "arguments": {"expression": "{{a.result}} * 2"}}], '
-        '"output": "{{b.result}}"}. A plan that changes something asks a person before it runs. '
-        f"Tools of nodes: {_listed(tools)}.{told} {CHECK_PLAN} says what is wrong with a plan.",
+        '"output": "{{b.result}}"}. A plan with effects asks a person for approval before it runs. '
+        f"Tools of nodes: {_listed(tools)}.{told} {CHECK_PLAN} validates a plan.",
         input_schema=_object(
             {
                 "plan": _PLAN,
                 **(by_name if published else {}),
-                "inputs": {"type": "object", "description": "Values of the plan's inputs: name -> value."},
+                "inputs": {"type": "object", "description": "Inputs of the plan: name -> value."},
                 "run_id": _ID,
                 "dialect": _DIALECT,
                 "timeout": _TIMEOUT,
@@ -127,7 +127,7 @@ def _check_plan() -> types.Tool:
     return types.Tool(
         name=CHECK_PLAN,
         title="Check a plan",
-        description="Says everything that is wrong with a plan, or what the plan is. Runs nothing.",
+        description="Return all problems of a plan, or a summary of a valid plan. Does not run it.",
         input_schema=_object({"plan": _PLAN, "dialect": _DIALECT}, "plan"),
         output_schema={
             "type": "object",
@@ -142,38 +142,38 @@ def _ask() -> types.Tool:
     return types.Tool(
         name=ASK,
         title="Ask in words",
-        description="Has a model plan a request in words, runs the plan durably, and returns the answer as `output`.",
+        description="Have a model plan a request, run the plan durably, and return the answer as `output`.",
         input_schema=_object(
             {
-                "request": {"type": "string", "description": "What is wanted, in words."},
+                "request": {"type": "string", "description": "The request in natural language."},
                 "profile": {
                     "type": "string",
                     "enum": ["plan", "intents", "rounds"],
                     "default": "plan",
-                    "description": "plan; intents: calls of verbs about entities that are looked up; rounds: worker "
+                    "description": "plan; intents: calls of verbs on entities that are looked up; rounds: worker "
                     "tools, planned round by round.",
                 },
                 "session_id": {
                     "type": "string",
-                    "description": "A turn of this session, which knows what was asked and found before.",
+                    "description": "The request is a turn of this session, which has the earlier turns.",
                 },
-                "model": {"type": "string", "description": "Which model is asked; else that of the server."},
+                "model": {"type": "string", "description": "Model to use. Default: the model of the server."},
                 "max_rounds": {
                     "type": "integer",
                     "minimum": 1,
                     "maximum": MAX_ROUNDS_LIMIT,
-                    "description": "Of the profile rounds: how many there may be.",
+                    "description": "Profile rounds only: maximum number of rounds.",
                 },
                 "worker_timeout": {
                     "type": "string",
-                    "description": "Of the profile rounds: how long a call of a worker may take that names no time "
-                    "itself, such as 2m.",
+                    "description": "Profile rounds only: timeout of calls of worker tools without a timeout of their "
+                    "own, such as 2m.",
                 },
                 "synthesis": {
                     "type": "string",
                     "enum": [*SYNTHESES],
-                    "description": "Of the profile rounds: assemble joins what workers found, model has a model word "
-                    "the answer.",
+                    "description": "Profile rounds only: assemble joins the findings of the worker tools; with model, "
+                    "a model writes the answer.",
                 },
                 "run_id": _ID,
                 "timeout": _TIMEOUT,
@@ -190,7 +190,7 @@ def _get_run() -> types.Tool:
     return types.Tool(
         name=GET_RUN,
         title="Get a run",
-        description="Waits for the end of a run that was started before, and returns what it made or how it stands.",
+        description="Wait for the end of a run that was started before, and return its output or its state.",
         input_schema=_object({"run_id": _RUN_ID, "wait_s": _WAIT}, "run_id"),
         output_schema=_RESULT,
         annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
@@ -201,12 +201,12 @@ def _list_runs() -> types.Tool:
     return types.Tool(
         name=LIST_RUNS,
         title="List runs",
-        description="Lists runs with their ids and states: those that go on first, and of each kind the newest first. "
-        "It finds the run of a call that was given up before it said which that is.",
+        description="List runs with their IDs and states: open runs first, each group newest first. Use it to find the "
+        "run of a call that was cancelled before it returned the ID.",
         input_schema=_object(
             {
-                "status": {"type": "string", "enum": [*RunStatus], "description": "Only those of this state."},
-                "limit": {"type": "integer", "minimum": 1, "maximum": _MOST_LISTED, "default": LISTED},
+                "status": {"type": "string", "enum": [*RunStatus], "description": "Filter by state."},
+                "limit": {"type": "integer", "minimum": 1, "maximum": _MOST_LISTED, "default": DEFAULT_LISTED},
             }
         ),
         output_schema={
@@ -225,36 +225,36 @@ def _list_runs() -> types.Tool:
 def _answer_feedback() -> types.Tool:
     return types.Tool(
         name=ANSWER_FEEDBACK,
-        title="Answer what a run asks",
-        description="Gives a run a person's answer to what it asks (`waiting_for` of a run), and returns how it goes "
-        "on. Give exactly one of approved, selected, text and data, as the type of the request wants it. Ask the "
+        title="Answer a request of a run",
+        description="Answer an open request of a run (`waiting_for`) with a person's answer, and return the state of "
+        "the run. Send exactly one of approved, selected, text and data, depending on the type of the request. Ask the "
         "person first.",
         input_schema=_object(
             {
                 "run_id": _RUN_ID,
                 "request_id": {
                     "type": "string",
-                    "description": "Id of the request, or of its node; not needed if the run asks one thing only.",
+                    "description": "ID of the request or of its node; optional if the run has only one open request.",
                 },
-                "all": {"type": "boolean", "description": "The answer is for all open requests of the same node."},
+                "all": {"type": "boolean", "description": "Answer all open requests of the same node."},
                 "approved": {"type": "boolean", "description": "Answers an APPROVAL."},
-                "reason": {"type": "string", "description": "Why it is approved or not."},
+                "reason": {"type": "string", "description": "Reason for the approval or rejection."},
                 "selected": {
                     "type": "array",
-                    "description": "Answers a SELECTION: options, or their ids where they have ids.",
+                    "description": "Answers a SELECTION: options, or their IDs if they have IDs.",
                 },
                 "text": {"type": "string", "description": "Answers a CLARIFICATION or a GUIDANCE."},
-                "data": {"description": "Answers an INFORMATION: what its schema wants."},
+                "data": {"description": "Answers an INFORMATION: data that fit its schema."},
                 "remember": {
                     "type": "boolean",
-                    "description": "With approved: ask no more about this tool in this run.",
+                    "description": "With approved: do not ask about this tool again in this run.",
                 },
                 "arguments": {
                     "type": "object",
-                    "description": "With approved, or to try again what failed: in place of those of the call.",
+                    "description": "With approved, or to retry a failed call: replaces the arguments of the call.",
                 },
-                "value": {"description": "With selected, of what failed: the result in place of its own."},
-                "note": {"type": "string", "description": "Kept with the answer."},
+                "value": {"description": "With selected, for a failed node: its result."},
+                "note": {"type": "string", "description": "Note stored with the answer."},
                 "wait_s": _WAIT,
             },
             "run_id",
@@ -268,11 +268,11 @@ def _cancel() -> types.Tool:
     return types.Tool(
         name=CANCEL,
         title="Cancel a run",
-        description="Asks a run to stop and returns at once; what was finished is kept.",
+        description="Request cancellation of a run and return at once; finished results are kept.",
         input_schema=_object(
             {
                 "run_id": _RUN_ID,
-                "reason": {"type": "string", "description": "Why; kept in the run's notes."},
+                "reason": {"type": "string", "description": "Reason, stored in the run's notes."},
             },
             "run_id",
         ),
@@ -283,12 +283,12 @@ def _cancel() -> types.Tool:
 
 def _of_template(template: Template) -> types.Tool:
     title = template.checked.plan.title
-    told = template.description or f"Runs the plan {template.title!r}."
+    told = template.description or f"Run the plan {template.title!r}."
     return types.Tool(
         name=template.name,
         title=title,
-        description=f"{told} Returns `output`; a run that takes longer than {WAIT_S} s is fetched by {GET_RUN}, "
-        f"and {RUN_PLAN} with `template` starts it without waiting.",
+        description=f"{told} The result has `output`. If the run takes longer than {WAIT_S} s, fetch it with "
+        f"{GET_RUN}; {RUN_PLAN} with `template` starts it without waiting.",
         input_schema=template.input_schema,
         output_schema=_RESULT,
         annotations=types.ToolAnnotations(read_only_hint=False, idempotent_hint=False, open_world_hint=True),
@@ -305,5 +305,5 @@ def _object(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
 
 
 def _listed(names: list[str]) -> str:
-    left = len(names) - _NAMES_SHOWN
+    skipped = len(names) - _NAMES_SHOWN
     return ", ".join(names[:_NAMES_SHOWN]) + (f" and {left} more" if left > 0 else "")

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 
 from dagwright.core.model.argument_checks import validator_of
 from dagwright.interfaces.mcp import create_server
-from dagwright.interfaces.mcp.catalogue import ASK, RUN_PLAN, tools_of, without_taken
 from dagwright.interfaces.mcp.tasks import _NO_TASKS
+from dagwright.interfaces.mcp.tool_definitions import ASK, RUN_PLAN, tools_of, without_reserved_names
 from dagwright.plans.templates import TemplateFolder
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
@@ -50,7 +50,7 @@ def test_template_named_like_a_tool_is_left_out_and_logged(tmp_path: Path) -> No
     for name in ("ask", "plain"):
         (tmp_path / f"{name}.json").write_text(_PLAN, encoding="utf-8")
     with capture_logs() as logs:
-        usable = without_taken(load_templates(tmp_path, load_toolset(Settings()).declarations()))
+        usable = without_reserved_names(load_templates(tmp_path, load_toolset(Settings()).declarations()))
     assert list(usable) == ["plain"]
     assert [line["problem"] for line in logs] == ["ask.json: the MCP server has a tool of that name; rename the file"]
 

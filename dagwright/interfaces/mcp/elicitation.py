@@ -1,0 +1,150 @@
+"""Show the feedback requests of a run as forms to the person behind the client.
+
+With protocol versions up to 2025-11-25, the client gets forms during the call (`elicitation/create`). From 2026-07-28
+on, the call ends with an interim result that has the forms, and the client repeats it with the content.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from dagwright.interfaces.mcp.forms import Request, form_of, prompt_of
+
+CallContext = ServerRequestContext[Any, Any]
+
+_MAX_ROUNDS: Final = 8
+"""Maximum interim results of one call: clients stop at ten."""
+_UNREADABLE: Final = "`requestState` is not the state of the interim result: repeat the call from the start"
+_LISTS_SINCE: Final = "2025-11-25"
+"""First protocol version whose forms can have a multiple choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallState:
+    """The state that a client returns with the content of forms.
+
+    Args:
+        workflow_id: the run that the call has started or found.
+        skipped: IDs of requests that the person declined.
+        rounds: number of interim results so far.
+    """
+
+    workflow_id: str
+    skipped: tuple[str, ...] = ()
+    rounds: int = 0
+
+    def to_text(self) -> str:
+        """Serialize it for the client."""
+        return json.dumps({"run_id": self.workflow_id, "left": list(self.skipped), "rounds": self.rounds})
+
+
+class StateUnreadable(Exception):
+    """The state that a client returned is invalid."""
+
+
+def parse_call_state(params: types.CallToolRequestParams) -> CallState | None:
+    """Return the state that the client returned; `None` for a first call.
+
+    Raises:
+        StateUnreadable: the state was changed.
+    """
+    if params.request_state is None:
+        return None
+    try:
+        state = json.loads(params.request_state)
+        state = CallState(str(state["run_id"]), tuple(map(str, state["left"])), int(state["rounds"]))
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        raise StateUnreadable(_UNREADABLE) from None
+    if state.rounds < 0:
+        raise StateUnreadable(_UNREADABLE)
+    return state
+
+
+def can_elicit(context: CallContext) -> bool:
+    """Return whether the client can show forms."""
+    capabilities = context.session.client_capabilities
+    elicitation = capabilities.elicitation if capabilities is not None else None
+    # A client that declares no mode supports forms.
+    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+
+
+def uses_interim_results(context: CallContext) -> bool:
+    """Return whether the client gets forms in interim results rather than during the call."""
+    return context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def form_for(request: Request, context: CallContext) -> types.ElicitRequestFormParams | None:
+    """Return the form for a request; `None` if the client cannot show it."""
+    # Clients may fill in forms without a person, so inbox requests have none.
+    form = form_of(request) if request.get("channel") != "inbox" else None
+    if form is None or (context.protocol_version < _LISTS_SINCE and _has_lists(form)):
+        return None
+    return types.ElicitRequestFormParams(message=prompt_of(request), requested_schema=form)
+
+
+def _has_lists(form: Mapping[str, Any]) -> bool:
+    return any("oneOf" in field or field["type"] == "array" for field in form["properties"].values())
+
+
+@dataclass(slots=True)
+class Elicitations:
+    """The feedback requests that one call has shown, or may still show, to its client.
+
+    Args:
+        context: context of the call.
+        skipped: IDs of requests that are not shown (again).
+        answered: IDs of requests that were answered in this call.
+        refusals: messages about answers that the run refused.
+        rounds: number of interim results so far.
+        is_silent: whether this call shows no forms, because another one will.
+    """
+
+    context: CallContext
+    skipped: set[str] = field(default_factory=set)
+    answered: set[str] = field(default_factory=set)
+    refusals: list[str] = field(default_factory=list)
+    rounds: int = 0
+    is_silent: bool = False
+
+    def next_form(self, requests: Iterable[Request]) -> tuple[Request, types.ElicitRequestFormParams] | None:
+        """Return the first request that the client can show, with its form."""
+        if self.is_silent or not can_elicit(self.context) or self.rounds >= _MAX_ROUNDS:
+            return None
+        for request in requests:
+            if request["request_id"] not in self.skipped and (form := form_for(request, self.context)) is not None:
+                return request, form
+        return None
+
+    def forms(self, requests: Iterable[Request]) -> dict[str, types.InputRequest]:
+        """Return the forms for all requests that the client can show: request ID -> form."""
+        forms: dict[str, types.InputRequest] = {}
+        rest = list(requests)
+        while (found := self.next_form(rest)) is not None:
+            request, form = found
+            forms[str(request["request_id"])] = types.ElicitRequest(params=form)
+            rest = rest[rest.index(request) + 1 :]
+        return forms
+
+    def interim(self, workflow_id: str, requests: Iterable[Request]) -> types.InputRequiredResult | None:
+        """Return the interim result with the forms for all requests; `None` if the client can show none."""
+        forms = self.forms(requests)
+        if not forms:
+            return None
+        state = CallState(workflow_id, tuple(sorted(self.skipped)), self.rounds + 1)
+        return types.InputRequiredResult(input_requests=forms, request_state=state.to_text())
+
+
+def parse_form_response(response: Any) -> types.ElicitResult | None:
+    """Return the response of a client to a form; `None` if it is invalid."""
+    if isinstance(response, types.ElicitResult):
+        return response
+    try:
+        return types.ElicitResult.model_validate(response)
+    except ValidationError:
+        return None
