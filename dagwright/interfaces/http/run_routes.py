@@ -183,7 +183,7 @@ async def read_node(
 async def why(
     run_id: str, context: ContextDep, node: Annotated[str | None, Query(description="ID of a node or item.")] = None
 ) -> Response:
-    """Explain what a run or a node waits for, down to the root cause, or where a result comes from."""
+    """Explain the state of a run or a node: why it waits, down to the root cause, or the origin of a result."""
     told = await context.runs.explain(await context.visible_run(run_id), node)
     return json_response(told.to_json())
 
@@ -192,5 +192,5 @@ def _place(cursor: str | None) -> RunPlace | None:
     try:
         return RunPlace.parse(cursor) if cursor else None
     except ValueError:
-        words = "`cursor` must be the value of `next` in a page; omit it for the first page"
+        words = "`cursor` must be a value of `next`; omit it for the first page"
         raise ApiError(400, words, param="cursor", code="invalid_value") from None

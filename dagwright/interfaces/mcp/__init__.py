@@ -7,4 +7,4 @@ line, workflows or activities.
 from dagwright.interfaces.mcp.server import create_server
 from dagwright.interfaces.mcp.transports import PATH, StdioStreams, serve_http, serve_stdio
 
-__all__ = ["PATH", "Wire", "create_server", "serve_http", "serve_stdio"]
+__all__ = ["PATH", "StdioStreams", "create_server", "serve_http", "serve_stdio"]

@@ -43,7 +43,7 @@ _OPTIONAL_PARTS = ("reason", "remember", "arguments", "value")
 """Optional parts of an answer; the run refuses those that do not fit."""
 
 Result = types.CallToolResult | types.InputRequiredResult
-ResultT = TypeVar("Made")
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class ToolCall:
 def author_of(context: CallContext) -> str:
     """Return the name recorded for answers and commands of a client."""
     params = context.session.client_params
-    return f"{told.client_info.name} (MCP)" if params is not None else "MCP"
+    return f"{params.client_info.name} (MCP)" if params is not None else "MCP"
 
 
 class ToolHandlers:
@@ -141,11 +141,11 @@ class ToolHandlers:
             return refusal("bad_usage", f"invalid arguments of {call.tool.name}: {deep[0].message}")
         problems = [message for _, message, _ in self._schemas[call.tool.name].problems_of(call.arguments, ())]
         if problems:
-            return refusal("bad_usage", f"invalid arguments of {call.tool.name}: {'; '.join(wrong)}")
+            return refusal("bad_usage", f"invalid arguments of {call.tool.name}: {'; '.join(problems)}")
         try:
             return await work(call)
-        except PlanInvalid as problems:
-            return invalid(problems)
+        except PlanInvalid as error:
+            return invalid(error)
         except CallRefused as refused:
             return refusal(refused.status, str(refused))
         except StateUnreadable as error:
@@ -176,7 +176,7 @@ class ToolHandlers:
         if template is not None:
             return await self._starter.template(template, call.arguments, run=call.run_id)
         if call.tool.name == tool_definitions.ASK:
-            return await self._starter.request(call.arguments, run=call.run_id)
+            return await self._starter.request_run(call.arguments, run=call.run_id)
         if (name := call.arguments.get("template")) is not None and "plan" not in call.arguments:
             inputs, deadline = call.arguments.get("inputs") or {}, call.arguments.get("timeout")
             return await self._starter.template(self._templates[name], inputs, run=call.run_id, deadline=deadline)
@@ -196,14 +196,14 @@ class ToolHandlers:
         return await self._follow(call, state.workflow_id, elicitations)
 
     async def _follow(
-        self, call: ToolCall, workflow_id: str, elicitations: Elicitations, *, message: str = ""
+        self, call: ToolCall, workflow_id: str, elicitations: Elicitations, *, prefix: str = ""
     ) -> Result:
         followed_run = await follow_run(self._runs, workflow_id, elicitations, wait_s=call.wait_s, author=call.author)
         if followed_run.interim is not None:
             return followed_run.interim
         return run_result(
             await self._runs.document(followed_run.view),
-            message=" ".join(filter(None, [message, followed_run.refusals])),
+            prefix=" ".join(filter(None, [prefix, followed_run.refusals])),
         )
 
     async def _check_plan(self, call: ToolCall) -> Result:
@@ -229,11 +229,9 @@ class ToolHandlers:
         return await self._follow(call, call.arguments["run_id"], Elicitations(call.context))
 
     async def _list_runs(self, call: ToolCall) -> Result:
-        limit, wanted = (
-            call.arguments.get("limit", tool_definitions.DEFAULT_LISTED),
-            RunFilter(status=call.arguments.get("status")),
-        )
-        found = await self._runs.list_runs(limit=int(limit), wanted=wanted)
+        limit = call.arguments.get("limit", tool_definitions.DEFAULT_LISTED)
+        run_filter = RunFilter(status=call.arguments.get("status"))
+        found = await self._runs.list_runs(limit=int(limit), wanted=run_filter)
         words = f"{len(found)} runs; {tool_definitions.GET_RUN} returns the result of a run"
         return result_of({"status": "listed", "message": words, "runs": [each.to_json() for each in found]})
 
@@ -250,15 +248,15 @@ class ToolHandlers:
         message, is_ambiguous = outcome.message, outcome.is_ambiguous
         if outcome.is_refused:
             hint = "`all` answers all of them" if is_ambiguous else f"{tool_definitions.GET_RUN} returns its state"
-            raise CallRefused("refused", message if target.requests and not is_ambiguous else f"{said}; {hint}")
+            raise CallRefused("refused", message if target.requests and not is_ambiguous else f"{message}; {hint}")
         names = {one.id for one in target.requests} or {target.name}
         elicitations = Elicitations(call.context, skipped={*names}, answered={*names})
-        return await self._follow(call, workflow_id, elicitations, message=f"{said}.")
+        return await self._follow(call, workflow_id, elicitations, prefix=f"{message}.")
 
     async def _cancel(self, call: ToolCall) -> Result:
         workflow_id = call.arguments["run_id"]
         message = await self._steering.cancel(workflow_id, Actor(call.author, call.arguments.get("reason")))
-        words = f"{said}; {tool_definitions.GET_RUN} waits until it has stopped"
+        words = f"{message}; {tool_definitions.GET_RUN} waits until it has stopped"
         return result_of({"status": "cancelling", "message": words, "run_id": workflow_id})
 
 

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPError, NoBackChannelError
 
 from dagwright.client.answering import answer_request
 from dagwright.client.feedback import Answer, FeedbackRejected
-from dagwright.client.follower import RunMoment, follow
+from dagwright.client.following import RunMoment, follow
 from dagwright.client.runs import Runs
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.history.reader import TaskState, states_of
@@ -41,25 +41,25 @@ class FollowedRun:
     """
 
     view: RunView
-    said: str = ""
+    refusals: str = ""
     interim: types.InputRequiredResult | None = None
 
 
 async def follow_run(
-    runs: Runs, workflow_id: str, elicitations: Elicitations, *, wait_s: float, by: str
+    runs: Runs, workflow_id: str, elicitations: Elicitations, *, wait_s: float, author: str
 ) -> FollowedRun:
     """Follow a run until it has ended, waits for people who get no form from this client, or the time is up.
 
     Args:
         elicitations: forms of the call.
         wait_s: seconds; an open form extends them.
-        by: name recorded with answers of this client.
+        author: name recorded with answers of this client.
 
     Raises:
         RunNotFound: there is no such run.
         RPCError: the server has not responded for a minute.
     """
-    follower = _RunFollower(runs, workflow_id, elicitations, by=by)
+    follower = _RunFollower(runs, workflow_id, elicitations, author=author)
     try:
         return await follower.until(time.monotonic() + wait_s)
     finally:
@@ -67,11 +67,11 @@ async def follow_run(
 
 
 class _RunFollower:
-    def __init__(self, runs: Runs, workflow_id: str, elicitations: Elicitations, *, by: str) -> None:
+    def __init__(self, runs: Runs, workflow_id: str, elicitations: Elicitations, *, author: str) -> None:
         self._runs = runs
         self._workflow_id = workflow_id
         self._elicitations = elicitations
-        self._by = by
+        self._author = author
         self._progress = RunProgress()
         self._moments: AsyncGenerator[RunMoment, None] = follow(runs, workflow_id)
         self._next: asyncio.Task[RunMoment] | None = None
@@ -89,18 +89,18 @@ class _RunFollower:
                 await self._report_progress(moment)
             assert last is not None
             view = last.view
-            said = " ".join(self._elicitations.refusals)
+            refusals = " ".join(self._elicitations.refusals)
             if view.is_closed:
-                return FollowedRun(view, said)
+                return FollowedRun(view, refusals)
             # The history that was read may not yet have the answers that were just sent.
             requests = [each for each in last.requests if each["request_id"] not in self._elicitations.answered]
             if (interim := self._interim(requests)) is not None:
-                return FollowedRun(view, said, interim)
+                return FollowedRun(view, refusals, interim)
             self._open_next_form(requests)
             # The run waits for an answer that this client cannot give.
             is_stuck = bool(requests) and view.status == RunStatus.WAITING
             if self._form is None and (is_stuck or time.monotonic() >= end):
-                return FollowedRun(view, said)
+                return FollowedRun(view, refusals)
 
     async def close(self) -> None:
         """Stop following, and close an open form."""
@@ -116,8 +116,8 @@ class _RunFollower:
         if self._next is None:
             self._next = asyncio.ensure_future(anext(self._moments))
         waits: list[asyncio.Task[Any]] = [self._next, *([self._form] if self._form is not None else [])]
-        skipped = None if end is None or self._form is not None else max(0.0, end - time.monotonic())
-        await asyncio.wait(waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        timeout_s = None if end is None or self._form is not None else max(0.0, end - time.monotonic())
+        await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if self._form is not None and self._form.done():
             form, self._form = self._form, None
             if not form.cancelled():
@@ -163,12 +163,12 @@ class _RunFollower:
             # The client cannot show it, or no person fills it in; the request stays open.
             return
         await _answer_with_form(
-            filled, self._elicitations, request, self._runs, workflow_id=self._workflow_id, by=self._by
+            filled, self._elicitations, request, self._runs, workflow_id=self._workflow_id, author=self._author
         )
 
 
 async def answer_with_forms(
-    responses: Mapping[str, Any], elicitations: Elicitations, runs: Runs, *, workflow_id: str, by: str
+    responses: Mapping[str, Any], elicitations: Elicitations, runs: Runs, *, workflow_id: str, author: str
 ) -> None:
     """Answer the open requests of a run with the forms that a client sends: request ID -> response."""
     asked = {str(request.id): request for request in await runs.people.requests_of(workflow_id)}
@@ -176,18 +176,26 @@ async def answer_with_forms(
         elicitations.skipped.add(name)
         request, filled = asked.get(name), parse_form_response(response)
         if request is not None and filled is not None:
-            await _answer_with_form(filled, elicitations, request.document, runs, workflow_id=workflow_id, by=by)
+            await _answer_with_form(
+                filled, elicitations, request.document, runs, workflow_id=workflow_id, author=author
+            )
 
 
 async def _answer_with_form(
-    filled: types.ElicitResult, elicitations: Elicitations, request: Request, runs: Runs, *, workflow_id: str, by: str
+    filled: types.ElicitResult,
+    elicitations: Elicitations,
+    request: Request,
+    runs: Runs,
+    *,
+    workflow_id: str,
+    author: str,
 ) -> None:
     """Answer a request with the content of its form if the person accepted; record a refusal by the run."""
     elicitations.skipped.add(str(request["request_id"]))
     if filled.action != "accept":
         return
     try:
-        answer = Answer(answer_of(request, filled.content or {}), by, through="mcp")
+        answer = Answer(answer_of(request, filled.content or {}), author, through="mcp")
         await answer_request(runs.people, workflow_id, str(request["request_id"]), answer)
     except (FeedbackRejected, RunClosed, RunNotFound, NotJson) as error:
         elicitations.refusals.append(f"The answer to {request['id']!r} was refused: {error}.")
@@ -218,7 +226,7 @@ class RunProgress:
     """ID of a node or item -> its progress."""
     last: float = -1.0
 
-    def news(self, moment: RunMoment) -> Iterator[ProgressNotification]:
+    def notifications(self, moment: RunMoment) -> Iterator[ProgressNotification]:
         """Yield a notification for each changed node or item, with more progress than the previous one."""
         states = states_of(moment.view.scheduler)
         total = _total_of(moment.view, states)

@@ -67,7 +67,7 @@ class Tasks:
         self._runs = runs
         self._steering = steering
 
-    def add_to(self, server: Server[Any]) -> None:
+    def register(self, server: Server[Any]) -> None:
         """Add the extension to a server."""
         server.extensions[EXTENSION] = {}
         server.add_request_handler("tasks/get", TaskParams, self._get)
@@ -80,12 +80,14 @@ class Tasks:
 
     async def call(self, call: ToolCall) -> HandlerResult:
         """Return the result of a call if it ends soon, else a task."""
-        started = await self._calls.started_at(call)
+        started = await self._calls.start(call)
         if isinstance(started, types.CallToolResult):
             return started
         # The client answers forms with `tasks/update`.
         silent = Elicitations(call.context, is_silent=True)
-        followed_run = await follow_run(self._runs, started.workflow_id, silent, wait_s=_NO_TASK_WITHIN_S, by=call.by)
+        followed_run = await follow_run(
+            self._runs, started.workflow_id, silent, wait_s=_NO_TASK_WITHIN_S, author=call.author
+        )
         if followed_run.view.is_closed:
             return run_result(await self._runs.document(followed_run.view))
         # Only `tasks/get` returns forms.
@@ -108,7 +110,7 @@ class Tasks:
         view = await self._view(context, params)
         elicitations, responses = Elicitations(context), params.input_responses
         await answer_with_forms(
-            responses, elicitations, self._runs, workflow_id=view.workflow_id, by=author_of(context)
+            responses, elicitations, self._runs, workflow_id=view.workflow_id, author=author_of(context)
         )
         if elicitations.refusals:
             raise MCPError(types.INVALID_PARAMS, " ".join(elicitations.refusals))

@@ -80,11 +80,11 @@ def tools_of(templates: Templates, declared: Mapping[str, ToolDeclaration]) -> l
 
 def without_reserved_names(templates: Templates) -> Templates:
     """Return the templates without those named like another tool of the server, and log an error for each of these."""
-    answered = {RUN_PLAN, CHECK_PLAN, ASK, GET_RUN, LIST_RUNS, ANSWER_FEEDBACK, CANCEL}
-    for name in sorted(taken & templates.keys()):
+    reserved = {RUN_PLAN, CHECK_PLAN, ASK, GET_RUN, LIST_RUNS, ANSWER_FEEDBACK, CANCEL}
+    for name in sorted(reserved & templates.keys()):
         problem = f"{templates[name].file}: the MCP server has a tool of that name; rename the file"
         _LOG.error("a published plan cannot be used", problem=problem)
-    return {name: template for name, template in templates.items() if name not in taken}
+    return {name: template for name, template in templates.items() if name not in reserved}
 
 
 def _run_plan(declared: Mapping[str, ToolDeclaration], published: list[str]) -> types.Tool:
@@ -305,5 +305,5 @@ def _object(properties: Mapping[str, Any], *required: str) -> dict[str, Any]:
 
 
 def _listed(names: list[str]) -> str:
-    skipped = len(names) - _NAMES_SHOWN
-    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {left} more" if left > 0 else "")
+    hidden = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {hidden} more" if hidden > 0 else "")

@@ -30,7 +30,7 @@ def test_only_failed_and_cancelled_runs_are_errors_and_only_ended_ones_have_an_o
     assert {status: run_result(_document(status)).is_error for status in errors} == errors
     assert "output" not in _told("running")
     assert _told("failed")["output"] is None
-    said = run_result(_document("running"), said="'x' is answered.").structured_content["message"]
+    said = run_result(_document("running"), prefix="'x' is answered.").structured_content["message"]
     assert said.startswith("'x' is answered. The run continues. Call get_run ")
 
 
@@ -50,16 +50,16 @@ def test_first_of_many_requests_names_the_way_to_answer() -> None:
     ]
     told = _told("waiting", waiting_for=asked)
     assert told["message"] == (
-        "The run waits for people: Which? To answer, call answer_feedback with run_id 'w', request_id 'x' and selected. "
-        "1 more are under `waiting_for`."
+        "The run waits for people: Which? To answer, call answer_feedback with run_id 'w', request_id 'x' and "
+        "selected. 1 more are under `waiting_for`."
     )
 
 
 def test_request_of_the_inbox_has_no_form() -> None:
     asked = {"request_id": "x", "type": "APPROVAL", "prompt": "Go?", "channel": "inbox"}
     assert _told("waiting", waiting_for=[asked])["message"] == (
-        "The run waits for people: Go? A person must answer in the inbox, with `dagwright feedback w x`, in the console or "
-        "through the HTTP API; this server cannot."
+        "The run waits for people: Go? A person must answer in the inbox, with `dagwright feedback w x`, in the "
+        "console or through the HTTP API; this server cannot."
     )
     context: Any = SimpleNamespace(protocol_version="2025-11-25")
     assert form_for(asked, context) is None

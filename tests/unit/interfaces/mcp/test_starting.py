@@ -41,10 +41,10 @@ async def test_call_sets_rounds_and_timeouts(tmp_path: Path) -> None:
     compare = {"request": "Compare."}
     for name in ("max_rounds", "worker_timeout"):
         with pytest.raises(CallRefused, match=f"{name}: only the profile rounds supports it"):
-            await starter.words({**compare, name: said[name]}, run=None)
+            await starter.request_run({**compare, name: said[name]}, run=None)
     with pytest.raises(CallRefused, match="worker_timeout: "):
-        await starter.words({**compare, "profile": "rounds", "worker_timeout": "soon"}, run=None)
-    await starter.words({**compare, "profile": "rounds", **said}, run=None)
+        await starter.request_run({**compare, "profile": "rounds", "worker_timeout": "soon"}, run=None)
+    await starter.request_run({**compare, "profile": "rounds", **said}, run=None)
     ((plan, terms),) = runs.started
     assert plan.extender is not None
     assert (plan.extender["max_rounds"], plan.extender["worker_timeout_s"]) == (4, 120)
