@@ -259,7 +259,7 @@ async def test_page_comes_back_when_the_gateway_was_killed(chromium: Browser, ow
             await expect(box(page, "first")).to_have_attribute("data-state", "completed")
             first.kill()
             await ended(first)
-            await expect(page.locator(".away")).to_contain_text("What runs goes on")
+            await expect(page.locator(".away")).to_contain_text("Runs continue")
             await commands("feedback", run, "check", "--approve")
             again = await commands.start("serve", "--port", url.rpartition(":")[2], "--no-worker", "--json")
             await line_with(again, '"status"')

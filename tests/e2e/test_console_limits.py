@@ -36,7 +36,7 @@ async def test_limit_is_raised_where_a_node_waits_for_it(serve: Serve, chromium:
             await dialog.get_by_role("button", name="Set them").click()
             await expect(dialog.get_by_role("alert").last).to_contain_text("'deadline'")
             await dialog.get_by_label("Deadline").fill("")
-            await dialog.get_by_label("Steps at once").fill("2")
+            await dialog.get_by_label("Running nodes").fill("2")
             await dialog.get_by_role("button", name="Set them").click()
             await expect(page.get_by_text("the run has max_parallel 2 now")).to_be_attached()
             await expect(page.get_by_role("group", name="Steer next").get_by_text("Raise a limit")).to_have_count(0)

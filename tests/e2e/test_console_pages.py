@@ -153,7 +153,7 @@ async def test_list_of_nothing_says_how_to_begin(serve: Serve, chromium: Browser
         await expect(table.get_by_role("link", name="Chat")).to_be_visible()
         await expect(page.get_by_role("button", name="Older")).to_be_hidden()
         await page.get_by_label("State").select_option("failed")
-        await expect(table).to_contain_text("No run is like this.")
+        await expect(table).to_contain_text("No run matches.")
 
 
 async def test_form_says_in_words_what_it_takes(serve: Serve, chromium: Browser) -> None:
@@ -183,15 +183,15 @@ async def test_form_of_a_plan_marks_what_the_run_asks_for(console_page: ConsoleP
         await page.get_by_label("Plan, as YAML or JSON").fill(NEEDS)
         form = page.get_by_role("form", name="Start")
         whose = form.locator("label").filter(has_text="whose")
-        await expect(whose).to_have_text("whose (left empty, the run asks for it)")
-        await expect(form.locator("label").filter(has_text="many")).to_have_text("many (may be left out)")
+        await expect(whose).to_have_text("whose (the run asks for it if empty)")
+        await expect(form.locator("label").filter(has_text="many")).to_have_text("many (optional)")
 
 
 async def test_node_that_is_tried_again_says_when_and_why(console_page: ConsolePage) -> None:
     async with console_page("inbox") as page:
         await page.evaluate(TRIED_AGAIN)
         detail = page.get_by_role("region", name="Node")
-        await expect(detail).to_contain_text("Last one began")
+        await expect(detail).to_contain_text("Last attempt started")
         await expect(detail).to_contain_text(re.compile(r"attempt 2 failed: no line, until .*:31:00"))
 
 
@@ -262,7 +262,7 @@ async def test_node_offers_no_more_than_a_fork_once_its_run_has_ended(serve: Ser
             await page.route(f"**/v1/runs/{run}/events", tell_end)
             await page.goto(f"{live.url}/console/#/runs/{run}?node=broken")
             acts = page.locator(".detail .acts")
-            await expect(acts.get_by_role("button", name="Give its result")).to_be_visible()
+            await expect(acts.get_by_role("button", name="Set its result")).to_be_visible()
 
             await live.asked(run)
             await live.post(f"/v1/runs/{run}/feedback", {"answer": "yes"})
@@ -323,6 +323,6 @@ async def test_form_reads_what_it_was_given(console_page: ConsolePage) -> None:
     assert found == [{"value": value, "problems": [], "marked": []} for _, value in ROUND]
     assert told["problems"] == [
         {"path": ["a"], "message": "write 3 or less"},
-        {"path": ["b"], "message": "fill this in"},
+        {"path": ["b"], "message": "this field is required"},
         {"path": ["c"], "message": "write a number, such as 12.5"},
     ]

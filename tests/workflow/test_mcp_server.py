@@ -205,7 +205,8 @@ async def test_answer_is_for_one_request_or_for_all_of_a_node(mcp: McpBench, mod
         odd = await call.refused("answer_feedback", run_id=run, request_id="each[1]", text="no", value=3)
         one = await call("answer_feedback", run_id=run, request_id="each[1]", approved=False, reason="no", wait_s=1)
         ended = await call("answer_feedback", run_id=run, request_id="each", all=True, approved=True)
-    assert unclear["message"] == f"the run '{run}' has 3 open requests; name one in `request_id`: each[0], each[1], each[2]"
+    open_requests = "each[0], each[1], each[2]"
+    assert unclear["message"] == f"the run '{run}' has 3 open requests; name one in `request_id`: {open_requests}"
     assert odd["status"] == "refused"
     assert [each["request_id"] for each in one["waiting_for"]] == ["each[0]", "each[2]"]
     assert ended["status"] in ("completed", "completed_with_failures")

@@ -1,4 +1,4 @@
-// A card for one thing that a run asks of people: what is asked, and a form for the answer, by its type.
+// A card for one open request: its prompt and a form for the answer, depending on its type.
 
 import { runPath } from "./api.js";
 import { el, fill, json, say } from "./dom.js";
@@ -10,15 +10,15 @@ import { spanWords, timeWords } from "./times.js";
 import { who } from "./who.js";
 
 const MANY_OPTIONS = 12;
-const READS_PLAN = "read_model_plan"; // its prompt says all that the call would
+const READS_PLAN = "read_model_plan"; // its prompt contains everything that the call has
 let made = 0;
 
-/** What tells a request from others, and from one of the same name that was asked before. */
+/** Identifies a request; a request with the same ID that is opened again has another key. */
 export function keyOf(request) {
   return JSON.stringify([request.run_id, request.request_id, request.opened_at]);
 }
 
-/** The node that asks, without the item: what is the same of all that one answer can be for. */
+/** The node that asks, without the item: all requests of this node can get one answer. */
 export function nodeOf(request) {
   const named = (request.node_id ?? request.request_id).replace(/\[.*\]$/s, "");
   const above = request.request_id.includes("/") ? request.request_id.slice(0, request.request_id.lastIndexOf("/") + 1) : "";
@@ -26,15 +26,14 @@ export function nodeOf(request) {
 }
 
 /**
- * Makes the card of a request.
+ * Creates the card of a request.
  *
- * give: sends an answer, `give({answer, all, note})`, and returns what became of it in words; without it the answer goes
- *     to the run.
- * onDone: told when the answer counts.
- * alike: returns how many open requests of the same node there are, this one among them.
- * isAlone: leaves out from which run it comes.
+ * give: sends an answer, `give({answer, all, note})`, and returns the result as text. Default: send it to the run.
+ * onDone: called when the answer was accepted.
+ * alike: returns the number of open requests of the same node, including this one.
+ * isAlone: hides the run of the request.
  *
- * Returns its element, `isTouched()`, `ended(words)` for one that is not asked any more, which keeps what was written,
+ * Returns its element, `isTouched()`, `ended(words)` for a request that is no longer open, which keeps the draft,
  * and `refresh()`.
  */
 export function requestCard(request, { api, give, onDone = () => {}, alike = () => 1, isAlone = false }) {
@@ -103,7 +102,7 @@ export function requestCard(request, { api, give, onDone = () => {}, alike = () 
     element.classList.add("done");
     allRow.hidden = true;
     const close = el("button", { type: "button", onclick: () => element.remove() }, "Close");
-    fill(acts, el("p", { class: "done-words", role: "status" }, `${words} What you wrote is kept here until you close it.`), close);
+    fill(acts, el("p", { class: "done-words", role: "status" }, `${words} Your draft is kept here until you close it.`), close);
   }
 
   function answered(words) {
@@ -153,7 +152,7 @@ function factsOf(request, isAlone) {
   return told;
 }
 
-// What is shown of a request, the form for its answer, and the buttons that send it.
+// The content of a request, the form for its answer, and the buttons that send it.
 function formOf(request, id) {
   switch (request.type) {
     case "APPROVAL":
@@ -170,7 +169,7 @@ function formOf(request, id) {
 function moreOfPrompt(request) {
   const more = String(request.prompt ?? "").split("\n").slice(1).join("\n");
   if (!more.trim()) return [];
-  // A plan that is to be approved has a line for each step, which is no Markdown.
+  // A plan to approve has a line for each step, which is not Markdown.
   const isPlan = request.purpose === "plan" || request.tool === READS_PLAN;
   return [isPlan ? json(more, "What is asked") : markdown(more)];
 }
@@ -191,7 +190,7 @@ function approval(request, id) {
     remember = el("input", { type: "checkbox" });
     more.push(
       el("details", { class: "instead" }, el("summary", {}, "Approve with other arguments"), given.element),
-      el("label", { class: "choice" }, remember, ` Ask no more about ${request.tool} in this run`),
+      el("label", { class: "choice" }, remember, ` Do not ask about ${request.tool} again in this run`),
     );
   }
   const element = el("div", {}, more, el("label", { for: reason.id }, "Reason (needed to reject)"), reason, wrong);
@@ -212,7 +211,7 @@ function approval(request, id) {
   function rejected() {
     wrong.hidden = true;
     if (reason.value.trim()) return { approved: false, reason: reason.value.trim() };
-    wrong.textContent = "say why, so that others know what to do";
+    wrong.textContent = "enter a reason";
     wrong.hidden = false;
     reason.setAttribute("aria-describedby", wrong.id);
     reason.focus();
@@ -233,7 +232,7 @@ function optionOf(option) {
   return { value, words: isLabelled ? `${option.label}` : plain, plain, isLabelled };
 }
 
-const CHOICES = { retry: "Try it again", value: "Give its result", skip: "Skip it", stop: "Stop the run" };
+const CHOICES = { retry: "Retry", value: "Set its result", skip: "Skip it", stop: "Stop the run" };
 
 function selection(request, id) {
   const options = (request.options ?? []).map(optionOf);
@@ -259,13 +258,13 @@ function selection(request, id) {
   const isChosen = () => inputs.some((input) => input.checked);
   text.addEventListener("input", () => {
     if (!text.value) tell("");
-    else if (isChosen()) tell("What is written is the answer, and no option is chosen any more.");
+    else if (isChosen()) tell("The text is the answer; no option is chosen.");
     if (text.value) inputs.forEach((input) => (input.checked = false));
   });
   for (const input of inputs) {
     input.addEventListener("change", () => {
       wrong.hidden = true;
-      tell(isChosen() && text.value ? "What is chosen is the answer; what is written is not sent." : "");
+      tell(isChosen() && text.value ? "The chosen option is the answer; the text is not sent." : "");
     });
   }
   const value = isError ? jsonForm({ label: "The result" }) : null;
@@ -282,7 +281,7 @@ function selection(request, id) {
     changed?.element,
     wrong,
   );
-  // What is written belongs to one of the choices: it is there with that one.
+  // The text field belongs to one of the choices and is shown with it.
   const shape = () => {
     const chosen = options.find((_, index) => inputs[index].checked)?.plain;
     if (value) value.element.hidden = chosen !== "value";

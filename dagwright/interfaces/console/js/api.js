@@ -1,16 +1,16 @@
-// Asks the gateway: its public API and nothing else.
+// Client of the gateway's public API.
 
 import { el } from "./dom.js";
 
 const KEY = "dagwright.key";
-/** Statuses behind which the same request may fare better; 0 is no answer at all. */
+/** Statuses after which a retry may succeed; 0 means no response. */
 const PASSING = [0, 429, 502, 503, 504];
-/** Codes of what the model service refuses: it would again, or it was asked and would be paid once more. */
+/** Error codes of the model service after which a retry would fail again, or would cost a second call. */
 const LASTING = /^(model_.*|insufficient_quota|no_key|key_refused|key_forbidden|address_wrong)$/;
 
-/** What the gateway answered in place of what was asked for, in words. */
+/** An error response of the gateway. */
 export class ApiError extends Error {
-  /** shouldRetry: what the answer says of it, as its header has it. */
+  /** shouldRetry: value of the header `x-should-retry`. */
   constructor(message, { status = 0, code = null, param = null, shouldRetry = null } = {}) {
     super(message);
     this.status = status;
@@ -20,13 +20,13 @@ export class ApiError extends Error {
   }
 }
 
-/** The headers that every request has: the key, if one was asked for. */
+/** The headers of every request: the key, if there is one. */
 export function keyHeaders() {
   const key = sessionStorage.getItem(KEY);
   return key ? { Authorization: `Bearer ${key}` } : {};
 }
 
-/** The error that an answer tells. */
+/** Returns the error of a response. */
 export async function errorOf(response) {
   const text = await response.text().catch(() => "");
   const { status, headers } = response;
@@ -35,13 +35,13 @@ export async function errorOf(response) {
     const { message, code, param } = JSON.parse(text).error;
     return new ApiError(message, { status, code, param, shouldRetry });
   } catch {
-    return new ApiError(`the gateway answered ${status}`, { status, shouldRetry });
+    return new ApiError(`the gateway returned status ${status}`, { status, shouldRetry });
   }
 }
 
 let asking = null;
 
-/** Asks for a key, once for all who need it; answers whether one was given. */
+/** Asks for a key, once for all requests that need it; returns whether one was entered. */
 export function askForKey(words) {
   asking ??= asked(words).finally(() => {
     asking = null;
@@ -61,7 +61,7 @@ function asked(words) {
       el("p", {}, words),
       el("label", { for: "key" }, "Key"),
       field,
-      el("p", { class: "hint" }, "It stays in this tab until the tab is closed."),
+      el("p", { class: "hint" }, "It is kept in this tab until the tab is closed."),
       el("button", { class: "main" }, "Use it"),
     ),
   );
@@ -78,9 +78,9 @@ function asked(words) {
 }
 
 /**
- * Sends a request with the key; asks for one if it is needed. Returns the response, which is no error.
+ * Sends a request with the key, and asks for a key if it is required. Returns a successful response.
  *
- * Throws an ApiError: status 0 says that the gateway does not answer.
+ * Throws an ApiError; its status is 0 if the gateway does not respond.
  */
 export async function send(path, { method = "GET", body, headers = {}, signal } = {}) {
   for (;;) {
@@ -92,28 +92,28 @@ export async function send(path, { method = "GET", body, headers = {}, signal } 
       response = await fetch(path, { method, headers: all, body: body === undefined ? undefined : JSON.stringify(body), signal });
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      throw new ApiError("the gateway does not answer");
+      throw new ApiError("the gateway does not respond");
     }
     if (response.ok) return response;
     const error = await errorOf(response);
-    // Another request may have been given a key meanwhile.
+    // Another request may have received a key in the meantime.
     const isOther = keyHeaders().Authorization !== key.Authorization;
     if (response.status !== 401 || !(isOther || (await askForKey(error.message)))) throw error;
   }
 }
 
-/** The API: both return JSON, or throw an ApiError. */
+/** The API: both methods return JSON, or throw an ApiError. */
 export const api = {
   get: async (path, options) => (await send(path, options)).json(),
   post: async (path, body, options) => (await send(path, { ...options, method: "POST", body: body ?? {} })).json(),
 };
 
-/** The address of a run in the API. */
+/** The path of a run in the API. */
 export function runPath(run, rest = "") {
   return `/v1/runs/${encodeURIComponent(run)}${rest}`;
 }
 
-/** The address of a node in the API; a node of a sub-plan is a path. */
+/** The path of a node in the API; a node of a sub-plan is a path itself. */
 export function nodePath(run, node, rest = "") {
   return runPath(run, `/nodes/${node.split("/").map(encodeURIComponent).join("/")}${rest}`);
 }

@@ -1,3 +1,3 @@
-// For a library that was written for pages and runs in a worker: there what belongs to all is not called `window`.
+// For a library written for pages that runs in a worker: workers have no `window`.
 
 self.window = self;

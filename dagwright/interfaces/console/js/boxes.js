@@ -9,14 +9,14 @@ const WIDTH = 176;
 const HEIGHT = 44;
 const GROUP_WIDTH = 220;
 const GROUP_HEIGHT = 62;
-const LEFT = 28; // where words begin, after the sign
+const LEFT = 28; // start of the text, after the sign
 const ROOM = WIDTH - LEFT - 8;
 const OPENER = 44;
-/** Sizes of letters in px, as in console.css. */
+/** Font sizes in px, as in console.css. */
 const NAME = 13;
 const SUB = 11;
 const SIGNED = 300;
-/** What a group is shown as: the first of these that one of its nodes is in, else completed. */
+/** State of a group: the first of these that one of its nodes has, else completed. */
 const FIRST = ["failed", "waiting", "running", "blocked", "ready", "pending", "cancelled"];
 
 export class Boxes {
@@ -44,7 +44,7 @@ export class Boxes {
     this.element.replaceChildren();
   }
 
-  /** Draws the boxes that are in sight, and takes away the others. */
+  /** Draws the visible boxes, and removes the others. */
   show(drawing, sight, { isFar, chosen }) {
     this.#drawing = drawing;
     if (!drawing.number.has(this.current)) this.current = drawing.boxes[0]?.key ?? null;
@@ -80,7 +80,7 @@ export class Boxes {
     if (focused && now && !this.element.contains(document.activeElement)) now.focus({ preventScroll: true });
   }
 
-  /** Shows the state of boxes that are drawn. */
+  /** Updates the state of drawn boxes. */
   update(keys) {
     for (const key of keys) {
       const entry = this.#shown.get(key);
@@ -90,7 +90,7 @@ export class Boxes {
     }
   }
 
-  /** Gives a box the focus, and makes it the one that Tab comes to. */
+  /** Focuses a box, and makes it the target of Tab. */
   focus(key) {
     this.#shown.get(this.current)?.element.setAttribute("tabindex", "-1");
     this.current = key;
@@ -115,7 +115,7 @@ export class Boxes {
     );
   }
 
-  /** A box that is too small to be read: its colour, and its sign where there are not too many. */
+  /** A box that is too small to read: its colour, and its sign unless there are too many. */
   #far({ state }, width, height) {
     const rect = svg("rect", { class: "far", width, height });
     if (this.#drawing.boxes.length > SIGNED) return [rect];
@@ -162,7 +162,7 @@ export class Boxes {
   }
 }
 
-/** A bar that shows how large a part of a group is in which state. */
+/** A bar with the share of each state in a group. */
 function shares(counts, total) {
   const wide = GROUP_WIDTH - 16;
   let x = 8;

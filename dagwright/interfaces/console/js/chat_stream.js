@@ -1,18 +1,18 @@
-// The answer of a run as it is written, over the protocol that every chat client speaks.
+// The answer of a run as it is written, from the chat completions API.
 //
-// A request that was broken off is sent again with the key that it had, and finds the run that is there. A run that
-// goes on is joined by its id: nobody needs to have asked it from this page.
+// After a lost connection, a request is sent again with its key and finds its run. An open run is joined by its ID, also
+// if it was started elsewhere.
 
 import { ApiError, runPath, send } from "./api.js";
 import { errorIn, eventsOf, isPassing, persist, watched } from "./events.js";
 
-/** A key for a request, so that it starts one run however often it is sent. */
+/** A key for a request, so that retries start no second run. */
 export function newKey() {
   const bytes = crypto.getRandomValues(new Uint8Array(12));
   return `console-${[...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }
 
-/** What asks for an answer: a request, which `key` starts once, or the run that writes it. */
+/** Source of an answer: a request, which `key` starts once, or the run that writes it. */
 export function asking(body, key) {
   const headers = key ? { "Idempotency-Key": key } : {};
   return { path: "/v1/chat/completions", method: "POST", headers, body: { ...body, stream: true, stream_progress: "progress" } };
@@ -23,12 +23,12 @@ export function joining(run) {
 }
 
 /**
- * Asks, and tells what comes until the answer is there or the run asks something.
+ * Sends a request, and reports events until the answer is complete or the run asks a question.
  *
- * request: as `asking` or `joining` returns it.
- * on: {begun() when an answer begins, run(id), text(words), event(event), away(words)}.
+ * request: from `asking` or `joining`.
+ * on: {begun() when an answer starts, run(id), text(words), event(event), away(words)}.
  *
- * Returns {calls, about}: what is asked, as ids of requests, and what is told of the run. Throws an ApiError.
+ * Returns {calls, about}: the IDs of open requests, and the run. Throws an ApiError.
  */
 export function follow(request, { on, signal }) {
   const once = (came) => watched(signal, (mine, alive) => ask(request, { on, came, alive, signal: mine }));
@@ -36,7 +36,7 @@ export function follow(request, { on, signal }) {
 }
 
 async function ask({ path, headers = {}, ...rest }, { on, came, alive, signal }) {
-  // A model may think for long about who answers, and would be asked a second time.
+  // The model that decides on the route may take long; a retry would call it a second time.
   if (rest.method !== "POST") alive();
   const response = await send(path, { ...rest, headers: { Accept: "text/event-stream", ...headers }, signal });
   came();
@@ -48,8 +48,8 @@ async function ask({ path, headers = {}, ...rest }, { on, came, alive, signal })
   try {
     return await read(response, { on, alive });
   } catch (error) {
-    // A model that answers by itself would be asked a second time.
-    throw mode === "direct" && isPassing(error) ? new ApiError("the connection was lost before the whole answer was there", { status: 499 }) : error;
+    // A retry would call a model that answers without a run a second time.
+    throw mode === "direct" && isPassing(error) ? new ApiError("the connection was lost before the answer was complete", { status: 499 }) : error;
   }
 }
 
@@ -71,6 +71,6 @@ async function read(response, { on, alive }) {
       about = data.dagwright;
     }
   }
-  // Without its end: the gateway has ended.
-  throw new ApiError("the stream was broken off");
+  // The stream has no end: the gateway has stopped.
+  throw new ApiError("the stream ended early");
 }

@@ -1,4 +1,4 @@
-// One node or item: what it is given, what came of it, where that comes from, and why it is where it is.
+// One node or item: arguments, result, lineage, and the explanation of its state.
 
 import { nodePath, runPath } from "./api.js";
 import { el, fill, json } from "./dom.js";
@@ -7,7 +7,7 @@ import { temporalLink } from "./temporal.js";
 import { spanWords, timeWords } from "./times.js";
 
 const PAUSE_MS = 300;
-/** Fields of the lineage that stand elsewhere in the detail. */
+/** Fields of the lineage that other parts of the detail show. */
 const TOLD_ELSEWHERE = new Set(["inputs", "attempts", "started_at", "ended_at"]);
 
 export class Detail {
@@ -23,7 +23,7 @@ export class Detail {
   #steered = "";
   #id = null;
 
-  /** now: returns the run as it is known; steering: makes the acts on a node; onNode: goes to another node. */
+  /** now: returns the current run; steering: creates the commands for a node; onNode: opens another node. */
   constructor(run, { api, go, steering, now, onClose, onNode }) {
     Object.assign(this, { title: el("h2"), acts: el("div", { class: "acts" }), body: el("div"), why: el("div") });
     this.#run = run;
@@ -50,14 +50,14 @@ export class Detail {
     this.element.hidden = true;
   }
 
-  /** Shows a node, or shows it anew; asked again and again it reads it some times a second at most. */
+  /** Shows a node, or updates it; reads it at most a few times per second. */
   show(id) {
     if (id !== this.#id) {
       this.#id = id;
       this.#steered = "";
       fill(this.title, id);
       fill(this.acts);
-      fill(this.body, el("p", { class: "hint" }, "Reading …"));
+      fill(this.body, el("p", { class: "hint" }, "Loading …"));
       fill(this.why);
       this.element.hidden = false;
       clearTimeout(this.#timer);
@@ -90,7 +90,7 @@ export class Detail {
     const state = `${run.status} ${node.status} ${node.attempts}`;
     if (state !== this.#steered) {
       this.#steered = state;
-      // A node of a sub-plan tells the run that it is in.
+      // The document of a node in a sub-plan has the run of the sub-plan.
       fill(this.acts, this.#steering(run, node, { api: this.#api, go: this.#go }), temporalLink(node.run_id ?? this.#run));
     }
     const facts = [
@@ -98,7 +98,7 @@ export class Detail {
       ["Id", el("code", {}, node.node_id)],
       ["Tool", node.tool],
       ["Attempts", node.attempts || null],
-      [node.attempts > 1 ? "Last one began" : "Began", node.started_at && el("time", { datetime: node.started_at }, timeWords(node.started_at))],
+      [node.attempts > 1 ? "Last attempt started" : "Started", node.started_at && el("time", { datetime: node.started_at }, timeWords(node.started_at))],
       ["Took", node.started_at && spanWords(node.started_at, ENDED.has(node.status) ? node.ended_at : null)],
       ["Needs", this.#links(node.lineage?.inputs)],
       ["Blocked by", this.#links(node.blocked_by)],

@@ -1,4 +1,4 @@
-// A dialog that asks what an act needs, sends it, and says what is wrong with it.
+// A dialog that asks for the parameters of a command, sends it, and shows errors.
 
 import { el, say } from "./dom.js";
 import { onThisPage } from "./page.js";
@@ -6,7 +6,7 @@ import { onThisPage } from "./page.js";
 let made = 0;
 const open = new Set();
 
-/** Closes every dialog of an act, as the page that it belongs to is left. */
+/** Closes all dialogs when their page is left. */
 export function closeDialogs() {
   for (const dialog of [...open]) dialog.close();
 }
@@ -19,12 +19,12 @@ export function runName(run) {
 /**
  * Opens a dialog.
  *
- * run: the run that it acts on, `{run_id, title}`; the dialog shows both.
- * content: elements; `focus` is the one that is gone to first, else it is the first field.
- * acts: buttons, [{words, isMain, isDangerous, run}]. `run` returns what happened in words, with which the dialog closes;
- *     undefined keeps it open. What it throws is shown.
+ * run: the run of the command, `{run_id, title}`; the dialog shows both.
+ * content: elements; `focus` gets the focus first, by default the first field.
+ * acts: buttons, [{words, isMain, isDangerous, run}]. `run` returns the result as text, which closes the dialog;
+ *     undefined keeps it open. Errors that it throws are shown.
  *
- * Returns the dialog, with `told(words)` for what is wrong and `enabled(isEnabled)` for its buttons.
+ * Returns the dialog, with `told(words)` to show an error and `enabled(isEnabled)` for its buttons.
  */
 export function openDialog(title, { run: target, content, acts, isWide = false, focus }) {
   made += 1;
@@ -62,7 +62,7 @@ export function openDialog(title, { run: target, content, acts, isWide = false, 
     enabled(true);
   }
 
-  // On another page the words alone would be about its run.
+  // On another page, the text without the run would be misleading.
   function report(words) {
     say(isHere() ? words : `${title}, ${runName(target)}: ${words}`);
   }

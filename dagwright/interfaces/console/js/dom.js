@@ -1,13 +1,13 @@
-// Makes elements. Text is always text: what a run or a person wrote never becomes HTML.
+// Creates elements. Text is always text: content of runs or people never becomes HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element with attributes and children; `null` and `false` among either are left out. */
+/** An element with attributes and children; `null` and `false` are skipped. */
 export function el(tag, attrs = {}, ...children) {
   return filled(document.createElement(tag), attrs, children);
 }
 
-/** The same, of SVG. */
+/** The same for SVG. */
 export function svg(tag, attrs = {}, ...children) {
   return filled(document.createElementNS(SVG, tag), attrs, children);
 }
@@ -30,13 +30,13 @@ function listed(children) {
     .map((child) => (child instanceof Node ? child : String(child)));
 }
 
-/** Replaces all that an element holds. */
+/** Replaces the children of an element. */
 export function fill(element, ...children) {
   element.replaceChildren(...listed(children));
   return element;
 }
 
-/** Tells something to all, also to those who listen to the page. */
+/** Announces a message, also to screen readers. */
 export function say(words) {
   document.getElementById("said").textContent = words;
 }

@@ -1,19 +1,19 @@
-// Follows a stream of server-sent events by `fetch`, for the key travels in a header, which EventSource cannot send.
-// It comes back after each break with the id it saw last, so that nothing is lost and nothing told twice.
+// Reads server-sent events with `fetch`, since EventSource cannot send the key in a header.
+// It reconnects with the last event ID, so that no event is lost or repeated.
 
 import { ApiError, askForKey, errorOf, keyHeaders } from "./api.js";
 
 const PAUSES_MS = [300, 1000, 2000, 4000, 8000];
-const SILENCE_MS = 30000; // the gateway gives a sign of life every 10 s
-const STATUSES = { unavailable: 503, server_busy: 429 }; // code of an error in a stream, where trying again may help
+const SILENCE_MS = 30000; // the gateway sends a heartbeat every 10 s
+const STATUSES = { unavailable: 503, server_busy: 429 }; // error codes in a stream after which a retry may succeed
 
 /**
- * Does something until it is done, again and again with pauses that grow.
+ * Retries an operation with increasing pauses until it succeeds.
  *
- * once: does it, `once(came)`; it calls `came` as soon as the gateway answers.
- * isPassing: whether doing it again may help after an error. onAway: told, in words, before each pause.
+ * once: the operation, `once(came)`; it calls `came` once the gateway responds.
+ * isPassing: returns whether a retry may succeed after an error. onAway: called with a text before each pause.
  *
- * Returns what `once` does; throws what does not pass, and whatever there is once `signal` says that it is left.
+ * Returns the result of `once`; throws permanent errors, and any error once `signal` is aborted.
  */
 export async function persist(once, { signal, isPassing, onAway }) {
   for (let fails = 0; ; fails += 1) {
@@ -29,14 +29,14 @@ export async function persist(once, { signal, isPassing, onAway }) {
 }
 
 function awayWords(error) {
-  if (!error.status) return "The gateway does not answer. What runs goes on; this page comes back by itself.";
+  if (!error.status) return "The gateway does not respond. Runs continue; this page reconnects by itself.";
   return `${error.message.replace(/\.$/, "")}. This page tries again by itself.`;
 }
 
 /**
- * Runs `run(mine, alive)`; its signal `mine` is that of `signal`, and given too when it was not `alive` for long.
+ * Runs `run(mine, alive)`; its signal `mine` is aborted with `signal`, and if `alive` was not called for too long.
  *
- * The watch begins when it is `alive` for the first time.
+ * The watchdog starts with the first call of `alive`.
  */
 export async function watched(signal, run) {
   const connection = new AbortController();
@@ -56,11 +56,11 @@ export async function watched(signal, run) {
 }
 
 /**
- * Follows the events at an address until they end.
+ * Follows the events at a URL until they end.
  *
- * onEvent: told each event as {name, id, data}; data is the JSON of the event.
- * onState: told "open", "away" (with words; it tries again), "ended", or "refused" (with words; it does not).
- * after: the id of the last event that was seen.
+ * onEvent: called with each event as {name, id, data}; data is the JSON of the event.
+ * onState: called with "open", "away" (with a text; it retries), "ended", or "refused" (with a text; it stops).
+ * after: the last received event ID.
  *
  * Returns a function that stops it.
  */
@@ -88,7 +88,7 @@ export function follow(path, { onEvent, onState = () => {}, after = null }) {
       if (event.id) seen = event.id;
       if (isEnd(event.name)) return;
     }
-    throw new Error("the stream was broken off");
+    throw new Error("the stream ended early");
   }
 
   persist((came) => watched(signal, (mine, alive) => once(came, mine, alive)), {
@@ -107,17 +107,17 @@ export function isEnd(name) {
   return ["run.completed", "run.failed", "run.cancelled"].includes(name);
 }
 
-/** Whether trying again may help. A break of the network is no ApiError. */
+/** Returns whether a retry may succeed. Network errors are no ApiErrors. */
 export function isPassing(error) {
   return !(error instanceof ApiError) || error.isPassing;
 }
 
-/** The error that a stream tells, in which there is no status. */
+/** The error in a stream event, which has no status. */
 export function errorIn({ error: { message, code } }) {
   return new ApiError(message, { status: STATUSES[code] ?? 422, code });
 }
 
-/** Waits, but not longer than until the network or the page is back. */
+/** Waits, but at most until the network or the page is back. */
 export function pause(ms, signal) {
   return new Promise((resolve) => {
     const done = () => {
@@ -134,7 +134,7 @@ export function pause(ms, signal) {
   });
 }
 
-/** Yields the events of a body of server-sent events; `onLife` is called whenever something came, a comment too. */
+/** Yields the events of a response body; `onLife` is called for every chunk, including comments. */
 export async function* eventsOf(body, onLife = () => {}) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let parts = [];
@@ -142,7 +142,7 @@ export async function* eventsOf(body, onLife = () => {}) {
     const { done, value } = await reader.read();
     if (done) return;
     onLife();
-    // A large event comes in many pieces: they are joined once, when its end is there.
+    // A large event arrives in many chunks; they are joined once its end has arrived.
     parts.push(value);
     const joint = (parts.length > 1 ? parts[parts.length - 2].slice(-1) : "") + value;
     if (!joint.includes("\n\n")) continue;

@@ -1,4 +1,4 @@
-// One turn of a chat: what was asked, what happens, questions in between, and the answer as it is written.
+// One turn of a chat: the request, progress, questions, and the answer as it is written.
 
 import { keyOf, requestCard } from "./answers.js";
 import { runPath } from "./api.js";
@@ -16,8 +16,8 @@ const SOON_MS = 200;
 
 export class Exchange {
   /**
-   * request: what was asked, in words.
-   * onRun: told once it has a run. onEnd: told when nothing more happens.
+   * request: the request as text.
+   * onRun: called once it has a run. onEnd: called when nothing more happens.
    */
   constructor(request, { api, onRun = () => {}, onEnd = () => {} }) {
     this.api = api;
@@ -55,7 +55,7 @@ export class Exchange {
     );
   }
 
-  /** Shows a turn that has ended, as its session tells it. */
+  /** Shows a turn that has ended, from its session. */
   static ofTurn(turn, { api }) {
     const shown = new Exchange(turn.request || "(a plan)", { api });
     shown.told(turn.run_id);
@@ -66,18 +66,18 @@ export class Exchange {
     return shown;
   }
 
-  /** Asks, and follows up to the end. */
+  /** Sends the request, and follows it to its end. */
   async ask(body, key) {
     await this.follow(asking({ user: who() ?? undefined, ...body }, key));
   }
 
-  /** Follows a run that goes on. */
+  /** Follows an open run. */
   async join(run) {
     this.told(run);
     await this.follow(joining(run));
   }
 
-  /** The turn as messages, for a model that is asked without a session. */
+  /** The turn as messages, for a model that is called without a session. */
   messages() {
     return [
       { role: "user", content: this.request },
@@ -85,7 +85,7 @@ export class Exchange {
     ];
   }
 
-  /** Leaves the run alone; it goes on. */
+  /** Stops following the run, which continues. */
   leave() {
     this.leaving.abort();
   }
@@ -93,7 +93,7 @@ export class Exchange {
   async follow(first) {
     let request = first;
     this.element.setAttribute("aria-busy", "true");
-    if (this.run === null) fill(this.link, el("span", { class: "hint" }, "Begins, or waits for the turn before it…"));
+    if (this.run === null) fill(this.link, el("span", { class: "hint" }, "Starting, or waiting for the previous turn…"));
     try {
       for (;;) {
         const { calls, about } = await follow(request, { on: this.on, signal: this.leaving.signal });
@@ -103,7 +103,7 @@ export class Exchange {
         request = joining(calls[0].run_id);
       }
       if (!this.text) this.write("(no answer)");
-      say("The answer is there.");
+      say("The answer is complete.");
     } catch (error) {
       if (this.leaving.signal.aborted) return;
       this.failed(error.message);
@@ -117,14 +117,14 @@ export class Exchange {
     this.away.hidden = true;
     this.stop.hidden = true;
     this.progress.open = false;
-    for (const card of this.cards.values()) if (!card.isDone) card.ended("This is not asked any more.");
+    for (const card of this.cards.values()) if (!card.isDone) card.ended("This request is closed.");
     this.onEnd(this);
   }
 
-  // What a stream tells.
+  // Events of the stream.
 
   begin() {
-    // All of the answer comes again.
+    // The whole answer is sent again.
     this.text = "";
     this.rendered.set("");
   }
@@ -153,7 +153,7 @@ export class Exchange {
     if (node === null || node === undefined || !type.startsWith("node.")) return;
     const status = type === "node.started" ? "running" : type.slice("node.".length);
     const before = this.nodes.get(node);
-    // A stream that begins again tells first that nodes were started.
+    // A stream that starts again first repeats the starts of nodes.
     if (type === "node.started" && before && ENDED.has(before.status)) return;
     this.nodes.set(node, { status, title: data.title, tool: data.tool });
     this.draw();
@@ -207,16 +207,16 @@ export class Exchange {
 
   // Questions.
 
-  /** Shows what is asked, and waits until one of these requests is answered, here or elsewhere. */
+  /** Shows open requests, and waits until one of them is answered, here or elsewhere. */
   async answered(run, ids) {
-    // The words of the questions stand in their cards.
+    // The cards have the text of the questions.
     this.begin();
     const signal = this.leaving.signal;
     for (let first = true; !signal.aborted; first = false) {
       const asked = await this.look(run);
       const open = asked?.filter((request) => ids.includes(request.request_id));
       if (open && open.length < ids.length) {
-        // Whoever was quicker than the stream: it may not have heard of the answer yet.
+        // The answer may be faster than the stream, which does not have it yet.
         if (first) await pause(SOON_MS, signal);
         break;
       }
@@ -235,7 +235,7 @@ export class Exchange {
       const open = new Set(asked.map(keyOf));
       for (const [key, card] of this.cards) {
         if (open.has(key)) continue;
-        if (!card.isDone) card.ended("This was answered elsewhere, or is not asked any more.");
+        if (!card.isDone) card.ended("This request was answered elsewhere, or is closed.");
         this.cards.delete(key);
       }
       return asked;

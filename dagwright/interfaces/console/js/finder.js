@@ -1,4 +1,4 @@
-// Finds nodes by their title, id, tool or state.
+// Finds nodes by title, ID, tool or state.
 
 import { el, fill } from "./dom.js";
 import { stateMark, stateWords } from "./states.js";

@@ -1,10 +1,10 @@
-// Cuts words so that they fit into a width, as wide as they are drawn.
+// Cuts text to a width in pixels.
 
-const MOST = 200; // letters that are looked at
+const MOST = 200; // characters that are measured
 const pen = document.createElement("canvas").getContext("2d");
 const family = getComputedStyle(document.documentElement).fontFamily;
 
-/** The words, or as much of them as fits with a `…`; width and size of the letters in px. */
+/** The text, or as much of it as fits with a `…`; width and font size in px. */
 export function fitted(words, width, size) {
   pen.font = `${size}px ${family}`;
   const fits = (text) => pen.measureText(text).width <= width;

@@ -1,4 +1,4 @@
-// Makes a fork of a run: other inputs, another plan, nodes to do again; shows first what it would do.
+// Forks a run with other inputs, another plan or nodes to execute again; shows the changes first.
 
 import { runPath } from "./api.js";
 import { openDialog } from "./dialog.js";
@@ -9,7 +9,7 @@ import { onThisPage } from "./page.js";
 const SHOWN = 100;
 const EFFECTS = { write: "changes the world", idempotent: "changes the world, once for each key" };
 
-/** Opens the dialog; rerun: nodes and items that are to be done again. */
+/** Opens the dialog; rerun: nodes and items to execute again. */
 export async function openFork(run, { api, go, rerun = [] }) {
   const id = run.run_id;
   const isHere = onThisPage();
@@ -25,7 +25,7 @@ export async function openFork(run, { api, go, rerun = [] }) {
   const again = el("textarea", { id: "fork-rerun", rows: "2", class: "code", spellcheck: "false" });
   again.value = rerun.join("\n");
   const plan = el("textarea", { id: "fork-plan", rows: "8", class: "code", spellcheck: "false" });
-  const difference = el("section", { class: "difference", "aria-live": "polite", "aria-label": "What the fork would do" });
+  const difference = el("section", { class: "difference", "aria-live": "polite", "aria-label": "Changes of the fork" });
   let drafted = null;
 
   function wish() {
@@ -51,22 +51,22 @@ export async function openFork(run, { api, go, rerun = [] }) {
   async function begin() {
     const wanted = wish();
     if (wanted === undefined) return undefined;
-    // What is started is what was shown.
+    // The started fork is the one that was shown.
     if (!isSame(wanted, drafted)) return show();
     const told = await api.post(runPath(id, "/fork"), { ...wanted, start: true });
     const words = `forked as ${told.fork_run_id}`;
-    // Who has left the page stays where they are, and the dialog reports it there.
+    // If the user has left the page, they stay there, and the dialog reports the result there.
     if (!isHere()) return words;
     go(`#/runs/${encodeURIComponent(told.fork_run_id)}`, words);
     return undefined;
   }
 
   const content = [
-    el("p", {}, "A fork is a new run that takes over every result that the change does not reach, and does the rest."),
+    el("p", {}, "A fork is a new run that reuses every result not affected by the change, and executes the rest."),
     form && el("fieldset", { class: "fields" }, el("legend", {}, "Inputs"), form.element),
-    el("label", { for: again.id }, "Nodes to do again, one a line"),
+    el("label", { for: again.id }, "Nodes to execute again, one per line"),
     again,
-    el("details", {}, el("summary", {}, "Another plan"), el("label", { for: plan.id }, "Plan, in place of that of the run"), plan),
+    el("details", {}, el("summary", {}, "Another plan"), el("label", { for: plan.id }, "Plan, instead of the plan of the run"), plan),
     difference,
   ];
   const acts = [
@@ -75,7 +75,7 @@ export async function openFork(run, { api, go, rerun = [] }) {
   ];
   const dialog = openDialog("Fork", { run, content, acts, isWide: true });
   dialog.addEventListener("input", () => {
-    if (drafted !== null) fill(difference, el("p", { class: "hint" }, "The wish has changed: show the difference again."));
+    if (drafted !== null) fill(difference, el("p", { class: "hint" }, "The options have changed: show the difference again."));
     drafted = null;
   });
 }
@@ -98,11 +98,11 @@ function differenceOf({ fork, difference }) {
         el("tbody", {}, rows))),
       runs.length > SHOWN && el("p", { class: "hint" }, `and ${(runs.length - SHOWN).toLocaleString("en")} more`),
     ],
-    named("Takes over", reused),
-    named("Takes over if what they read comes out as before", undecided),
+    named("Reused", reused),
+    named("Reused if their inputs are unchanged", undecided),
     named("Later", later),
-    named("Planned anew by a model, and paid for again: what follows from there, instead of", omitted),
-    runs.length + later.length + undecided.length + omitted.length === 0 && el("p", {}, "Nothing is done again: every result is taken over."),
+    named("Planned again by a model, at new cost, instead of", omitted),
+    runs.length + later.length + undecided.length + omitted.length === 0 && el("p", {}, "Nothing is executed again: every result is reused."),
   ];
 }
 

@@ -1,4 +1,4 @@
-// Formats of texts in a JSON Schema: what they are in words, and dates and times as a person writes them.
+// Formats of strings in a JSON Schema: their descriptions, and conversion of dates and times.
 
 const WORDS = new Map([
   ["email", "an address such as ann@example.com"],
@@ -11,18 +11,18 @@ const WORDS = new Map([
   ["hostname", "a name such as www.example.com"],
 ]);
 
-/** Formats that have a field of their own in the browser, which says itself what it takes. */
+/** Formats with a browser field of their own, which shows what it accepts. */
 const TYPES = new Map([["date", "date"], ["date-time", "datetime-local"], ["email", "email"], ["uri", "url"]]);
 
-/** What a format asks for, in words; empty if its field says so itself. */
+/** The description of a format; empty if its field shows it. */
 export function formatWords(format) {
   if (format === "date-time") return `in your time zone, ${Intl.DateTimeFormat().resolvedOptions().timeZone}`;
   return WORDS.get(format) ?? (TYPES.has(format) ? "" : format);
 }
 
 /**
- * The kind of `input` for a text of a format, as its `type`, with `write(text)` for what stands in it and `read(text)`
- * for the text that is meant. A date and time that cannot be read is written as text.
+ * The `input` for a string of a format: its `type`, `write(text)` to fill it, and `read(text)` to read it.
+ * A date and time that cannot be parsed is written as text.
  */
 export function inputOf(format, given) {
   const plain = { write: (text) => text, read: (text) => text };
@@ -33,7 +33,7 @@ export function inputOf(format, given) {
 
 const two = (number) => String(number).padStart(2, "0");
 
-// A time of RFC 3339 as the clock here shows it.
+// Converts an RFC 3339 time to local time.
 function localOf(text) {
   if (!text) return "";
   const at = new Date(text);
@@ -42,7 +42,7 @@ function localOf(text) {
   return `${date}T${two(at.getHours())}:${two(at.getMinutes())}${seconds}`;
 }
 
-// What the clock here shows as a time of RFC 3339.
+// Converts a local time to RFC 3339.
 function zonedOf(local) {
   const ahead = -new Date(local).getTimezoneOffset();
   const whole = local.split(":").length > 2 ? local : `${local}:00`;

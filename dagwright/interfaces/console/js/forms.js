@@ -1,6 +1,6 @@
-// A typed form from a JSON Schema: fields for what the schema says plainly, JSON text for anything else.
+// A typed form for a JSON Schema: fields for simple types, JSON text for everything else.
 //
-// What is wrong stands at its field; what only the gateway can judge it says when the form is sent.
+// Problems are shown at their field; the gateway reports further problems when the form is sent.
 
 import { el } from "./dom.js";
 import { formatWords, inputOf } from "./formats.js";
@@ -12,12 +12,12 @@ let made = 0;
 /**
  * A form for a value of a schema.
  *
- * value: what it holds at first, in place of the defaults. label: what the whole is called.
- * later: what is said of a required part that may be empty here, for somebody asks for it later; without it such a part
- *     has to be filled in.
+ * value: the initial value, instead of defaults. label: name of the whole value.
+ * later: note for required parts that may be left empty, since they are asked for later; without it they must be filled
+ *     in.
  *
- * Returns its element, `read()` -> {value, problems: [{path, message}]}, which shows what is wrong, `peek()` ->
- * what is filled in so far, and `focus()`.
+ * Returns its element, `read()` -> {value, problems: [{path, message}]}, which shows problems, `peek()` ->
+ * the current value, and `focus()`.
  */
 export function schemaForm(schema, { value, label, later } = {}) {
   const field = makeField(schema ?? {}, { root: schema ?? {}, label: label ?? "", path: [], value, later, required: true });
@@ -40,7 +40,7 @@ export function schemaForm(schema, { value, label, later } = {}) {
   };
 }
 
-// What a field of a schema is; `path` are the names above it.
+// The field for a schema; `path` has the names of its parents.
 function makeField(written, place) {
   const schema = resolved(written, place.root);
   const kinds = [schema.type].flat().filter((kind) => kind && kind !== "null");
@@ -76,7 +76,7 @@ function resolved(schema, root, depth = 0) {
   return { ...resolved(found ?? {}, root, depth + 1), ...beside };
 }
 
-// A value over 8 KiB, which documents tell by reference.
+// A value over 8 KiB, which documents contain by reference.
 function isReference(value) {
   return typeof value === "object" && value !== null && "ref" in value && "preview" in value && "bytes" in value;
 }
@@ -121,7 +121,7 @@ function labelled(place, control, { group = false } = {}) {
 
 function markOf({ required, later }) {
   if (required) return null;
-  return el("span", { class: "hint" }, ` (${later ?? "may be left out"})`);
+  return el("span", { class: "hint" }, ` (${later ?? "optional"})`);
 }
 
 function hintOf(schema) {
@@ -138,7 +138,7 @@ function plainWords(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-// Makes what every field offers from a function that reads it, which throws what is wrong.
+// Builds the methods of a field from a function that reads it and throws problems.
 function reading(place, parts, read, focus) {
   const field = {
     element: parts.element,
@@ -161,7 +161,7 @@ function reading(place, parts, read, focus) {
 class FieldWrong extends Error {}
 
 function missing(required) {
-  if (required) throw new FieldWrong("fill this in");
+  if (required) throw new FieldWrong("this field is required");
   return undefined;
 }
 
@@ -177,7 +177,7 @@ function textField(place) {
   if (required) control.setAttribute("aria-required", "true");
   control.value = as.write(text);
   const read = () => {
-    if (control.validity.badInput) throw new FieldWrong("finish this, or empty it");
+    if (control.validity.badInput) throw new FieldWrong("complete this value, or clear it");
     return control.value === "" ? missing(required) : parse(as.read(control.value));
   };
   return reading(place, labelled(place, control), read, () => control.focus());
@@ -231,7 +231,7 @@ function choiceField(place) {
   return reading(place, labelled(place, control, { group: true }), read, () => inputs[0].focus());
 }
 
-/** A form for any JSON value; as `schemaForm`. */
+/** A form for any JSON value; options as in `schemaForm`. */
 export function jsonForm({ value, label, required = true }) {
   const field = jsonField({ value, label, required, path: [], root: {}, schema: {} });
   return {
@@ -245,7 +245,7 @@ export function jsonForm({ value, label, required = true }) {
   };
 }
 
-// JSON for what has no field of its own.
+// JSON text for types without a field.
 function jsonField(place) {
   const { value, required } = place;
   const control = el("textarea", { id: newId(), class: "code", rows: "5", spellcheck: "false" });
@@ -255,7 +255,7 @@ function jsonField(place) {
     try {
       return JSON.parse(control.value);
     } catch (error) {
-      throw new FieldWrong(`this is no JSON: ${error.message}; texts stand in "quotes"`);
+      throw new FieldWrong(`invalid JSON: ${error.message}; strings need "quotes"`);
     }
   };
   const told = { ...place, schema: { ...place.schema, description: place.schema?.description ?? "as JSON" } };
@@ -272,7 +272,7 @@ function objectField(place) {
   const { schema, value, path, root, required } = place;
   const needed = new Set(schema.required ?? []);
   const names = Object.keys(schema.properties);
-  // Of the whole alone somebody asks for parts later; a part that is given is given in full.
+  // Only missing parts of the whole value are asked for later; a given part must be complete.
   const later = path.length === 0 ? place.later : undefined;
   const fields = names.map((name) =>
     makeField(schema.properties[name], {
@@ -295,7 +295,7 @@ function objectField(place) {
     read(problems) {
       const mine = [];
       const read = names.map((name, index) => [name, fields[index].read(mine)]).filter(([, each]) => each !== undefined);
-      // An object that may be left out, and of which nothing is filled in, is left out.
+      // An optional object without any value is omitted.
       if (!required && read.length === 0) {
         fields.forEach((field) => field.clear());
         return undefined;

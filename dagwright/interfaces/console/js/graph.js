@@ -1,7 +1,7 @@
-// Draws the graph of a run, and lets it be moved, zoomed, searched and gone through with the keyboard.
+// Draws the graph of a run, with panning, zoom, search and keyboard navigation.
 //
-// Only what is in sight is in the page, and boxes that are too small to be read are one rectangle each: so 2,000 nodes
-// move with the pointer.
+// Only visible parts are in the page, and boxes too small to read are single rectangles, so that 2,000 nodes follow the
+// pointer.
 
 import { Boxes } from "./boxes.js";
 import { el, fill, say, svg } from "./dom.js";
@@ -9,8 +9,8 @@ import { Finder } from "./finder.js";
 import { isPartOf } from "./model.js";
 import { Viewport } from "./viewport.js";
 
-const READABLE = 0.5; // of the full size; below that text is left out
-const MARGIN = 400; // px around what is in sight that is drawn as well
+const READABLE = 0.5; // of the full size; text is hidden below it
+const MARGIN = 400; // px around the visible part that are drawn as well
 
 export class GraphView {
   #model;

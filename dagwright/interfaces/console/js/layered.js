@@ -1,7 +1,7 @@
-// A plain layered layout from left to right, for graphs that are too large for a library in the time of a blink.
+// A simple layered layout from left to right, for graphs too large for the layout library.
 //
-// Each node stands right of what it needs; in its level it stands where its neighbours stand on average, which is
-// looked at a few times in both directions. Linear but for sorting: 2,000 nodes take some milliseconds.
+// Each node is to the right of its dependencies; within its level it is at the average position of its neighbours, computed
+// in a few passes in both directions. Linear except for sorting: 2,000 nodes take a few milliseconds.
 
 const SWEEPS = 6;
 

@@ -1,10 +1,10 @@
-// Lays out graphs beside the page: by dagre, whose lines go around nodes, up to a size that it can do at once.
+// Computes layouts in a worker: with dagre, whose edges avoid nodes, up to a size that it can handle.
 
 import "./as-window.js";
 import "../layout/dagre.js";
 import { layered } from "./layered.js";
 
-// Measured: 200 nodes take dagre a second or less, 2,000 up to half a minute, and a row of 2,000 more stack than there is.
+// Measured: dagre takes up to a second for 200 nodes, up to half a minute for 2,000; a row of 2,000 overflows its stack.
 const MOST_NODES = 150;
 const MOST_EDGES = 300;
 

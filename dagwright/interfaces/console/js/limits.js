@@ -1,4 +1,4 @@
-// Changes how much of a run runs at once, how long it may take, or its budget.
+// Changes the parallelism, deadline or budget of a run.
 
 import { runPath } from "./api.js";
 import { openDialog } from "./dialog.js";
@@ -11,7 +11,7 @@ import { who, whoField } from "./who.js";
 const COUNT = { type: "integer", minimum: 1 };
 const KINDS = { tokens: COUNT, money: { type: "string" }, calls: COUNT, nodes: COUNT, time: { type: "string", examples: ["2h"] } };
 
-/** Opens the dialog, which shows what the limits are now. */
+/** Opens the dialog with the current limits. */
 export async function openLimits(run, { api }) {
   const isHere = onThisPage();
   const path = runPath(run.run_id, "/limits");
@@ -29,17 +29,17 @@ export async function openLimits(run, { api }) {
     if (problems.length) return undefined;
     return (await api.post(path, { ...value, by: who() })).message;
   };
-  const words = "What is left empty stays as it is. A lower limit stops nothing that runs.";
+  const words = "Empty fields are not changed. A lower limit does not stop running nodes.";
   openDialog("Limits of the run", { run, content: [el("p", {}, words), form.element, whoField()], acts: [{ words: "Set them", isMain: true, run: send }] });
 }
 
 function schemaOf(now) {
   const deadline = now.deadline ? timeWords(now.deadline) : "none";
   const properties = {
-    max_parallel: { ...COUNT, maximum: 500, title: "Steps at once", description: `now ${now.max_parallel}` },
+    max_parallel: { ...COUNT, maximum: 500, title: "Running nodes", description: `now ${now.max_parallel}` },
     deadline: { type: "string", title: "Deadline, from the start of the run", description: `now ${deadline}`, examples: ["4h"] },
   };
-  // A run that was started without a budget has none to change.
+  // The budget can be changed only if the run was started with one.
   if (now.budget) properties.budget = { type: "object", title: "Budget, in all", properties: budgetOf(now.budget) };
   return { type: "object", properties };
 }

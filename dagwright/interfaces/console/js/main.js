@@ -1,4 +1,4 @@
-// The page: which view an address shows, and light or dark.
+// The page: routes to views, and switches between light and dark.
 
 import { api } from "./api.js";
 import { closeDialogs } from "./dialog.js";
@@ -11,20 +11,20 @@ import * as plan from "./views/plan.js";
 import * as run from "./views/run.js";
 import * as runs from "./views/runs.js";
 
-/** Parts of an address -> view; each exports `mount(root, {api, params, go})`, which returns what unmounts it. */
+/** First part of a route -> view; each exports `mount(root, {api, params, go})`, which returns its unmount function. */
 const VIEWS = { runs, run, inbox, chat, plan };
 
-/** What stands at the top of each page: address -> name. */
+/** Navigation at the top of each page: route -> name. */
 const NAV = { "#/runs": "Runs", "#/inbox": "Inbox", "#/chat": "Chat", "#/plan": "Plan" };
 
-/** Name of a view -> what its tab is called. */
+/** Name of a view -> title of its tab. */
 const NAMES = { runs: "Runs", run: "Run", inbox: "Inbox", chat: "Chat", plan: "Plan" };
 
-/** What is shown for an address that there is not. */
+/** Shown for unknown routes. */
 const nowhere = {
   async mount(place) {
     const there = Object.entries(NAV).map(([href, words]) => el("li", {}, el("a", { href }, words)));
-    fill(place, el("h1", {}, "No such page"), el("p", {}, "There is nothing at ", el("code", {}, location.hash), ". There are:"), el("ul", {}, there));
+    fill(place, el("h1", {}, "No such page"), el("p", {}, "Unknown path: ", el("code", {}, location.hash), ". Pages:"), el("ul", {}, there));
   },
 };
 
@@ -33,7 +33,7 @@ let unmount = () => {};
 let shown = null;
 let turn = 0;
 
-/** What an address says: the name of a view, and its parameters. */
+/** Parses a route: the name of a view, and its parameters. */
 function parsed(hash) {
   const [path, query = ""] = hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
@@ -46,7 +46,7 @@ async function show() {
   const { name, params } = parsed(location.hash.replace(/^#\/?$/, "") || "#/runs");
   const view = Object.hasOwn(VIEWS, name) ? VIEWS[name] : nowhere;
   const key = `${name} ${params.id ?? ""}`;
-  // A view that is there and takes other parameters by itself stays: its graph would be drawn anew.
+  // A mounted view that handles parameter changes itself stays: its graph would be drawn again.
   if (shown?.key === key && shown.update) return shown.update(params);
   turn += 1;
   const mine = turn;
@@ -91,7 +91,7 @@ document.getElementById("skip").addEventListener("click", () => root.focus());
 themed();
 fill(document.getElementById("nav"), Object.entries(NAV).map(([href, words]) => el("a", { href }, words)));
 window.addEventListener("hashchange", () => {
-  // A dialog acts on the run of the page that opened it.
+  // A dialog belongs to the run of the page that opened it.
   closeDialogs();
   turnPage();
   show();

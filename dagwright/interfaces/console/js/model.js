@@ -1,7 +1,7 @@
-// The graph of a run as it is known here, and what of it is drawn: nodes, or groups of them.
+// The graph of a run as known to the page, and what is drawn of it: nodes, or groups of them.
 //
-// Up to MOST nodes are drawn one by one. Of more, nodes that are equally far from the beginning are a group, long rows
-// of such groups are one, and a large group opens into smaller ones: never more than MOST boxes are drawn.
+// Up to MOST nodes are drawn individually. For more, nodes with the same distance from the start are a group, long rows
+// of groups are merged, and a large group opens into smaller ones: never more than MOST boxes are drawn.
 
 export const MOST = 2000;
 /** Groups that stand beside each other, and members that are drawn when a group opens. */

@@ -1,4 +1,4 @@
-// Which page is shown: what belongs to a page (dialogs, the status line) ends when the address changes.
+// The current page: its dialogs and status line end when the route changes.
 
 let shown = 0;
 let arrival = "";

@@ -1,4 +1,4 @@
-// States of nodes and runs as they are shown: by a sign, a word and a colour, the colour never alone.
+// States of nodes and runs: a sign, a word and a colour; the colour never alone.
 
 import { el } from "./dom.js";
 
@@ -20,10 +20,10 @@ export const SIGNS = {
 /** States of whole runs, for filters. */
 export const RUN_STATES = ["running", "waiting", "completed", "completed_with_failures", "failed", "cancelled"];
 
-/** States in which nothing more happens to a run. */
+/** Final states of runs. */
 export const ENDED_RUNS = new Set(["completed", "completed_with_failures", "failed", "cancelled"]);
 
-/** States in which nothing more happens to a node. */
+/** Final states of nodes. */
 export const ENDED = new Set(["completed", "failed", "skipped", "blocked", "cancelled", "superseded"]);
 
 /** `completed_with_failures` as words. */
@@ -41,7 +41,7 @@ export function stateMark(status) {
   );
 }
 
-/** How many are in which state, in the order of the signs: `12 completed, 1 failed`. */
+/** Number of nodes by state, in the order of the signs: `12 completed, 1 failed`. */
 export function countWords(counts) {
   const told = Object.keys(SIGNS).filter((status) => counts[status]);
   return told.map((status) => `${counts[status].toLocaleString("en")} ${stateWords(status)}`).join(", ");

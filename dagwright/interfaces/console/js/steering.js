@@ -1,4 +1,4 @@
-// Acts on a run, or on one of its nodes: each asks in a dialog for what it needs.
+// Commands for a run or one of its nodes; each asks for its parameters in a dialog.
 
 import { nodePath, runPath } from "./api.js";
 import { openDialog, runName } from "./dialog.js";
@@ -10,18 +10,18 @@ import { onThisPage } from "./page.js";
 import { ENDED, ENDED_RUNS } from "./states.js";
 import { who, whoField } from "./who.js";
 
-/** States of nodes that can be tried again while their run goes on. */
+/** States of nodes that can be retried while their run is open. */
 const MENDABLE = new Set(["failed", "cancelled"]);
 
 const NEW_NODES = [{ id: "more", tool: "calculator", arguments: { expression: "1 + 1" } }];
 
 /**
- * The acts that a run, or a node of it, can take now.
+ * The commands that a run, or a node of it, accepts now.
  *
- * run: as `GET /v1/runs/ID` returns it; its `run_id`, `title`, `status` and `notes` count.
- * node: as `GET /v1/runs/ID/nodes/NODE` tells it, or null for the run as a whole.
+ * run: as returned by `GET /v1/runs/ID`; its `run_id`, `title`, `status` and `notes` are used.
+ * node: as returned by `GET /v1/runs/ID/nodes/NODE`, or null for the whole run.
  *
- * The run view makes it anew whenever `steeringKey` is another one.
+ * The run view creates it again when `steeringKey` changes.
  */
 export function steering(run, node, { api, go }) {
   const acts = node === null ? ofRun(run, { api, go }) : ofNode(run, node, { api, go });
@@ -30,12 +30,12 @@ export function steering(run, node, { api, go }) {
   return el("span", { class: "acts steering", role: "group", "aria-label": label }, buttons);
 }
 
-/** What the acts of a run depend on. */
+/** The inputs of the commands of a run. */
 export function steeringKey(run) {
   return `${run.status} ${isPaused(run)}`;
 }
 
-/** Whether nothing new starts in a run. */
+/** Whether a run is paused. */
 export function isPaused(run) {
   return (run.notes ?? []).some((note) => note.code === "paused");
 }
@@ -55,8 +55,8 @@ function ofRun(run, { api, go }) {
   ];
 }
 
-const PAUSE = "What runs goes on to its end; nothing new starts until somebody resumes the run.";
-const CANCEL = "What runs is told to stop and waited for; results that are there are kept. A cancelled run does not go on again, but can be forked.";
+const PAUSE = "Running nodes finish; no new nodes start until the run is resumed.";
+const CANCEL = "Running nodes are asked to stop; finished results are kept. A cancelled run cannot be resumed, but can be forked.";
 
 async function atOnce(api, run, rest) {
   const isHere = onThisPage();
@@ -71,7 +71,7 @@ async function atOnce(api, run, rest) {
 function reasonField() {
   const field = el("textarea", { id: "act-reason", rows: "2" });
   const read = () => field.value.trim() || null;
-  return { element: el("div", {}, el("label", { for: field.id }, "Reason (may be empty)"), field), read };
+  return { element: el("div", {}, el("label", { for: field.id }, "Reason (optional)"), field), read };
 }
 
 function withReason(api, run, { title, act, rest, words, isDangerous = false }) {
@@ -89,7 +89,7 @@ function append(api, run) {
     const listed = Array.isArray(value) ? value : [value];
     return (await api.post(runPath(run.run_id, "/nodes"), { nodes: listed, by: who() })).message;
   };
-  const words = "They may refer to every node of the run, and are checked before any is added.";
+  const words = "They may refer to every node of the run, and are checked before they are added.";
   openDialog("Add nodes", { run, content: [el("p", {}, words), nodes.element], acts: [{ words: "Add", isMain: true, run: send }], isWide: true });
 }
 
@@ -99,12 +99,12 @@ function ofNode(run, node, { api, go }) {
   const acts = [];
   if (isAtLimit(run, node)) acts.push(["Raise a limit", () => openLimits(run, { api })]);
   if (MENDABLE.has(node.status)) acts.push(["Try again", () => retry(api, run, node)]);
-  if (node.status !== "completed" && node.status !== "running") acts.push(["Give its result", () => setResult(api, run, node)]);
+  if (node.status !== "completed" && node.status !== "running") acts.push(["Set its result", () => setResult(api, run, node)]);
   if (!ENDED.has(node.status)) acts.push(["Cancel", () => cancelNode(api, run, node), "danger"]);
   return [...acts, fork];
 }
 
-// Ready nodes wait for room among those that run. One of a sub-plan waits for a limit of that.
+// Ready nodes wait for a slot among the running ones. A node of a sub-plan waits for the limit of its sub-plan.
 function isAtLimit(run, node) {
   const isOwn = node.run_id === undefined || node.run_id === run.run_id;
   return node.reason?.startsWith("budget (") || (node.status === "ready" && isOwn && !isPaused(run));
@@ -117,7 +117,7 @@ function retry(api, run, node) {
     if (problems.length) return undefined;
     return (await api.post(nodePath(run.run_id, node.node_id, "/retry"), { arguments: value, by: who() })).message;
   };
-  const words = "The call is made again with its key. With other arguments it is a new node that takes the place of this one.";
+  const words = "The call is repeated with its key. With other arguments, a new node replaces this one.";
   openDialog(`Try ${node.node_id} again`, { run, content: [el("p", {}, words), given.element], acts: [{ words: "Try again", isMain: true, run: send }] });
 }
 
@@ -130,9 +130,9 @@ function setResult(api, run, node) {
     const body = { result: value, reason: reason.read(), by: who() };
     return (await api.post(nodePath(run.run_id, node.node_id, "/result"), body)).message;
   };
-  const words = "The node does not run any more; what waits for it goes on with this.";
+  const words = "The node is not executed again; its dependents continue with this result.";
   const content = [el("p", {}, words), result.element, reason.element];
-  openDialog(`Give ${node.node_id} its result`, { run, content, acts: [{ words: "Give it", isMain: true, run: send }] });
+  openDialog(`Set the result of ${node.node_id}`, { run, content, acts: [{ words: "Set it", isMain: true, run: send }] });
 }
 
 function cancelNode(api, run, node) {
@@ -143,8 +143,8 @@ function cancelNode(api, run, node) {
     return (await api.post(nodePath(run.run_id, node.node_id, "/cancel"), body)).message;
   };
   const content = [
-    el("p", {}, "What needs it is blocked, as after a failure; all else goes on."),
-    el("label", { class: "choice", for: branch.id }, branch, " Cancel what needs it as well (the whole branch)"),
+    el("p", {}, "Its dependents are blocked, as after a failure; other nodes continue."),
+    el("label", { class: "choice", for: branch.id }, branch, " Cancel its dependents as well (the whole branch)"),
     reason.element,
   ];
   openDialog(`Cancel ${node.node_id}`, { run, content, acts: [{ words: "Cancel it", isDangerous: true, run: send }] });

@@ -1,12 +1,12 @@
-// Links to the Temporal UI, on every page: to one run, or to all of them.
+// Links to the Temporal UI on every page: to one run, or to all of them.
 
 import { api } from "./api.js";
 import { el } from "./dom.js";
 
-const ADDRESS = "/v1/runs?limit=1"; // it tells where the page of all runs is
+const ADDRESS = "/v1/runs?limit=1"; // its response has the URL of all runs
 let asking = null;
 
-/** A link to a run in the Temporal UI, or to all runs there; it is not shown while nobody knows where that is. */
+/** A link to a run in the Temporal UI, or to all runs; hidden while the URL is unknown. */
 export function temporalLink(run = null) {
   const link = el("a", { target: "_blank", rel: "noreferrer", hidden: true }, "Temporal UI");
   pageOfRuns().then((page) => {
@@ -21,7 +21,7 @@ function pageOfRuns() {
   asking ??= api.get(ADDRESS).then(
     ({ ui_url: page }) => page ?? null,
     () => {
-      // The gateway was away, or has no key yet: the next link asks again.
+      // The gateway did not respond, or has no key yet: the next link tries again.
       asking = null;
       return null;
     },

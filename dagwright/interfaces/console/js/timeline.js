@@ -1,4 +1,4 @@
-// When which node ran: one row each, in the order in which they began.
+// The time of each node: one row per node, in the order of their starts.
 
 import { el, fill } from "./dom.js";
 import { SIGNS, stateMark, stateWords } from "./states.js";
@@ -18,7 +18,7 @@ export class Timeline {
   constructor(model, { onSelect }) {
     this.#model = model;
     this.#onSelect = onSelect;
-    this.list = el("ol", { "aria-label": "Nodes in the order in which they began", tabindex: "0" });
+    this.list = el("ol", { "aria-label": "Nodes in the order of their starts", tabindex: "0" });
     this.words = el("p", { class: "hint" });
     this.element = el("section", { class: "timeline", "aria-label": "Timeline" }, el("h2", {}, "Timeline"), this.words, this.list);
   }
@@ -27,7 +27,7 @@ export class Timeline {
     this.#draw();
   }
 
-  /** Draws what has changed: at once, so that the graph says nothing else, but a long one not all the time. */
+  /** Draws changes: at once, so that it agrees with the graph, but a long timeline not all the time. */
   changed() {
     this.#timer ??= setTimeout(() => {
       this.#timer = null;
@@ -39,7 +39,7 @@ export class Timeline {
     clearTimeout(this.#timer);
   }
 
-  /** Lets the bars of what runs grow. */
+  /** Extends the bars of running nodes. */
   tick() {
     if ([...this.#rows.values()].some(({ isOpen }) => isOpen)) this.#draw();
   }
@@ -116,8 +116,8 @@ export class Timeline {
 }
 
 function wordsOf(begun, shown, took) {
-  if (begun.length === 0) return "Nothing has begun since this page was opened.";
-  if (begun.length > shown.length) return `The last ${MOST_ROWS} of ${begun.length.toLocaleString("en")} nodes that began, over ${took}.`;
+  if (begun.length === 0) return "No node has started since this page was opened.";
+  if (begun.length > shown.length) return `The last ${MOST_ROWS} of ${begun.length.toLocaleString("en")} nodes that started, over ${took}.`;
   const isOpen = begun.some((node) => !node.ended_at);
-  return isOpen ? `${took} since the first node began.` : `${took} from the begin of the first node to the end of the last.`;
+  return isOpen ? `${took} since the start of the first node.` : `${took} from the start of the first node to the end of the last.`;
 }

@@ -1,4 +1,4 @@
-// Times and durations in words.
+// Times and durations as text.
 
 /** Milliseconds as `40 ms`, `1.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`. */
 export function durationWords(ms) {
@@ -11,13 +11,13 @@ export function durationWords(ms) {
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
-/** How long from one time to another, or up to now; empty if it has not begun. */
+/** The time between two times, or until now; empty without a start. */
 export function spanWords(from, to) {
   if (!from) return "";
   return durationWords((to ? Date.parse(to) : Date.now()) - Date.parse(from));
 }
 
-/** A time of RFC 3339 in the reader's own time zone, with the date if that is not today. */
+/** An RFC 3339 time in the local time zone, with the date unless it is today. */
 export function timeWords(text) {
   if (!text) return "";
   const at = new Date(text);

@@ -1,4 +1,4 @@
-// What of a large drawing is in sight: moved by dragging, zoomed by the wheel or two fingers.
+// The visible part of a large drawing: moved by dragging, zoomed by the wheel or two fingers.
 
 const SMALLEST = 0.005;
 const LARGEST = 2.5;
@@ -23,7 +23,7 @@ export class Viewport {
     canvas.addEventListener("pointermove", (event) => this.#drag(event));
     for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (event) => this.#up(event));
     canvas.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
-    // Who comes by the keyboard or a reader of the page clicks without a pointer.
+    // Keyboards and screen readers click without a pointer.
     canvas.addEventListener("click", (event) => event.detail === 0 && onTap(event.target));
   }
 
@@ -31,14 +31,14 @@ export class Viewport {
     return `translate(${this.x} ${this.y}) scale(${this.scale})`;
   }
 
-  /** The part of the drawing that is in sight. */
+  /** The visible part of the drawing. */
   get sight() {
     const { clientWidth, clientHeight } = this.#canvas;
     const [left, top] = [-this.x / this.scale, -this.y / this.scale];
     return { left, top, right: left + clientWidth / this.scale, bottom: top + clientHeight / this.scale };
   }
 
-  /** Shows all of a drawing of a size, not larger than it is; of one that would be too small the beginning. */
+  /** Shows a whole drawing, at most in its full size; if it would be too small, its start. */
   fit(width, height, { smallest = SMALLEST } = {}) {
     const { clientWidth, clientHeight } = this.#canvas;
     this.scale = Math.max(smallest, SMALLEST, Math.min(1, (clientWidth - 24) / width, (clientHeight - 24) / height));
@@ -47,7 +47,7 @@ export class Viewport {
     this.#onMove();
   }
 
-  /** Zooms around a point of the canvas, else around its middle. */
+  /** Zooms around a point of the canvas, by default its centre. */
   zoom(by, px = this.#canvas.clientWidth / 2, py = this.#canvas.clientHeight / 2) {
     const scale = Math.max(SMALLEST, Math.min(LARGEST, this.scale * by));
     this.x = px - ((px - this.x) / this.scale) * scale;
@@ -56,7 +56,7 @@ export class Viewport {
     this.#onMove();
   }
 
-  /** Brings a point of the drawing into the middle, at least so large. */
+  /** Moves a point of the drawing to the centre, at a minimum scale. */
   center(x, y, scale) {
     this.scale = Math.max(this.scale, scale);
     this.x = this.#canvas.clientWidth / 2 - x * this.scale;
@@ -64,7 +64,7 @@ export class Viewport {
     this.#onMove();
   }
 
-  /** Brings a point of the drawing into sight, if it is not. */
+  /** Moves a point of the drawing into view if it is not visible. */
   bring(x, y) {
     const { left, top, right, bottom } = this.sight;
     const edge = 40 / this.scale;

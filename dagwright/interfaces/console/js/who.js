@@ -1,15 +1,15 @@
-// Who acts at this page: a name that is told with answers and acts. Where keys are needed, the owner of the key counts.
+// The user's name, which is recorded with answers and commands. With keys, the owner of the key is recorded instead.
 
 import { el } from "./dom.js";
 
 const NAME = "dagwright.name";
 
-/** The name, or null if none was given. */
+/** The name, or null. */
 export function who() {
   return localStorage.getItem(NAME) || null;
 }
 
-/** A field for the name, which every page of this browser takes from then on. */
+/** A field for the name, which all pages of this browser use. */
 export function whoField() {
   const field = el("input", { type: "text", id: "who", autocomplete: "name", maxlength: "100", value: who() ?? "" });
   field.addEventListener("input", () => localStorage.setItem(NAME, field.value.trim()));

@@ -1,4 +1,4 @@
-// Chats: sessions with their turns, and requests in words, to a plan, an agent or a model, whose runs are followed.
+// Chats: sessions with their turns, and requests to a plan, an agent or a model, whose runs are followed.
 
 import { newKey } from "../chat_stream.js";
 import { el, fill, say } from "../dom.js";
@@ -9,7 +9,7 @@ import { whoField } from "../who.js";
 
 const MODEL = "dagwright.model";
 const PLANNER = "profile/plan";
-const KINDS = { profile: "Planners", plan: "Plans", agent: "Agents", model: "Models, which plan steps if it takes some" };
+const KINDS = { profile: "Planners", plan: "Plans", agent: "Agents", model: "Models, which plan steps if needed" };
 
 export async function mount(root, { api, params, go }) {
   const log = el("div", { class: "log", role: "log", "aria-label": "Conversation", tabindex: "0" });
@@ -19,7 +19,7 @@ export async function mount(root, { api, params, go }) {
   const composer = makeComposer({ onSend });
   const exchanges = [];
   keepAtEnd(log);
-  const begin = params.id === null && el("p", { class: "hint" }, "Say below what is to be done, or choose who is to do it: a planner, a plan, an agent or a model.");
+  const begin = params.id === null && el("p", { class: "hint" }, "Write a request below, or choose what answers it: a planner, a plan, an agent or a model.");
   let session = params.id;
   let isLeft = false;
 
@@ -49,14 +49,14 @@ export async function mount(root, { api, params, go }) {
     if (session === null) {
       session = `chat-${newKey().slice(-8)}`;
       title.textContent = session;
-      // The view stays: its run is being followed here.
+      // The view stays: it follows the run.
       history.replaceState(null, "", `#/chat/${session}`);
       document.title = `${session} · Chat · Dagwright`;
     }
     const before = exchanges.flatMap((each) => each.messages());
     const exchange = new Exchange(words, { api, onRun: listSessions, onEnd: ended });
     add(exchange);
-    // A model by itself is told what was said; a session tells its runs itself.
+    // A model without a run gets the earlier messages; a session has its own turns.
     const messages = kind === "model" ? [...before, { role: "user", content: words }] : [{ role: "user", content: words }];
     const body = { model, session_id: session, messages, ...(kind === "model" ? { routing_mode: "auto" } : {}), ...(inputs ? { inputs } : {}) };
     composer.busy(true);
@@ -83,10 +83,10 @@ export async function mount(root, { api, params, go }) {
     const told = await sessionOf(session);
     if (isLeft) return;
     if (told === null) {
-      log.append(el("p", { class: "hint" }, "No session of this name is kept: what is sent begins it. What a model answers by itself is in none."));
+      log.append(el("p", { class: "hint" }, "There is no session with this name; the first request starts it. Answers of a model without a run are not stored."));
       return;
     }
-    if (told.omitted_turns) log.append(el("p", { class: "hint" }, `${told.omitted_turns} older turns are not kept.`));
+    if (told.omitted_turns) log.append(el("p", { class: "hint" }, `${told.omitted_turns} older turns are not stored.`));
     const running = told.turns.find((turn) => turn.status === "running");
     for (const turn of told.turns) if (turn !== running) add(Exchange.ofTurn(turn, { api }));
     if (!running) return;
@@ -122,7 +122,7 @@ export async function mount(root, { api, params, go }) {
   };
 }
 
-/** Keeps what comes last in sight, as long as nobody has gone back to read. */
+/** Keeps the end in view unless the user has scrolled back. */
 function keepAtEnd(log) {
   let isAtEnd = true;
   log.addEventListener("scroll", () => (isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40));
@@ -137,10 +137,10 @@ function sessionLine(each, current) {
   return el("li", {}, link, el("span", { class: "hint" }, `${state} ${each.last_request ?? ""}`));
 }
 
-/** The place where a request is written: whom it is for, and words or the inputs of a plan. */
+/** The form for a request: its target, and text or the inputs of a plan. */
 function makeComposer({ onSend }) {
   const select = el("select", { id: "chat-model" });
-  const words = el("textarea", { id: "chat-words", rows: "3", placeholder: "What is to be done?" });
+  const words = el("textarea", { id: "chat-words", rows: "3", placeholder: "What should be done?" });
   const place = el("div", { class: "composer-place" });
   const about = el("p", { class: "hint" });
   const button = el("button", { class: "main" }, "Send");
@@ -150,7 +150,7 @@ function makeComposer({ onSend }) {
     el("div", { class: "bar" }, el("label", { for: select.id }, "For"), select),
     about,
     place,
-    el("div", { class: "acts" }, button, el("span", { class: "hint" }, "Enter sends, Shift+Enter begins a line")),
+    el("div", { class: "acts" }, button, el("span", { class: "hint" }, "Enter sends, Shift+Enter starts a new line")),
   );
   let models = [];
   let form = null;
@@ -224,7 +224,7 @@ function makeComposer({ onSend }) {
   };
 }
 
-/** Kind of model -> what stands before its name: a list that is closed does not show of which group the chosen one is. */
+/** Kind of model -> prefix of its name: a closed list does not show the group of its selection. */
 const BEFORE = { profile: "Planner ", agent: "Agent " };
 
 function nameOf({ id, dagwright }) {

@@ -1,11 +1,11 @@
-// What all runs ask of people, the oldest first; each can be answered here, and all of one node at once.
+// The open requests of all runs, oldest first; each can be answered here, and all of one node at once.
 
 import { keyOf, nodeOf, requestCard } from "../answers.js";
 import { el, fill } from "../dom.js";
 import { whoField } from "../who.js";
 
 const PAUSE_MS = 3000;
-const SHARE = 10; // looking takes at most a tenth of the time: the inbox of thousands of runs is expensive
+const SHARE = 10; // reading takes at most a tenth of the time: the inbox of thousands of runs is expensive
 const SHOWN = 50;
 
 export async function mount(root, { api, params }) {
@@ -50,8 +50,8 @@ export async function mount(root, { api, params }) {
     const open = new Map(found.map((each) => [keyOf(each), each]));
     for (const [key, card] of cards) {
       if (open.has(key)) continue;
-      // What somebody was writing is not taken from under their hands.
-      if (!card.isDone && card.isTouched()) card.ended("This is not asked any more: it was answered elsewhere, or the run went on.");
+      // Drafts are not removed while they are written.
+      if (!card.isDone && card.isTouched()) card.ended("This request is closed: it was answered elsewhere, or the run continued.");
       else if (!card.isDone) card.element.remove();
       cards.delete(key);
     }
@@ -72,7 +72,7 @@ export async function mount(root, { api, params }) {
     more.hidden = chosen.length <= most;
     const total = found.length.toLocaleString("en");
     const some = filter.value.trim() ? `${chosen.length.toLocaleString("en")} of ${total} found` : `${total} open`;
-    state.textContent = found.length ? some : "Nothing is asked of anyone.";
+    state.textContent = found.length ? some : "There are no open requests.";
   }
 
   function makeCard(request) {
@@ -87,7 +87,7 @@ export async function mount(root, { api, params }) {
     return card;
   }
 
-  /** Looks now; whoever asks while that goes on is told by a look that begins after it. */
+  /** Reads now; a call during a read is answered by a read that starts after it. */
   function look() {
     clearTimeout(timer);
     looking = (looking ?? Promise.resolve()).then(lookOnce);

@@ -1,4 +1,4 @@
-// A plan editor: what is wrong stands beside the line where it is, as it is written; a form starts the plan.
+// A plan editor: problems are shown at their line while the plan is written; a form starts the plan.
 
 import { newKey } from "../chat_stream.js";
 import { el, fill, say } from "../dom.js";
@@ -63,11 +63,11 @@ export async function mount(root, { api, params, go }) {
     try {
       localStorage.setItem(DRAFT, text.value);
     } catch {
-      // Too large to be kept: it stays in the page.
+      // Too large to be stored: it stays in the page.
     }
   }
 
-  /** Numbers the lines, and marks those with problems; a mark is a sign, not a colour alone. */
+  /** Numbers the lines, and marks those with problems, by a sign and not by colour only. */
   function numbered() {
     const marked = new Set(told.map((each) => each.line));
     const parts = [];
@@ -120,7 +120,7 @@ export async function mount(root, { api, params, go }) {
     return el("li", {}, place, " ", el("span", {}, message), hint && el("span", { class: "hint" }, ` ${hint}`), pointer && el("code", { class: "hint" }, ` ${pointer}`));
   }
 
-  /** Selects a line, in the middle of what is shown. */
+  /** Selects a line, in the middle of the visible part. */
   function goTo(line) {
     const lines = text.value.split("\n");
     const from = lines.slice(0, line - 1).reduce((sum, each) => sum + each.length + 1, 0);
@@ -130,14 +130,14 @@ export async function mount(root, { api, params, go }) {
     text.scrollTop = Math.max(0, (line - 1) * height - text.clientHeight / 2);
   }
 
-  /** Makes the form for the inputs anew if they are others now; what was written for those that stay is kept. */
+  /** Creates the form for the inputs again if they changed; values of unchanged inputs are kept. */
   function shaped(schema) {
     const key = JSON.stringify(schema);
     if (key === shape) return;
     shape = key;
     const before = form?.peek() ?? {};
     const has = Object.keys(schema.properties).length > 0;
-    form = has ? schemaForm(schema, { value: before, later: "left empty, the run asks for it" }) : null;
+    form = has ? schemaForm(schema, { value: before, later: "the run asks for it if empty" }) : null;
     fill(inputs, has ? form.element : el("p", { class: "hint" }, "The plan has no inputs."));
   }
 
@@ -179,7 +179,7 @@ export async function mount(root, { api, params, go }) {
       const { data } = await api.get("/v1/models");
       const plans = data.filter((model) => model.dagwright.kind === "plan");
       const names = plans.map((model) => model.id.slice("plan/".length));
-      fill(published, el("option", { value: "" }, names.length ? "choose…" : "none is published"), names.map((name, index) => el("option", { value: name }, plans[index].dagwright.title ?? name)));
+      fill(published, el("option", { value: "" }, names.length ? "choose…" : "no published plans"), names.map((name, index) => el("option", { value: name }, plans[index].dagwright.title ?? name)));
       published.disabled = names.length === 0;
     } catch (error) {
       if (!isLeft) say(error.message);

@@ -1,4 +1,4 @@
-// One run: its head with what steers it, its graph, its timeline, and one node of it.
+// One run: its head with its commands, its graph, its timeline, and one node.
 
 import { runPath } from "../api.js";
 import { Detail } from "../detail.js";
@@ -11,7 +11,7 @@ import { steering, steeringKey } from "../steering.js";
 import { spanWords, timeWords } from "../times.js";
 import { Timeline } from "../timeline.js";
 
-const WITH_TIMES = 5000; // nodes; of more the first event would be too large
+const WITH_TIMES = 5000; // nodes; for more the first event would be too large
 const TICK_MS = 1000;
 const PAUSE_MS = 500;
 
@@ -49,7 +49,7 @@ export async function mount(root, { api, params, go }) {
     el("div", { class: "parts" }, graph.element, el("div", { class: "side" }, detail.element, timeline.element)),
   );
 
-  /** Reads the graph, and then follows what happens; nothing is missed between the two. */
+  /** Reads the graph, and then follows the events; no change is missed in between. */
   async function load() {
     const [told, drawn] = await Promise.all([api.get(runPath(run)), api.get(runPath(run, "/graph"))]);
     if (isGone) return;
@@ -64,7 +64,7 @@ export async function mount(root, { api, params, go }) {
 
   function onEvent({ name, id, data }) {
     if (name.startsWith("node.")) nodes.push(data);
-    // The events of one moment come together; the last one has an id.
+    // The events of one moment arrive together; the last one has an ID.
     if (nodes.length && (id !== null || !name.startsWith("node."))) nodesChanged(nodes.splice(0), id);
     if (isEnd(name)) {
       ended(data);
@@ -84,8 +84,8 @@ export async function mount(root, { api, params, go }) {
   }
 
   /**
-   * Reads the graph again: nodes were added, or are told nowhere else, as those inside of large regions. A large graph
-   * takes the gateway seconds, so it is left in peace for longer than that.
+   * Reads the graph again: nodes were added, or have no events, such as those inside large regions. The gateway needs
+   * seconds for a large graph, so it is read less often than that.
    */
   function readAgain() {
     if (again !== null || isGone) return;
@@ -115,7 +115,7 @@ export async function mount(root, { api, params, go }) {
     headed();
     say(`The run is ${stateWords(end.status)}.`);
     readAgain();
-    // Of a run that has ended a node can be asked for less.
+    // For a run that has ended, fewer commands are possible.
     if (selected !== null) detail.show(selected);
     const told = await api.get(runPath(run)).catch(() => null);
     if (told === null || isGone) return;

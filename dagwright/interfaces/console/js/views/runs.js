@@ -1,4 +1,4 @@
-// The list of runs: filters, pages, and as it is now.
+// The list of runs: filters, pages, and live states.
 
 import { el, fill } from "../dom.js";
 import { RUN_STATES, stateMark, stateWords } from "../states.js";
@@ -56,7 +56,7 @@ export async function mount(root, { api, go }) {
   }
 
   function none() {
-    if (Object.values(chosen).some(Boolean)) return "No run is like this.";
+    if (Object.values(chosen).some(Boolean)) return "No run matches.";
     return ["No runs yet. Ask for something in ", el("a", { href: "#/chat" }, "Chat"), ", start a ", el("a", { href: "#/plan" }, "Plan"), ", or use the command ", el("code", {}, "dagwright run"), "."];
   }
 
@@ -135,7 +135,7 @@ export async function mount(root, { api, go }) {
   };
 }
 
-/** Calls with what was typed once nothing more is. */
+/** Calls a function with the typed text once typing pauses. */
 function later(call, ms = 250) {
   let timer = null;
   return (event) => {
