@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -74,12 +74,19 @@ async def follow(
             yield RunMoment(update.view, update.changed, left, update.states, update.facts)
 
 
-async def wait_for_end(runs: Runs, workflow_id: str) -> RunView:
-    """Wait until a run has ended; raises as `follow`."""
+async def wait_for_end(
+    runs: Runs, workflow_id: str, *, on_update: Callable[[RunView], None] = lambda _: None
+) -> RunView:
+    """Wait until a run has ended; raises as `follow`.
+
+    Args:
+        on_update: called with the run after each change.
+    """
     last: RunView | None = None
     async with aclosing(runs.feeds.subscribe(workflow_id)) as updates:
         async for update in updates:
             last = update.view
+            on_update(last)
     assert last is not None
     return last
 

@@ -10,6 +10,7 @@ RunEnded              a run ended without success; `result` is its result
 ValueNotLoaded        read the node alone, or raise the limit
 """
 
+import reprlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,8 @@ from dagwright.store import PayloadStore
 
 MAX_RESULT_BYTES = 64 * 1024 * 1024
 """Results of nodes, as JSON, that one `RunResult` holds unless the caller asks for more."""
+_SHOWN = 200
+"""Characters of a value that `repr` shows."""
 _NODE_BYTES = 1024
 """Bytes counted for each node beside its result: a region may have hundreds of thousands of small nodes."""
 _LOST = frozenset({"value_lost", "store_unavailable", "missing_data"})
@@ -51,6 +54,22 @@ class UnloadedValue:
 
     reason: str
     preview: str = ""
+
+
+def _short_repr(value: object) -> str:
+    short = reprlib.Repr()
+    short.maxlevel, short.maxdict, short.maxlist = 4, 20, 20
+    short.maxstring = short.maxother = _SHOWN
+    return short.repr(value)
+
+
+def _shown(value: Any) -> str:
+    """Return the beginning of a value for people."""
+    if isinstance(value, UnloadedValue):
+        return f"<not loaded: {value.preview[:_SHOWN]}>"
+    # A string is cut before it is quoted, and a container has few characters in each item that is shown.
+    text = repr(value[:_SHOWN]) if isinstance(value, str) else _short_repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 class NodeResults(Mapping[str, "NodeResult"]):
@@ -85,10 +104,10 @@ class NodeResults(Mapping[str, "NodeResult"]):
         return len(self._nodes)
 
     def __repr__(self) -> str:
-        return f"NodeResults({dict(self._nodes)!r})"
+        return f"NodeResults({len(self._nodes):,} nodes: {_short_repr([*self._nodes])})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class NodeResult:
     """A node or an item of a map.
 
@@ -128,13 +147,17 @@ class NodeResult:
             raise ValueNotLoaded(f"the result of the node {self.id!r} is not loaded: {self._value.reason}")
         return self._value
 
+    def __repr__(self) -> str:
+        shown = f", error={self.error.message!r:.{_SHOWN}}" if self.error else f", result={_shown(self._value)}"
+        return f"NodeResult({self.id!r}, status={self.status.value!r}{shown})"
+
     @property
     def is_loaded(self) -> bool:
         """Whether `result` can be read."""
         return not isinstance(self._value, UnloadedValue)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
     """The end of a run.
 
@@ -169,6 +192,10 @@ class RunResult:
         if isinstance(self._value, UnloadedValue):
             raise ValueNotLoaded(f"the output of the run {self.run_id!r} is not loaded: {self._value.reason}")
         return self._value
+
+    def __repr__(self) -> str:
+        shown = f", error={self.error.message!r:.{_SHOWN}}" if self.error else f", output={_shown(self._value)}"
+        return f"RunResult({self.run_id!r}, status={self.status.value!r}{shown})"
 
     @property
     def is_success(self) -> bool:

@@ -28,6 +28,7 @@ from dagwright.client.run_tools import RunTools, ToolsetSource
 from dagwright.client.server_errors import reports_server_errors
 from dagwright.client.services import Services
 from dagwright.client.steering import PAUSE, RESUME, Actor, Command, read_scheduler
+from dagwright.client.wait_notices import WaitNotices
 from dagwright.core.boundary.arguments import checks_methods, json_argument, refuse_unknown
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import Duration, format_duration, time_of
@@ -100,6 +101,8 @@ class Run:
     async def result(self, *, raise_on_failure: bool = True, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
         """Wait until the run has ended and return its result.
 
+        If no worker serves a queue of the run, a warning of the logger `dagwright.client` names the queue.
+
         Args:
             raise_on_failure: raise an error if the run did not complete.
             max_bytes: of all results of nodes as JSON that are loaded; `None` loads all. The output is always whole.
@@ -108,7 +111,7 @@ class Run:
             RunFailed: the run failed; `problems` has the reasons, `result` has the completed nodes.
             RunCancelled: it was cancelled.
         """
-        view = await wait_for_end(self._services.runs, self._id)
+        view = await wait_for_end(self._services.runs, self._id, on_update=WaitNotices().look_at)
         result = await read_result(view, self._services.store, max_bytes=max_bytes)
         return result.raise_on_failure() if raise_on_failure else result
 

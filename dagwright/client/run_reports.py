@@ -10,6 +10,7 @@ from dagwright.core.model.errors import Note, Problem, problem_from_error
 from dagwright.core.model.states import RunStatus
 from dagwright.features.explain.reasons import Reason
 from dagwright.history.explaining import Explanation as FoundExplanation
+from dagwright.history.queues import NOTES_OF_WAITING
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +41,23 @@ class Explanation:
 def explanation_of(found: FoundExplanation) -> Explanation:
     """Return the public form of an explanation."""
     document = found.to_json()
+    message = "; ".join([document["message"], *_waits(found.notes, document["message"])])
     return Explanation(
         run_id=document["run_id"],
         status=RunStatus(document["status"]),
         node_id=document["node_id"],
-        message=document["message"],
+        message=message,
         reasons=tuple(found.chain.reasons),
         omitted=found.chain.omitted,
         error=problem_from_error(document["error"]),
         notes=tuple(note_of(note) for note in found.notes),
     )
+
+
+def _waits(notes: Sequence[Mapping[str, Any]], message: str) -> list[str]:
+    """Return the notes on queues without workers and on paused calls that the message does not have."""
+    texts = [str(note["message"]) for note in notes if note["code"] in NOTES_OF_WAITING]
+    return [text for text in texts if text not in message]
 
 
 @dataclass(frozen=True, slots=True)

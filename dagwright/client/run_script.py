@@ -1,5 +1,6 @@
 """`dagwright.run`: run one plan from a script or a notebook."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
@@ -7,6 +8,7 @@ from dagwright.client.client import Client
 from dagwright.client.options import StartOptions
 from dagwright.client.plan_starts import PlanSource, plan_tools
 from dagwright.client.results import RunResult
+from dagwright.client.wait_notices import print_requests
 from dagwright.core.boundary.arguments import checks_arguments
 from dagwright.logging import configure_default_logging
 from dagwright.process.loop_thread import LoopThread
@@ -29,7 +31,8 @@ def run(  # noqa: PLR0913 - each is one part of a run, by keyword
 ) -> RunResult:
     """Run a plan to its end on the server that `Client.connect` finds or starts, with a worker in this process.
 
-    It blocks until the run ends, also in a notebook. On Ctrl-C the run stays where it is: the same call with its
+    It blocks until the run ends, also in a notebook. A request for feedback is printed to stderr, with the ways to
+    answer it from another terminal or program. On Ctrl-C the run stays where it is: the same call with its
     `run_id` continues it.
 
     Args:
@@ -53,12 +56,13 @@ def run(  # noqa: PLR0913 - each is one part of a run, by keyword
     known = settings or load_settings()
     # The result says what failed.
     configure_default_logging(known, level="error")
+    logging.getLogger("dagwright.client").setLevel(logging.WARNING)
     served = [*tools, *plan_tools(plan)]
 
     async def run_to_end() -> RunResult:
         async with Client.connect(settings=known) as client, Worker(client, served, agents):
             started = await client.start(plan, inputs=inputs, run_id=run_id, **options)
-            return await started.result(raise_on_failure=raise_on_failure)
+            return await print_requests(started, started.result(raise_on_failure=raise_on_failure))
 
     with LoopThread() as loop:
         return loop.run(run_to_end())

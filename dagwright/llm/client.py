@@ -195,9 +195,7 @@ class ModelClient:
         model = call.config.model or self._model or ""
         prepared = PreparedCall(call, model)
         if not has_extra("openai"):
-            raise self._failure(
-                ServiceError("answer", str(MissingExtra("openai")), error=ModelError.MODEL_MISSING), prepared
-            )
+            raise ModelFailure(ModelError.MODEL_MISSING, str(MissingExtra("openai")))
         if not model:
             raise self._failure(ServiceError("answer", "no model is named", error=ModelError.MODEL_MISSING), prepared)
         if self._endpoint.is_key_missing:

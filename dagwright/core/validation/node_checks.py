@@ -57,6 +57,7 @@ def problem_of_secrets(tool: ToolDeclaration) -> tuple[str, str | None] | None:
 
 
 _KINDS = ("tool", "agent", "human", "plan")
+_TOOL_HINT = "name its module: --tools on the command line, tools=[...] in Python"
 _NEEDS = (("key", "for_each"), ("max_parallel", "for_each"), ("objective", "agent"))
 """Fields that require another field."""
 
@@ -264,10 +265,8 @@ class NodeChecks:
             return near
         server, dot, tool = name.partition(".")
         if server and dot and tool:
-            return (
-                f"name the module that has it with --tools, or the servers.json in which the MCP server {server!r} is"
-            )
-        return "name the module that has it with --tools"
+            return f"{_TOOL_HINT}, or the JSON file with the MCP server {server!r}"
+        return _TOOL_HINT
 
     def _schema(self, declaration: ToolDeclaration, *, index: int) -> SchemaOfTool | None:
         if declaration.input_schema is None:

@@ -47,6 +47,20 @@ async def test_values_of_the_store_are_loaded() -> None:
     assert result.raise_on_failure() is result
 
 
+async def test_results_are_short_in_print() -> None:
+    view = ended(node("a"), node("b", "a"), results={"a": {"text": "x" * 50_000}, "b": NodeError("bad", "no luck")})
+    result = await read_result(view, MemoryStore())
+    assert str(result) == f"RunResult({view.workflow_id!r}, status='failed', error=\"'b' failed: no luck\")"
+    assert str(result.nodes["a"]).startswith("NodeResult('a', status='completed', result={'text': 'xxx")
+    assert len(str(result.nodes["a"])) < 300
+    assert str(result.nodes["b"]) == "NodeResult('b', status='failed', error='no luck')"
+    assert str(result.nodes) == "NodeResults(2 nodes: ['a', 'b'])"
+    completed = await read_result(ended(node("a"), results={"a": list(range(1_000))}), MemoryStore())
+    assert str(completed).startswith("RunResult(")
+    assert "output={'a': [0, 1, 2" in str(completed)
+    assert len(str(completed)) < 300
+
+
 async def test_values_over_the_limit_are_not_loaded_and_can_be_read_one_by_one() -> None:
     store = MemoryStore()
     values = {name: await stored(store, name * 50_000, name=name) for name in "abc"}

@@ -70,7 +70,7 @@ def test_plan_that_uses_an_agent_without_its_tools_is_refused() -> None:
     raw = plan_of(node("a", agent="web_researcher", objective="Find it"))
     tools = {name: tool for name, tool in AGENTS.items() if name != "web_search"}
     message = "the agent 'web_researcher' needs an unknown tool 'web_search'"
-    hint = "name the module that has it with --tools"
+    hint = "name its module: --tools on the command line, tools=[...] in Python"
     assert list(problems_of(raw, tools=tools)) == [Problem("unknown_tool", message, "/nodes/0/agent", "a", hint)]
     assert check(raw, tools=tools, any_tool=True).nodes[0].agent == "web_researcher"
 

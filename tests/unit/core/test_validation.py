@@ -226,7 +226,7 @@ def test_tool_whose_undo_is_no_known_tool_is_refused_and_a_known_one_travels_wit
     book = ToolDeclaration("book", Effects.IDEMPOTENT, undo="free")
     raw = plan_of(node("a", tool="book"))
     message = "'book' is compensated by an unknown tool 'free'"
-    hint = "name the module that has it with --tools"
+    hint = "name its module: --tools on the command line, tools=[...] in Python"
     (problem,) = problems_of(raw, tools={"book": book})
     assert problem == Problem("unknown_tool", message, "/nodes/0/tool", "a", hint)
     assert check(raw, tools={"book": book}, any_tool=True).edges == 0
@@ -242,7 +242,8 @@ def test_tool_whose_undo_is_no_known_tool_is_refused_and_a_known_one_travels_wit
         ("typ", "did you mean 'typed'?"),
         (
             "github.create_issue",
-            "name the module that has it with --tools, or the servers.json in which the MCP server 'github' is",
+            "name its module: --tools on the command line, tools=[...] in Python, or the JSON file with the MCP server "
+            "'github'",
         ),
     ],
 )

@@ -1,0 +1,87 @@
+"""Notices for programs that wait for a run: queues without workers, and requests that a person must answer."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import aclosing, suppress
+from typing import Protocol, TextIO, TypeVar
+
+from dagwright.client.events import AnyRunEvent, FeedbackRequested
+from dagwright.client.feedback_request import FeedbackRequest
+from dagwright.history.run_reader import RunView
+
+Result = TypeVar("Result")
+_LOG = logging.getLogger("dagwright.client")
+_NO_WORKER = "no_worker"
+_ANSWERS = {
+    "APPROVAL": ("--approve", "approved=True"),
+    "SELECTION": ("--select OPTION", 'selected="OPTION"'),
+    "INFORMATION": ("--data JSON", "data={...}"),
+}
+_TEXT_ANSWER = ("--text TEXT", 'text="..."')
+_PROMPT_CHARACTERS = 500
+
+
+class FollowedRun(Protocol):
+    """The method of `Run` that `print_requests` uses."""
+
+    def events(self) -> AsyncGenerator[AnyRunEvent, None]:
+        """Yield the events of the run."""
+        ...
+
+
+class WaitNotices:
+    """Warns once about each queue without workers that a run waits for, by the logger `dagwright.client`."""
+
+    def __init__(self) -> None:
+        self._warned: set[str] = set()
+
+    def look_at(self, view: RunView) -> None:
+        """Warn about the queues that nobody serves now, except those that were warned about before."""
+        for note in view.notes:
+            message = str(note["message"])
+            if note["code"] == _NO_WORKER and (queue := message.partition(";")[0]) not in self._warned:
+                self._warned.add(queue)
+                _LOG.warning(
+                    "the run %r waits: %s; in Python, serve it with Worker(client, tools=[...])",
+                    view.workflow_id,
+                    message,
+                )
+
+
+async def print_requests(run: FollowedRun, work: Awaitable[Result], *, output: TextIO | None = None) -> Result:
+    """Print the requests for feedback of a run, with the ways to answer them, until some work is done.
+
+    Args:
+        output: stderr by default.
+
+    Returns:
+        The result of the work.
+    """
+
+    async def follow() -> None:
+        async with aclosing(run.events()) as events:
+            async for event in events:
+                if isinstance(event, FeedbackRequested):
+                    print(request_text(event.request), file=output or sys.stderr, flush=True)
+
+    following = asyncio.create_task(follow())
+    try:
+        return await work
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await following
+
+
+def request_text(request: FeedbackRequest) -> str:
+    """Return the text that describes a request, and how to answer it from elsewhere."""
+    option, argument = _ANSWERS.get(request.type, _TEXT_ANSWER)
+    options = f" {[each.get('id') if isinstance(each, dict) else each for each in request.options or ()]}"
+    return (
+        f"the run {request.run_id!r} waits for a person: {request.prompt[:_PROMPT_CHARACTERS]}"
+        f"{options if request.options else ''}\n"
+        f"  in another terminal: dagwright feedback {request.run_id} {request.id} {option}\n"
+        f'  in another program:  client.get_run("{request.run_id}").feedback("{request.id}", {argument})'
+    )

@@ -1,0 +1,82 @@
+"""Output of programs that wait: warnings about queues without workers, and requests that a person must answer."""
+
+import asyncio
+import io
+import logging
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from dagwright.client.events import AnyRunEvent, FeedbackRequested
+from dagwright.client.feedback_request import FeedbackRequest
+from dagwright.client.run_reports import explanation_of
+from dagwright.client.wait_notices import WaitNotices, print_requests, request_text
+from dagwright.features.explain.why import Chain
+from dagwright.history.explaining import Explanation
+from tests.unit.interfaces.cli.views import node, view_of
+
+NOTE = {"code": "no_worker", "node": "a", "message": "no worker serves the queue 'shop' of stock; start one with `x`"}
+REQUEST = FeedbackRequest(
+    id="check",
+    run_id="refill-1",
+    node_id="check",
+    type="APPROVAL",
+    prompt="Order lamps?",
+    opened_at=datetime(2026, 1, 1, tzinfo=UTC),
+)
+
+
+def test_queue_without_workers_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
+    other = {**NOTE, "message": "no worker serves the queue 'docks' of ship; start one with `y`"}
+    view, notices = (
+        replace(view_of(node("a")), notes=[NOTE, {**NOTE, "code": "other", "message": "else"}]),
+        WaitNotices(),
+    )
+    with caplog.at_level(logging.WARNING, logger="dagwright.client"):
+        for each in (view, view, replace(view, notes=[NOTE, other])):
+            notices.look_at(each)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the run {view.workflow_id!r} waits: {note['message']}; in Python, serve it with Worker(client, tools=[...])"
+        for note in (NOTE, other)
+    ]
+
+
+def test_explanation_names_the_queue_without_workers() -> None:
+    explanation = explanation_of(Explanation(view_of(node("a")), "", Chain(()), notes=[NOTE]))
+    assert str(explanation).endswith(f"; {NOTE['message']}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({}, ["dagwright feedback refill-1 check --approve", '.feedback("check", approved=True)']),
+        ({"type": "SELECTION", "options": ["a", {"id": "b"}]}, ["Order lamps? ['a', 'b']", "--select OPTION"]),
+        ({"type": "INFORMATION"}, ["--data JSON", "data={...}"]),
+        ({"type": "GUIDANCE"}, ["--text TEXT", 'text="..."']),
+    ],
+)
+def test_request_is_printed_with_ways_to_answer(changes: dict[str, Any], parts: list[str]) -> None:
+    text = request_text(replace(REQUEST, **changes))
+    assert text.startswith("the run 'refill-1' waits for a person: Order lamps?")
+    assert [part for part in parts if part not in text] == []
+
+
+async def test_requests_are_printed_while_the_work_runs() -> None:
+    printed = asyncio.Event()
+
+    class Run:
+        async def events(self) -> AsyncGenerator[AnyRunEvent, None]:
+            yield FeedbackRequested(type="feedback.requested", run_id="refill-1", node_id="check", request=REQUEST)
+            printed.set()
+            await asyncio.Event().wait()
+
+    async def work() -> int:
+        await printed.wait()
+        return 3
+
+    output = io.StringIO()
+    assert await print_requests(Run(), work(), output=output) == 3
+    assert output.getvalue() == f"{request_text(REQUEST)}\n"
