@@ -32,8 +32,13 @@ class WrittenPlan(Protocol):
     """A plan that a program has built."""
 
     @property
-    def document(self) -> Any:
-        """The plan as a JSON value."""
+    def _shared_document(self) -> Any:
+        """The plan as a JSON value, which is not changed."""
+        ...
+
+    @property
+    def title(self) -> str | None:
+        """Text for people."""
         ...
 
     @property
@@ -211,7 +216,8 @@ def _next_run_id() -> str:
 
 
 def _document_of(plan: WrittenPlan | Mapping[str, Any] | str) -> Any:
-    return plan if isinstance(plan, str | Mapping) else plan.document
+    # A copy of a large plan could take longer than the two seconds that the SDK allows a workflow.
+    return plan if isinstance(plan, str | Mapping) else plan._shared_document
 
 
 _RUN_OPTIONS = {
@@ -241,8 +247,9 @@ def _message_of(plan: WrittenPlan | Mapping[str, Any] | str, options: PlanOption
 
 
 def _memo_of(plan: WrittenPlan | Mapping[str, Any] | str, options: PlanOptions, *, caller: str) -> dict[str, Any]:
-    document = _document_of(plan)
-    title = options.get("title") or (document.get("title") if isinstance(document, Mapping) else None)
+    title = options.get("title")
+    if not title and not isinstance(plan, str):
+        title = plan.get("title") if isinstance(plan, Mapping) else plan.title
     return {
         wire.MEMO_CALLER: caller,
         **({wire.MEMO_TITLE: title} if isinstance(title, str) else {}),

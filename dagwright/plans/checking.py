@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pydantic import JsonValue
@@ -11,23 +12,37 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.plans.preparation import check_plan, check_size
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
+from dagwright.tools.loading import load_tools
 from dagwright.tools.registry import ToolRegistry
 from dagwright.tools.spec import ToolSpec
 
-Tools = Mapping[str, ToolDeclaration] | Iterable[Callable[..., Any] | ToolSpec]
+Tools = Mapping[str, ToolDeclaration] | Iterable[Callable[..., Any] | ToolSpec | ModuleType | str | Path]
 
 
 def declarations_of(tools: Tools) -> dict[str, ToolDeclaration]:
     """Return tools by name.
 
     Args:
-        tools: declarations by name, or functions with `@tool` and declared activities.
+        tools: declarations by name; or functions with `@tool`, declared activities, modules, module names and `.py`
+            files.
 
     Raises:
         TypeError: one of them is not a tool.
+        ToolLoadError: a module cannot be loaded, or has no tool.
         ValueError: two tools have one name.
     """
-    return dict(tools) if isinstance(tools, Mapping) else ToolRegistry.of(*tools).declarations()
+    if isinstance(tools, Mapping):
+        return dict(tools)
+    references, functions = [], list[Callable[..., Any] | ToolSpec]()
+    for each in tools:
+        if isinstance(each, ModuleType):
+            references.append(each.__name__)
+        elif isinstance(each, str | Path):
+            references.append(str(each))
+        else:
+            functions.append(each)
+    loaded = load_tools(references) if references else ToolRegistry()
+    return loaded.merged(ToolRegistry.of(*functions)).declarations()
 
 
 def problems_of_plan(

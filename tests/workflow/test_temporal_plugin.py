@@ -156,6 +156,22 @@ async def test_plan_built_with_functions_runs_on_the_queue_of_the_plugin(server:
     assert result.output == {"item": "lamp", "price": 12}
 
 
+async def test_dialect_of_a_plan_is_kept(server: LiveServer, tmp_path: Path) -> None:
+    """Both documents look like plans in Dagwright's own format."""
+    text = '1. calculator("6 * 7")'
+    async with open_shop(server, tmp_path) as shop:
+        run = await shop.client.start_workflow(
+            "RunPlan", {"plan": text, "dialect": "llmcompiler"}, id=f"text-{uuid4()}", task_queue=shop.task_queue
+        )
+        assert (await run.result())["status"] == "completed"
+        wrong = await shop.client.start_workflow(
+            "RunPlan", {"plan": PRICED, "dialect": "tasks"}, id=f"tasks-{uuid4()}", task_queue=shop.task_queue
+        )
+        with pytest.raises(WorkflowFailureError) as failed:
+            await wrong.result()
+        assert "dag" in str(failed.value.cause)
+
+
 async def test_large_output_and_text_of_a_plan(server: LiveServer, tmp_path: Path) -> None:
     plan = "nodes:\n- {id: all, tool: catalogue, arguments: {size: 400000}}\noutput: '{{all.result}}'\n"
     async with open_shop(server, tmp_path) as shop:

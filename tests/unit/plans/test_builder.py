@@ -377,3 +377,16 @@ def test_check_reports_everything_that_is_wrong() -> None:
     found = [(problem.code, problem.pointer) for problem in plan.check()]
     assert found == [("invalid_reference", "/nodes/0/arguments/expression"), ("unknown_tool", "/nodes/0/tool")]
     assert plan.check(tools=[stock], allow_unknown_tools=True)[0].code == "invalid_reference"
+
+
+def test_check_takes_modules_and_files(tmp_path: Path) -> None:
+    file = tmp_path / "shop_tools.py"
+    file.write_text(
+        'from dagwright import tool\n\n@tool(effects="read")\ndef shelf(item: str) -> int:\n    """Find."""\n    return 1\n'
+    )
+    plan = Plan()
+    plan.add("shelf", item="lamp")
+    assert [problem.code for problem in plan.check()] == ["unknown_tool"]
+    assert plan.check(tools=[file]) == plan.check(tools=[str(file)]) == plan.check(tools=[stock, file]) == []
+    with pytest.raises(ToolLoadError, match="There is no module there_is_none"):
+        plan.check(tools=["there_is_none"])
