@@ -64,7 +64,7 @@ def _short_repr(value: object) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return the beginning of a value for people."""
+    """Return the first characters of a value for people."""
     if isinstance(value, UnloadedValue):
         return f"<not loaded: {value.preview[:_SHOWN]}>"
     # A string is cut before it is quoted, and a container has few characters in each item that is shown.

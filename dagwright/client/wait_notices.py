@@ -38,7 +38,7 @@ class WaitNotices:
         self._warned: set[str] = set()
 
     def look_at(self, view: RunView) -> None:
-        """Warn about the queues that nobody serves now, except those that were warned about before."""
+        """Warn about the queues without workers, except those that were warned about before."""
         for note in view.notes:
             message = str(note["message"])
             if note["code"] == _NO_WORKER and (queue := message.partition(";")[0]) not in self._warned:

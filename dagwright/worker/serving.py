@@ -76,7 +76,7 @@ def _create_worker(
 
 
 async def prepare_to_serve(settings: Settings, toolset: Toolset) -> None:
-    """Check and load what a worker needs, before it takes work.
+    """Check the settings of a worker and load its libraries, before it takes work.
 
     Raises:
         PricesUnreadable: the prices of models cannot be read.

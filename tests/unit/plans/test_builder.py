@@ -10,6 +10,7 @@ import pytest
 from dagwright.core.model.errors import PlanInvalid
 from dagwright.plans.human_requests import ask_human
 from dagwright.plans.plan import Plan
+from dagwright.tools.errors import ToolLoadError
 from tests.support.shop_tools import articles, fetch, order, stock
 
 
@@ -381,9 +382,8 @@ def test_check_reports_everything_that_is_wrong() -> None:
 
 def test_check_takes_modules_and_files(tmp_path: Path) -> None:
     file = tmp_path / "shop_tools.py"
-    file.write_text(
-        'from dagwright import tool\n\n@tool(effects="read")\ndef shelf(item: str) -> int:\n    """Find."""\n    return 1\n'
-    )
+    code = 'from dagwright import tool\n\n@tool(effects="read")\ndef shelf(item: str) -> int:\n    return 1\n'
+    file.write_text(code)
     plan = Plan()
     plan.add("shelf", item="lamp")
     assert [problem.code for problem in plan.check()] == ["unknown_tool"]
