@@ -22,7 +22,7 @@ from dagwright.activities.heartbeats import Heartbeats
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.text import cut_bytes
 from dagwright.core.boundary.wire import ACTIVITY_NOTIFY
-from dagwright.protocol.notifications import told
+from dagwright.protocol.notifications import description_of
 from dagwright.protocol.webhooks import Hook, signed_headers
 from dagwright.tools.retry_after import requested_delay
 
@@ -48,7 +48,8 @@ def notify_activity(hook: Hook | None) -> Callable[..., Any]:
         notices: Sequence[Notice] = message["notifications"]
         if hook is None:
             raise ApplicationError(
-                f"{told(notices)}: the worker has no webhook; set DAGWRIGHT_NOTIFY_URL and DAGWRIGHT_NOTIFY_SECRET",
+                f"{description_of(notices)}: the worker has no webhook; "
+                "set DAGWRIGHT_NOTIFY_URL and DAGWRIGHT_NOTIFY_SECRET",
                 type=ERROR_NOT_TOLD,
             )
         heartbeats = Heartbeats(activity.info())
@@ -94,7 +95,7 @@ class _Delivery:
                     undelivered.why = f"does not respond ({_kind(error)})"
                     break
         if undelivered.notices:
-            words = f"{told(undelivered.notices)}: the webhook at {self._host} {undelivered.why}"
+            words = f"{description_of(undelivered.notices)}: the webhook at {self._host} {undelivered.why}"
             raise ApplicationError(
                 cut_bytes(words, max_bytes=MESSAGE_LIMIT_BYTES), type=ERROR_NOT_TOLD, next_retry_delay=undelivered.delay
             )

@@ -18,7 +18,7 @@ from dagwright.core.compiler.offloaded_regions import OffloadedRegion
 from dagwright.core.expressions.value_refs import value_from_json
 from dagwright.core.model.states import NodeStatus, Phase, Record
 from dagwright.features.regions.batches import end_from_json, end_to_json
-from dagwright.features.regions.offloaded_batches import OffloadedBatchInput, told_from_json, told_to_json
+from dagwright.features.regions.offloaded_batches import OffloadedBatchInput, ends_from_json, ends_to_json
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.plans.pages import inside_pages, read_inside
 from dagwright.store import PayloadStore
@@ -61,7 +61,7 @@ class OffloadedRegionState:
     def report(self, region: RegionBatch) -> bytes:
         """Return the report of a batch, for the store."""
         ended = region.ended()
-        report = told_to_json(self.scheduler, ended, region.versions(ended))
+        report = ends_to_json(self.scheduler, ended, region.versions(ended))
         return pydantic_core.to_json({**report, "before": self.last, "outside": self.outside})
 
     def result(self, region: RegionBatch, ref: str) -> bytes:
@@ -168,7 +168,7 @@ def restore_region(stored: StoredRegion, given: OffloadedBatchInput) -> Offloade
         raise ValueError(f"invalid region input: {error!r}") from None
     region = OffloadedRegionState(inside, scheduler, given.before, None if reports else outside)
     if reports:
-        ends = [end for each in reports for end in told_from_json(each, inside.plan)]
+        ends = [end for each in reports for end in ends_from_json(each, inside.plan)]
         _resume(scheduler, ended, ends)
         region.count(number for number, _ in ends)
     else:

@@ -10,8 +10,8 @@ from temporalio.exceptions import ApplicationError
 from dagwright.activities.heartbeats import heartbeating
 from dagwright.core.boundary.limits import RUN_INPUT_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_LOAD_OUTPUT
-from dagwright.history.hydration import restored_document
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.hydration import hydrated_document
+from dagwright.history.run_reader import RunReader
 from dagwright.protocol.documents import encoded_size
 from dagwright.store import PayloadStore
 
@@ -25,8 +25,8 @@ def output_activity(client: Client, store: PayloadStore) -> OutputActivity:
     async def load_run_output(message: Mapping[str, Any]) -> dict[str, Any]:
         """Return the `{"output"}` of the run `{"run_id", "execution_id"}`."""
         with heartbeating():
-            view = await RunFeed(client, message["run_id"], run_id=message.get("execution_id")).read()
-            output = (await restored_document(view, store, full=True))["output"]
+            view = await RunReader(client, message["run_id"], run_id=message.get("execution_id")).read()
+            output = (await hydrated_document(view, store, full=True))["output"]
         if (size := encoded_size(output)) > RUN_INPUT_LIMIT_BYTES:
             text = f"the output of the run has {size:,} bytes, over the limit of {RUN_INPUT_LIMIT_BYTES:,}"
             raise ApplicationError(text, type="too_large", non_retryable=True)

@@ -80,6 +80,8 @@ _STRICT: tuple[str, ...] = (
     "dagwright/features/regions",
     "dagwright/features/run_scheduler.py",
     "dagwright/features/worker_tools.py",
+    "dagwright/history",
+    "dagwright/protocol",
     "docs/architecture.md",
     "docs/budgets.md",
     "docs/dialects.md",

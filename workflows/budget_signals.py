@@ -10,7 +10,7 @@ from dagwright.core.boundary import limits, wire
 from dagwright.core.scheduler.task_creation import task_of_call
 from dagwright.features.budgets.budget import Budget, BudgetReport
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.budgets import BudgetGiven, given_to_json, told_to_json
+from dagwright.protocol.budgets import BudgetGrant, budget_grant_to_json, budget_report_to_json
 from dagwright.protocol.commands import ChildSignal
 from dagwright.protocol.messages import Parent
 from dagwright.workflows.sub_plans import SubPlans
@@ -46,11 +46,11 @@ class BudgetSignals:
         for call, calls in budget.next_grants().items():
             task_id = task_of_call(self._scheduler.state, call)
             if task_id is not None:
-                given = given_to_json(BudgetGiven(calls))
+                given = budget_grant_to_json(BudgetGrant(calls))
                 self._sub_plans.send(ChildSignal(wire.SIGNAL_BUDGET_GRANT, given, task_id))
         if budget.finishing is not None and not self._finish_told:
             self._finish_told = True
-            given = given_to_json(BudgetGiven(finishing=budget.finishing))
+            given = budget_grant_to_json(BudgetGrant(finishing=budget.finishing))
             self._sub_plans.tell_all(wire.SIGNAL_BUDGET_GRANT, given)
         up = budget.next_report()
         if self._parent is None:
@@ -77,6 +77,6 @@ class BudgetSignals:
         grown = self._scheduler.state.added_count + (sum(budget.grown_by_child.values()) if budget is not None else 0)
         try:
             above = workflow.get_external_workflow_handle(parent.workflow_id)
-            await above.signal(wire.SIGNAL_BUDGET_REPORT, told_to_json(up, task=parent.task, grown=grown))
+            await above.signal(wire.SIGNAL_BUDGET_REPORT, budget_report_to_json(up, task=parent.task, grown=grown))
         except FailureError:
             lose_above()

@@ -26,23 +26,23 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.scheduler import NO_ATTEMPT
 from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.budgets import ABOVE_LOST, BudgetNews, take_news
+from dagwright.protocol.budgets import PARENT_LOST, BudgetMessage, apply_budget_message
 from dagwright.protocol.command_messages import awaited_assignees
 from dagwright.protocol.commands import CommandResult
-from dagwright.protocol.history_limits import HistoryUse, Marks
+from dagwright.protocol.history_limits import HistoryLimits, HistoryUse
 from dagwright.protocol.messages import SubPlanEnd
 from dagwright.protocol.outcomes import (
     ReadyCall,
     StoreWait,
-    call_again,
-    loading_of,
+    apply_failure,
+    apply_loading_failure,
+    apply_result,
+    apply_sub_plan_end,
+    loading_call,
     needs_loading,
     next_call,
+    repeated_call,
     store_wait_message,
-    take_failure,
-    take_loading_failure,
-    take_result,
-    take_sub_plan_end,
     wait_for_store,
 )
 from dagwright.protocol.scheduler_snapshot import tasks_in_flight
@@ -119,7 +119,7 @@ class Engine:
         self._signals = signals
         self._policy_told, self._width_told = scheduler.features.feedback.child_policy, scheduler.state.max_in_flight
         """What the sub-plans that run know of who has to be asked, and of how much may run at once."""
-        self._marks = Marks(begun=self._use())
+        self._marks = HistoryLimits(baseline=self._use())
         self._has_moved = False
 
     def push(self, event: Event) -> None:
@@ -130,9 +130,9 @@ class Engine:
         """Takes the end of a sub-plan; the second one for the same task has no effect."""
         self.push(partial(self._end_sub_plan, end))
 
-    def budget_news(self, news: BudgetNews) -> None:
+    def budget_news(self, news: BudgetMessage) -> None:
         """Takes what a run above or below tells of the budget that they share."""
-        self.push(lambda at: take_news(self.scheduler, news, at=at))
+        self.push(lambda at: apply_budget_message(self.scheduler, news, at=at))
 
     def apply_commands(self, take: Callable[[RunScheduler, float], Sequence[CommandResult]]) -> Sequence[CommandResult]:
         """Does at once what people ask for, behind all that came before; returns what became of it.
@@ -255,7 +255,7 @@ class Engine:
         """Tells whether the run should go on in a new execution, and can: one that has done nothing never leaves."""
         if self._is_busy or self._marks.is_last or not (self._has_moved or self._signals()):
             return False
-        is_suggested = self._info.is_continue_as_new_suggested() and self._marks.is_worth_leaving(use)
+        is_suggested = self._info.is_continue_as_new_suggested() and self._marks.may_continue_as_new(use)
         return is_suggested or self._marks.is_draining(use)
 
     def _is_full(self, use: HistoryUse) -> bool:
@@ -268,7 +268,7 @@ class Engine:
             self._drain.set(now_s() + limits.DRAIN_S)
 
     def _give_up_drain(self, at: float) -> None:  # noqa: ARG002 - an event
-        self._marks.give_up_drain()
+        self._marks.end_drain()
 
     # Events.
 
@@ -319,7 +319,7 @@ class Engine:
         if self.scheduler.state.max_in_flight != self._width_told:
             self._width_told = self.scheduler.state.max_in_flight
             self._sub_plans.tell_widths()
-        self._budget_signals.tell(lose_above=lambda: self.budget_news(ABOVE_LOST))
+        self._budget_signals.tell(lose_above=lambda: self.budget_news(PARENT_LOST))
 
     def _watch_deadline(self) -> None:
         """Keeps the timer of the deadline, which people may change."""
@@ -357,7 +357,7 @@ class Engine:
             self._follow(task, handle)
             return size + _COMMAND_BYTES
         if needs_loading(self.scheduler, ready):
-            message, left = loading_of(ready)
+            message, left = loading_call(ready)
             handle = start_loading(task, message, run=self._run)
             self._handles[task.id] = handle
             handle.add_done_callback(lambda done: self.push(partial(self._end_loading, left, done)))
@@ -394,7 +394,7 @@ class Engine:
         if error is None and not self.scheduler.is_stopped and task_id not in self.scheduler.state.cancelling:
             done: RawValue = handle.result()
             return done
-        take_loading_failure(self.scheduler, task_id, error or asyncio.CancelledError(), at=at)
+        apply_loading_failure(self.scheduler, task_id, error or asyncio.CancelledError(), at=at)
         return None
 
     def _end_call(self, task: Task, handle: "asyncio.Task[RawValue]", at: float) -> None:
@@ -403,12 +403,12 @@ class Engine:
         del self._handles[task.id]
         error = asyncio.CancelledError() if handle.cancelled() else handle.exception()
         if error is None:
-            take_result(self.scheduler, task.id, handle.result().payload, at=at)
+            apply_result(self.scheduler, task.id, handle.result().payload, at=at)
             return
         if (wait := wait_for_store(self.scheduler, task.id, error, at=at)) is not None:
             self._await_store(task, wait, at)
             return
-        failure = take_failure(self.scheduler, task.id, error, at=at)
+        failure = apply_failure(self.scheduler, task.id, error, at=at)
         if task.ref.item is not None:
             self._untold = task.id
         if failure is not None:
@@ -419,14 +419,14 @@ class Engine:
         if self.scheduler.is_stopped or task.id in self.scheduler.state.cancelling:
             self.scheduler.task_cancelled(task.id, at=at, attempt=NO_ATTEMPT)
             return
-        ready = call_again(self.scheduler, task)
+        ready = repeated_call(self.scheduler, task)
         handle = start_store_wait(task, store_wait_message(ready, wait), run=self._run)
         self._handles[task.id] = handle
         handle.add_done_callback(lambda done: self.push(partial(self._end_store_wait, ready, done)))
 
     def _end_sub_plan(self, end: SubPlanEnd, at: float) -> None:
         self._sub_plans.forget(end.task)
-        take_sub_plan_end(self.scheduler, end, at=at)
+        apply_sub_plan_end(self.scheduler, end, at=at)
 
     def _see_ends(self) -> None:
         """Takes note of what has failed, was cancelled or asks since the last time."""

@@ -13,14 +13,14 @@ from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S
 from dagwright.features.compensation.compensation import NOTHING_BELOW, has_changed
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.run_snapshot import (
-    CarryTooLarge,
-    RunCarry,
-    carry_to_json,
+    RunSnapshot,
+    SnapshotTooLarge,
     pieces_of,
+    snapshot_to_json,
     state_from_text,
     state_to_text,
 )
-from dagwright.protocol.scheduler_snapshot import carry_of
+from dagwright.protocol.scheduler_snapshot import state_to_json
 from dagwright.workflows.blobs import TextRefused, put_text
 from dagwright.workflows.calls import OWN_ATTEMPT
 from dagwright.workflows.retries import UNLIMITED
@@ -59,14 +59,14 @@ async def told_below(scheduler: RunScheduler, *, numbers: Iterator[int]) -> Mapp
     if not has_changed(scheduler.state):
         return NOTHING_BELOW
     try:
-        state = state_to_text(carry_of(scheduler))
+        state = state_to_text(state_to_json(scheduler))
         refs = await put_state(state, numbers=numbers) if len(state) > INLINE_BELOW_CHARACTERS else []
-    except (CarryTooLarge, TextRefused):
+    except (SnapshotTooLarge, TextRefused):
         return None
-    return carry_to_json(RunCarry(0.0, "" if refs else state, refs, deadline_s=math.inf))
+    return snapshot_to_json(RunSnapshot(0.0, "" if refs else state, refs, deadline_s=math.inf))
 
 
-async def state_of(carry: RunCarry, *, time_left: timedelta | None) -> Mapping[str, Any]:
+async def state_of(snapshot: RunSnapshot, *, time_left: timedelta | None) -> Mapping[str, Any]:
     """Returns the state that the execution before handed on.
 
     Args:
@@ -76,8 +76,8 @@ async def state_of(carry: RunCarry, *, time_left: timedelta | None) -> Mapping[s
         ActivityError: it cannot be had.
         ValueError: it is none.
     """
-    if not carry.refs:
-        return state_from_text(carry.state)
+    if not snapshot.refs:
+        return state_from_text(snapshot.state)
     getting = [
         workflow.execute_activity(
             wire.ACTIVITY_GET_BLOB,
@@ -90,6 +90,6 @@ async def state_of(carry: RunCarry, *, time_left: timedelta | None) -> Mapping[s
             summary="fetching the state of the run",
             result_type=dict[str, str],
         )
-        for number, ref in enumerate(carry.refs, 1)
+        for number, ref in enumerate(snapshot.refs, 1)
     ]
     return state_from_text("".join(got["text"] for got in await asyncio.gather(*getting)))

@@ -15,12 +15,12 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.tasks import Task
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.map_batch_inputs import ChunkInput
+from dagwright.protocol.map_batch_inputs import MapBatchInput
 from dagwright.protocol.map_batch_runs import (
-    chunk_end_to_json,
-    chunk_failure_to_json,
     join_input,
     load_items_message,
+    map_batch_end_to_json,
+    map_batch_failure_to_json,
     own_record,
     pieces_of_results,
 )
@@ -46,7 +46,9 @@ def start_join(scheduler: RunScheduler, task: Task) -> tuple[workflow.ActivityHa
     return handle, len(encoded)
 
 
-async def items_of_chunk(chunk: ChunkInput, node: CompiledNode, *, time_left: timedelta | None) -> Sequence[Any]:
+async def items_of_map_batch(
+    map_batch: MapBatchInput, node: CompiledNode, *, time_left: timedelta | None
+) -> Sequence[Any]:
     """Returns the items of the chunk that this run does, from the payload store if they are there.
 
     Args:
@@ -57,11 +59,11 @@ async def items_of_chunk(chunk: ChunkInput, node: CompiledNode, *, time_left: ti
         ActivityError: they cannot be had.
         ValueError: they are none.
     """
-    if chunk.source is None:
-        return chunk.items
+    if map_batch.source is None:
+        return map_batch.items
     loaded: dict[str, Any] = await workflow.execute_activity(
         wire.ACTIVITY_LOAD_ITEMS,
-        load_items_message(chunk.source, node),
+        load_items_message(map_batch.source, node),
         activity_id=wire.ID_LOAD_ITEMS,
         start_to_close_timeout=OWN_ATTEMPT,
         heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
@@ -76,7 +78,7 @@ async def items_of_chunk(chunk: ChunkInput, node: CompiledNode, *, time_left: ti
     return items
 
 
-async def end_of_chunk(scheduler: RunScheduler) -> dict[str, Any]:
+async def end_of_map_batch(scheduler: RunScheduler) -> dict[str, Any]:
     """Returns what this run tells the one above of its chunk; large results go to the store first.
 
     A chunk whose results the store refuses has failed there, though its items are done.
@@ -90,5 +92,5 @@ async def end_of_chunk(scheduler: RunScheduler) -> dict[str, Any]:
         refs = await asyncio.gather(*putting)
     except TextRefused as error:
         told = f"the items are done, and the payload store refused their results for good: {error}"
-        return chunk_failure_to_json(scheduler, NodeError(wire.ERROR_STORE_REFUSED, told))
-    return chunk_end_to_json(scheduler, [(ref, count) for ref, (_, count) in zip(refs, pieces, strict=True)])
+        return map_batch_failure_to_json(scheduler, NodeError(wire.ERROR_STORE_REFUSED, told))
+    return map_batch_end_to_json(scheduler, [(ref, count) for ref, (_, count) in zip(refs, pieces, strict=True)])

@@ -19,7 +19,7 @@ from dagwright.core.boundary import limits, wire
 from dagwright.core.model.requests import Notification
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import encoded_size
-from dagwright.protocol.notifications import NOTE, failure_note, forgotten_note, notice_json, told
+from dagwright.protocol.notifications import NOTE, description_of, dropped_note, failure_note, notification_to_json
 from dagwright.workflows.calls import OWN_ATTEMPT, RunScope, json_payload
 from dagwright.workflows.retries import UNLIMITED
 
@@ -49,12 +49,12 @@ class Notifier:
         """
         requests = self._scheduler.features.feedback.requests
         if not self._run.notifies:
-            requests.notices.clear()
-        if not requests.notices:
+            requests.notifications.clear()
+        if not requests.notifications:
             return
         self._wake = wake
         self._forget_oldest()
-        waiting = [notice for notice in requests.notices if notice.key not in self._in_flight]
+        waiting = [notice for notice in requests.notifications if notice.key not in self._in_flight]
         while waiting and len(set(self._in_flight.values())) < limits.CONCURRENT_NOTIFICATIONS:
             batch, encoded = self._batch(waiting)
             self._start(batch, encoded)
@@ -63,33 +63,33 @@ class Notifier:
     async def finish(self) -> None:
         """Waits until everything has been told, but not for long; what has not been is noted."""
         self.send(wake=lambda: None)
-        notices = self._scheduler.features.feedback.requests.notices
-        if not notices:
+        notifications = self._scheduler.features.feedback.requests.notifications
+        if not notifications:
             return
         with suppress(TimeoutError):
             await workflow.wait_condition(
-                lambda: not notices,
+                lambda: not notifications,
                 timeout=timedelta(seconds=limits.NOTIFY_GRACE_S),
                 timeout_summary=wire.TIMER_NOTIFY,
             )
-        if notices:
+        if notifications:
             why = f"the hook did not take them within {limits.NOTIFY_GRACE_S:g} s of the end of the run"
-            self._note(NOTE, forgotten_note(len(notices), why=why))
+            self._note(NOTE, dropped_note(len(notifications), why=why))
 
     def _forget_oldest(self) -> None:
-        notices = self._scheduler.features.feedback.requests.notices
-        surplus = len(notices) - limits.NOTIFICATIONS_QUEUED
+        notifications = self._scheduler.features.feedback.requests.notifications
+        surplus = len(notifications) - limits.NOTIFICATIONS_QUEUED
         if surplus > 0:
-            del notices[:surplus]
-            self._note(NOTE, forgotten_note(surplus, why="the hook does not take them as fast as they come"))
+            del notifications[:surplus]
+            self._note(NOTE, dropped_note(surplus, why="the hook does not take them as fast as they come"))
 
-    def _batch(self, notices: Sequence[Notification]) -> tuple[Sequence[Notification], list[Any]]:
+    def _batch(self, notifications: Sequence[Notification]) -> tuple[Sequence[Notification], list[Any]]:
         """Returns the first of the notices, as many as are told together, and what they are to the activity."""
         workflow_id, closed = workflow.info().workflow_id, self._scheduler.features.feedback.requests.closed
         encoded: list[Any] = []
         size = 0
-        for notice in notices[: limits.NOTIFICATIONS_PER_ACTIVITY]:
-            told_so = notice_json(
+        for notice in notifications[: limits.NOTIFICATIONS_PER_ACTIVITY]:
+            told_so = notification_to_json(
                 notice,
                 closed.get(notice.request.id),
                 workflow_id=workflow_id,
@@ -99,7 +99,7 @@ class Notifier:
             if encoded and size > limits.NOTIFICATIONS_BYTES:
                 break
             encoded.append(told_so)
-        return notices[: len(encoded)], encoded
+        return notifications[: len(encoded)], encoded
 
     def _start(self, batch: Sequence[Notification], encoded: list[Any]) -> None:
         number = next(self._numbers)
@@ -114,7 +114,7 @@ class Notifier:
             heartbeat_timeout=timedelta(seconds=limits.INTERNAL_HEARTBEAT_S),
             schedule_to_close_timeout=timedelta(seconds=limits.NOTIFY_FOR_S),
             retry_policy=UNLIMITED,
-            summary=limits.summary_of(f"telling the hook: {told(encoded)}"),
+            summary=limits.summary_of(f"telling the hook: {description_of(encoded)}"),
             result_type=RawValue,
         )
         handle.add_done_callback(partial(self._end, batch))
@@ -124,8 +124,8 @@ class Notifier:
             # Nobody else does that: the worker puts the run out of its memory.
             return
         keys = {notice.key for notice in batch}
-        notices = self._scheduler.features.feedback.requests.notices
-        notices[:] = [notice for notice in notices if notice.key not in keys]
+        notifications = self._scheduler.features.feedback.requests.notifications
+        notifications[:] = [notice for notice in notifications if notice.key not in keys]
         for key in keys:
             del self._in_flight[key]
         if (error := handle.exception()) is not None:

@@ -31,20 +31,20 @@ from dagwright.core.model.times import format_time
 from dagwright.core.validation.inputs import wrong_inputs
 from dagwright.features.commands.steering import standing_notes
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.budgets import BudgetNews, news_of
+from dagwright.protocol.budgets import BudgetMessage, read_budget_message
 from dagwright.protocol.command_handler import is_expected_report, note_unknown_signal, read_sub_plan_report
 from dagwright.protocol.documents import (
     RunFacts,
-    chunk_document,
     compact_document,
     counted_result_document,
     error_json,
+    map_batch_document,
     result_document,
     shown_requests,
 )
 from dagwright.protocol.failures import NOTHING_COMPLETED_MESSAGE
-from dagwright.protocol.map_batch_inputs import ChunkInput, handed_on
-from dagwright.protocol.map_batch_runs import begin_chunk, with_items
+from dagwright.protocol.map_batch_inputs import MapBatchInput, next_map_batch_input
+from dagwright.protocol.map_batch_runs import start_map_batch, with_items
 from dagwright.protocol.messages import (
     MessageInvalid,
     RunInput,
@@ -57,17 +57,17 @@ from dagwright.protocol.messages import (
 from dagwright.protocol.notes import Notes
 from dagwright.protocol.outcomes import is_cancellation, is_sub_plan
 from dagwright.protocol.plan_limits import PlanTooLarge
-from dagwright.protocol.query_results import graph_answer, node_answer, status_answer
-from dagwright.protocol.run_snapshot import CarryTooLarge, RunCarry, state_to_text
+from dagwright.protocol.query_results import graph_result, node_result, status_result
+from dagwright.protocol.run_snapshot import RunSnapshot, SnapshotTooLarge, state_to_text
 from dagwright.protocol.run_start import (
-    begin_fork,
-    begin_run,
     changed_deadline,
     deadline_of,
     is_by_model,
     scheduler_for_run,
+    start_restored_run,
+    start_run,
 )
-from dagwright.protocol.scheduler_snapshot import carry_of, restore, tasks_in_flight
+from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json, tasks_in_flight
 from dagwright.protocol.turns import end_of_turn
 from dagwright.workflows.blobs import TextRefused
 from dagwright.workflows.calls import OWN_ATTEMPT, RunScope, json_payload
@@ -75,7 +75,7 @@ from dagwright.workflows.details import render_details
 from dagwright.workflows.ending import ENDS_CANCELED, end_canceled, undisturbed
 from dagwright.workflows.engine import Engine
 from dagwright.workflows.handing_on import put_state, state_of, told_below
-from dagwright.workflows.maps import end_of_chunk, items_of_chunk
+from dagwright.workflows.maps import end_of_map_batch, items_of_map_batch
 from dagwright.workflows.people import People
 from dagwright.workflows.plan_pages import load_plan
 from dagwright.workflows.retries import FIVE_ATTEMPTS
@@ -110,7 +110,7 @@ class PlanWorkflow(Steerable):
         """Numbers of the pieces of the state that were put into the store, or begun to be."""
         self._early_ends: list[SubPlanEnd] = []
         """Reports that came before the plan was known."""
-        self._early_news: list[BudgetNews] = []
+        self._early_news: list[BudgetMessage] = []
         """The same of what runs above and below tell of the budget."""
         super().__init__(People(self._notes))
         self._attributes = SearchAttributes()
@@ -140,8 +140,8 @@ class PlanWorkflow(Steerable):
         cancelled: asyncio.CancelledError | None = None
         try:
             run_input = run_input_from_json(read_message(message.payload))
-            if run_input.carry is not None and run_input.carry.origin is None:
-                self._began_at = run_input.carry.began_at
+            if run_input.snapshot is not None and run_input.snapshot.origin is None:
+                self._began_at = run_input.snapshot.began_at
             await self._run_plan(run_input)
         except (MessageInvalid, PlanRefused) as error:
             self._error = error.error if isinstance(error, PlanRefused) else _error_of(error)
@@ -168,9 +168,9 @@ class PlanWorkflow(Steerable):
             parent=run_input.parent,
         )
         deadline_s = deadline_of(plan, run_input)
-        chunk, inputs = run_input.chunk, run_input.inputs
-        if chunk is not None and run_input.carry is None:
-            inputs = with_items(inputs, await self._items_of(chunk, plan.nodes[-1], deadline_s=deadline_s))
+        map_batch, inputs = run_input.map_batch, run_input.inputs
+        if map_batch is not None and run_input.snapshot is None:
+            inputs = with_items(inputs, await self._items_of(map_batch, plan.nodes[-1], deadline_s=deadline_s))
         scheduler = scheduler_for_run(plan, run_input, began_at=self._began_at, inputs=inputs)
         scheduler.set_options(replace(scheduler.state.options, key_of=scope.key_of))
         await self._begin(scheduler, run_input, deadline_s=deadline_s)
@@ -189,14 +189,16 @@ class PlanWorkflow(Steerable):
         self._people.begin(self._engine)
         await self._engine.run()
         while not scheduler.is_finished:
-            rest = handed_on(chunk) if chunk is not None else None
-            following = replace(run_input, plan=None, compiled=plan, chunk=rest)
+            rest = next_map_batch_input(map_batch) if map_batch is not None else None
+            following = replace(run_input, plan=None, compiled=plan, map_batch=rest)
             await self._go_on_in_new_execution(self._engine, following)
             await self._engine.run()
 
-    async def _items_of(self, chunk: ChunkInput, node: CompiledNode, *, deadline_s: float | None) -> Sequence[Any]:
+    async def _items_of(
+        self, map_batch: MapBatchInput, node: CompiledNode, *, deadline_s: float | None
+    ) -> Sequence[Any]:
         try:
-            return await items_of_chunk(chunk, node, time_left=self._time_left(deadline_s))
+            return await items_of_map_batch(map_batch, node, time_left=self._time_left(deadline_s))
         except ActivityError as error:
             raise PlanRefused(_refusal(error, "the items cannot be had")) from None
         except ValueError as error:
@@ -204,16 +206,16 @@ class PlanWorkflow(Steerable):
 
     async def _begin(self, scheduler: RunScheduler, run_input: RunInput, *, deadline_s: float | None) -> None:
         """Begins a run, or goes on where the execution before this one left it."""
-        carry = run_input.carry
-        if carry is None:
-            begin_run(scheduler, run_input, at=now_s())
-            self._notes.go_on_from(run_input.notes, 0)
-            if run_input.chunk is not None:
-                begin_chunk(scheduler, run_input.chunk, at=now_s())
+        snapshot = run_input.snapshot
+        if snapshot is None:
+            start_run(scheduler, run_input, at=now_s())
+            self._notes.prepend(run_input.notes, 0)
+            if run_input.map_batch is not None:
+                start_map_batch(scheduler, run_input.map_batch, at=now_s())
             return
         try:
-            restore(scheduler, await state_of(carry, time_left=self._time_left(deadline_s)))
-            begin_fork(scheduler, run_input, at=now_s())
+            restore_state(scheduler, await state_of(snapshot, time_left=self._time_left(deadline_s)))
+            start_restored_run(scheduler, run_input, at=now_s())
         except ActivityError as error:
             raise PlanRefused(_refusal(error, "the run cannot go on")) from None
         except ValueError as error:
@@ -221,7 +223,7 @@ class PlanWorkflow(Steerable):
         lost = [task_id for task_id in tasks_in_flight(scheduler) if not is_sub_plan(scheduler, task_id)]
         if lost:
             raise MessageInvalid(f"the execution before this one left {lost[0]!r} running, whose end nobody would hear")
-        self._notes.go_on_from(carry.notes, carry.omitted_notes)
+        self._notes.prepend(snapshot.notes, snapshot.omitted_notes)
 
     async def _go_on_in_new_execution(self, engine: Engine, run_input: RunInput) -> None:
         """Ends this execution and starts the next one of the run, with an empty history.
@@ -231,8 +233,8 @@ class PlanWorkflow(Steerable):
         if the state cannot be handed on, and the run ends here.
         """
         try:
-            state = state_to_text(carry_of(engine.scheduler))
-        except CarryTooLarge as error:
+            state = state_to_text(state_to_json(engine.scheduler))
+        except SnapshotTooLarge as error:
             engine.end_here(NodeError("too_large", f"the history is full, and {error}"))
             return
         encoded = self._following_input(run_input, state=state)
@@ -251,15 +253,15 @@ class PlanWorkflow(Steerable):
 
     def _following_input(self, run_input: RunInput, *, state: str = "", refs: Sequence[str] = ()) -> bytes:
         assert self._engine is not None
-        carry = RunCarry(
+        snapshot = RunSnapshot(
             self._began_at,
             state,
             refs,
-            notes=self._notes.kept,
+            notes=self._notes.entries,
             omitted_notes=self._notes.omitted,
             deadline_s=changed_deadline(self._engine.scheduler, run_input),
         )
-        return pydantic_core.to_json(run_input_to_json(replace(run_input, carry=carry, notes=())))
+        return pydantic_core.to_json(run_input_to_json(replace(run_input, snapshot=snapshot, notes=())))
 
     def _time_left(self, deadline_s: float | None) -> timedelta | None:
         """Returns what is left of a deadline that counts from the start of the run, at least a millisecond."""
@@ -338,10 +340,10 @@ class PlanWorkflow(Steerable):
                 end["child_snapshot"] = await undisturbed(
                     told_below(self._engine.scheduler, numbers=self._state_pieces)
                 )
-            if run_input.chunk is not None and self._engine is not None and not run_input.only_compensates:
-                chunk_end = await undisturbed(end_of_chunk(self._engine.scheduler))
+            if run_input.map_batch is not None and self._engine is not None and not run_input.only_compensates:
+                chunk_end = await undisturbed(end_of_map_batch(self._engine.scheduler))
                 end = {**end, "output": None, "stored_output": None, **chunk_end}
-                compact = chunk_document(compact)
+                compact = map_batch_document(compact)
             if not await undisturbed(report_end(run_input.parent, end)):
                 # The run above takes the result instead, if it is still there, and needs the output in full.
                 compact |= end
@@ -413,7 +415,7 @@ class PlanWorkflow(Steerable):
         self._take_budget(wire.SIGNAL_BUDGET_GRANT, message)
 
     def _take_budget(self, name: str, message: RawValue) -> None:
-        news = news_of(name, partial(read_message, message.payload), self._notes)
+        news = read_budget_message(name, partial(read_message, message.payload), self._notes)
         if news is not None and self._engine is None:
             self._early_news.append(news)
         elif news is not None and self._engine is not None:
@@ -431,12 +433,12 @@ class PlanWorkflow(Steerable):
     @workflow.query(name=wire.QUERY_STATUS)
     def status(self) -> dict[str, Any]:
         """Returns the result document as far as it is."""
-        return status_answer(self._compact(self._document()))
+        return status_result(self._compact(self._document()))
 
     @workflow.query(name=wire.QUERY_NODE)
     def node(self, node_id: str) -> dict[str, Any] | None:
         """Returns the document of one node or item; null if there is none of that id."""
-        return node_answer(self._engine.scheduler, node_id) if self._engine else None
+        return node_result(self._engine.scheduler, node_id) if self._engine else None
 
     def details(self) -> str:
         """Returns the live table for the Temporal UI."""
@@ -445,7 +447,7 @@ class PlanWorkflow(Steerable):
     @workflow.query(name=wire.QUERY_GRAPH)
     def graph(self) -> dict[str, Any]:
         """Returns nodes and edges with their states."""
-        return graph_answer(self._engine.scheduler) if self._engine else {"nodes": [], "edges": []}
+        return graph_result(self._engine.scheduler) if self._engine else {"nodes": [], "edges": []}
 
 
 @workflow.defn(name=wire.WORKFLOW_RUN_PLAN, sandboxed=False)

@@ -118,7 +118,7 @@ class SessionWorkflow:
 
     async def _start(self, start: TurnStart) -> None:
         info = workflow.info()
-        encoded = pydantic_core.to_json(self._session.started_with(start, workflow_id=info.workflow_id))
+        encoded = pydantic_core.to_json(self._session.input_of_turn(start, workflow_id=info.workflow_id))
         title = start.memo.get(wire.MEMO_TITLE) or start.request
         try:
             handle = await workflow.start_child_workflow(

@@ -37,20 +37,20 @@ from dagwright.protocol.budgets import shared_budget
 from dagwright.protocol.commands import ChildSignal
 from dagwright.protocol.documents import encoded_size, error_json
 from dagwright.protocol.failures import NOTHING_COMPLETED_MESSAGE
-from dagwright.protocol.map_batch_inputs import handed_on
-from dagwright.protocol.map_batch_runs import chunk_run_input, width_message, width_of_chunk
+from dagwright.protocol.map_batch_inputs import next_map_batch_input
+from dagwright.protocol.map_batch_runs import map_batch_run_input, width_message, width_of_map_batch
 from dagwright.protocol.messages import (
     MessageInvalid,
     Parent,
+    ParentSession,
     RunInput,
     SubPlanEnd,
-    TurnPlace,
     run_input_to_json,
 )
-from dagwright.protocol.outcomes import ResultInvalid, found_ends, read_sub_plan_end, sub_plan_failure
+from dagwright.protocol.outcomes import ResultInvalid, found_sub_plan_ends, read_sub_plan_end, sub_plan_failure
 from dagwright.protocol.run_attributes import identifying_pairs
 from dagwright.protocol.run_labels import keyword, task_summary
-from dagwright.protocol.run_snapshot import carry_from_json
+from dagwright.protocol.run_snapshot import snapshot_from_json
 from dagwright.protocol.run_start import inherited_input
 from dagwright.protocol.turns import TurnEnd
 from dagwright.workflows.calls import RunScope, json_payload, owner_of_run
@@ -177,7 +177,7 @@ class SubPlans:
     def tell_widths(self) -> None:
         """Tells the runs of the chunks of large maps how many of their items may run at once now."""
         for call in self._handles:
-            width = width_of_chunk(self._scheduler, call)
+            width = width_of_map_batch(self._scheduler, call)
             if width is not None:
                 self._messages.append(asyncio.create_task(self._tell(call, wire.SET_LIMITS, width_message(width))))
 
@@ -204,7 +204,7 @@ class SubPlans:
             self._scheduler.features.feedback.child_policy,
             shared_budget(self._scheduler),
         )
-        width = width_of_chunk(self._scheduler, call)
+        width = width_of_map_batch(self._scheduler, call)
         try:
             handle = await self._start_child(task, encoded)
             self._handles[call] = handle
@@ -216,7 +216,7 @@ class SubPlans:
                 await self._tell(call, wire.SET_POLICY, {"policy": changed.to_json()})
             if (changed_budget := shared_budget(self._scheduler)) and changed_budget != shared:
                 await self._tell(call, wire.SIGNAL_BUDGET_GRANT, changed_budget)
-            if (now := width_of_chunk(self._scheduler, call)) is not None and now != width:
+            if (now := width_of_map_batch(self._scheduler, call)) is not None and now != width:
                 await self._tell(call, wire.SET_LIMITS, width_message(now))
             payload: RawValue = await handle
             self._take_end(read_sub_plan_end(call, payload.payload))
@@ -255,7 +255,7 @@ class SubPlans:
         """
         try:
             payload = await find_ended(list(calls))
-            return found_ends(payload.payload, calls)
+            return found_sub_plan_ends(payload.payload, calls)
         except (ActivityError, MessageInvalid):
             # The next look may do better.
             return []
@@ -265,9 +265,9 @@ class SubPlans:
             child_input = self._given_to(task)
         else:
             given = self._given_to(task.undoes)
-            chunk = handed_on(given.chunk) if given.chunk is not None else None
-            carry = replace(carry_from_json(task.child_snapshot), began_at=now_s())
-            child_input = replace(given, deadline_s=None, chunk=chunk, carry=carry, only_compensates=True)
+            map_batch = next_map_batch_input(given.map_batch) if given.map_batch is not None else None
+            snapshot = replace(snapshot_from_json(task.child_snapshot), began_at=now_s())
+            child_input = replace(given, deadline_s=None, map_batch=map_batch, snapshot=snapshot, only_compensates=True)
         scope = (task.undoes or task).scope or self._run.scope
         parent = Parent(workflow.info().workflow_id, task.call_id)
         run = self._run
@@ -276,15 +276,15 @@ class SubPlans:
 
     def _given_to(self, task: Task) -> RunInput:
         """Returns what the run of a task is given, without what all are."""
-        if task.chunk is not None:
+        if task.map_batch is not None:
             # Its items have the paths that they would have here.
-            return replace(chunk_run_input(self._scheduler, task), path=self._run.path)
+            return replace(map_batch_run_input(self._scheduler, task), path=self._run.path)
         return RunInput(
             compiled=task.node.sub_plan,
             inputs=task.arguments,
             path=(*self._run.path, *((kind, name) for kind, name in task.path)),
             deadline_s=task.node.timeout_s or None,
-            carry=carry_from_json(task.child_snapshot) if task.child_snapshot is not None else None,
+            snapshot=snapshot_from_json(task.child_snapshot) if task.child_snapshot is not None else None,
         )
 
     async def _start_child(self, task: Task, encoded: Payload) -> workflow.ChildWorkflowHandle[Any, Any]:
@@ -390,7 +390,7 @@ async def report_end(parent: Parent, end: dict[str, Any]) -> bool:
     return await _report(parent.workflow_id, wire.SIGNAL_SUB_PLAN_ENDED, {**end, "task": parent.task})
 
 
-async def report_turn(place: TurnPlace, end: TurnEnd) -> bool:
+async def report_turn(place: ParentSession, end: TurnEnd) -> bool:
     """Tells the session whose turn this run is what it has come to; returns whether it could be told."""
     return await _report(place.workflow_id, wire.SIGNAL_TURN_ENDED, {**end.to_json(), "turn": place.turn})
 

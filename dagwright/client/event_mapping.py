@@ -27,7 +27,7 @@ from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.times import cut_to_ms, time_of
 from dagwright.features.feedback.answer_reading import without_number
 from dagwright.history.moment_facts import MomentFacts, TaskFacts, facts_of
-from dagwright.history.reader import TaskState, begun_in, states_of
+from dagwright.history.reader import TaskState, started_in, states_of
 from dagwright.history.run_reader import HistorySnapshot, RunView
 
 _MAY_WAIT = (NodeStatus.RUNNING, NodeStatus.READY)
@@ -63,7 +63,7 @@ def reported_at(snapshot: HistorySnapshot, *, may_have_waited: bool = False) -> 
     Args:
         may_have_waited: the client may have received `node.waiting` for any running node.
     """
-    if snapshot.offset.event == 0 and snapshot.offset.run == 1:
+    if snapshot.cursor.event == 0 and snapshot.cursor.run == 1:
         return Reported()
     states = states_of(snapshot.scheduler)
     ends = {task: (state.status, state.attempts) for task, state in states.items()}
@@ -78,7 +78,7 @@ def reported_at(snapshot: HistorySnapshot, *, may_have_waited: bool = False) -> 
     return Reported(
         tasks=states,
         ends=ends,
-        started={task for task in begun_in(snapshot.scheduler) if ends[task][0] not in _NOT_STARTED},
+        started={task for task in started_in(snapshot.scheduler) if ends[task][0] not in _NOT_STARTED},
         requests={*facts.open, *facts.closed},
         closed={*facts.closed},
         paused_at=None if paused is None else paused.at,
@@ -206,7 +206,7 @@ class EventMapper:
             at=None if view.ended_at is None else time_of(view.ended_at),
             status=status,
             title=view.title,
-            error=problem_from_error(view.unfilled_document()["error"]),
+            error=problem_from_error(view.document_with_refs()["error"]),
         )
 
     # Nodes.

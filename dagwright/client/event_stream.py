@@ -11,10 +11,10 @@ from dagwright.client.feedback_request import Answerable
 from dagwright.client.following import RunMoment, follow, interleave
 from dagwright.client.runs import Runs
 from dagwright.core.model.states import RunStatus
-from dagwright.history.executions import BEGINNING
-from dagwright.history.run_reader import HistorySnapshot, RunFeed, RunView
-from dagwright.history.run_subscriptions import Told
-from dagwright.history.text_stream import Piece, ToldText
+from dagwright.history.executions import START
+from dagwright.history.run_reader import HistorySnapshot, RunReader, RunView
+from dagwright.history.run_subscriptions import SubscriptionCursor
+from dagwright.history.text_stream import DeliveredText, TextPart
 
 T = TypeVar("T", bound=AnyRunEvent)
 _WITH_ANSWER = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
@@ -38,7 +38,7 @@ class EventStream:
         self._run = run
         self._cursor = after
         self._has_text = has_text
-        self._text = ToldText(after.text)
+        self._text = DeliveredText(after.text)
 
     async def events(self) -> AsyncGenerator[AnyRunEvent, None]:
         """Yield the events until the run has ended; close the generator if it is left early.
@@ -56,10 +56,10 @@ class EventStream:
         if self._cursor.next is not None:
             for event in await self._rest_of_moment(feed, mapper, self._cursor.next):
                 yield event
-        after = None if self._cursor.reached.offset == BEGINNING else self._cursor.reached
+        after = None if self._cursor.reached.cursor == START else self._cursor.reached
         async with aclosing(self._coming(after)) as coming:
             async for each in coming:
-                if isinstance(each, Piece):
+                if isinstance(each, TextPart):
                     yield self._delta(each)
                     continue
                 view = each.view
@@ -70,29 +70,31 @@ class EventStream:
                 for event in self._placed(mapper.events(moment, is_closed=view.is_closed), each.told):
                     yield event
 
-    async def _check_cursor(self, feed: RunFeed) -> None:
+    async def _check_cursor(self, feed: RunReader) -> None:
         """Check that the run has the events that the client has received.
 
         Raises:
             CursorInvalid: it has not: the cursor was changed, or is of another run.
         """
-        last = (self._cursor.next or self._cursor.reached).offset
-        if last != BEGINNING and (end := (await feed.read()).offset) < last:
+        last = (self._cursor.next or self._cursor.reached).cursor
+        if last != START and (end := (await feed.read()).cursor) < last:
             raise CursorInvalid(f"{str(self._cursor)!r} is not a cursor of the run {self._run_id!r}: it ends at {end}")
 
-    def _coming(self, after: Told | None) -> AsyncGenerator[RunMoment | Piece, None]:
+    def _coming(self, after: SubscriptionCursor | None) -> AsyncGenerator[RunMoment | TextPart, None]:
         moments = follow(self._runs, self._run_id, after=after)
         if not self._has_text:
             return _as_both(moments)
-        return interleave(moments, self._runs.texts.pieces(self._run_id, self._text))
+        return interleave(moments, self._runs.texts.parts(self._run_id, self._text))
 
-    async def _rest_of_moment(self, feed: RunFeed, mapper: EventMapper, place: Told) -> list[AnyRunEvent]:
+    async def _rest_of_moment(
+        self, feed: RunReader, mapper: EventMapper, place: SubscriptionCursor
+    ) -> list[AnyRunEvent]:
         """Return the events of the moment in which the client stopped, without the durable ones that it has."""
-        snapshot, view = await feed.snapshot_at(place.offset), await feed.read()
+        snapshot, view = await feed.snapshot_at(place.cursor), await feed.read()
         found = mapper.events(moment_at(view, snapshot), is_closed=snapshot.is_closed)
         return [*self._placed(found, place, skipped=self._cursor.count)]
 
-    def _placed(self, found: MomentEvents, place: Told, *, skipped: int = 0) -> Iterator[AnyRunEvent]:
+    def _placed(self, found: MomentEvents, place: SubscriptionCursor, *, skipped: int = 0) -> Iterator[AnyRunEvent]:
         """Yield the events of a moment with their cursors.
 
         Args:
@@ -116,7 +118,7 @@ class EventStream:
         if skipped >= last > 0:
             self._cursor = replace(before, reached=place, next=None, count=0)
 
-    def _delta(self, piece: Piece) -> TextDelta:
+    def _delta(self, piece: TextPart) -> TextDelta:
         self._cursor = replace(self._cursor, text=self._text.mark)
         return TextDelta(
             type="text.delta",
@@ -125,10 +127,10 @@ class EventStream:
             node_id=piece.node or None,
             text=piece.text,
             offset=piece.offset,
-            starts_over=piece.begins_again,
+            starts_over=piece.restarts,
         )
 
-    async def _rest_of_text(self, view: RunView) -> Piece | None:
+    async def _rest_of_text(self, view: RunView) -> TextPart | None:
         """Return the end of an answer, which the model may have written after the last look."""
         if view.status not in _WITH_ANSWER:
             return None
@@ -136,11 +138,11 @@ class EventStream:
         return self._text.rest_of(output) if isinstance(output, str) else None
 
 
-async def _as_both(moments: AsyncGenerator[RunMoment, None]) -> AsyncGenerator[RunMoment | Piece, None]:
+async def _as_both(moments: AsyncGenerator[RunMoment, None]) -> AsyncGenerator[RunMoment | TextPart, None]:
     async with aclosing(moments):
         async for each in moments:
             yield each
 
 
-async def _snapshot(feed: RunFeed, place: Told) -> HistorySnapshot:
-    return HistorySnapshot() if place.offset == BEGINNING else await feed.snapshot_at(place.offset)
+async def _snapshot(feed: RunReader, place: SubscriptionCursor) -> HistorySnapshot:
+    return HistorySnapshot() if place.cursor == START else await feed.snapshot_at(place.cursor)

@@ -21,16 +21,16 @@ from dagwright.client.feedback_request import FeedbackRequest
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.errors import NodeError, Problem
 from dagwright.core.model.states import NodeStatus, RunStatus
-from dagwright.history.executions import BEGINNING
-from dagwright.history.run_subscriptions import Told
-from dagwright.history.text_stream import NOTHING_TOLD, Mark
+from dagwright.history.executions import START
+from dagwright.history.run_subscriptions import SubscriptionCursor
+from dagwright.history.text_stream import NO_TEXT, TextMark
 
 
 class CursorInvalid(DagwrightError, ValueError):
     """A text is not a cursor of an event; pass the `cursor` of an event, or `None` for the start."""
 
 
-_BEGINNING = Told(BEGINNING)
+_BEGINNING = SubscriptionCursor(START)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class EventCursor:
         text: how much of the answer of a model has been reported.
     """
 
-    reached: Told = _BEGINNING
-    next: Told | None = None
+    reached: SubscriptionCursor = _BEGINNING
+    next: SubscriptionCursor | None = None
     count: int = 0
-    text: Mark = NOTHING_TOLD
+    text: TextMark = NO_TEXT
 
     def __str__(self) -> str:
         place = str(self.reached) if self.next is None else f"{self.reached}.{self.next}.{self.count}"
@@ -66,22 +66,24 @@ class EventCursor:
         """
         place, _, written = text.partition("~")
         try:
-            mark = _mark_of(written) if written else NOTHING_TOLD
+            mark = _mark_of(written) if written else NO_TEXT
             match place.split("."):
                 case [reached]:
-                    return cls(Told.parse(reached), text=mark)
+                    return cls(SubscriptionCursor.parse(reached), text=mark)
                 case [reached, following, count]:
-                    found = cls(Told.parse(reached), Told.parse(following), int(count), mark)
-                    if found.next is not None and found.reached.offset < found.next.offset and found.count > 0:
+                    found = cls(
+                        SubscriptionCursor.parse(reached), SubscriptionCursor.parse(following), int(count), mark
+                    )
+                    if found.next is not None and found.reached.cursor < found.next.cursor and found.count > 0:
                         return found
         except ValueError:
             pass
         raise CursorInvalid(f"{text!r:.120} is not a cursor; pass the `cursor` of an event, such as 1-145")
 
 
-def _mark_of(text: str) -> Mark:
+def _mark_of(text: str) -> TextMark:
     length, check, node = text.split(".", 2)
-    return Mark(unquote(node), int(length), int(check, 16))
+    return TextMark(unquote(node), int(length), int(check, 16))
 
 
 RunEventType = Literal[

@@ -26,11 +26,11 @@ from dagwright.core.boundary.limits import child_workflow_id, task_of_child
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.answers import size_problem
 from dagwright.core.model.requests import ClientChannel, MayAnswer, Request
-from dagwright.core.scheduler.map_batches import is_cut
+from dagwright.core.scheduler.map_batches import is_batched
 from dagwright.core.scheduler.task_creation import call_of_task, task_of_call
 from dagwright.features.feedback.answer_reading import without_number
-from dagwright.history.executions import root_run, run_above
-from dagwright.history.run_reader import RunClosed, RunFeed, RunNotFound, RunView
+from dagwright.history.executions import parent_run, root_run
+from dagwright.history.run_reader import RunClosed, RunNotFound, RunReader, RunView
 from dagwright.protocol.command_handler import CommandHandler
 from dagwright.protocol.command_messages import may_await
 from dagwright.protocol.node_paths import sub_plan_of_path
@@ -153,7 +153,7 @@ class People:
         Raises:
             RunNotFound: there is no such run.
         """
-        view = await RunFeed(self._client, workflow_id).read()
+        view = await RunReader(self._client, workflow_id).read()
         own = _asked_in(view)
         if not has_sub_plans(view):
             return own
@@ -201,7 +201,7 @@ class People:
 
     async def _signal(self, handle: WorkflowHandle[Any, Any], place: Place, answer: Answer) -> str:
         """Leaves an answer in the run's history, if it counts by all that is known without a worker."""
-        view = await RunFeed(self._client, place.workflow_id).read()
+        view = await RunReader(self._client, place.workflow_id).read()
         if view.is_closed:
             raise RunClosed(f"the run {place.workflow_id!r} has ended")
         message = answer.to_json(place.request)
@@ -215,7 +215,7 @@ class People:
 
         So it is too where it has not come so far within some seconds, and where no lookup asked for the answer.
         """
-        feed = RunFeed(self._client, place.workflow_id)
+        feed = RunReader(self._client, place.workflow_id)
         # The answer counts already; the run may end of it, and its server with it.
         with suppress(RPCError, RunNotFound, TimeoutError):
             async with asyncio.timeout(self._patience_s):
@@ -237,7 +237,7 @@ class People:
         """
         if "/" not in request:
             return Place(workflow_id, request)
-        view = await RunFeed(self._client, workflow_id).read()
+        view = await RunReader(self._client, workflow_id).read()
         if view.scheduler is None:
             return Place(workflow_id, request)
         if (found := sub_plan_of_path(view.scheduler, request)) is None:
@@ -298,7 +298,7 @@ class People:
 
     async def _owner_of(self, run: WorkflowExecution) -> str | None:
         """Returns whose key started a run, or the one above all of it."""
-        while (above := run_above(run)) is not None:
+        while (above := parent_run(run)) is not None:
             run = await _make_sure_of(self._client.get_workflow_handle(above))
         return owner_in(await run.memo())
 
@@ -306,7 +306,7 @@ class People:
         """Returns the open requests of a run in the words of the one above it; none if that is not above it."""
         if run.id == top:
             return []
-        asked = _asked_in(await RunFeed(self._client, run.id).read())
+        asked = _asked_in(await RunReader(self._client, run.id).read())
         found = await self._tasks_from(top, run) if asked else None
         if found is None:
             return []
@@ -331,12 +331,12 @@ class People:
             `None` if `top` is not above the run.
         """
         tasks: list[str] = []
-        child, parent, above = run.id, run_above(run), top or root_run(run)
+        child, parent, above = run.id, parent_run(run), top or root_run(run)
         while child != above and parent is not None:
             tasks.insert(0, await self._task_of(parent, child))
             child = parent
             described = await self._client.get_workflow_handle(child).describe() if child != above else None
-            parent = run_above(described) if described is not None else None
+            parent = parent_run(described) if described is not None else None
         return (child, tasks) if top is None or child == top else None
 
     async def _task_of(self, workflow_id: str, child_id: str) -> str:
@@ -344,7 +344,7 @@ class People:
         call = task_of_child(workflow_id, child_id)
         if call is not None and "#" not in call:
             return call
-        view = await RunFeed(self._client, workflow_id).read()
+        view = await RunReader(self._client, workflow_id).read()
         if call is not None:
             # A later try has an id of its own.
             return (task_of_call(view.scheduler.state, call) if view.scheduler else None) or call
@@ -425,11 +425,11 @@ def _nodes_of(tasks: Sequence[str]) -> str:
     and `archive[7]` in there.
     """
     nodes = [task.partition("[")[0] if task.endswith("]") else task for task in tasks]
-    is_chunk = [
+    is_map_batch = [
         _CHUNK.search(task) is not None and nodes[at : at + 1] == nodes[at + 1 : at + 2]
         for at, task in enumerate(tasks)
     ]
-    return "".join(f"{node}/" for node, chunk in zip(nodes, is_chunk, strict=True) if not chunk)
+    return "".join(f"{node}/" for node, chunk in zip(nodes, is_map_batch, strict=True) if not chunk)
 
 
 def requests_in(view: RunView) -> list[dict[str, Any]]:
@@ -472,7 +472,7 @@ def has_sub_plans(view: RunView) -> bool:
     if view.scheduler is None or view.is_closed:
         return False
     shown = view.scheduler.state.shown()
-    return any((node.kind == "plan" or is_cut(record)) and not record.status.is_final for node, record in shown)
+    return any((node.kind == "plan" or is_batched(record)) and not record.status.is_final for node, record in shown)
 
 
 def of_node(requests: Sequence[OpenRequest], node: str) -> list[OpenRequest]:
@@ -497,6 +497,6 @@ def _by_age(requests: Sequence[OpenRequest]) -> list[OpenRequest]:
 def _sub_plans_in(view: RunView) -> list[str]:
     found = []
     for node, record in view.scheduler.state.shown() if view.scheduler else ():
-        if node.kind == "plan" or is_cut(record):
+        if node.kind == "plan" or is_batched(record):
             found += [f"{node.id}[{item.key}]" for item in record.items] or [node.id]
     return found

@@ -14,7 +14,7 @@ from dagwright.client.runs import Runs
 from dagwright.history.moment_facts import MomentFacts
 from dagwright.history.reader import TaskState
 from dagwright.history.run_reader import RunView
-from dagwright.history.run_subscriptions import Told
+from dagwright.history.run_subscriptions import SubscriptionCursor
 
 _PAUSE_S = 2.0
 """Between two reads of the sub-plans: each reads the histories of those that wait."""
@@ -43,9 +43,9 @@ class RunMoment:
     facts: MomentFacts = field(default_factory=MomentFacts, repr=False)
 
     @property
-    def told(self) -> Told:
+    def told(self) -> SubscriptionCursor:
         """Cursor of a client that has received this moment."""
-        return Told(self.view.offset, self.view.has_marks)
+        return SubscriptionCursor(self.view.cursor, self.view.has_marks)
 
     @property
     def is_last(self) -> bool:
@@ -54,7 +54,7 @@ class RunMoment:
 
 
 async def follow(
-    runs: Runs, workflow_id: str, *, answered: Collection[RequestKey] = (), after: Told | None = None
+    runs: Runs, workflow_id: str, *, answered: Collection[RequestKey] = (), after: SubscriptionCursor | None = None
 ) -> AsyncGenerator[RunMoment, None]:
     """Yield a run at its moments until it has ended; close the generator if it is left early.
 

@@ -30,14 +30,14 @@ from dagwright.features.compensation.compensation import without_compensation
 from dagwright.features.fork_reuse.reuse import MAX_REUSABLE_RESULTS, ReusableResult, ReuseBook
 from dagwright.features.forks.planner import Change, Outlook, Source, Takeover, outlook, takeover
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.history.map_items import OpenFeed
+from dagwright.history.map_items import OpenReader
 from dagwright.history.run_reader import RunNotFound, RunView
 from dagwright.planning.plan_and_execute.goals import PLAN
 from dagwright.planning.plan_and_execute.nodes import without_what_followed
 from dagwright.planning.rounds.nodes import without_later_rounds
 from dagwright.protocol.messages import RunInput
-from dagwright.protocol.run_snapshot import RunCarry, carry_to_json, pieces_of, state_to_text
-from dagwright.protocol.scheduler_snapshot import carry_of
+from dagwright.protocol.run_snapshot import RunSnapshot, pieces_of, snapshot_to_json, state_to_text
+from dagwright.protocol.scheduler_snapshot import state_to_json
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 
 INLINE_BYTES = 256 * 1024
@@ -101,7 +101,7 @@ class Forks:
         store: where the large values of runs lie.
     """
 
-    def __init__(self, feed: OpenFeed, store: PayloadStore) -> None:
+    def __init__(self, feed: OpenReader, store: PayloadStore) -> None:
         self._feed = feed
         self._store = store
         self._read = 0
@@ -165,8 +165,8 @@ class Forks:
             f"a fork of the run {draft.origin!r}, which takes over {count:,} result{'' if count == 1 else 's'} at once"
         )
         notes = [{"code": "forked", "node_id": None, "message": told}]
-        carry = await self._carry(draft.origin, draft.plan, draft.book, most_bytes=INLINE_BYTES)
-        return replace(draft.beside, carry=replace(carry, notes=notes))
+        snapshot = await self._carry(draft.origin, draft.plan, draft.book, most_bytes=INLINE_BYTES)
+        return replace(draft.beside, snapshot=replace(snapshot, notes=notes))
 
     # Sub-plans.
 
@@ -208,18 +208,18 @@ class Forks:
         taken.problems += [f"in the sub-plan {task_id!r}: {problem}" for problem in found.problems]
         await self._take_sub_plans(child, plan, found, change=inner, reused=())
         await self._renew(plan, found.book)
-        return carry_to_json(await self._carry(child.workflow_id, plan, found.book, most_bytes=INLINE_BELOW_BYTES))
+        return snapshot_to_json(await self._carry(child.workflow_id, plan, found.book, most_bytes=INLINE_BELOW_BYTES))
 
     # Values.
 
-    async def _carry(self, origin: str, plan: CompiledPlan, book: ReuseBook, *, most_bytes: int) -> RunCarry:
+    async def _carry(self, origin: str, plan: CompiledPlan, book: ReuseBook, *, most_bytes: int) -> RunSnapshot:
         scheduler = create_scheduler(plan, {})
         scheduler.features.reuse.use(book)
-        text = state_to_text(carry_of(scheduler))
+        text = state_to_text(state_to_json(scheduler))
         if len(text) <= most_bytes:
-            return RunCarry(0.0, text, origin=origin)
+            return RunSnapshot(0.0, text, origin=origin)
         refs = [await self._store.put(piece.encode()) for piece in pieces_of(text)]
-        return RunCarry(0.0, refs=refs, origin=origin)
+        return RunSnapshot(0.0, refs=refs, origin=origin)
 
     async def _renew(self, plan: CompiledPlan, book: ReuseBook) -> None:
         """Makes what a fork takes over its own: clean-up goes by the age of what lies in the store."""
@@ -336,7 +336,7 @@ def _begun_sub_plans(scheduler: RunScheduler) -> Sequence[str]:
     found = []
     for node, record in scheduler.state.shown():
         if node.kind == "plan":
-            each = [(f"{node.id}[{item.key}]", item.record) for item in record.items if item.chunk is None]
+            each = [(f"{node.id}[{item.key}]", item.record) for item in record.items if item.map_batch is None]
             each = each or [(node.id, record)]
             found += [name for name, one in each if one.attempts or one.status is NodeStatus.RUNNING]
     return found

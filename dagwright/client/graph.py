@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-from dagwright.history.offloaded_regions import Insides, unreadable_note
+from dagwright.history.offloaded_regions import OffloadedNodes, unreadable_note
 from dagwright.history.run_reader import RunView
 from dagwright.store import PayloadStore, StoreError
 
@@ -18,7 +18,7 @@ class GraphListing:
 
     def __init__(self, view: RunView, store: PayloadStore) -> None:
         self._view = view
-        self._insides = Insides(view.scheduler, store)
+        self._insides = OffloadedNodes(view.scheduler, store)
         self.notes: list[dict[str, Any]] = []
         """Why something is not told; whole when everything has been gone through."""
 

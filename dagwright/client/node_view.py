@@ -13,8 +13,8 @@ from dagwright.core.expressions.value_refs import shown_in_arguments, with_shown
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.history.explaining import NodeUnknown
-from dagwright.history.map_items import ItemNotBegun, failures_of
-from dagwright.history.node_paths import SubPlanNotBegun, follow
+from dagwright.history.map_items import ItemNotStarted, failed_map_batches
+from dagwright.history.node_paths import SubPlanNotStarted, resolve_path
 from dagwright.history.offloaded_regions import INSIDE_UNREADABLE
 from dagwright.history.queues import NOTES_OF_WAITING
 from dagwright.history.run_reader import RunView
@@ -49,9 +49,9 @@ async def look_at_node(runs: Runs, workflow_id: str, node: str, *, full: bool = 
     wanted = normalize("NFC", node)
     above = await runs.feed(workflow_id).read()
     try:
-        there = await follow(above, wanted, feed=runs.feed)
+        there = await resolve_path(above, wanted, open_reader=runs.feed)
         view = await runs.view_of_item(there.view, there.name)
-    except (ItemNotBegun, SubPlanNotBegun) as unknown:
+    except (ItemNotStarted, SubPlanNotStarted) as unknown:
         raise NodeUnknown(str(unknown)) from None
     document = await runs.document(view, full=full, only=there.name)
     found = document["nodes"].get(there.name)
@@ -71,7 +71,7 @@ def _is_about(note: Mapping[str, Any], name: str, node: Mapping[str, Any]) -> bo
 def _failed_items(view: RunView, node_id: str) -> dict[str, Any]:
     """Returns what a node's document has beside the rest if items of a large map have failed."""
     record = view.scheduler.record_of(node_id) if view.scheduler is not None else None
-    failures = failures_of(node_id, record, workflow_id=view.workflow_id) if record is not None else []
+    failures = failed_map_batches(node_id, record, workflow_id=view.workflow_id) if record is not None else []
     return {"failed_items": failures} if failures else {}
 
 
@@ -93,7 +93,7 @@ def shown_arguments(state: RunState, task_id: str) -> Any:
         `None` if the node has not started, or if its items have the arguments.
     """
     ref = state.find(task_id)
-    if ref is None or state.chunk(ref) is not None:
+    if ref is None or state.map_batch(ref) is not None:
         return None
     if ref.item is None and state.plan.nodes[ref.node].for_each is not None:
         return None

@@ -102,7 +102,7 @@ def prepare_request(request: TextRequest, toolset: Toolset, session: Session | N
     )
     # The source identifies the run by the request, not by the state of the session at that time.
     requested = goal
-    turns = session.turn_words() if session is not None else []
+    turns = session.turn_texts() if session is not None else []
     goal = replace(goal, turns=turns or [_turn_words(turn) for turn in request.earlier_turns])
     if session is not None and goal.profile == "intents":
         goal = replace(goal, context={**context_from_json(session.names), **goal.context})

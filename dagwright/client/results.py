@@ -351,7 +351,7 @@ async def _collected(
 
 def _with_rest(found: dict[str, NodeResult], view: RunView, *, max_bytes: int) -> tuple[dict[str, NodeResult], int]:
     """Return nodes in plan order, with those that the run holds and that were not loaded."""
-    document = view.unfilled_document()
+    document = view.document_with_refs()
     rest = {
         name: _unloaded(node_of(name, node), node["result"], max_bytes=max_bytes)
         for name, node in document["nodes"].items()

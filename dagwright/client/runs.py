@@ -30,12 +30,12 @@ from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import time_of
 from dagwright.history.closing_event import closing_document, read_recorded_document
 from dagwright.history.executions import is_top_run
-from dagwright.history.explaining import Explaining, Explanation
-from dagwright.history.hydration import error_with_inner_nodes, full_document, restored_document, stored_text
+from dagwright.history.explaining import Explanation, RunExplainer
+from dagwright.history.hydration import error_with_inner_nodes, full_document, hydrated_document, stored_text
 from dagwright.history.map_items import view_of_item
-from dagwright.history.run_reader import RunFeed, RunNotFound, RunView, tools_of
-from dagwright.history.run_subscriptions import RunFeeds
-from dagwright.history.token_streams import AnswerTexts
+from dagwright.history.run_reader import RunNotFound, RunReader, RunView, tools_of
+from dagwright.history.run_subscriptions import RunSubscriptions
+from dagwright.history.token_streams import TokenStreams
 from dagwright.protocol.conversion import decode_payloads
 from dagwright.protocol.documents import nodes_ended
 from dagwright.protocol.failures import NODE_FAILED, run_error_of
@@ -97,9 +97,9 @@ class Runs:
         self._task_queue = task_queue
         self.people = People(connection)
         """What the runs ask of people."""
-        self.feeds = RunFeeds(self.feed)
+        self.feeds = RunSubscriptions(self.feed)
         """Where many may look at one run."""
-        self.texts = AnswerTexts(self._client, self.feeds)
+        self.texts = TokenStreams(self._client, self.feeds)
         """Where many may read the answer of one run while it is written."""
 
     async def start(self, request: StartRequest) -> Started:
@@ -308,11 +308,11 @@ class Runs:
         return owner_in(await self._memo_of(workflow_id))
 
     async def document(self, view: RunView, *, full: bool = False, only: str | None = None) -> dict[str, Any]:
-        """Returns the document of a run with its large values put back; see `restored_document`.
+        """Returns the document of a run with its large values put back; see `hydrated_document`.
 
         Beside what the run itself asks of people it has what its sub-plans ask.
         """
-        document = await restored_document(view, self._store, full=full, only=only)
+        document = await hydrated_document(view, self._store, full=full, only=only)
         if has_sub_plans(view):
             below = await self.people.requests_below(view.workflow_id)
             document["waiting_for"] = [*document["waiting_for"], *(request.document for request in below)]
@@ -324,7 +324,7 @@ class Runs:
 
     async def view_of_item(self, view: RunView, task_id: str) -> RunView:
         """Returns the view of the run that knows a node or an item; see `dagwright.history.map_items`."""
-        return await view_of_item(view, task_id, feed=self.feed)
+        return await view_of_item(view, task_id, open_reader=self.feed)
 
     def full_document(self, view: RunView) -> AsyncIterator[tuple[str, Any]]:
         """Yields the document of a run with every node and every value; see
@@ -341,7 +341,7 @@ class Runs:
             RunNotFound: there is no such run.
             NodeUnknown: it has no such node, or does not know it yet.
         """
-        explaining = Explaining(self.feed, self._store)
+        explaining = RunExplainer(self.feed, self._store)
         if node:
             return await explaining.of_node(workflow_id, normalize("NFC", node))
         return await explaining.of_run(workflow_id)
@@ -350,9 +350,9 @@ class Runs:
         """Returns the whole graph of a run."""
         return GraphListing(view, self._store)
 
-    def feed(self, workflow_id: str) -> RunFeed:
+    def feed(self, workflow_id: str) -> RunReader:
         """Returns the feed of a run."""
-        return RunFeed(self._client, workflow_id)
+        return RunReader(self._client, workflow_id)
 
     async def _memo_of(self, workflow_id: str) -> Mapping[str, Any]:
         there = await self._find(workflow_id)
@@ -406,14 +406,14 @@ class Runs:
         if run.status is WorkflowExecutionStatus.CANCELED and document is not None:
             status = RunStatus.CANCELLED.value
         if done is None or status in (None, "running"):
-            view = await RunFeed(self._client, run.id, run_id=run.run_id).read()
+            view = await RunReader(self._client, run.id, run_id=run.run_id).read()
             total = total if view.nodes_total is None else view.nodes_total
             title, done, status = title or summary_of(view.title or "") or None, view.nodes_done, view.status
-            error = view.unfilled_document()["error"]
+            error = view.document_with_refs()["error"]
         if error is not None and error["code"] == NODE_FAILED and error["node_id"] is None:
             # Only nodes in regions failed: the payload store has them.
-            view = await RunFeed(self._client, run.id, run_id=run.run_id).read()
-            error = await error_with_inner_nodes(view.unfilled_document(), view, self._store)
+            view = await RunReader(self._client, run.id, run_id=run.run_id).read()
+            error = await error_with_inner_nodes(view.document_with_refs(), view, self._store)
         return RunSummary(
             run_id=run.id,
             status=RunStatus(status),

@@ -194,7 +194,7 @@ class Sessions:
             session.end_turn(run, end, at=time.time())
             return
         if view.ended_at is not None:
-            session.end_turn(run, end_of_turn(view.unfilled_document(), view.scheduler), at=view.ended_at)
+            session.end_turn(run, end_of_turn(view.document_with_refs(), view.scheduler), at=view.ended_at)
 
     async def whole(self, session: Session) -> Session:
         """Returns a session with all of each answer, also of those that are too long for a run to hold.

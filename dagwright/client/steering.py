@@ -30,7 +30,7 @@ from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.features.plan_edits.edits import extension_of
 from dagwright.features.plan_edits.sent_tools import tools_to_json
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.history.run_reader import RunClosed, RunFeed, RunNotFound, RunView
+from dagwright.history.run_reader import RunClosed, RunNotFound, RunReader, RunView
 from dagwright.protocol.command_messages import MESSAGE_BYTES, actor_from_json
 from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.messages import MessageInvalid
@@ -111,7 +111,7 @@ class PlanNotLoaded(RunNotFound):
     """The run has not read its plan yet."""
 
 
-async def read_scheduler(feed: RunFeed) -> RunScheduler:
+async def read_scheduler(feed: RunReader) -> RunScheduler:
     """Return the state of a run whose plan is known.
 
     Raises:
@@ -215,7 +215,7 @@ class Steering:
         return await asyncio.to_thread(_checked, view, nodes, tools=tools)
 
     async def _open_view(self, workflow_id: str) -> RunView:
-        view = await RunFeed(self._client, workflow_id).read()
+        view = await RunReader(self._client, workflow_id).read()
         if view.is_closed:
             raise await self._why_not(workflow_id)
         return view

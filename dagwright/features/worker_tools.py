@@ -34,7 +34,7 @@ class WorkerTools(SchedulerComponent):
     def on_result(self, ref: TaskRef, value: Any) -> TaskResult | None:
         """Unwrap a WorkerResult: its outputs are the result of the node."""
         node = self._state.plan.nodes[ref.node]
-        if not node.is_worker or self._state.chunk(ref) is not None:
+        if not node.is_worker or self._state.map_batch(ref) is not None:
             return None
         declared = self._state.plan.tools.get(node.tool)
         read = unwrap_worker_result(value, declared.worker if declared is not None else None)

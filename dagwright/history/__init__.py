@@ -1,4 +1,4 @@
-"""From event history to the state of a run, without a worker and without a query.
+"""State of a run, rebuilt from its event history without a worker and without a query.
 
-`run_reader.RunFeed` reads one run; `run_subscriptions` and `token_streams` serve many readers of it.
+`run_reader.RunReader` reads one run; `run_subscriptions` and `token_streams` share the readers between many clients.
 """

@@ -25,7 +25,7 @@ _LOCAL_ACTIVITY = "core_local_activity"
 
 
 def closing_document(event: HistoryEvent) -> dict[str, Any] | None:
-    """Returns the document that a run wrote into its last event; `None` if it wrote none."""
+    """Return the result document in the closing event of a run; `None` if the run wrote no document."""
     if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:
         payloads = event.workflow_execution_completed_event_attributes.result.payloads
     else:
@@ -53,7 +53,7 @@ def recorded_document(event: HistoryEvent) -> dict[str, Any] | None:
 
 
 def all_records(scheduler: RunScheduler) -> Iterator[Record]:
-    """Yields the records of all nodes and items."""
+    """Yield the records of all nodes and items."""
     for record in scheduler.records:
         yield record
         for item in record.items:
@@ -61,12 +61,14 @@ def all_records(scheduler: RunScheduler) -> Iterator[Record]:
 
 
 def is_reference(value: Any, *, ref: str) -> bool:
-    """Tells whether a value of a written document stands for one that was too large to write."""
+    """Return whether a value of a result document is the reference of a value that was too large."""
     return isinstance(value, dict) and value.keys() == {"ref", "bytes", "preview"} and value["ref"] == ref
 
 
-def take_written(record: Record, node: Mapping[str, Any], *, name: str) -> None:
-    """Makes a record say what the run wrote of its node; a large value is only there as a reference, so it stays."""
+def apply_node_document(record: Record, node: Mapping[str, Any], *, name: str) -> None:
+    """Update a record from the document of its node; a large value stays, because the document only has its
+    reference.
+    """
     record.status = NodeStatus(node["status"])
     if is_whole(record.result) and not is_reference(node["result"], ref=f"node:{name}"):
         record.result = node["result"]
@@ -87,15 +89,15 @@ CLOSED_AS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED: "failed",
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT: "failed",
 }
-"""How each closing event reads if it brings no document with it."""
+"""Closing event -> status of a run without a result document; `None` means the status is in the document."""
 
 
 async def closing_error(event: HistoryEvent, converter: DataConverter, *, has_document: bool) -> NodeError | None:
-    """Returns why a run ended as it did, if it was not by its own word.
+    """Return the error of a run that did not end by itself, or `None`.
 
     Args:
-        converter: decodes failures.
-        has_document: the run wrote one.
+        converter: converter that decodes failures.
+        has_document: whether the run wrote a result document.
     """
     if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED:
         error = await converter.decode_failure(event.workflow_execution_failed_event_attributes.failure)
@@ -104,23 +106,22 @@ async def closing_error(event: HistoryEvent, converter: DataConverter, *, has_do
         reason = event.workflow_execution_terminated_event_attributes.reason
         return NodeError("terminated", f"the run was terminated: {reason or 'no reason given'}")
     if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT:
-        return NodeError("timed_out", "the run took over the time that its starter gave it")
+        return NodeError("timed_out", "the run exceeded its execution timeout")
     is_silent = not has_document and CLOSED_AS[event.event_type] is None
     return NodeError("failed", "the run ended without a document") if is_silent else None
 
 
-def end_nodes(
+def apply_closing_document(
     scheduler: RunScheduler, document: Mapping[str, Any] | None, *, error: NodeError | None, at: float
 ) -> None:
-    """Gives every node the end that the run wrote; one that it wrote nothing of ended with the run at the latest.
+    """Update all nodes from the result document; a node without a document ended with the run at the latest.
 
-    A run writes no nodes if it was ended by force, and their counts alone if they are many. Nobody waits for an answer
-    any more.
+    A terminated run has no document, and the document of a large run has counts alone. Open requests are dropped.
     """
     for name, node in (document or {}).get("nodes", {}).items():
         record = scheduler.record_of(name)
         if record is not None:
-            take_written(record, node, name=name)
+            apply_node_document(record, node, name=name)
     scheduler.features.feedback.requests.drop_open()
     for record in all_records(scheduler):
         if not record.status.is_final:
@@ -130,14 +131,14 @@ def end_nodes(
 
 @dataclass(frozen=True, slots=True)
 class TaskFailure:
-    """Why a workflow task failed: the server's name of the cause, and all that is known in words."""
+    """Failure of a workflow task: the cause as the server names it, and a message."""
 
     cause: str
     message: str
 
 
 def task_failure(event: HistoryEvent) -> TaskFailure:
-    """Returns why a workflow task failed."""
+    """Return the failure of a workflow task."""
     failed = event.workflow_task_failed_event_attributes
     cause = WorkflowTaskFailedCause.Name(failed.cause).removeprefix("WORKFLOW_TASK_FAILED_CAUSE_")
     words = cause.replace("_", " ").lower()

@@ -1,4 +1,4 @@
-"""Decoded history events: the start of a run, its calls, and the ends of its sub-plans."""
+"""Decoding of history events: the start of a run, its calls, and the ends of its sub-plans."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,27 +29,27 @@ from dagwright.core.expressions.value_refs import value_from_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json
 from dagwright.core.scheduler.task_creation import task_of_call
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.map_batch_inputs import ChunkInput
+from dagwright.protocol.map_batch_inputs import MapBatchInput
 from dagwright.protocol.map_batch_runs import with_items
 from dagwright.protocol.messages import RunInput, SubPlanEnd, pages_of, plan_of_pages, read_message, run_input_from_json
 from dagwright.protocol.outcomes import ResultInvalid, read_sub_plan_end, sub_plan_failure
-from dagwright.protocol.run_snapshot import RunCarry
+from dagwright.protocol.run_snapshot import RunSnapshot
 from dagwright.protocol.run_start import scheduler_for_run
 
 FailedCall = ActivityTaskFailedEventAttributes | ActivityTaskTimedOutEventAttributes
 
 
 def read_argument(payloads: Sequence[Payload]) -> Any:
-    """Returns the one argument of a run or of a message: of several only how many.
+    """Return the single argument of a run or message; for several arguments a list of nulls.
 
     Raises:
-        MessageInvalid: it is no JSON.
+        MessageInvalid: the argument is not JSON.
     """
     return read_message(payloads[0]) if len(payloads) == 1 else [None] * len(payloads) or None
 
 
 async def error_of_call(ended: FailedCall, activity_id: str, *, converter: DataConverter) -> ActivityError:
-    """Returns why a call failed: why there is no other attempt says how many there were."""
+    """Return the error of a failed call; its retry state shows how many attempts there were."""
     error = ActivityError(
         "",
         scheduled_event_id=ended.scheduled_event_id,
@@ -64,23 +64,25 @@ async def error_of_call(ended: FailedCall, activity_id: str, *, converter: DataC
 
 
 class PagedPlan:
-    """The pages of one plan.
+    """Pages of one plan.
 
     Args:
-        count: how many there are.
+        count: number of pages.
     """
 
     def __init__(self, count: int = 0) -> None:
         self.count = count
         self._pages: dict[int, Any] = {}
-        """Under the events that asked for them, in plan order; `None` until they are here."""
+        """Id of the event that requested a page -> the page, in plan order; `None` until it is loaded."""
 
     def expect(self, event_id: int) -> None:
-        """Takes note that the next page was asked for."""
+        """Record the request of the next page."""
         self._pages[event_id] = None
 
-    def take(self, event_id: int, page: Any) -> CompiledPlan | None:
-        """Takes a page; returns the plan if it was the last one, and if they are one: the run says why if not."""
+    def handle(self, event_id: int, page: Any) -> CompiledPlan | None:
+        """Add a page; return the plan after the last page if the pages are valid. The run itself reports invalid
+        pages.
+        """
         self._pages[event_id] = page
         if len(self._pages) < self.count or None in self._pages.values():
             return None
@@ -99,11 +101,11 @@ _ENDS = ("completed", "failed", "canceled", "timed_out", "terminated")
 async def sub_plan_end_of(
     event: HistoryEvent, calls: Mapping[str, str], *, scheduler: RunScheduler, converter: DataConverter
 ) -> SubPlanEnd | None:
-    """Returns how a sub-plan ended that sent no report; `None` if the event is about none that the run waits for.
+    """Return the end of a sub-plan that sent no report; `None` if the event is not about a sub-plan in flight.
 
     Args:
         calls: workflow id -> id of the call that started it.
-        converter: decodes failures.
+        converter: converter that decodes failures.
     """
     if event.HasField("start_child_workflow_execution_failed_event_attributes"):
         refused = event.start_child_workflow_execution_failed_event_attributes
@@ -132,12 +134,12 @@ def _end_in(event: HistoryEvent) -> tuple[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowEnd:
-    """The end of the child workflow that a node is.
+    """End of a child workflow that a node calls.
 
     Args:
-        workflow_id: of the child workflow.
+        workflow_id: workflow id of the child workflow.
         result: `None` if it failed.
-        error: as the run was given it.
+        error: exception that the run received.
     """
 
     workflow_id: str
@@ -146,7 +148,7 @@ class WorkflowEnd:
 
 
 async def workflow_end_of(event: HistoryEvent, *, converter: DataConverter) -> WorkflowEnd | None:
-    """Return the end of a child workflow, as the run was given it; `None` for any other event."""
+    """Return the end of a child workflow as the run received it; `None` for any other event."""
     if event.HasField("start_child_workflow_execution_failed_event_attributes"):
         refused = event.start_child_workflow_execution_failed_event_attributes
         error = WorkflowAlreadyStartedError(refused.workflow_id, refused.workflow_type.name)
@@ -174,7 +176,7 @@ async def workflow_end_of(event: HistoryEvent, *, converter: DataConverter) -> W
 
 
 class _Call:
-    """A call that a sub-plan is, with its node; without one if it was given up and made again."""
+    """Call of a sub-plan with its node; without a node if the call was abandoned and retried."""
 
     def __init__(self, call: str | None, scheduler: RunScheduler) -> None:
         self.id = call or ""
@@ -191,7 +193,7 @@ def _completed(call: str, payloads: Any, node: CompiledNode) -> SubPlanEnd:
 
 
 async def _error_of(name: str, attributes: Any, converter: DataConverter) -> BaseException:
-    """Returns what the workflow is given for an end that is no result."""
+    """Return the exception that the workflow received for an end without a result."""
     if name == "failed":
         return await converter.decode_failure(attributes.failure)
     if name == "canceled":
@@ -205,112 +207,112 @@ COMPILE_PLAN, LOAD_PLAN = (
     f"{wire.INTERNAL_ID_PREFIX}{name}" for name in (wire.ACTIVITY_COMPILE_PLAN, wire.ACTIVITY_LOAD_PLAN)
 )
 PREPARING = {name.removeprefix(wire.INTERNAL_ID_PREFIX): name for name in (COMPILE_PLAN, LOAD_PLAN)}
-"""What a run does before its first node: type of the activity -> what no node can be called."""
+"""Activity type before the first node -> an id that no node can have."""
 
 
-class Beginning:
-    """What has come so far of what one execution of a run begins with.
+class ExecutionStart:
+    """Data with which an execution of a run starts, as far as it is known.
 
     Args:
-        run_input: `None` as long as it has not been read.
-        plan: `None` as long as it is not there as a whole.
-        chunk: of a large map that the run does.
-        state: what the execution before handed on; `None` if none did, or not all of it is there.
+        run_input: `None` until it is decoded.
+        plan: `None` until it is complete.
+        map_batch: input of the run of a map batch.
+        state: state of the previous execution; `None` in the first execution, and until all of it is loaded.
     """
 
     def __init__(self) -> None:
         self.run_input: RunInput | None = None
         self.plan: CompiledPlan | None = None
-        self.chunk: ChunkInput | None = None
+        self.map_batch: MapBatchInput | None = None
         self.state: str | None = None
         self._pages = PagedPlan()
         self._pieces: dict[str, str] = {}
-        """Of the state, under the ids of the activities that fetch them."""
+        """Id of the activity that loads a piece of the state -> the piece."""
 
     @property
-    def carry(self) -> RunCarry | None:
-        """Returns what the execution before this one handed on."""
-        return self.run_input.carry if self.run_input is not None else None
+    def snapshot(self) -> RunSnapshot | None:
+        """Snapshot of the previous execution."""
+        return self.run_input.snapshot if self.run_input is not None else None
 
     @property
     def has_plan(self) -> bool:
-        """Tells whether the whole plan is there."""
+        """Whether the plan is complete."""
         return self.plan is not None
 
     @property
-    def is_whole(self) -> bool:
-        """Tells whether a run that goes on from no other execution has all to begin."""
-        return self.carry is None and self.has_plan and (self.chunk is None or self.chunk.source is None)
+    def is_complete(self) -> bool:
+        """Whether a run that does not continue another execution has everything to start."""
+        return self.snapshot is None and self.has_plan and (self.map_batch is None or self.map_batch.source is None)
 
     def new_scheduler(self, *, began_at: float) -> RunScheduler:
-        """Returns the scheduler of the run, with nothing done yet.
+        """Return the scheduler of the run before its start.
 
         Args:
-            began_at: in seconds since the epoch.
+            began_at: start of the run in seconds since the epoch.
         """
         assert self.plan is not None
         assert self.run_input is not None
         given = self.run_input.inputs
-        inputs = given if self.chunk is None else with_items(given, self.chunk.items)
+        inputs = given if self.map_batch is None else with_items(given, self.map_batch.items)
         return scheduler_for_run(self.plan, self.run_input, began_at=began_at, inputs=inputs)
 
     # Events.
 
     def read_input(self, payloads: Sequence[Payload]) -> None:
-        """Reads the input of the run.
+        """Decode the input of the run.
 
         Raises:
-            MessageInvalid: it is none.
+            MessageInvalid: the input is invalid.
         """
         self.run_input = run_input_from_json(read_argument(payloads))
         self._pages.count = len(self.run_input.pages)
-        self.chunk, self.plan = self.run_input.chunk, self.run_input.compiled
-        if (carry := self.carry) is not None:
-            self.state = carry.state or None
+        self.map_batch, self.plan = self.run_input.map_batch, self.run_input.compiled
+        if (snapshot := self.snapshot) is not None:
+            self.state = snapshot.state or None
 
     def expect_page(self, event_id: int) -> None:
-        """Takes note that the next page of a large plan was asked for."""
+        """Record the request of the next page of a large plan."""
         self._pages.expect(event_id)
 
-    def take(self, name: str, event_id: int, payload: Payload) -> bool:
-        """Takes the result of an activity; tells whether it was one of those before the first node.
+    def handle(self, name: str, event_id: int, payload: Payload) -> bool:
+        """Handle the result of an activity; return whether it is an activity before the first node.
 
         Args:
             name: id of the activity, or one of `PREPARING`.
-            event_id: of the event that scheduled it.
+            event_id: id of the event that scheduled it.
         """
         if name == COMPILE_PLAN:
-            self._take_compiled(read_message(payload)["compiled"])
+            self._handle_compiled(read_message(payload)["compiled"])
         elif name == LOAD_PLAN:
-            if (plan := self._pages.take(event_id, read_message(payload))) is not None:
+            if (plan := self._pages.handle(event_id, read_message(payload))) is not None:
                 self.plan = plan
         elif name == wire.ID_LOAD_ITEMS:
-            self._take_items(read_message(payload))
+            self._handle_items(read_message(payload))
         elif name.startswith(wire.ID_GET_STATE):
-            self._take_piece(name, str(read_message(payload)["text"]))
+            self._handle_piece(name, str(read_message(payload)["text"]))
         else:
             return False
         return True
 
-    def _take_compiled(self, compiled: Any) -> None:
-        """Takes what the activity made of a plan as it was written."""
+    def _handle_compiled(self, compiled: Any) -> None:
+        """Handle the compiled plan."""
         self._pages.count = len(pages_of(compiled))
         if not self._pages.count:
             self.plan = plan_from_json(compiled)
 
-    def _take_items(self, loaded: Mapping[str, Any]) -> None:
-        """Takes the items of a chunk that were too large for its input."""
-        if self.chunk is not None:
-            self.chunk = ChunkInput(self.chunk.given, value_from_json(loaded["value"], loaded.get("stored")))
+    def _handle_items(self, loaded: Mapping[str, Any]) -> None:
+        """Handle the items of a map batch that were too large for its input."""
+        if self.map_batch is not None:
+            self.map_batch = MapBatchInput(self.map_batch.given, value_from_json(loaded["value"], loaded.get("stored")))
 
-    def _take_piece(self, name: str, piece: str) -> None:
-        """Takes a piece of the state that was too large for the input.
+    def _handle_piece(self, name: str, piece: str) -> None:
+        """Handle a piece of the state that was too large for the input.
 
         Args:
-            name: id of the activity that has fetched it.
+            name: id of the activity that loaded it.
         """
         self._pieces[name] = piece
-        carry = self.carry
-        if carry is not None and len(self._pieces) == len(carry.refs):
-            names = [f"{wire.ID_GET_STATE} {number}" for number in range(1, len(carry.refs) + 1)]
+        snapshot = self.snapshot
+        if snapshot is not None and len(self._pieces) == len(snapshot.refs):
+            names = [f"{wire.ID_GET_STATE} {number}" for number in range(1, len(snapshot.refs) + 1)]
             self.state, self._pieces = "".join(self._pieces[name] for name in names), {}

@@ -1,4 +1,4 @@
-"""The executions of a run that goes on as new: a place in their histories, and which execution is the how-manieth."""
+"""Executions of a run that continues as new, and positions in their histories."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -10,12 +10,12 @@ from dagwright.core.boundary import wire
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Offset:
-    """A place in the history of a run, as `str` also `2-145`.
+class Cursor:
+    """Position in the history of a run; as `str`, for example `2-145`.
 
     Args:
         run: number of the execution, 1 for the first.
-        event: id of the last event that was seen of it; 0 before the first.
+        event: id of the last event that was read; 0 before the first.
     """
 
     run: int
@@ -26,42 +26,42 @@ class Offset:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Returns the offset that a text stands for.
+        """Parse the text form of a cursor.
 
         Raises:
-            ValueError: it stands for none.
+            ValueError: the text is not a cursor.
         """
         run, sign, event = text.partition("-")
         if not (sign and run.isdecimal() and event.isdecimal() and len(text) < 30 and int(run) > 0):
-            raise ValueError(f"{text!r:.40} is no offset; one looks like 1-145")
+            raise ValueError(f"{text!r:.40} is not a cursor; a cursor looks like 1-145")
         return cls(int(run), int(event))
 
 
-BEGINNING = Offset(1, 0)
-"""Nothing has been seen yet."""
+START = Cursor(1, 0)
+"""Position before the first event."""
 
 
 async def executions_of(client: Client, workflow_id: str, *, first_run_id: str, last_run_id: str) -> list[str]:
-    """Returns the run ids of the executions that followed one another, as far as the server keeps them.
+    """Return the run ids of the consecutive executions of a run, as far as the server retains them.
 
     Args:
-        last_run_id: of the last one that is asked for. Of one that is open the server may keep a question for its end
-            until something happens there.
+        last_run_id: run id of the last execution to request. For an open execution, the server may hold a request for
+            its closing event until a new event arrives.
 
-    Complexity: one request for each.
+    Complexity: one request for each execution.
     """
     found = [first_run_id]
-    while found[-1] != last_run_id and (following := await _following(client, workflow_id, found[-1])) is not None:
+    while found[-1] != last_run_id and (following := await _next_run_id(client, workflow_id, found[-1])) is not None:
         found.append(following)
     return found
 
 
-async def _following(client: Client, workflow_id: str, run_id: str) -> str | None:
+async def _next_run_id(client: Client, workflow_id: str, run_id: str) -> str | None:
     handle = client.get_workflow_handle(workflow_id, run_id=run_id)
     events = handle.fetch_history_events(event_filter_type=WorkflowHistoryEventFilterType.CLOSE_EVENT)
     try:
         async for event in events:
-            # The last event of an execution that is still open is none of these.
+            # The last event of an open execution has no such attributes.
             return event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id or None
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
@@ -77,7 +77,7 @@ def is_top_run(execution: WorkflowExecution) -> bool:
     return wire.MEMO_SESSION in memo or wire.MEMO_CALLER in memo
 
 
-def run_above(execution: WorkflowExecution) -> str | None:
+def parent_run(execution: WorkflowExecution) -> str | None:
     """Return the workflow id of the parent run of a sub-plan; `None` for a run that is not a sub-plan."""
     return None if is_top_run(execution) else execution.parent_id
 
@@ -85,7 +85,7 @@ def run_above(execution: WorkflowExecution) -> str | None:
 def root_run(execution: WorkflowExecution) -> str | None:
     """Return the workflow id of the top run of an execution, as far as the server knows it.
 
-    In a session, and below a workflow that is not a run, the root that the server knows is not a run.
+    In a session, and in a child of a workflow that is not a run, the root that the server knows is not a run.
     """
     memo = execution.raw_info.memo.fields
     if wire.MEMO_CALLER in memo:

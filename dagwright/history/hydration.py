@@ -1,4 +1,4 @@
-"""Puts the values of the payload store back into the document of a run, for whoever looks at it."""
+"""Loading of stored values into the document of a run."""
 
 import asyncio
 from collections import Counter
@@ -19,94 +19,94 @@ from dagwright.core.expressions.stored_values import (
 )
 from dagwright.core.expressions.value_refs import bindings_of, shown_in_arguments, with_shown
 from dagwright.core.model.states import NodeStatus
-from dagwright.history.offloaded_regions import InnerNode, Insides, unreadable_note
-from dagwright.history.run_reader import RESTORED_BYTES, RunView, shortened
+from dagwright.history.offloaded_regions import InnerNode, OffloadedNodes, unreadable_note
+from dagwright.history.run_reader import INLINE_DOCUMENT_BYTES, RunView, shortened
 from dagwright.protocol.documents import OUTPUT_OMITTED, compact_value
 from dagwright.protocol.failures import FROM_NODES, run_error_of
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreError, StoreUnavailable
 
 _LOADED_AT_ONCE = 8
-INNER_NODES_TOLD = 2_000
-"""Nodes inside of large regions up to which a document tells them all, as any other node."""
-FAILURES_TOLD = 100
-"""Failed nodes inside of large regions that a document tells; those beyond are counted only."""
+MAX_INNER_NODES = 2_000
+"""Most nodes of offloaded regions that a document includes in full."""
+MAX_INNER_FAILURES = 100
+"""Most failed nodes of offloaded regions in a document; further ones are only counted."""
 
 Members = AsyncIterator[tuple[str, Any]]
-"""What stands in an object, one after the other; to be gone through before anything else is asked for."""
+"""Members of an object, one after the other; they must be consumed before the next part is requested."""
 
 
-async def restored_document(
+async def hydrated_document(
     view: RunView, store: PayloadStore, *, full: bool = False, only: str | None = None
 ) -> dict[str, Any]:
-    """Returns the result document of a run with its values put back, up to 1 MiB each.
+    """Return the result document of a run with its stored values, up to 1 MiB each.
 
-    A value that cannot be had stands as a reference, and a note says why. Where the nodes inside of large regions are
-    many, only those are told that the run holds, and those that have failed; `full_document` tells all.
+    A value that cannot be loaded stays a reference, and a note has the reason. If the nodes of offloaded regions are
+    too many, only the nodes of the run itself and failed nodes are included; `full_document` has all of them.
 
     Args:
-        full: put back larger values as well.
-        only: put back the result of this node alone, which may be inside of a region.
+        full: also load larger values.
+        only: load the result of this node alone, which may be in an offloaded region.
     """
-    document = view.unfilled_document()
-    restorer = _Restorer(store, most_bytes=None if full else RESTORED_BYTES)
-    await _tell_inner_nodes(document, view, restorer, only=only)
+    document = view.document_with_refs()
+    hydrator = _Hydrator(store, most_bytes=None if full else INLINE_DOCUMENT_BYTES)
+    await _add_inner_nodes(document, view, hydrator, only=only)
     document["error"] = run_error_of(document)
     if only is None:
-        document["output"] = await restorer.restored(document["output"], ref="output", node=None)
+        document["output"] = await hydrator.hydrated(document["output"], ref="output", node=None)
     else:
         document["output"] = compact_value(document["output"], ref="output")
     for name, node in document["nodes"].items():
         if only in (None, name):
-            node["result"] = await restorer.restored(node["result"], ref=f"node:{name}", node=name)
+            node["result"] = await hydrator.hydrated(node["result"], ref=f"node:{name}", node=name)
             if only is not None or full:
-                node["error"] = await restorer.whole_error(node["error"], node=name)
+                node["error"] = await hydrator.full_error(node["error"], node=name)
         else:
             node["result"] = compact_value(node["result"], ref=f"node:{name}")
-    document["notes"] = [*document["notes"], *restorer.notes]
+    document["notes"] = [*document["notes"], *hydrator.notes]
     return document
 
 
-async def _tell_inner_nodes(
-    document: dict[str, Any], view: RunView, restorer: "_Restorer", *, only: str | None
-) -> None:
-    """Adds nodes inside of large regions to a document: the one that is asked for, all of few, or those that failed."""
-    insides = restorer.insides_of(view)
-    if not insides or (only in document["nodes"] and only not in insides.held):
+async def _add_inner_nodes(document: dict[str, Any], view: RunView, hydrator: "_Hydrator", *, only: str | None) -> None:
+    """Add nodes of offloaded regions to a document: the requested node, all nodes if they are few, or the failed
+    nodes.
+    """
+    offloaded = hydrator.offloaded_nodes(view)
+    if not offloaded or (only in document["nodes"] and only not in offloaded.held):
         return
     try:
-        added = await _inner_nodes(insides, document, only=only)
+        added = await _inner_nodes(offloaded, document, only=only)
     except StoreError as error:
-        restorer.note_unreadable(error)
+        hydrator.note_unreadable(error)
         return
     if "nodes_ref" in document:
-        _count_off(document, [node for node in added if node.id not in insides.held])
+        _count_off(document, [node for node in added if node.id not in offloaded.held])
     document["nodes"] |= {node.id: node.document for node in added}
 
 
 async def error_with_inner_nodes(
     document: Mapping[str, Any], view: RunView, store: PayloadStore
 ) -> dict[str, Any] | None:
-    """Return the error of a run as `restored_document` has it, without adding nodes to the document."""
+    """Return the error of a run as in `hydrated_document`, without adding nodes to the document."""
     shown = {**document, "nodes": dict(document["nodes"])}
     if shown["error"] is not None and shown["error"]["code"] in FROM_NODES:
-        await _tell_inner_nodes(shown, view, _Restorer(store, most_bytes=None), only=None)
+        await _add_inner_nodes(shown, view, _Hydrator(store, most_bytes=None), only=None)
     return run_error_of(shown)
 
 
-async def _inner_nodes(insides: Insides, document: Mapping[str, Any], *, only: str | None) -> list[InnerNode]:
+async def _inner_nodes(offloaded: OffloadedNodes, document: Mapping[str, Any], *, only: str | None) -> list[InnerNode]:
     if only is not None:
-        found = await insides.find(only)
+        found = await offloaded.find(only)
         return [] if found is None else [found]
-    if insides.count <= INNER_NODES_TOLD:
-        return [node async for node in insides.nodes()]
+    if offloaded.count <= MAX_INNER_NODES:
+        return [node async for node in offloaded.nodes()]
     has_failed = NodeStatus.FAILED.value in document.get("nodes_ref", {}).get("counts", {})
-    return await insides.failed(most=FAILURES_TOLD) if has_failed else []
+    return await offloaded.failed(most=MAX_INNER_FAILURES) if has_failed else []
 
 
-def _count_off(document: dict[str, Any], told: Iterable[InnerNode]) -> None:
-    """Takes nodes that are told one by one out of the counts of those that are not."""
+def _count_off(document: dict[str, Any], included: Iterable[InnerNode]) -> None:
+    """Remove nodes that are included from the counts of the omitted nodes."""
     counts = Counter(document["nodes_ref"]["counts"])
-    counts.subtract(node.document["status"] for node in told)
+    counts.subtract(node.document["status"] for node in included)
     left = {status: count for status, count in counts.items() if count > 0}
     if left:
         document["nodes_ref"] = {**document["nodes_ref"], "counts": left}
@@ -115,44 +115,44 @@ def _count_off(document: dict[str, Any], told: Iterable[InnerNode]) -> None:
 
 
 async def full_document(view: RunView, store: PayloadStore) -> AsyncIterator[tuple[str, Any | Members]]:
-    """Yields the parts of the result document of a run, with all nodes and all values, however many and large.
+    """Yield the parts of the result document of a run, with all nodes and values.
 
-    What may be too much for the memory of one process comes as `Members`: the nodes, those inside of large regions
-    behind the others; and the output, if the plan names none and ends of it lie in the store.
+    Parts that may not fit into memory are `Members`: the nodes, with those of offloaded regions at the end; and the
+    output, if the plan has no `output` and results are in the store.
     """
-    document = view.unfilled_document()
-    restorer = _Restorer(store, most_bytes=None)
-    insides = restorer.insides_of(view)
+    document = view.document_with_refs()
+    hydrator = _Hydrator(store, most_bytes=None)
+    offloaded = hydrator.offloaded_nodes(view)
     document["error"] = await error_with_inner_nodes(document, view, store)
     nodes_ref = document.pop("nodes_ref", None)
-    listing = _Listing(document, insides, restorer, counts=nodes_ref["counts"] if nodes_ref else {})
+    listing = _Listing(document, offloaded, hydrator, counts=nodes_ref["counts"] if nodes_ref else {})
     is_of_ends = any(note["code"] == OUTPUT_OMITTED for note in document["notes"])
     for name, value in document.items():
-        if name == "nodes" and insides:
+        if name == "nodes" and offloaded:
             yield name, listing.nodes()
         elif name == "nodes":
-            yield name, listing.held_nodes()
+            yield name, listing.run_nodes()
         elif name == "output" and is_of_ends:
             yield name, listing.output()
         elif name == "output":
-            yield name, await restorer.restored(value, ref="output", node=None)
+            yield name, await hydrator.hydrated(value, ref="output", node=None)
         elif name == "notes":
             kept = [note for note in value if note["code"] != OUTPUT_OMITTED or not listing.is_complete]
-            yield name, [*kept, *restorer.notes]
+            yield name, [*kept, *hydrator.notes]
         else:
             yield name, value
     if nodes_ref is not None and not listing.is_complete:
         yield "nodes_ref", {**nodes_ref, "counts": listing.omitted()}
 
 
-async def stored_text(store: PayloadStore, place: Mapping[str, Any]) -> str | None:
-    """Returns a text of the payload store; `None` if it is none, or cannot be had.
+async def stored_text(store: PayloadStore, answer_ref: Mapping[str, Any]) -> str | None:
+    """Return a text in the payload store; `None` if it is not a text, or cannot be loaded.
 
     Args:
-        place: `{"ref", "paths"}`, as `protocol.turn_summaries` tells it.
+        answer_ref: `{"ref", "paths"}` from `protocol.turn_summaries`.
     """
     try:
-        value = stored_from_json(place)
+        value = stored_from_json(answer_ref)
         whole = await asyncio.to_thread(pydantic_core.from_json, await store.get(value.ref))
         found = value_at_paths(whole, value.paths, value.name)
     except (StoreError, UnresolvedReference, ValueError):
@@ -164,90 +164,95 @@ class _Listing:
     """All nodes of a run, one after the other.
 
     Args:
-        document: of the run, unfilled.
-        counts: states of the nodes that it does not tell.
+        document: document of the run with references.
+        counts: states of the nodes that the document omits.
     """
 
     def __init__(
-        self, document: Mapping[str, Any], insides: Insides, restorer: "_Restorer", *, counts: Mapping[str, int]
+        self,
+        document: Mapping[str, Any],
+        offloaded: OffloadedNodes,
+        hydrator: "_Hydrator",
+        *,
+        counts: Mapping[str, int],
     ) -> None:
         self._document = document
-        self._insides = insides
-        self._restorer = restorer
+        self._offloaded = offloaded
+        self._hydrator = hydrator
         self._counts = Counter(counts)
         self.is_complete = True
 
-    async def held_nodes(self) -> Members:
-        """Yields the nodes that the run itself holds, but for those that are inside of large regions too."""
+    async def run_nodes(self) -> Members:
+        """Yield the nodes of the run itself, except those of offloaded regions."""
         for name, node in self._document["nodes"].items():
-            if name not in self._insides.held:
-                yield name, await self._restored(name, node)
+            if name not in self._offloaded.held:
+                yield name, await self._hydrated(name, node)
 
     async def nodes(self) -> Members:
-        """Yields all nodes."""
-        async for name, node in self.held_nodes():
+        """Yield all nodes."""
+        async for name, node in self.run_nodes():
             yield name, node
-        told = set[str]()
+        included = set[str]()
         try:
-            async for inner in self._insides.nodes():
-                if inner.id in self._insides.held:
-                    told.add(inner.id)
+            async for inner in self._offloaded.nodes():
+                if inner.id in self._offloaded.held:
+                    included.add(inner.id)
                 else:
                     self._counts[inner.document["status"]] -= 1
-                yield inner.id, await self._restored(inner.id, inner.document)
+                yield inner.id, await self._hydrated(inner.id, inner.document)
         except StoreError as error:
-            self._give_up(error)
+            self._stop_reading(error)
             for name, node in self._document["nodes"].items():
-                if name in self._insides.held and name not in told:
-                    yield name, await self._restored(name, node)
+                if name in self._offloaded.held and name not in included:
+                    yield name, await self._hydrated(name, node)
 
     async def output(self) -> Members:
-        """Yields the results of all nodes that nothing waits for."""
+        """Yield the results of all final nodes."""
         output = self._document["output"] or {}
         for name, value in output.items():
-            yield name, await self._restorer.restored(value, ref="output", node=None)
+            yield name, await self._hydrator.hydrated(value, ref="output", node=None)
         try:
-            async for inner in self._insides.nodes():
+            async for inner in self._offloaded.nodes():
                 is_completed = inner.document["status"] == NodeStatus.COMPLETED
                 if inner.is_end and is_completed and inner.id not in output:
-                    self._restorer.forget()
-                    yield inner.id, await self._restorer.restored(inner.document["result"], ref="output", node=None)
+                    self._hydrator.forget()
+                    yield inner.id, await self._hydrator.hydrated(inner.document["result"], ref="output", node=None)
         except StoreError as error:
-            self._give_up(error)
+            self._stop_reading(error)
 
     def omitted(self) -> dict[str, int]:
-        """Returns the states of the nodes that could not be told."""
+        """Return the counts by state of the nodes that could not be read."""
         return {status: count for status, count in sorted(self._counts.items()) if count > 0}
 
-    def _give_up(self, error: StoreError) -> None:
+    def _stop_reading(self, error: StoreError) -> None:
         if self.is_complete:
-            self._restorer.note_unreadable(error)
+            self._hydrator.note_unreadable(error)
         self.is_complete = False
 
-    async def _restored(self, name: str, node: Mapping[str, Any]) -> dict[str, Any]:
-        self._restorer.forget()
-        result = await self._restorer.restored(node["result"], ref=f"node:{name}", node=name)
-        return {**node, "result": result, "error": await self._restorer.whole_error(node["error"], node=name)}
+    async def _hydrated(self, name: str, node: Mapping[str, Any]) -> dict[str, Any]:
+        self._hydrator.forget()
+        result = await self._hydrator.hydrated(node["result"], ref=f"node:{name}", node=name)
+        return {**node, "result": result, "error": await self._hydrator.full_error(node["error"], node=name)}
 
 
-class _Restorer:
-    """Fills the values of one document."""
+class _Hydrator:
+    """Loader of the stored values of one document."""
 
     def __init__(self, store: PayloadStore, *, most_bytes: int | None) -> None:
         self._store = store
         self._most_bytes = most_bytes
         self.notes: list[dict[str, Any]] = []
         self._loaded: dict[str, Any] = {}
-        """Reference -> value: the result of an item stands in the document more than once."""
+        """Reference -> value; the result of an item is in the document more than once."""
 
-    async def restored(self, value: Any, *, ref: str, node: str | None) -> Any:
-        """Returns a value with everything put back, or what stands for it."""
+    async def hydrated(self, value: Any, *, ref: str, node: str | None) -> Any:
+        """Return a value with its stored parts, or its reference."""
         if is_whole(value):
             return value if self._most_bytes is None else shortened(value, ref=ref)
         if self._most_bytes is not None and _size_of(value) > self._most_bytes:
             return compact_value(value, ref=ref)
         try:
-            filled = await self._filled(value)
+            loaded = await self._loaded_value(value)
         except (PayloadMissing, PayloadDamaged) as error:
             self._note("value_lost", str(error), node)
         except StoreUnavailable as error:
@@ -255,27 +260,27 @@ class _Restorer:
         except UnresolvedReference as error:
             self._note("missing_data", str(error), node)
         else:
-            return filled if self._most_bytes is None else shortened(filled, ref=ref)
+            return loaded if self._most_bytes is None else shortened(loaded, ref=ref)
         return compact_value(value, ref=ref)
 
-    async def whole_error(self, error: Mapping[str, Any] | None, *, node: str) -> Mapping[str, Any] | None:
-        """Returns the error of a node with all of its message, and then with a `traceback`, if that was cut."""
+    async def full_error(self, error: Mapping[str, Any] | None, *, node: str) -> Mapping[str, Any] | None:
+        """Return the error of a node with the full message and a `traceback`, if the message was cut."""
         if error is None or error.get("ref") is None:
             return error
         try:
-            told = pydantic_core.from_json(await self._store.get(error["ref"]))
+            included = pydantic_core.from_json(await self._store.get(error["ref"]))
         except StoreError as lost:
             is_passing = isinstance(lost, StoreUnavailable)
-            self._note("store_unavailable" if is_passing else "value_lost", f"the whole error: {lost}", node)
+            self._note("store_unavailable" if is_passing else "value_lost", f"the full error: {lost}", node)
             return error
-        return {**error, "message": told["message"], "traceback": told["traceback"]}
+        return {**error, "message": included["message"], "traceback": included["traceback"]}
 
-    async def _filled(self, value: Any) -> Any:
+    async def _loaded_value(self, value: Any) -> Any:
         bindings = [binding for binding in bindings_of(value) if not _holds_secret(binding[1])]
-        turns = asyncio.Semaphore(_LOADED_AT_ONCE)
+        slots = asyncio.Semaphore(_LOADED_AT_ONCE)
 
         async def load(ref: str) -> None:
-            async with turns:
+            async with slots:
                 content = await self._store.get(ref)
             self._loaded[ref] = await asyncio.to_thread(pydantic_core.from_json, content)
 
@@ -284,20 +289,20 @@ class _Restorer:
         def take(ref: str, paths: Sequence[Path], name: str) -> Any:
             return value_at_paths(self._loaded[ref], paths, name)
 
-        filled = [with_shown(value, shown_in_arguments)]
-        hydrate(filled, [((0, *path), parts) for path, parts in bindings], secrets={}, take=take)
-        return filled[0]
+        loaded = [with_shown(value, shown_in_arguments)]
+        hydrate(loaded, [((0, *path), parts) for path, parts in bindings], secrets={}, take=take)
+        return loaded[0]
 
-    def insides_of(self, view: RunView) -> Insides:
-        """Returns the nodes inside of the large regions of a run."""
-        return Insides(view.scheduler, self._store)
+    def offloaded_nodes(self, view: RunView) -> OffloadedNodes:
+        """Return the nodes of the offloaded regions of a run."""
+        return OffloadedNodes(view.scheduler, self._store)
 
     def forget(self) -> None:
-        """Keeps no value any longer that was loaded."""
+        """Drop the loaded values."""
         self._loaded.clear()
 
     def note_unreadable(self, error: StoreError) -> None:
-        """Notes that the nodes inside of large regions cannot be told."""
+        """Add a note that the nodes of offloaded regions cannot be read."""
         self.notes.append(unreadable_note(error))
 
     def _note(self, code: str, message: str, node: str | None) -> None:
@@ -305,7 +310,7 @@ class _Restorer:
 
 
 def _size_of(value: Any) -> int:
-    """Returns about how many bytes a value has with everything put back; what is not known counts as nothing."""
+    """Return the approximate size of a value with its stored parts, in bytes; unknown sizes count as 0."""
     return sum(map(_size_of_part, (part for _, part in find_value_refs(value))))
 
 

@@ -1,7 +1,7 @@
-"""Items of large maps, for whoever looks: the run above knows its chunks, and the run of a chunk knows its items.
+"""Items of large maps: the parent run knows the batches, and the run of a batch knows its items.
 
-Where an item has a key of its own only the runs of the chunks know which of them has it, so they are asked: as many at
-once as `list` does, and only for their beginnings.
+If items have keys, only the runs of the batches know which batch has a key, so their histories are read: several at a
+time, and only their starts.
 """
 
 import asyncio
@@ -12,102 +12,102 @@ from dagwright.core.boundary.limits import child_workflow_id
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import ItemRecord, NodeStatus, Record
-from dagwright.core.scheduler.map_batches import is_chunk, is_cut
-from dagwright.history.executions import Offset
-from dagwright.history.run_reader import RunFeed, RunNotFound, RunView
+from dagwright.core.scheduler.map_batches import is_batched, is_map_batch
+from dagwright.history.executions import Cursor
+from dagwright.history.run_reader import RunNotFound, RunReader, RunView
 
-FAILURES_TOLD = 10
-"""Chunks with failed items that are told of one node."""
-_ASKED_AT_ONCE = 8
-_BEGINNING = Offset(1, 60)
-"""Where a run that does a chunk has its items, whatever it had to load before."""
+MAX_FAILED_BATCHES = 10
+"""Most batches with failed items that are listed for one node."""
+_READ_AT_ONCE = 8
+_START_OF_ITEMS = Cursor(1, 60)
+"""Position at which the run of a batch knows its items, whatever it had to load before."""
 
-OpenFeed = Callable[[str], RunFeed]
-"""Workflow id -> feed of that run."""
-
-
-class ItemNotBegun(DagwrightError):
-    """The run of the chunk that an item is in has not been started."""
+OpenReader = Callable[[str], RunReader]
+"""Workflow id -> reader of that run."""
 
 
-async def view_of_item(view: RunView, task_id: str, *, feed: OpenFeed) -> RunView:
-    """Returns the view of the run that knows a node or an item: that of its chunk for an item of a large map.
+class ItemNotStarted(DagwrightError):
+    """The run of the batch with the item has not started."""
+
+
+async def view_of_item(view: RunView, task_id: str, *, open_reader: OpenReader) -> RunView:
+    """Return the view of the run that has a node or item; for an item of a large map the run of its batch.
 
     Returns:
-        The same view for everything else, and for what nobody knows.
+        The same view for all other nodes, and for unknown ids.
 
     Raises:
-        ItemNotBegun: no run does that item yet.
+        ItemNotStarted: the run of the item has not started.
     """
     candidates = list(_candidates(view, task_id))
     if not candidates:
         return view
-    found = await _first_with(task_id, candidates, view=view, feed=feed)
-    return view if found is None else await feed(found).read()
+    found = await _first_with(task_id, candidates, view=view, open_reader=open_reader)
+    return view if found is None else await open_reader(found).read()
 
 
-def failures_of(node_id: str, record: Record, *, workflow_id: str) -> list[dict[str, Any]]:
-    """Returns where the items of a large map failed, in item order, for some chunks.
+def failed_map_batches(node_id: str, record: Record, *, workflow_id: str) -> list[dict[str, Any]]:
+    """Return the batches with failed items, in item order.
 
     Returns:
-        `{"batch", "run_id", "failed", "first", "error"}` for each of them: how many of its items failed, the
-        first of them, and why that one did. Of a chunk that failed as a whole `first` is null.
+        `{"batch", "run_id", "failed", "first", "error"}` for each batch: number of failed items, first failed item
+        and its error. `first` is null if the batch failed as a whole.
     """
-    failed = [item for item in record.items if is_chunk(item) and item.record.status is NodeStatus.FAILED]
-    return [_failure_of(node_id, item, workflow_id) for item in failed[:FAILURES_TOLD]]
+    failed = [item for item in record.items if is_map_batch(item) and item.record.status is NodeStatus.FAILED]
+    return [_failed_map_batch(node_id, item, workflow_id) for item in failed[:MAX_FAILED_BATCHES]]
 
 
-def _failure_of(node_id: str, item: ItemRecord, workflow_id: str) -> dict[str, Any]:
-    assert item.chunk is not None
-    chunk, error = item.chunk, item.record.error
+def _failed_map_batch(node_id: str, item: ItemRecord, workflow_id: str) -> dict[str, Any]:
+    assert item.map_batch is not None
+    batch, error = item.map_batch, item.record.error
     return {
         "batch": f"{node_id}[{item.key}]",
         "run_id": child_workflow_id(workflow_id, f"{node_id}[{item.key}]"),
-        "failed": chunk.counts.get(NodeStatus.FAILED.value, 0) if chunk.counts else chunk.count,
-        "first": f"{node_id}[{chunk.failed_key}]" if chunk.failed_key is not None else None,
+        "failed": batch.counts.get(NodeStatus.FAILED.value, 0) if batch.counts else batch.count,
+        "first": f"{node_id}[{batch.failed_key}]" if batch.failed_key is not None else None,
         "error": error.to_json() if error else None,
     }
 
 
 def _candidates(view: RunView, task_id: str) -> Iterator[tuple[CompiledNode, ItemRecord]]:
-    """Yields the chunks that may have an item, with their node."""
+    """Yield the batches that may have an item, with their node."""
     if view.scheduler is None or not task_id.endswith("]"):
         return
     for node, record in view.scheduler.state.shown():
-        if is_cut(record) and task_id.startswith(f"{node.id}["):
+        if is_batched(record) and task_id.startswith(f"{node.id}["):
             key = task_id.removeprefix(f"{node.id}[").removesuffix("]")
-            for item in filter(is_chunk, record.items):
+            for item in filter(is_map_batch, record.items):
                 if node.key is not None or _has_position(item, key):
                     yield node, item
 
 
 def _has_position(item: ItemRecord, key: str) -> bool:
-    chunk = item.chunk
-    return chunk is not None and key.isdecimal() and chunk.first <= int(key) < chunk.first + chunk.count
+    batch = item.map_batch
+    return batch is not None and key.isdecimal() and batch.first <= int(key) < batch.first + batch.count
 
 
 async def _first_with(
-    task_id: str, candidates: Sequence[tuple[CompiledNode, ItemRecord]], *, view: RunView, feed: OpenFeed
+    task_id: str, candidates: Sequence[tuple[CompiledNode, ItemRecord]], *, view: RunView, open_reader: OpenReader
 ) -> str | None:
-    """Returns the workflow id of the first chunk that has an item, or `None` if no chunk has it."""
-    not_begun: list[str] = []
-    for first in range(0, len(candidates), _ASKED_AT_ONCE):
-        names = [f"{node.id}[{item.key}]" for node, item in candidates[first : first + _ASKED_AT_ONCE]]
+    """Return the workflow id of the first batch that has an item, or `None` if no batch has it."""
+    not_started: list[str] = []
+    for first in range(0, len(candidates), _READ_AT_ONCE):
+        names = [f"{node.id}[{item.key}]" for node, item in candidates[first : first + _READ_AT_ONCE]]
         ids = [child_workflow_id(view.workflow_id, name) for name in names]
-        answers = await asyncio.gather(*(_has_item(feed(workflow_id), task_id) for workflow_id in ids))
-        if True in answers:
-            return ids[answers.index(True)]
-        not_begun += [name for name, answer in zip(names, answers, strict=True) if answer is None]
-    if not_begun:
-        told = f"the items of {not_begun[0]!r}" + (f" and of {len(not_begun) - 1} more" if len(not_begun) > 1 else "")
-        raise ItemNotBegun(f"{task_id!r} is not known yet: {told} have not begun")
+        found = await asyncio.gather(*(_has_item(open_reader(workflow_id), task_id) for workflow_id in ids))
+        if True in found:
+            return ids[found.index(True)]
+        not_started += [name for name, has_item in zip(names, found, strict=True) if has_item is None]
+    if not_started:
+        more = f" and of {len(not_started) - 1} more" if len(not_started) > 1 else ""
+        raise ItemNotStarted(f"{task_id!r} is not known yet: the items of {not_started[0]!r}{more} have not started")
     return None
 
 
-async def _has_item(feed: RunFeed, task_id: str) -> bool | None:
-    """Tells whether the run of a chunk has an item; `None` if it does not know its items yet."""
+async def _has_item(open_reader: RunReader, task_id: str) -> bool | None:
+    """Return whether the run of a batch has an item; `None` if it does not know its items yet."""
     try:
-        known = await feed.states_at(_BEGINNING)
+        known = await open_reader.states_at(_START_OF_ITEMS)
     except RunNotFound:
         return None
     return (task_id in known) if known else None

@@ -1,6 +1,6 @@
-"""The run that knows a node which is named by the path to it, `archive/check`, for whoever looks.
+"""Resolution of paths such as `archive/check` to the run that has the node.
 
-SubPlanNotBegun    the path leads through a sub-plan of which nothing is known yet
+SubPlanNotStarted    the path leads into a sub-plan that has not started
 """
 
 from collections.abc import Callable
@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from dagwright.core.boundary.limits import child_workflow_id
 from dagwright.core.errors import DagwrightError
 from dagwright.core.scheduler.task_creation import call_of_task
-from dagwright.history.run_reader import RunFeed, RunNotFound, RunView
+from dagwright.history.run_reader import RunNotFound, RunReader, RunView
 from dagwright.protocol.node_paths import sub_plan_of_path
 
 
-class SubPlanNotBegun(DagwrightError):
-    """Nothing of a sub-plan is known yet."""
+class SubPlanNotStarted(DagwrightError):
+    """A sub-plan has not started."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Where a path leads.
+class ResolvedPath:
+    """Resolved path.
 
     Args:
-        view: the run that the rest of the path belongs to, whether or not it has such a node.
-        name: that rest.
-        path: what stands before it, with a slash at its end; empty in the run itself.
+        view: run of the last part of the path, which may not have such a node.
+        name: last part of the path.
+        path: the rest of the path, with a trailing slash; empty in the run itself.
     """
 
     view: RunView
@@ -32,28 +32,26 @@ class Found:
     path: str = ""
 
 
-async def follow(view: RunView, path: str, *, feed: Callable[[str], RunFeed]) -> Found:
-    """Returns where a path leads from a run.
+async def resolve_path(view: RunView, path: str, *, open_reader: Callable[[str], RunReader]) -> ResolvedPath:
+    """Resolve a path from a run.
 
     Raises:
-        SubPlanNotBegun: it leads through a sub-plan that has not started.
+        SubPlanNotStarted: the path leads into a sub-plan that has not started.
     """
-    found = Found(view, path)
+    found = ResolvedPath(view, path)
     while found.view.scheduler is not None:
-        if (way := sub_plan_of_path(found.view.scheduler, found.name)) is None:
+        if (inner := sub_plan_of_path(found.view.scheduler, found.name)) is None:
             break
-        task_id, rest = way
+        task_id, rest = inner
         try:
-            below = await feed(child_of(found.view, task_id)).read()
+            child = await open_reader(child_run_id(found.view, task_id)).read()
         except RunNotFound:
-            raise SubPlanNotBegun(
-                f"the sub-plan {found.path + task_id!r} has not started, so nothing of it is known"
-            ) from None
-        found = Found(below, rest, f"{found.path}{task_id}/")
+            raise SubPlanNotStarted(f"the sub-plan {found.path + task_id!r} has not started") from None
+        found = ResolvedPath(child, rest, f"{found.path}{task_id}/")
     return found
 
 
-def child_of(view: RunView, task_id: str) -> str:
-    """Returns the workflow id of the run that does a task."""
+def child_run_id(view: RunView, task_id: str) -> str:
+    """Return the workflow id of the child run of a task."""
     call = call_of_task(view.scheduler.state, task_id) if view.scheduler is not None else task_id
     return child_workflow_id(view.workflow_id, call)

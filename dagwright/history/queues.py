@@ -1,10 +1,10 @@
-"""Which calls of a run wait for a worker, and how to start one.
+"""Detection of calls that wait for a worker, and advice how to start one.
 
-A queue that nobody serves makes no event and no error: the server keeps the call until somebody asks for it. The
-server tells when each worker asked last, and lists a worker that is gone for five minutes more, with the time at
-which its connection ended. A worker that is there and has room takes a call at once. So a call that has been there
-for some seconds, and since when nobody asked, waits for a worker. A worker whose slots are all taken does not ask
-either; where the run itself has a call running on the queue, the queue counts as served.
+A queue without a worker causes no event and no error: the server keeps the call until a worker polls. The server
+returns the time of the last poll of each worker, and lists a worker for five minutes after its end, with the time at
+which its connection ended. A worker with free slots takes a call at once. So a call that has been scheduled for some
+seconds, without a poll since then, waits for a worker. A worker without free slots does not poll either; if the run
+itself has a running call on the queue, the queue counts as served.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.tools.queues import is_queue_of, worker_options
 
 NO_WORKER_AFTER_S = 3.0
-"""A call that nobody took for so long waits for a worker, not for its turn; a worker needs about 1 s to start."""
+"""Time after which a scheduled call waits for a worker rather than for its turn; a worker needs about 1 s to start."""
 
 NOTES_OF_WAITING = ("no_worker", "tool_missing", "tool_paused", "call_paused")
-"""Codes of the notes that say what to do about calls that wait."""
+"""Codes of the notes with advice about waiting calls."""
 
 _RPC_TIMEOUT = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A task queue as the server knows it: one of workflows and one of activities may have the same name."""
+    """Task queue; a workflow queue and an activity queue may have the same name."""
 
     name: str
     kind: TaskQueueType.ValueType
@@ -45,20 +45,21 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """Something that the server holds for a run until it is done.
+    """Work that the server holds for a run until it is done.
 
     Args:
-        queue: whose workers do it.
-        is_taken: a worker has it.
-        scheduled_at: seconds since the epoch since when it may be taken; `None` if it may not be yet, or was.
-        task: id of the plan's task; `None` for what the run does for itself.
-        tool: what is called.
-        is_foreign: the tool is served by a worker that is not Dagwright's.
-        held: why the server does not give it to any worker: its tool is paused, or somebody has paused it.
+        queue: its task queue.
+        is_started: a worker has it.
+        scheduled_at: seconds since the epoch at which it was scheduled; `None` if it is not scheduled yet, or has
+            started.
+        task: id of the plan's task; `None` for a call of the run itself.
+        tool: name of the activity.
+        is_foreign: the tool is served by a foreign worker.
+        held: why the server has paused it: its tool is paused, or a user has paused the activity.
     """
 
     queue: Queue
-    is_taken: bool
+    is_started: bool
     scheduled_at: float | None = None
     task: str | None = None
     tool: str | None = None
@@ -66,16 +67,16 @@ class OpenCall:
     held: str | None = None
 
 
-async def unserved(client: Client, calls: Sequence[OpenCall]) -> list[OpenCall]:
-    """Returns the calls that wait for a worker, in the order given; none if the server does not tell.
+async def calls_without_worker(client: Client, calls: Sequence[OpenCall]) -> list[OpenCall]:
+    """Return the calls that wait for a worker, in the given order; an empty list if the server does not respond.
 
-    Costs nothing but a look at the clock while every call is taken within seconds, else a request for each queue.
+    It costs nothing while every call is taken within seconds, and otherwise one request for each queue.
     """
     newest: dict[Queue, float] = {}
     for call in calls:
         if call.scheduled_at is not None and is_overdue(call.scheduled_at):
             newest[call.queue] = max(call.scheduled_at, newest.get(call.queue, 0.0))
-    served = {call.queue for call in calls if call.is_taken}
+    served = {call.queue for call in calls if call.is_started}
     suspects = [queue for queue in newest if queue not in served]
     polls = await asyncio.gather(*(_last_poll(client, queue) for queue in suspects))
     dead = {queue for queue, poll in zip(suspects, polls, strict=True) if poll < newest[queue]}
@@ -83,12 +84,12 @@ async def unserved(client: Client, calls: Sequence[OpenCall]) -> list[OpenCall]:
 
 
 def is_overdue(scheduled_at: float) -> bool:
-    """Tells whether a call that may be taken since then has been there for longer than a worker with room needs."""
+    """Return whether a call has been scheduled for longer than a worker with free slots needs to take it."""
     return time.time() - scheduled_at > NO_WORKER_AFTER_S
 
 
 async def _last_poll(client: Client, queue: Queue) -> float:
-    """Returns when a worker last asked the queue for work, 0 if none did; far in the future if that is not known."""
+    """Return the time of the last poll of a queue, 0 if there was none; infinite if it is unknown."""
     request = DescribeTaskQueueRequest(
         namespace=client.namespace, task_queue=TaskQueue(name=queue.name), task_queue_type=queue.kind
     )
@@ -99,22 +100,22 @@ async def _last_poll(client: Client, queue: Queue) -> float:
     return max((poller.last_access_time.ToNanoseconds() / 1e9 for poller in described.pollers), default=0.0)
 
 
-# What to say of it.
+# Notes.
 
 
 def reason_of(call: OpenCall) -> str:
-    """Returns what a node waits for."""
+    """Return why a node waits."""
     return call.held or f"no worker for {call.tool}"
 
 
-def notes_of(
+def no_worker_notes(
     waiting: Sequence[OpenCall], *, workflow_id: str, tools: Sequence[str], own_queue: str | None = None
 ) -> list[dict[str, object]]:
-    """Returns a note for each queue that nobody serves, with the command that starts a worker.
+    """Return a note for each queue without a worker, with the command that starts a worker.
 
     Args:
-        workflow_id: the run to watch.
-        tools: tools and agents that the run was started with, as its memo has them.
+        workflow_id: run to watch.
+        tools: tools and agents that the run was started with, from its memo.
         own_queue: task queue of the run itself.
     """
     by_queue: dict[Queue, list[OpenCall]] = {}
@@ -123,9 +124,11 @@ def notes_of(
     notes: list[dict[str, object]] = []
     for queue, calls in by_queue.items():
         names = ", ".join(dict.fromkeys(call.tool for call in calls if call.task is not None and call.tool))
-        what = f"no worker serves the queue {queue.name!r}" + (f" of {names}" if names else ", so the run cannot go on")
+        what = f"no worker serves the queue {queue.name!r}" + (
+            f" of {names}" if names else ", so the run cannot continue"
+        )
         if all(call.is_foreign for call in calls):
-            hint = "start the worker of your own that serves it"
+            hint = "start your own worker for it"
         else:
             hint = f"start one with {_commands(queue, tools, workflow_id=workflow_id, own_queue=own_queue)}"
         tasks = [call.task for call in calls]
@@ -135,23 +138,23 @@ def notes_of(
     return notes
 
 
-def held_notes(held: Sequence[OpenCall]) -> list[dict[str, object]]:
-    """Returns a note for each tool whose calls the server holds back, and what lets them go."""
+def paused_call_notes(held: Sequence[OpenCall]) -> list[dict[str, object]]:
+    """Return a note for each tool whose calls the server has paused, with advice."""
     notes: list[dict[str, object]] = []
     for tool, why in dict.fromkeys((call.tool or "", call.held) for call in held):
         tasks = [call.task for call in held if (call.tool, call.held) == (tool, why) and call.task is not None]
         how_many = f"{len(tasks):,} calls wait" if len(tasks) > 1 else "its call waits"
-        code, what_helps = _help_for(tool, why or "", is_one=len(tasks) <= 1)
-        message = f"{tool}: {why}; {how_many}; {what_helps}"
+        code, advice = _advice_for(tool, why or "", is_one=len(tasks) <= 1)
+        message = f"{tool}: {why}; {how_many}; {advice}"
         notes.append({"code": code, "node_id": tasks[0] if len(tasks) == 1 else None, "message": message})
     return notes
 
 
-def _help_for(tool: str, why: str, *, is_one: bool) -> tuple[str, str]:
-    """Return the code of a note about held calls of a tool, and what lets the calls go.
+def _advice_for(tool: str, why: str, *, is_one: bool) -> tuple[str, str]:
+    """Return the code and the advice of a note about paused calls of a tool.
 
     Args:
-        why: reason for which the server holds them.
+        why: reason of the pause.
     """
     if why.startswith(wire.PAUSED_FOR_MISSING_TOOL):
         fix = "add the agent to the file again"
@@ -174,13 +177,13 @@ def _commands(queue: Queue, tools: Sequence[str], *, workflow_id: str, own_queue
     return worker if tools else f"{worker}, where FILE is the file or module of the tool"
 
 
-# Where it is shown.
+# Display.
 
 
 class WaitMarks:
-    """Shows in a projected scheduler which running tasks wait for a worker.
+    """Marks tasks in a scheduler as waiting for a worker.
 
-    The scheduler itself knows running tasks alone, so the marks are taken off before it is told the next event.
+    The scheduler itself only has running tasks, so the marks are removed before the next event is applied.
     """
 
     def __init__(self) -> None:
@@ -188,16 +191,16 @@ class WaitMarks:
 
     @property
     def is_empty(self) -> bool:
-        """Tells whether nothing is marked."""
+        """Whether no task is marked."""
         return not self._marked
 
     @property
     def hidden(self) -> dict[str, NodeStatus]:
-        """Status of each marked task without its mark."""
+        """Marked task -> its status without the mark."""
         return {task_id: status for task_id, (_, status) in self._marked.items()}
 
     def put(self, scheduler: RunScheduler, reasons: Mapping[str, str]) -> None:
-        """Makes tasks waiting that run or are ready: task id -> what for; a node waits if all items that it runs do."""
+        """Mark running or ready tasks as waiting: task id -> reason. A node is marked if all its running items are."""
         self.clear()
         parents: dict[str, str] = {}
         for task_id, reason in reasons.items():
@@ -213,12 +216,12 @@ class WaitMarks:
                 self._mark(node, record, reason)
 
     def clear(self) -> None:
-        """Makes every marked task again what it was."""
+        """Restore the status of every marked task."""
         for record, status in self._marked.values():
             record.status, record.reason = status, None
         self._marked.clear()
 
     def _mark(self, task_id: str, record: Record, reason: str) -> None:
-        # A node whose items all wait may be a task that waits itself.
+        # A node whose items are all marked may be marked itself already.
         self._marked.setdefault(task_id, (record, record.status))
         record.status, record.reason = NodeStatus.WAITING, reason

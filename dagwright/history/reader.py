@@ -1,4 +1,4 @@
-"""Reads the histories of a run, one execution after the other, into a projection of the newest."""
+"""Reader of the histories of a run, one execution after the other, which replays the newest one."""
 
 import asyncio
 import time
@@ -14,48 +14,48 @@ from temporalio.service import RPCError
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.scheduler.map_batches import shown_items
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.history.executions import Offset
+from dagwright.history.executions import Cursor
 from dagwright.history.queues import WaitMarks
-from dagwright.history.replay import Projection
+from dagwright.history.replay import HistoryReplay
 from dagwright.protocol.conversion import decode_payloads, without_codec
 
 PAGE_PAUSE_S = 0.3
-"""Rest between two pages of history: hurried readers would slow the run (docs/internals/temporal.md)."""
+"""Pause between two pages of history: faster readers would slow down the run (docs/internals/temporal.md)."""
 LOST_SERVER_S = 60.0
-"""How long a reader waits for a server that does not answer, before it gives up."""
+"""Time after which a reader gives up on a server that does not respond."""
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One execution of a run and what its events say.
+    """One execution of a run with the replay of its events.
 
     Args:
-        number: 1 for the first of the run.
+        number: 1 for the first execution of the run.
     """
 
     run_id: str
     number: int
-    projection: Projection
+    replay: HistoryReplay
 
     @property
-    def offset(self) -> Offset:
-        """The last event that was taken."""
-        return Offset(self.number, self.projection.last_event)
+    def cursor(self) -> Cursor:
+        """Position after the last applied event."""
+        return Cursor(self.number, self.replay.last_event)
 
     @property
     def is_over(self) -> bool:
-        """Tells whether nothing more will be written into its history."""
-        return self.projection.is_closed or self.projection.continued_as is not None
+        """Whether its history is complete."""
+        return self.replay.is_closed or self.replay.continued_as is not None
 
 
 class HistoryReader:
-    """Reads one run.
+    """Reader of one run.
 
-    Whoever looks at the projection or marks it while `read_on` runs holds `turn` meanwhile.
+    Code that reads or marks the replay while `follow` is running must hold `lock`.
 
     Args:
-        run_id: the execution to begin with.
-        number: which execution of the run it is, 1 for the first.
+        run_id: the execution to start with.
+        number: number of that execution in the run, 1 for the first.
     """
 
     def __init__(self, client: Client, workflow_id: str, run_id: str, *, number: int) -> None:
@@ -65,38 +65,38 @@ class HistoryReader:
             WorkflowSerializationContext(namespace=client.namespace, workflow_id=workflow_id)
         )
         self.execution = self._execution(run_id, number)
-        """The newest execution of which anything is known."""
+        """The newest known execution."""
         self.marks = WaitMarks()
-        self.turn = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self.changed = asyncio.Event()
 
     async def read_to(self, event_id: int) -> None:
-        """Reads the events of the first execution up to one."""
+        """Read the events of the first execution up to an event."""
         async for event in self._handle(self.execution).fetch_history_events():
             if event.event_id > event_id:
                 break
-            await self._take_event(self.execution, event)
-        await self.execution.projection.take_held()
+            await self._apply_event(self.execution, event)
+        await self.execution.replay.apply_held()
 
     async def read_to_end(self) -> None:
-        """Reads all there is."""
+        """Read all events."""
         while True:
             async for event in self._handle(self.execution).fetch_history_events():
-                await self._take_event(self.execution, event)
-            await self.execution.projection.take_held()
-            following = self._following()
-            if following is self.execution:
+                await self._apply_event(self.execution, event)
+            await self.execution.replay.apply_held()
+            current = self._current_execution()
+            if current is self.execution:
                 return
-            self.execution = following
+            self.execution = current
 
-    async def read_on(self) -> None:
-        """Reads the history as it grows, over new executions and losses of the server, until the run has ended.
+    async def follow(self) -> None:
+        """Read the history as it grows, across new executions and connection losses, until the run has ended.
 
         Raises:
-            RPCError: the server has not answered for a minute.
+            RPCError: the server has not responded for a minute.
         """
         lost_since: float | None = None
-        while not self.execution.projection.is_closed:
+        while not self.execution.replay.is_closed:
             try:
                 async for _ in self._pages():
                     lost_since = None
@@ -107,48 +107,48 @@ class HistoryReader:
             await asyncio.sleep(PAGE_PAUSE_S)
 
     async def _pages(self) -> AsyncIterator[None]:
-        """Takes the history of one execution page by page, as long as the server answers."""
-        taking = self._following()
-        events = self._handle(taking).fetch_history_events(
+        """Apply the history of one execution page by page, as long as the server responds."""
+        execution = self._current_execution()
+        events = self._handle(execution).fetch_history_events(
             wait_new_event=True, event_filter_type=WorkflowHistoryEventFilterType.ALL_EVENT
         )
         while True:
             await events.fetch_next_page()
-            await self._take(taking, events.current_page or ())
+            await self._apply_page(execution, events.current_page or ())
             yield
-            if taking.is_over or events.next_page_token is None:
+            if execution.is_over or events.next_page_token is None:
                 return
             await asyncio.sleep(PAGE_PAUSE_S)
 
-    async def _take(self, taking: Execution, page: Sequence[HistoryEvent]) -> None:
-        """Takes the events of a page that have not been taken before the server was lost."""
-        async with self.turn:
+    async def _apply_page(self, execution: Execution, page: Sequence[HistoryEvent]) -> None:
+        """Apply the events of a page that were not applied before the connection was lost."""
+        async with self.lock:
             self.marks.clear()
             for event in page:
-                if event.event_id > taking.projection.last_event:
-                    await self._take_event(taking, event)
-            await taking.projection.take_held()
-            self.execution = taking
+                if event.event_id > execution.replay.last_event:
+                    await self._apply_event(execution, event)
+            await execution.replay.apply_held()
+            self.execution = execution
         self.changed.set()
 
-    async def _take_event(self, taking: Execution, event: HistoryEvent) -> None:
+    async def _apply_event(self, execution: Execution, event: HistoryEvent) -> None:
         await decode_payloads(event, self._converter)
-        await taking.projection.take(event)
+        await execution.replay.apply(event)
 
-    def _following(self) -> Execution:
-        """Returns the execution in which the run goes on: a new one, if the one before says so."""
-        continued_as = self.execution.projection.continued_as
+    def _current_execution(self) -> Execution:
+        """Return the current execution: a new one if the previous one continued as new."""
+        continued_as = self.execution.replay.continued_as
         return self.execution if continued_as is None else self._execution(continued_as, self.execution.number + 1)
 
     def _execution(self, run_id: str, number: int) -> Execution:
-        return Execution(run_id, number, Projection(self._workflow_id, without_codec(self._converter)))
+        return Execution(run_id, number, HistoryReplay(self._workflow_id, without_codec(self._converter)))
 
     def _handle(self, execution: Execution) -> WorkflowHandle[Any, Any]:
         return self._client.get_workflow_handle(self._workflow_id, run_id=execution.run_id)
 
 
 class TaskState(NamedTuple):
-    """What of a node or an item changes while its run goes on."""
+    """State of a node or item that changes while its run continues."""
 
     status: NodeStatus
     attempts: int
@@ -156,7 +156,7 @@ class TaskState(NamedTuple):
 
 
 def states_of(scheduler: RunScheduler | None) -> dict[str, TaskState]:
-    """Returns the states of all nodes and items that have moved: task id -> state, in plan order."""
+    """Return the states of all nodes and items that are no longer pending: task id -> state, in plan order."""
     found: dict[str, TaskState] = {}
     if scheduler is None:
         return found
@@ -168,18 +168,18 @@ def states_of(scheduler: RunScheduler | None) -> dict[str, TaskState]:
     return found
 
 
-def begun_in(scheduler: RunScheduler | None) -> set[str]:
-    """Returns the nodes and items that have begun, whatever became of them."""
+def started_in(scheduler: RunScheduler | None) -> set[str]:
+    """Return the nodes and items that have started, whatever their outcome."""
     states = states_of(scheduler)
     records = {task: scheduler.record_of(task) for task in states} if scheduler is not None else {}
-    return {task for task, record in records.items() if record is not None and has_begun(states[task], record)}
+    return {task for task, record in records.items() if record is not None and has_started(states[task], record)}
 
 
-def has_begun(state: TaskState, record: Record) -> bool:
-    """Tells whether a node or item has begun.
+def has_started(state: TaskState, record: Record) -> bool:
+    """Return whether a node or item has started.
 
     Args:
-        record: of the same, or of a later moment.
+        record: record of the same moment, or of a later one.
     """
     if state.status is NodeStatus.RUNNING or state.attempts:
         return True

@@ -1,9 +1,9 @@
-"""From the history of a run to the states of its nodes, with no worker and no query.
+"""Replay of the history of a run: rebuilds the states of its nodes without a worker and without a query.
 
-The pure scheduler is fed the run's input and its events, in the order in which the workflow took them: events
-come to a workflow in batches, one for each workflow task, signals first. A task counts as running from the event
-that scheduled it; how its attempts fare is in no event, and `describe` knows it, which is the feed's part. When
-the run has ended, what it wrote of itself stands above what was worked out here.
+The scheduler gets the input and the events of the run in the order in which the workflow handled them: a workflow
+receives events in batches, one for each workflow task, signals first. A task counts as running from the event that
+scheduled it; the progress of its attempts is in no event, so the run reader takes it from `describe`. When the run has
+ended, its result document replaces the computed state.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -26,16 +26,16 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import (
     CLOSED_AS,
     TaskFailure,
+    apply_closing_document,
     closing_document,
     closing_error,
-    end_nodes,
     recorded_document,
     task_failure,
 )
 from dagwright.history.events import (
     LOAD_PLAN,
     PREPARING,
-    Beginning,
+    ExecutionStart,
     FailedCall,
     error_of_call,
     read_argument,
@@ -44,7 +44,7 @@ from dagwright.history.events import (
 )
 from dagwright.history.task_batches import Batch, Batches
 from dagwright.protocol import budgets
-from dagwright.protocol.budgets import BudgetNews
+from dagwright.protocol.budgets import BudgetMessage
 from dagwright.protocol.command_handler import (
     CommandHandler,
     ReadMessage,
@@ -55,25 +55,25 @@ from dagwright.protocol.command_handler import (
     read_sub_plan_report,
 )
 from dagwright.protocol.commands import is_command
-from dagwright.protocol.history_limits import HistoryUse, Marks
-from dagwright.protocol.map_batch_runs import begin_chunk
+from dagwright.protocol.history_limits import HistoryLimits, HistoryUse
+from dagwright.protocol.map_batch_runs import start_map_batch
 from dagwright.protocol.messages import MessageInvalid, RunInput, SubPlanEnd, read_message
 from dagwright.protocol.notes import Notes
 from dagwright.protocol.notifications import NOTE, failure_note
 from dagwright.protocol.outcomes import (
-    found_ends,
+    apply_failure,
+    apply_loading_failure,
+    apply_result,
+    apply_sub_plan_end,
+    found_sub_plan_ends,
     is_workflow_call,
     needs_loading,
     next_call,
-    take_failure,
-    take_loading_failure,
-    take_result,
-    take_sub_plan_end,
     wait_for_store,
 )
-from dagwright.protocol.run_snapshot import RunCarry, state_from_text
-from dagwright.protocol.run_start import begin_fork, begin_run
-from dagwright.protocol.scheduler_snapshot import restore, tasks_in_flight
+from dagwright.protocol.run_snapshot import RunSnapshot, state_from_text
+from dagwright.protocol.run_start import start_restored_run, start_run
+from dagwright.protocol.scheduler_snapshot import restore_state, tasks_in_flight
 
 _OF_UPDATES = frozenset(
     {
@@ -83,12 +83,12 @@ _OF_UPDATES = frozenset(
 )
 
 
-class Projection:
-    """What the events so far say of a run.
+class HistoryReplay:
+    """State of a run after the events so far.
 
     Args:
         workflow_id: id of the run, for the ids of its sub-plans.
-        converter: decodes failures.
+        converter: converter that decodes failures.
     """
 
     def __init__(self, workflow_id: str, converter: DataConverter) -> None:
@@ -99,36 +99,36 @@ class Projection:
         self.ended_at: float | None = None
         self.closed_as: str | None = None
         self.document: dict[str, Any] | None = None
-        """The document that the run itself wrote at its end."""
+        """Result document in the closing event."""
         self._recorded: dict[str, Any] | None = None
-        """The document that a cancelled run recorded before its end."""
+        """Result document that a cancelled run recorded before its end."""
         self.error: NodeError | None = None
         self.opened: dict[str, Request] = {}
-        """Requests that were opened in this execution, by ID: those that have been closed are kept nowhere else."""
+        """Requests that were opened in this execution, by ID; closed requests are stored nowhere else."""
         self._notes = Notes()
         self.task_failure: TaskFailure | None = None
-        """Why the last workflow task failed; `None` once one has been done."""
+        """Failure of the last workflow task; `None` after a workflow task has completed."""
         self.continued_as: str | None = None
-        """Run id of the execution in which the run goes on."""
+        """Run id of the next execution."""
         self.last_event = 0
-        """Id of the last event that was taken."""
+        """Id of the last applied event."""
         self.changes = 0
-        """Rises with every batch that was taken."""
-        self._beginning = Beginning()
+        """Number of applied batches."""
+        self._start_data = ExecutionStart()
         self._early_ends: list[SubPlanEnd] = []
-        """Reports of sub-plans that came before the run had started."""
-        self._early_news: list[BudgetNews] = []
-        """What runs above and below told of the budget before."""
-        self._told_above: set[int] = set()
-        """Events by which the run above was told of the budget."""
+        """Reports of sub-plans that arrived before the run had started."""
+        self._early_budget_messages: list[BudgetMessage] = []
+        """Budget messages that arrived before the run had started."""
+        self._reported_budget: set[int] = set()
+        """Events that sent budget reports to the parent run."""
         self._commands = CommandHandler(self._notes)
         self._batches = Batches()
         self._held: Batch | None = None
-        """The last batch, as long as updates may still belong to it."""
+        """The last batch, until it is certain that no further update belongs to it."""
         self._now = 0.0
-        """When the workflow task began whose commands come next; it is the workflow's own clock."""
+        """Start of the workflow task whose commands come next, by the clock of the workflow."""
         self._use = HistoryUse(0, 0)
-        self._marks: Marks | None = None
+        self._limits: HistoryLimits | None = None
         self._scheduled: dict[int, str] = {}
         self._timers: dict[str, str] = {}
         """Id of a timer -> its summary."""
@@ -136,32 +136,32 @@ class Projection:
         self._loads: dict[str, str] = {}
         """Activity id -> the task whose arguments it loads."""
         self._workflows: dict[str, str] = {}
-        """Workflow id of a child workflow that is no run -> the task whose call it is."""
+        """Workflow id of a child workflow that is not a run -> the task whose call it is."""
         self._children: dict[str, str] = {}
         """Workflow id of a sub-plan -> id of the call that started it."""
 
     @property
     def run_input(self) -> RunInput | None:
-        """The input of the run; `None` if it cannot be read."""
-        return self._beginning.run_input
+        """Input of the run; `None` if it is invalid."""
+        return self._start_data.run_input
 
     @property
     def title(self) -> str | None:
-        """The title of its plan, once that is there."""
-        return self._beginning.plan.title if self._beginning.plan is not None else None
+        """Title of the plan, once it is known."""
+        return self._start_data.plan.title if self._start_data.plan is not None else None
 
     @property
     def notes(self) -> list[dict[str, Any]]:
-        """What there was worth saying so far."""
+        """Notes so far."""
         return self._notes.to_json()
 
     @property
     def is_closed(self) -> bool:
-        """Tells whether the run has ended."""
+        """Whether the run has ended."""
         return self.ended_at is not None
 
     def task_of(self, activity: str) -> str | None:
-        """Returns the id of the task that an activity id stands for; none if it was given up and made again."""
+        """Return the task of an activity id; `None` if the call was abandoned and retried."""
         task_id = self._tasks.get(activity) or self._loads.get(activity)
         if self.scheduler is None or task_id not in self.scheduler.state.overrides:
             return task_id
@@ -173,12 +173,14 @@ class Projection:
         )
 
     def sub_plan_of(self, workflow_id: str) -> str | None:
-        """Returns the id of the task whose sub-plan runs under a workflow id."""
+        """Return the task whose sub-plan has a workflow id."""
         call = self._children.get(workflow_id)
         return task_of_call(self.scheduler.state, call) if self.scheduler is not None and call is not None else None
 
     def _child_task_of(self, workflow_id: str) -> str | None:
-        """Return the task whose call is a child workflow, be it a run or not; `None` if it was given up and retried."""
+        """Return the task whose call is a child workflow, a run or not; `None` if the call was abandoned and
+        retried.
+        """
         task_id = self._workflows.get(workflow_id)
         if task_id is None or self.scheduler is None:
             return self.sub_plan_of(workflow_id)
@@ -186,7 +188,9 @@ class Projection:
         return task_id if newest == workflow_id else None
 
     def pending_commands(self) -> list[tuple[float, str, ReadMessage]]:
-        """Returns the signals of people that no workflow task has taken: when, its name, and what reads it."""
+        """Return the command signals that no workflow task has handled: time, name, and a function that reads the
+        message.
+        """
         signals = [
             (event.event_time.ToNanoseconds() / 1e9, event.workflow_execution_signaled_event_attributes)
             for event in self._batches.signals
@@ -197,10 +201,10 @@ class Projection:
             if is_command_signal(signal.signal_name)
         ]
 
-    async def take(self, event: HistoryEvent) -> None:
-        """Takes the next event of the history."""
+    async def apply(self, event: HistoryEvent) -> None:
+        """Apply the next event of the history."""
         if event.event_type not in _OF_UPDATES:
-            await self.take_held()
+            await self.apply_held()
         self.last_event = event.event_id
         at = event.event_time.ToNanoseconds() / 1e9
         match event.event_type:
@@ -208,44 +212,44 @@ class Projection:
                 self.started_at = at
                 self._read_input(event)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED:
-                self._batches.begin(event, at)
+                self._batches.start(event, at)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
                 self.task_failure = task_failure(event)
             case EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 self.task_failure = None
                 self._held = self._batches.complete(event, at)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
-                going_on = event.workflow_execution_continued_as_new_event_attributes
-                self.continued_as = going_on.new_execution_run_id
+                continued = event.workflow_execution_continued_as_new_event_attributes
+                self.continued_as = continued.new_execution_run_id
             case update if update in _OF_UPDATES:
-                await self._take_update(event)
+                await self._apply_update(event)
             case closing if closing in CLOSED_AS:
                 await self._close(event, at)
             case _:
-                self._take_command(event)
+                self._apply_command_event(event)
 
-    async def _take_update(self, event: HistoryEvent) -> None:
+    async def _apply_update(self, event: HistoryEvent) -> None:
         if event.event_type != EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
             return
         self._batches.count_update()
         if self._held is not None:
             self._held.updates.append(event)
         else:
-            # Somebody has looked in between.
-            await self._take_event(event, self._now)
+            # The batch was applied already, because a reader needed the state.
+            await self._apply_event(event, self._now)
 
-    def _take_command(self, event: HistoryEvent) -> None:
-        """Takes what the workflow does; everything else it will see in its next workflow task."""
+    def _apply_command_event(self, event: HistoryEvent) -> None:
+        """Apply a command event; the workflow handles all other events in its next workflow task."""
         match event.event_type:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-                self._take_scheduled(event)
+                self._apply_scheduled(event)
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
                 initiated = event.start_child_workflow_execution_initiated_event_attributes
                 self._start(self._child_task_of, initiated.workflow_id)
             case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED:
-                told = event.signal_external_workflow_execution_initiated_event_attributes
-                if told.signal_name == wire.SIGNAL_BUDGET_REPORT:
-                    self._told_above.add(event.event_id)
+                signalled = event.signal_external_workflow_execution_initiated_event_attributes
+                if signalled.signal_name == wire.SIGNAL_BUDGET_REPORT:
+                    self._reported_budget.add(event.event_id)
             case EventType.EVENT_TYPE_TIMER_STARTED:
                 self._note_timer(event)
             case EventType.EVENT_TYPE_MARKER_RECORDED:
@@ -253,67 +257,67 @@ class Projection:
             case _:
                 self._batches.add(event)
 
-    def _take_scheduled(self, event: HistoryEvent) -> None:
+    def _apply_scheduled(self, event: HistoryEvent) -> None:
         scheduled = event.activity_task_scheduled_event_attributes
         self._scheduled[event.event_id] = scheduled.activity_id
         preparing = PREPARING.get(scheduled.activity_type.name)
         if preparing is not None and self.scheduler is None:
-            # No node has been started yet; later a node may have any of these names.
+            # No node has started yet; later a node may have any of these names.
             self._scheduled[event.event_id] = preparing
             if preparing == LOAD_PLAN:
-                self._beginning.expect_page(event.event_id)
+                self._start_data.expect_page(event.event_id)
         elif not scheduled.activity_id.startswith(wire.INTERNAL_ID_PREFIX):
             self._start(self._tasks.get, scheduled.activity_id)
         elif scheduled.activity_id.startswith(wire.ID_LOAD_VALUES):
             self._start(self._loads.get, scheduled.activity_id)
 
-    # The beginning.
+    # Start.
 
     def _read_input(self, event: HistoryEvent) -> None:
         try:
-            self._beginning.read_input(event.workflow_execution_started_event_attributes.input.payloads)
+            self._start_data.read_input(event.workflow_execution_started_event_attributes.input.payloads)
         except MessageInvalid as error:
             self.error = NodeError(error.code, str(error))
             return
-        if (carry := self._beginning.carry) is not None:
-            self._notes.go_on_from(carry.notes, carry.omitted_notes)
-            self._go_on(carry)
+        if (snapshot := self._start_data.snapshot) is not None:
+            self._notes.prepend(snapshot.notes, snapshot.omitted_notes)
+            self._restore(snapshot)
 
-    def _begin(self, run_input: RunInput, at: float) -> None:
-        self.scheduler = self._beginning.new_scheduler(began_at=self.started_at or 0.0)
-        begin_run(self.scheduler, run_input, at=at)
-        self._notes.go_on_from(run_input.notes, 0)
-        if self._beginning.chunk is not None:
-            begin_chunk(self.scheduler, self._beginning.chunk, at=at)
+    def _start_run(self, run_input: RunInput, at: float) -> None:
+        self.scheduler = self._start_data.new_scheduler(began_at=self.started_at or 0.0)
+        start_run(self.scheduler, run_input, at=at)
+        self._notes.prepend(run_input.notes, 0)
+        if self._start_data.map_batch is not None:
+            start_map_batch(self.scheduler, self._start_data.map_batch, at=at)
 
-    def _go_on(self, carry: RunCarry) -> None:
-        """Begins where the execution before this one ended, if all that it handed on is there."""
-        state = self._beginning.state
-        if state is None or not self._beginning.has_plan:
+    def _restore(self, snapshot: RunSnapshot) -> None:
+        """Restore the state of the previous execution, if it is complete."""
+        state = self._start_data.state
+        if state is None or not self._start_data.has_plan:
             return
-        self.started_at = self.started_at if carry.origin else carry.began_at
-        scheduler = self._beginning.new_scheduler(began_at=self.started_at or 0.0)
+        self.started_at = self.started_at if snapshot.origin else snapshot.began_at
+        scheduler = self._start_data.new_scheduler(began_at=self.started_at or 0.0)
         try:
-            restore(scheduler, state_from_text(state))
+            restore_state(scheduler, state_from_text(state))
         except ValueError as error:
             self.error = NodeError("invalid", str(error))
             return
         self.scheduler = scheduler
-        # Calls end before a run goes on in a new execution; sub-plans are runs of their own.
+        # Calls end before a run continues as new; sub-plans are runs of their own and continue.
         for task_id in tasks_in_flight(scheduler):
             call = call_of_task(scheduler.state, task_id)
             self._children[limits.child_workflow_id(self._workflow_id, call)] = call
 
     # Batches.
 
-    async def take_held(self) -> None:
-        """Takes the last batch; what updates come for it after that are taken as they come."""
+    async def apply_held(self) -> None:
+        """Apply the last batch; later updates of it are applied as they come."""
         held, self._held = self._held, None
         if held is not None:
-            await self._take_batch(held)
+            await self._apply_batch(held)
 
-    async def _take_batch(self, batch: Batch) -> None:
-        """Takes the events that the workflow saw in one workflow task, in its order."""
+    async def _apply_batch(self, batch: Batch) -> None:
+        """Apply the events that the workflow received in one workflow task, in its order."""
         self._settle()
         if self.scheduler is not None and self.scheduler.is_finished:
             self._commands.end()
@@ -321,46 +325,47 @@ class Projection:
         self._use = replace(batch.use, signals=batch.use.signals + len(batch.updates))
         has_started = self.scheduler is not None
         messages, others = batch.in_order
-        if self.scheduler is not None and self._marks is not None and (messages or others):
+        if self.scheduler is not None and self._limits is not None and (messages or others):
             self.scheduler.advance(self._now)
         for event in messages:
-            await self._take_event(event, self._now)
-        known = set(self._given_out()) if batch.is_stopped and has_started else set()
+            await self._apply_event(event, self._now)
+        known = set(self._dispatched()) if batch.is_stopped and has_started else set()
         if messages:
-            # The workflow reacts to the messages before it is given the rest.
+            # The workflow reacts to the messages before it receives the other events.
             self._settle()
         for event in others:
-            await self._take_event(event, self._now)
-        if self.scheduler is None and self.run_input is not None and self._beginning.is_whole:
-            self._begin(self.run_input, self._now)
-        if self.scheduler is not None and self._marks is None:
-            begin_fork(self.scheduler, self.run_input, at=self._now)
-            self._marks = Marks(begun=self._use)
+            await self._apply_event(event, self._now)
+        if self.scheduler is None and self.run_input is not None and self._start_data.is_complete:
+            self._start_run(self.run_input, self._now)
+        if self.scheduler is not None and self._limits is None:
+            start_restored_run(self.scheduler, self.run_input, at=self._now)
+            self._limits = HistoryLimits(baseline=self._use)
             for end in self._early_ends:
-                self._take_report(self.scheduler, end, self._now)
-            for news in self._early_news:
-                budgets.take_news(self.scheduler, news, at=self._now)
+                self._handle_report(self.scheduler, end, self._now)
+            for budget_message in self._early_budget_messages:
+                budgets.apply_budget_message(self.scheduler, budget_message, at=self._now)
             self._commands.apply_stored(self.scheduler, at=self._now)
         if batch.is_stopped:
-            self._take_stop(self._now, has_started=has_started, known=known)
+            self._apply_cancel_request(self._now, has_started=has_started, known=known)
         self.changes += 1
 
-    def _given_out(self) -> list[str]:
-        """Return the tasks that were given out so far."""
+    def _dispatched(self) -> list[str]:
+        """Return the dispatched tasks."""
         return [*self._tasks.values(), *self._workflows.values(), *self._sub_plan_tasks()]
 
-    def _take_stop(self, at: float, *, has_started: bool, known: Collection[str]) -> None:
-        """Takes Temporal's own cancel, which a workflow hears of after all that came with it.
+    def _apply_cancel_request(self, at: float, *, has_started: bool, known: Collection[str]) -> None:
+        """Apply Temporal's own cancel request, which the workflow handles after all other events.
 
         Args:
-            has_started: the run started in an earlier workflow task; else its first tasks were scheduled and withdrawn.
-            known: tasks that were given out before this workflow task; a call of the others leaves no event.
+            has_started: the run started in an earlier workflow task; otherwise its first tasks were scheduled and
+                withdrawn.
+            known: tasks that were dispatched before this workflow task; calls of other tasks leave no event.
         """
         if self.scheduler is None:
             return
         if not has_started:
             self._settle()
-        new = [task_id for task_id in self._given_out() if task_id not in known]
+        new = [task_id for task_id in self._dispatched() if task_id not in known]
         for task_id in new:
             record = self.scheduler.record_of(task_id)
             if record is not None and record.status is NodeStatus.READY:
@@ -372,32 +377,32 @@ class Projection:
                 self.scheduler.task_cancelled(task_id, at=at)
 
     async def settle(self) -> None:
-        """Takes the last batch, and does what it left no event of.
+        """Apply the last batch, and the effects of it that left no event.
 
-        To be called when all events that are there have been taken, before anybody looks.
+        It must be called after all available events, before the state is read.
         """
-        await self.take_held()
+        await self.apply_held()
         self._settle()
 
     def _settle(self) -> None:
-        """Does what the last workflow task did and left no event of: tasks that cannot be sent have failed."""
-        if self.scheduler is None or self._marks is None or self.is_closed:
+        """Apply the effects of the last workflow task that left no event: tasks that cannot be sent have failed."""
+        if self.scheduler is None or self._limits is None or self.is_closed:
             return
-        while not self.scheduler.is_stopped and self._marks.has_room(self._use, self.scheduler):
-            if not self._give_next():
+        while not self.scheduler.is_stopped and self._limits.has_room(self._use, self.scheduler):
+            if not self._dispatch_next():
                 break
         for refusal in self.scheduler.features.feedback.requests.take_refusals():
             self._notes.add("refused", refusal)
-        notices = self.scheduler.features.feedback.requests.notices
-        self.opened |= {each.request.id: each.request for each in notices if each.kind == "opened"}
-        # The run tells them, or nobody does.
-        notices.clear()
+        notifications = self.scheduler.features.feedback.requests.notifications
+        self.opened |= {each.request.id: each.request for each in notifications if each.kind == "opened"}
+        # The run itself sends them.
+        notifications.clear()
         if self.scheduler.features.budget.budget is not None:
             self.scheduler.features.budget.budget.next_report()
             self.scheduler.features.budget.budget.next_grants()
 
-    def _give_next(self) -> bool:
-        """Takes the next task from the scheduler, as the workflow does; it is `ready` until its event comes."""
+    def _dispatch_next(self) -> bool:
+        """Dispatch the next task of the scheduler, as the workflow does; it is `ready` until its event comes."""
         assert self.scheduler is not None
         ready = next_call(self.scheduler, self._now)
         if ready is None:
@@ -421,38 +426,38 @@ class Projection:
         return [task_id for name in self._children if (task_id := self.sub_plan_of(name)) is not None]
 
     def _start(self, task_of: Callable[[str], str | None], name: str) -> None:
-        """Takes the event that a task was scheduled: the workflow has given out all those before it too.
+        """Apply the event that scheduled a task: the workflow has dispatched all tasks before it too.
 
         Args:
-            task_of: returns the task that was given out under an id on the wire.
+            task_of: function that returns the dispatched task of an id on the wire.
             name: id on the wire.
         """
         if self.scheduler is None:
             return
-        while task_of(name) is None and self._give_next():
+        while task_of(name) is None and self._dispatch_next():
             pass
-        # Another version of the workflow may have chosen in another order: what history says is what runs.
+        # Another version of the workflow may have dispatched in another order: the history decides.
         record = self.scheduler.record_of(task_of(name) or name)
         if record is not None and record.status is NodeStatus.READY:
             record.status, record.started_at = NodeStatus.RUNNING, self._now
 
-    async def _take_event(self, event: HistoryEvent, at: float) -> None:
+    async def _apply_event(self, event: HistoryEvent, at: float) -> None:
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
-                self._take_signal(event, at)
+                self._handle_signal(event, at)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
                 request = event.workflow_execution_update_accepted_event_attributes.accepted_request
                 if is_command(request.input.name):
                     self._handle_command(request.input.name, request.input.args.payloads, at, through="update")
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 done = event.activity_task_completed_event_attributes
-                self._take_result(done.scheduled_event_id, done.result.payloads, at)
+                self._apply_result(done.scheduled_event_id, done.result.payloads, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
                 failed = event.activity_task_failed_event_attributes
-                await self._take_failure(failed, at)
+                await self._apply_failure(failed, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:
                 timed_out = event.activity_task_timed_out_event_attributes
-                await self._take_failure(timed_out, at)
+                await self._apply_failure(timed_out, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_CANCELED:
                 cancelled = event.activity_task_canceled_event_attributes
                 name = self._scheduled.pop(cancelled.scheduled_event_id, "")
@@ -461,69 +466,71 @@ class Projection:
                     self.scheduler.task_cancelled(task_id, at=at, attempt=attempt)
             case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_FAILED:
                 lost = event.signal_external_workflow_execution_failed_event_attributes
-                if lost.initiated_event_id in self._told_above:
-                    self._take_budget(budgets.ABOVE_LOST, at)
+                if lost.initiated_event_id in self._reported_budget:
+                    self._handle_budget_message(budgets.PARENT_LOST, at)
             case EventType.EVENT_TYPE_TIMER_FIRED:
-                self._take_timer(event.timer_fired_event_attributes.timer_id, at)
+                self._apply_timer(event.timer_fired_event_attributes.timer_id, at)
             case _:
-                await self._take_child(event, at)
+                await self._apply_child_end(event, at)
 
     @property
     def _running(self) -> RunScheduler | None:
-        """The scheduler of a run that has started; earlier messages are stored until then."""
-        return self.scheduler if self._marks is not None else None
+        """Scheduler of a run that has started; messages are stored until then."""
+        return self.scheduler if self._limits is not None else None
 
-    def _take_signal(self, event: HistoryEvent, at: float) -> None:
+    def _handle_signal(self, event: HistoryEvent, at: float) -> None:
         signal = event.workflow_execution_signaled_event_attributes
         name, payloads = signal.signal_name, signal.input.payloads
         if is_command_signal(name):
             self._handle_command(name, payloads, at, through="signal")
         elif name in budgets.SIGNALS:
-            self._take_budget(budgets.news_of(name, partial(read_argument, payloads), self._notes), at)
+            self._handle_budget_message(
+                budgets.read_budget_message(name, partial(read_argument, payloads), self._notes), at
+            )
         elif name != wire.SIGNAL_SUB_PLAN_ENDED:
             note_unknown_signal(name, self._notes)
         elif (end := read_sub_plan_report(partial(read_argument, payloads), self._notes)) is not None:
             if self._running is None:
                 self._early_ends.append(end)
             else:
-                self._take_report(self._running, end, at)
+                self._handle_report(self._running, end, at)
 
-    def _take_budget(self, news: BudgetNews | None, at: float) -> None:
-        if news is not None and self._running is None:
-            self._early_news.append(news)
-        elif news is not None and self._running is not None:
-            budgets.take_news(self._running, news, at=at)
+    def _handle_budget_message(self, budget_message: BudgetMessage | None, at: float) -> None:
+        if budget_message is not None and self._running is None:
+            self._early_budget_messages.append(budget_message)
+        elif budget_message is not None and self._running is not None:
+            budgets.apply_budget_message(self._running, budget_message, at=at)
 
-    def _take_report(self, scheduler: RunScheduler, end: SubPlanEnd, at: float) -> None:
+    def _handle_report(self, scheduler: RunScheduler, end: SubPlanEnd, at: float) -> None:
         if not is_expected_report(end, scheduler, self._notes):
             return
         try:
-            take_sub_plan_end(scheduler, end, at=at)
-        # The process edge: the run itself ends by it and says so, and every look at it goes on.
+            apply_sub_plan_end(scheduler, end, at=at)
+        # The process edge: the run itself ends with this error and reports it, and history readers continue.
         except Exception as error:
             self._notes.refuse(wire.SIGNAL_SUB_PLAN_ENDED, bug_message(error))
 
     def _handle_command(self, name: str, payloads: Sequence[Payload], at: float, *, through: Through) -> None:
-        """Does what a person asks for, as soon as the run has its plan."""
+        """Apply a command, or store it until the run has its plan."""
         self._commands.handle(name, partial(read_argument, payloads), through=through, scheduler=self._running, at=at)
 
-    def _take_result(self, scheduled_id: int, payloads: Any, at: float) -> None:
+    def _apply_result(self, scheduled_id: int, payloads: Any, at: float) -> None:
         name = self._scheduled.pop(scheduled_id, "")
         payload = payloads[0] if payloads else Payload(metadata={"encoding": b"binary/null"})
-        if self.scheduler is None and self._beginning.take(name, scheduled_id, payload):
-            if (carry := self._beginning.carry) is not None:
-                self._go_on(carry)
+        if self.scheduler is None and self._start_data.handle(name, scheduled_id, payload):
+            if (snapshot := self._start_data.snapshot) is not None:
+                self._restore(snapshot)
         elif name == wire.ID_FIND_ENDED and self.scheduler is not None:
-            for end in found_ends(payload, self._children):
-                take_sub_plan_end(self.scheduler, end, at=at)
+            for end in found_sub_plan_ends(payload, self._children):
+                apply_sub_plan_end(self.scheduler, end, at=at)
         elif self.scheduler is not None and (task_id := self.task_of(name)) is not None:
             if name in self._tasks:
-                take_result(self.scheduler, task_id, payload, at=at)
+                apply_result(self.scheduler, task_id, payload, at=at)
             elif task_id in self.scheduler.state.cancelling:
-                # Its arguments have been loaded, and it is not called.
+                # Its arguments were loaded, but it is cancelled before the call.
                 self.scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
 
-    async def _take_failure(self, ended: FailedCall, at: float) -> None:
+    async def _apply_failure(self, ended: FailedCall, at: float) -> None:
         name = self._scheduled.pop(ended.scheduled_event_id, "")
         error = await error_of_call(ended, name, converter=self._converter)
         if name.startswith(wire.ID_NOTIFY):
@@ -532,18 +539,18 @@ class Projection:
             if name in self._tasks and wait_for_store(self.scheduler, task_id, error, at=at) is not None:
                 self._await_store(task_id, at)
                 return
-            take = take_failure if name in self._tasks else take_loading_failure
-            take(self.scheduler, task_id, error, at=at)
+            apply = apply_failure if name in self._tasks else apply_loading_failure
+            apply(self.scheduler, task_id, error, at=at)
 
     def _await_store(self, task_id: str, at: float) -> None:
-        """Takes note that a call waits for the payload store; its node runs on."""
+        """Record that a call waits for the payload store; its node keeps running."""
         assert self.scheduler is not None
         if self.scheduler.is_stopped or task_id in self.scheduler.state.cancelling:
             self.scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
             return
         self._loads[limits.store_wait_id(call_of_task(self.scheduler.state, task_id))] = task_id
 
-    async def _take_child(self, event: HistoryEvent, at: float) -> None:
+    async def _apply_child_end(self, event: HistoryEvent, at: float) -> None:
         """Apply the end of a sub-plan that sent no report before, or of the workflow that a node calls."""
         if self.scheduler is None:
             return
@@ -551,13 +558,13 @@ class Projection:
         if workflow is not None and workflow.workflow_id in self._workflows:
             if (task_id := self._child_task_of(workflow.workflow_id)) is not None:
                 if workflow.result is not None:
-                    take_result(self.scheduler, task_id, workflow.result, at=at)
+                    apply_result(self.scheduler, task_id, workflow.result, at=at)
                 elif workflow.error is not None:
-                    take_failure(self.scheduler, task_id, workflow.error, at=at)
+                    apply_failure(self.scheduler, task_id, workflow.error, at=at)
             return
         end = await sub_plan_end_of(event, self._children, scheduler=self.scheduler, converter=self._converter)
         if end is not None:
-            take_sub_plan_end(self.scheduler, end, at=at)
+            apply_sub_plan_end(self.scheduler, end, at=at)
 
     # Timers.
 
@@ -566,32 +573,32 @@ class Projection:
         text = read_message(summary) if summary.data else None
         self._timers[event.timer_started_event_attributes.timer_id] = str(text)
 
-    def _take_timer(self, timer_id: str, at: float) -> None:
+    def _apply_timer(self, timer_id: str, at: float) -> None:
         text = self._timers.pop(timer_id, None)
         if self.scheduler is None:
             return
         if text == wire.TIMER_DEADLINE:
             self.scheduler.features.deadline.expire(at)
-        elif text == wire.TIMER_DRAIN and self._marks is not None:
-            self._marks.give_up_drain()
+        elif text == wire.TIMER_DRAIN and self._limits is not None:
+            self._limits.end_drain()
         elif text == wire.TIMER_GRACE:
-            for task_id in dict.fromkeys(self._given_out()):
+            for task_id in dict.fromkeys(self._dispatched()):
                 self.scheduler.task_cancelled(task_id, at=at, reason=STILL_OUTSIDE)
 
-    # The end.
+    # End.
 
     async def _close(self, event: HistoryEvent, at: float) -> None:
-        # What the last workflow task left no event of may be all that tells why nodes have failed.
+        # Only the effects without an event may show why nodes have failed.
         await self.settle()
-        for pending in self._batches.take_rest():
-            await self._take_event(pending, at)
+        for pending in self._batches.pop_rest():
+            await self._apply_event(pending, at)
         self.ended_at = at
         self.closed_as = CLOSED_AS[event.event_type]
         self.document = closing_document(event) or (self._recorded if self.closed_as == "cancelled" else None)
         self.error = await closing_error(event, self._converter, has_document=self.document is not None) or self.error
         if self.document is not None and not self.document["nodes"] and "nodes_ref" not in self.document:
-            # The run was refused before it began.
+            # The run was refused before it started.
             self.scheduler = None
         if self.scheduler is not None:
-            end_nodes(self.scheduler, self.document, error=self.error, at=at)
+            apply_closing_document(self.scheduler, self.document, error=self.error, at=at)
         self.changes += 1

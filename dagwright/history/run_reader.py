@@ -1,8 +1,6 @@
-"""`RunFeed`: what a run is doing, from its history and from `describe`.
+"""`RunReader`: state of a run from its history and from `describe`. All commands read runs through it.
 
-It is the one way in which commands look at a run.
-
-It needs no worker, works after the run closed, and never asks the workflow (docs/guards.md F11, F13).
+It needs no worker, works after the run has closed, and never queries the workflow (docs/guards.md F11, F13).
 """
 
 import asyncio
@@ -27,7 +25,7 @@ from dagwright.features.commands.steering import standing_notes
 from dagwright.features.compensation.compensation import compensation_counts
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import is_reference
-from dagwright.history.executions import BEGINNING, Offset, executions_of, root_run, run_above
+from dagwright.history.executions import START, Cursor, executions_of, parent_run, root_run
 from dagwright.history.pending_activities import (
     PendingCall,
     decode_pending,
@@ -38,9 +36,16 @@ from dagwright.history.pending_activities import (
     store_notes,
     task_notes,
 )
-from dagwright.history.queues import NOTES_OF_WAITING, OpenCall, held_notes, notes_of, reason_of, unserved
-from dagwright.history.reader import LOST_SERVER_S, HistoryReader, TaskState, begun_in, states_of
-from dagwright.history.replay import Projection
+from dagwright.history.queues import (
+    NOTES_OF_WAITING,
+    OpenCall,
+    calls_without_worker,
+    no_worker_notes,
+    paused_call_notes,
+    reason_of,
+)
+from dagwright.history.reader import LOST_SERVER_S, HistoryReader, TaskState, started_in, states_of
+from dagwright.history.replay import HistoryReplay
 from dagwright.protocol.command_handler import ReadMessage
 from dagwright.protocol.documents import (
     RunFacts,
@@ -54,38 +59,38 @@ from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.messages import RunInput
 
 DESCRIBE_PAUSE_S = 1.0
-SUB_PLANS_LOOKED_AT = 30
-"""Sub-plans of one run that are asked for what they wait for, once a second."""
-RESTORED_BYTES = 1024 * 1024
-"""A value up to this size is put back into a document unless all are asked for."""
+MAX_CHECKED_SUB_PLANS = 30
+"""Most sub-plans of one run that are checked for waiting calls, once a second."""
+INLINE_DOCUMENT_BYTES = 1024 * 1024
+"""Values up to this size are included in a document; larger ones only on request."""
 
 
 class RunNotFound(DagwrightError):
-    """There is no run of that id."""
+    """There is no run with that id."""
 
 
 class RunClosed(DagwrightError):
-    """The run has ended, so nothing can be done to it."""
+    """The run has ended, so it accepts no commands."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run at one moment.
+    """State of a run at one moment.
 
     Args:
-        status: the state of the run (docs/internals/states.md).
-        scheduler: the projected scheduler; `None` while the plan is not known.
-        run_id: the newest execution of it.
+        status: status of the run (docs/internals/states.md).
+        scheduler: scheduler, rebuilt from the history; `None` while the plan is not known.
+        run_id: the newest execution of the run.
         pending: task id -> the call in flight.
-        notes: what is worth saying, such as a workflow task that keeps failing.
-        offset: the last event that it holds; what `describe` knows beside it may be newer.
-        run_input: what its newest execution was given.
-        first_run_id: its first execution, the scope of its idempotency keys.
-        pending_commands: returns the signals of people that no workflow task has taken: when, its name, and what reads
-            it.
-        has_marks: whether some tasks are shown to wait for a worker, which `describe` knows and no event tells.
-        opened: requests that were opened in the newest execution by ID, those that are closed included.
-        hidden: node or item that is shown to wait for a worker -> its status in the history.
+        notes: notes, for example about a workflow task that fails repeatedly.
+        cursor: position of the last applied event; data from `describe` may be newer.
+        run_input: input of the newest execution.
+        first_run_id: the first execution, which is the scope of its idempotency keys.
+        pending_commands: returns the command signals that no workflow task has handled: time, name, and a function that
+            reads the message.
+        has_marks: whether tasks are marked as waiting for a worker, which is known from `describe` and from no event.
+        opened: requests that were opened in the newest execution by ID, including closed ones.
+        hidden: node or item that is marked as waiting for a worker -> its status in the history.
     """
 
     workflow_id: str
@@ -97,10 +102,10 @@ class RunView:
     started_at: float | None
     ended_at: float | None
     is_closed: bool
-    written: Mapping[str, Any] | None = None
+    closing_document: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
     notes: list[dict[str, Any]] = field(default_factory=list)
-    offset: Offset = BEGINNING
+    cursor: Cursor = START
     run_input: RunInput | None = None
     first_run_id: str = ""
     pending_commands: Callable[[], list[tuple[float, str, ReadMessage]]] = list
@@ -109,17 +114,17 @@ class RunView:
     opened: Mapping[str, Request] = field(default_factory=dict, repr=False)
 
     def document(self) -> dict[str, Any]:
-        """Returns the result document; values over 1 MiB, and those in the payload store, stand there by reference."""
-        document = self.unfilled_document()
+        """Return the result document; values over 1 MiB, and those in the payload store, are references."""
+        document = self.document_with_refs()
         document["output"] = shortened(document["output"], ref="output")
         for name, node in document["nodes"].items():
             node["result"] = shortened(node["result"], ref=f"node:{name}")
         return document
 
-    def unfilled_document(self) -> dict[str, Any]:
-        """Return the result document with every value; what lies in the payload store is a `StoredValue` there.
+    def document_with_refs(self) -> dict[str, Any]:
+        """Return the result document with every value; a value in the payload store is a `StoredValue`.
 
-        Its `error` says why the run failed, also if only nodes failed: `protocol.failures`.
+        Its `error` is set for every failed run, also if only nodes failed: `protocol.failures`.
         """
         document = self._recorded_document()
         return {**document, "error": run_error_of(document)}
@@ -127,48 +132,48 @@ class RunView:
     def _recorded_document(self) -> dict[str, Any]:
         facts = RunFacts(self.workflow_id, self.run_id, title=self.title, error=self.error, notes=self.notes)
         document = result_document(self.scheduler, facts, status=self.status)
-        return document if self.written is None else self._as_written(document, self.written)
+        return document if self.closing_document is None else self._as_written(document, self.closing_document)
 
-    def _as_written(self, projected: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the document that the run wrote, with the values that stand there by reference."""
-        document = {**projected, **{key: written[key] for key in projected if key in written}}
+    def _as_written(self, replayed: Mapping[str, Any], closing_document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the document that the run wrote, with the values that it contains by reference."""
+        document = {**replayed, **{key: closing_document[key] for key in replayed if key in closing_document}}
         document |= {"run_id": self.workflow_id, "execution_id": self.run_id, "status": self.status}
         document["notes"] = [*document["notes"], *(note for note in self.notes if note not in document["notes"])]
         if self.scheduler is not None:
             output, error = self.scheduler.output()
             if error is None and _stands_for(document["output"], output, ref="output"):
                 document["output"] = output
-        if "nodes_ref" in written:
-            document["nodes"] = projected["nodes"]
-            # What is listed here is not counted there.
-            if "nodes_ref" in projected:
-                document["nodes_ref"] = projected["nodes_ref"]
+        if "nodes_ref" in closing_document:
+            document["nodes"] = replayed["nodes"]
+            # Nodes that are listed here are not counted there.
+            if "nodes_ref" in replayed:
+                document["nodes_ref"] = replayed["nodes_ref"]
             return document
         document["nodes"] = {
-            name: {**node, "result": projected["nodes"][name]["result"]}
-            if name in projected["nodes"]
-            and _stands_for(node["result"], projected["nodes"][name]["result"], ref=f"node:{name}")
+            name: {**node, "result": replayed["nodes"][name]["result"]}
+            if name in replayed["nodes"]
+            and _stands_for(node["result"], replayed["nodes"][name]["result"], ref=f"node:{name}")
             else dict(node)
             for name, node in document["nodes"].items()
         }
         return document
 
     def graph(self) -> dict[str, Any]:
-        """Returns nodes and edges with their states."""
+        """Return nodes and edges with their states."""
         return graph_document(self.scheduler) if self.scheduler else {"nodes": [], "edges": []}
 
     @property
     def reason(self) -> str:
-        """What a run that waits waits for."""
+        """Reason for which the run waits."""
         if self.scheduler is not None and self.scheduler.features.feedback.requests.open:
             return next(iter(self.scheduler.features.feedback.requests.open.values())).waits_for
         records = [record for _, record in self.scheduler.state.shown()] if self.scheduler else []
         reasons = [record.reason for record in records if record.status is NodeStatus.WAITING and record.reason]
-        return reasons[0] if reasons else "no worker serves its queue"
+        return reasons[0] if reasons else "no worker serves its task queue"
 
     @property
     def nodes_done(self) -> int:
-        """Count of nodes that came to an end of their own, those that take something back left out."""
+        """Number of nodes that have ended by themselves, without compensation nodes."""
         if self.scheduler is None:
             return 0
         counts = counts_of(self.scheduler.plan, self.scheduler.records) - compensation_counts(self.scheduler.state)
@@ -176,7 +181,7 @@ class RunView:
 
     @property
     def nodes_total(self) -> int | None:
-        """Count of the nodes of the plan, those that take something back left out; `None` if there is no plan yet."""
+        """Number of nodes of the plan, without compensation nodes; `None` if there is no plan yet."""
         if self.scheduler is None:
             return None
         return self.scheduler.plan.written_count - compensation_counts(self.scheduler.state).total()
@@ -184,37 +189,37 @@ class RunView:
 
 @dataclass(frozen=True, slots=True)
 class HistorySnapshot:
-    """A run at a place in its history.
+    """State of a run at a position in its history.
 
     Args:
-        scheduler: the projected scheduler; `None` while the plan is not known.
-        offset: the last event that was read.
+        scheduler: scheduler, rebuilt from the history; `None` while the plan is not known.
+        cursor: position of the last applied event.
     """
 
     scheduler: RunScheduler | None = None
-    offset: Offset = BEGINNING
+    cursor: Cursor = START
     is_closed: bool = False
 
 
-def _stands_for(written: Any, value: Any, *, ref: str) -> bool:
-    """Tells whether what a run wrote only refers to a value."""
-    return is_reference(written, ref=ref) or not is_whole(value)
+def _stands_for(closing_document: Any, value: Any, *, ref: str) -> bool:
+    """Return whether a value in a document is only a reference."""
+    return is_reference(closing_document, ref=ref) or not is_whole(value)
 
 
 def shortened(value: Any, *, ref: str) -> Any:
-    """Returns a value, or a reference to it if it is over 1 MiB; what lies in the payload store is one anyway."""
-    if encoded_size(value) > RESTORED_BYTES:
+    """Return a value, or its reference if it exceeds 1 MiB or is in the payload store."""
+    if encoded_size(value) > INLINE_DOCUMENT_BYTES:
         return compact_value(value, ref=ref)
     return value if is_whole(value) else with_shown(value, lambda part: reference_to(part, ref=ref))
 
 
-class RunFeed:
-    """Reads one run.
+class RunReader:
+    """Reader of one run.
 
     Args:
-        client: connected to the run's namespace.
+        client: client of the run's namespace.
         workflow_id: id of the run.
-        run_id: one execution of that id; `None` is the newest.
+        run_id: one execution of that id; `None` means the newest one.
     """
 
     def __init__(self, client: Client, workflow_id: str, *, run_id: str | None = None) -> None:
@@ -223,7 +228,7 @@ class RunFeed:
         self._run_id = run_id
 
     async def read(self) -> RunView:
-        """Returns the run as it is now.
+        """Return the current state of the run.
 
         Raises:
             RunNotFound: there is no such run.
@@ -232,73 +237,73 @@ class RunFeed:
         reader = self._reader(description.run_id, number=await self._number_of(description))
         await reader.read_to_end()
         if reader.execution.run_id != description.run_id:
-            # It went on in a new execution after it was described.
+            # It continued as new after it was described.
             description = await self._describe(reader.execution.run_id)
         return await self._view(reader, description)
 
     async def follow(self) -> AsyncGenerator[RunView, None]:
-        """Yields the run now, after every change (at most every 0.3 s), and once more when it has closed.
+        """Yield the state of the run now, after every change (every 0.3 s at most), and once more when it has closed.
 
         Raises:
             RunNotFound: there is no such run.
-            RPCError: the server has not answered for a minute.
+            RPCError: the server has not responded for a minute.
         """
         description = await self._describe()
         reader = self._reader(description.run_id, number=await self._number_of(description))
-        reading = asyncio.create_task(reader.read_on())
+        reading = asyncio.create_task(reader.follow())
         try:
             while True:
                 with suppress(TimeoutError):
-                    # `wait_for` loses a cancellation that comes with what it waits for.
+                    # `wait_for` loses a cancellation that arrives together with the awaited result.
                     async with asyncio.timeout(DESCRIBE_PAUSE_S):
                         await reader.changed.wait()
                 reader.changed.clear()
                 if reading.done():
                     await reading
-                view = await self._patiently_view(reader, description)
+                view = await self._view_with_retries(reader, description)
                 yield view
                 if view.is_closed:
                     return
         finally:
             reading.cancel()
 
-    async def states_at(self, offset: Offset) -> dict[str, TaskState]:
-        """Returns the states of all tasks that a subscriber has seen who has seen everything up to `offset`.
+    async def states_at(self, cursor: Cursor) -> dict[str, TaskState]:
+        """Return the states of all tasks at a position.
 
-        Of an execution that the server does not keep any more, nothing is known.
+        They are empty if the server no longer retains the execution.
         """
-        return (await self.seen_at(offset))[0]
+        return (await self.states_and_cursor_at(cursor))[0]
 
-    async def seen_at(self, offset: Offset) -> tuple[dict[str, TaskState], Offset]:
-        """Returns what `states_at` does, and the place up to which there is something to be seen: at most `offset`."""
-        reader = await self._reader_at(offset)
+    async def states_and_cursor_at(self, cursor: Cursor) -> tuple[dict[str, TaskState], Cursor]:
+        """Return the result of `states_at`, and the last position with events: at most `cursor`."""
+        reader = await self._reader_at(cursor)
         if reader is None:
-            return {}, BEGINNING
-        return states_of(reader.execution.projection.scheduler), reader.execution.offset
+            return {}, START
+        return states_of(reader.execution.replay.scheduler), reader.execution.cursor
 
-    async def snapshot_at(self, offset: Offset) -> HistorySnapshot:
-        """Return the run as its history up to `offset` shows it; nothing if the server no longer keeps that."""
-        reader = await self._reader_at(offset)
+    async def snapshot_at(self, cursor: Cursor) -> HistorySnapshot:
+        """Return the state of the run at a position; an empty snapshot if the server no longer retains it."""
+        reader = await self._reader_at(cursor)
         if reader is None:
             return HistorySnapshot()
-        projection = reader.execution.projection
-        await projection.settle()
-        return HistorySnapshot(projection.scheduler, reader.execution.offset, projection.is_closed)
+        replay = reader.execution.replay
+        await replay.settle()
+        return HistorySnapshot(replay.scheduler, reader.execution.cursor, replay.is_closed)
 
-    async def begun_at(self, offset: Offset) -> set[str]:
-        """Returns the tasks of which a subscriber has seen that they began; as `states_at`."""
-        reader = await self._reader_at(offset)
-        return set() if reader is None else begun_in(reader.execution.projection.scheduler)
+    async def started_at_cursor(self, cursor: Cursor) -> set[str]:
+        """Return the tasks that had started at a position; see `states_at`."""
+        reader = await self._reader_at(cursor)
+        return set() if reader is None else started_in(reader.execution.replay.scheduler)
 
-    async def _reader_at(self, offset: Offset) -> HistoryReader | None:
-        """Returns a reader that has read up to a place; `None` if the server does not keep that."""
+    async def _reader_at(self, cursor: Cursor) -> HistoryReader | None:
+        """Return a reader at a position; `None` if the server no longer retains it."""
         description = await self._describe()
         executions = await self._executions_until(description)
-        if offset.run > len(executions):
+        if cursor.run > len(executions):
             return None
-        reader = self._reader(executions[offset.run - 1], number=offset.run)
+        reader = self._reader(executions[cursor.run - 1], number=cursor.run)
         try:
-            await reader.read_to(offset.event)
+            await reader.read_to(cursor.event)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
@@ -309,7 +314,7 @@ class RunFeed:
         return HistoryReader(self._client, self._workflow_id, run_id, number=number)
 
     async def _number_of(self, description: WorkflowExecutionDescription) -> int:
-        """Returns which execution of its run the described one is; 1 for the first."""
+        """Return the number of the described execution in its run; 1 for the first."""
         executions = await self._executions_until(description)
         known = executions.index(description.run_id) if description.run_id in executions else len(executions)
         return known + 1
@@ -328,20 +333,20 @@ class RunFeed:
             raise
         if described.workflow_type == wire.WORKFLOW_SESSION:
             name = self._workflow_id.removeprefix(wire.ID_SESSION)
-            raise RunNotFound(f"{self._workflow_id!r} is a session and no run: `dagwright session {name}` shows it")
+            raise RunNotFound(f"{self._workflow_id!r} is a session, not a run: `dagwright session {name}` shows it")
         await decode_pending(described.raw_description, self._client)
         return described
 
-    async def _patiently_view(self, reader: HistoryReader, before: WorkflowExecutionDescription) -> RunView:
-        """Returns the run as it is now, also if the server is gone for a while.
+    async def _view_with_retries(self, reader: HistoryReader, before: WorkflowExecutionDescription) -> RunView:
+        """Return the current state of the run, with retries if the server does not respond.
 
         Args:
-            before: what `describe` told last; of a run that has closed it is asked no more.
+            before: the last result of `describe`; a closed run is not described again.
         """
         give_up_at = time.monotonic() + LOST_SERVER_S
         while True:
             try:
-                is_closed = reader.execution.projection.is_closed
+                is_closed = reader.execution.replay.is_closed
                 description = before if is_closed else await self._describe(reader.execution.run_id)
                 return await self._view(reader, description)
             except RPCError:
@@ -351,79 +356,79 @@ class RunFeed:
 
     async def _view(self, reader: HistoryReader, description: WorkflowExecutionDescription) -> RunView:
         raw = description.raw_description
-        async with reader.turn:
-            projection = reader.execution.projection
-            await projection.settle()
-            is_open = not projection.is_closed and description.run_id == reader.execution.run_id
-            calls = open_calls(raw, projection) if is_open else []
+        async with reader.lock:
+            replay = reader.execution.replay
+            await replay.settle()
+            is_open = not replay.is_closed and description.run_id == reader.execution.run_id
+            calls = open_calls(raw, replay) if is_open else []
             held = [call for call in calls if call.held is not None]
-            waiting = await unserved(self._client, calls)
-            below = await self._waiting_sub_plans(raw, projection) if is_open else {}
-            notes = [*projection.notes, *standing_notes(projection.scheduler)]
+            waiting = await calls_without_worker(self._client, calls)
+            children = await self._waiting_sub_plans(raw, replay) if is_open else {}
+            notes = [*replay.notes, *standing_notes(replay.scheduler)]
             if is_open:
-                notes += [*task_notes(raw, projection.task_failure), *store_notes(raw, projection)]
-                notes += lookup_notes(raw, projection)
+                notes += [*task_notes(raw, replay.task_failure), *store_notes(raw, replay)]
+                notes += lookup_notes(raw, replay)
             if waiting:
                 notes += await self._no_worker_notes(waiting, description)
-            notes += held_notes(held)
-            for task_id, view in below.items():
+            notes += paused_call_notes(held)
+            for task_id, view in children.items():
                 notes += [{**note, "node_id": task_id} for note in view.notes if note["code"] in NOTES_OF_WAITING]
-            if projection.scheduler is not None:
+            if replay.scheduler is not None:
                 reasons = {call.task: reason_of(call) for call in [*waiting, *held] if call.task is not None}
-                reader.marks.put(projection.scheduler, reasons | {task: view.reason for task, view in below.items()})
-            is_waiting = len(waiting) + len(held) == len(calls) and len(below) == len(raw.pending_children)
+                reader.marks.put(replay.scheduler, reasons | {task: view.reason for task, view in children.items()})
+            is_waiting = len(waiting) + len(held) == len(calls) and len(children) == len(raw.pending_children)
             return RunView(
                 workflow_id=self._workflow_id,
                 run_id=reader.execution.run_id,
-                status=_status_of(projection, is_waiting=is_waiting and bool(waiting or held or below)),
-                title=projection.title,
-                scheduler=projection.scheduler,
-                pending=pending_calls(raw, projection) if is_open else {},
-                started_at=projection.started_at,
-                ended_at=projection.ended_at,
-                is_closed=projection.is_closed,
-                written=projection.document,
-                error=projection.error.to_json() if projection.error else None,
+                status=_status_of(replay, is_waiting=is_waiting and bool(waiting or held or children)),
+                title=replay.title,
+                scheduler=replay.scheduler,
+                pending=pending_calls(raw, replay) if is_open else {},
+                started_at=replay.started_at,
+                ended_at=replay.ended_at,
+                is_closed=replay.is_closed,
+                closing_document=replay.document,
+                error=replay.error.to_json() if replay.error else None,
                 notes=notes,
-                offset=reader.execution.offset,
-                run_input=projection.run_input,
+                cursor=reader.execution.cursor,
+                run_input=replay.run_input,
                 first_run_id=_first_run_id(description),
-                pending_commands=projection.pending_commands,
+                pending_commands=replay.pending_commands,
                 has_marks=not reader.marks.is_empty,
                 hidden=reader.marks.hidden,
-                opened=projection.opened,
+                opened=replay.opened,
             )
 
     async def _no_worker_notes(
         self, waiting: Sequence[OpenCall], description: WorkflowExecutionDescription
     ) -> list[dict[str, Any]]:
-        """Returns what to do about calls that wait for a worker: the run above all knows the tools of those below."""
-        # One above may have ended so long ago that the server has forgotten it.
+        """Return advice about calls that wait for a worker; the top run knows the tools of its child runs."""
+        # A parent run may have been removed after its retention period.
         with suppress(RunNotFound):
-            while (above := root_run(description) or run_above(description)) not in (None, description.id):
-                description = await RunFeed(self._client, str(above))._describe()
+            while (parent := root_run(description) or parent_run(description)) not in (None, description.id):
+                description = await RunReader(self._client, str(parent))._describe()
         tools = tools_of(await description.memo())
-        return notes_of(waiting, workflow_id=description.id, tools=tools, own_queue=description.task_queue)
+        return no_worker_notes(waiting, workflow_id=description.id, tools=tools, own_queue=description.task_queue)
 
     async def _waiting_sub_plans(
-        self, raw: DescribeWorkflowExecutionResponse, projection: Projection
+        self, raw: DescribeWorkflowExecutionResponse, replay: HistoryReplay
     ) -> dict[str, RunView]:
-        """Returns the sub-plans that wait: task id -> view. Those beyond some dozens are not looked at."""
+        """Return the sub-plans that wait: task id -> view. At most some dozens are checked."""
         found = {}
-        for child in raw.pending_children[:SUB_PLANS_LOOKED_AT]:
-            task_id = projection.sub_plan_of(child.workflow_id)
-            feed = RunFeed(self._client, child.workflow_id, run_id=child.run_id or None)
-            # The look at the sub-plan's own history is for those of which something has not been taken.
+        for child in raw.pending_children[:MAX_CHECKED_SUB_PLANS]:
+            task_id = replay.sub_plan_of(child.workflow_id)
+            reader_of_child = RunReader(self._client, child.workflow_id, run_id=child.run_id or None)
+            # The history of a sub-plan is only read if one of its calls has not been started.
             with suppress(RunNotFound):
-                if task_id is not None and may_wait((await feed._describe()).raw_description):
-                    view = await feed.read()
+                if task_id is not None and may_wait((await reader_of_child._describe()).raw_description):
+                    view = await reader_of_child.read()
                     if view.status == RunStatus.WAITING:
                         found[task_id] = view
         return found
 
 
 def tools_of(memo: Mapping[str, Any]) -> list[str]:
-    """Returns the `--tools` of a run, from its memo."""
+    """Return the `--tools` of a run, from its memo."""
     tools = memo.get(wire.MEMO_TOOLS)
     return [str(reference) for reference in tools] if isinstance(tools, list) else []
 
@@ -432,10 +437,10 @@ def _first_run_id(description: WorkflowExecutionDescription) -> str:
     return description.raw_description.workflow_execution_info.first_run_id or description.run_id
 
 
-def _status_of(projection: Projection, *, is_waiting: bool) -> str:
-    if projection.document is not None:
-        return str(projection.document["status"])
-    if projection.is_closed:
-        return projection.closed_as or RunStatus.FAILED
-    is_paused = projection.scheduler is not None and projection.scheduler.status() is RunStatus.WAITING
+def _status_of(replay: HistoryReplay, *, is_waiting: bool) -> str:
+    if replay.document is not None:
+        return str(replay.document["status"])
+    if replay.is_closed:
+        return replay.closed_as or RunStatus.FAILED
+    is_paused = replay.scheduler is not None and replay.scheduler.status() is RunStatus.WAITING
     return RunStatus.WAITING if is_waiting or is_paused else RunStatus.RUNNING

@@ -1,7 +1,7 @@
-"""One reader for each run and process, however many look at it.
+"""Subscriptions to runs: one reader for each run and process, whatever the number of subscribers.
 
-A hundred readers of one run would make it three to five times slower (docs/internals/temporal.md), and a hundred
-subscribers of one reader cost it nothing. The reader is there while somebody looks, and so are its requests.
+A hundred readers of one run would make it three to five times slower (docs/internals/temporal.md); a hundred
+subscribers of one reader cost nothing. The reader, and its requests, exist while there are subscribers.
 """
 
 import asyncio
@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 from dagwright.core.model.states import NodeStatus
-from dagwright.history.executions import BEGINNING, Offset
+from dagwright.history.executions import START, Cursor
 from dagwright.history.moment_facts import MomentFacts, TaskFacts, facts_of
 from dagwright.history.reader import TaskState, states_of
-from dagwright.history.run_reader import RunFeed, RunView
+from dagwright.history.run_reader import RunReader, RunView
 
 T = TypeVar("T")
 
@@ -22,42 +22,42 @@ _MAY_BE_MARKED = (NodeStatus.RUNNING, NodeStatus.READY)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a subscriber has been told, as `str` also `1-145`, or `1-145w`.
+class SubscriptionCursor:
+    """Position of a subscriber; as `str`, for example `1-145` or `1-145w`.
 
     Args:
-        offset: everything up to there.
-        has_marks: and also, with the `w`, that tasks wait for a worker, which no event tells. Which of them nobody
-            knows later, so whoever goes on from there is told again of those that were under way.
+        cursor: position of the last delivered event.
+        has_marks: the subscriber has seen tasks marked as waiting for a worker, which no event contains (the `w`). The
+            marks are not known later, so a subscriber that resumes gets the states of the tasks in flight again.
     """
 
-    offset: Offset
+    cursor: Cursor
     has_marks: bool = False
 
     def __str__(self) -> str:
-        return f"{self.offset}{_MARK if self.has_marks else ''}"
+        return f"{self.cursor}{_MARK if self.has_marks else ''}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Returns what a text stands for.
+        """Parse the text form.
 
         Raises:
-            ValueError: it stands for none.
+            ValueError: the text is not a position.
         """
-        return cls(Offset.parse(text.removesuffix(_MARK)), text.endswith(_MARK))
+        return cls(Cursor.parse(text.removesuffix(_MARK)), text.endswith(_MARK))
 
 
 @dataclass(frozen=True, slots=True)
 class RunUpdate:
-    """What a subscriber is told.
+    """Update for a subscriber.
 
     Args:
-        view: the run now; its `offset` is the place to go on from after a break.
-        changed: ids of the nodes and items whose state is another than in the update before, or than at the offset
-            that was subscribed from; in the order of the changes. A state that came and went between is not told.
-        states: theirs at the offset of the view, whose scheduler may know more already.
-        shared: what subscribers have made of this moment; `once` reads it.
-        facts: of the changed tasks, and the requests of the run, at the offset of the view.
+        view: current state of the run; its `cursor` is the position from which to resume.
+        changed: ids of the nodes and items whose state differs from the previous update, or from the state at the
+            cursor of the subscription, in the order of the changes. Intermediate states are not reported.
+        states: their states at the cursor of the view, whose scheduler may be newer.
+        shared: values that subscribers have derived from this moment; see `once`.
+        facts: facts of the changed tasks and the requests of the run, at the cursor of the view.
     """
 
     view: RunView
@@ -67,10 +67,10 @@ class RunUpdate:
     facts: MomentFacts = field(default_factory=MomentFacts, repr=False)
 
     def once(self, what: Hashable, make: Callable[[], T]) -> T:
-        """Returns what is made of the view, made once for all subscribers of this moment.
+        """Return a value derived from the view, computed once for all subscribers.
 
         Args:
-            what: tells it from all else that is made.
+            what: key of the value.
         """
         if what not in self.shared:
             self.shared[what] = make()
@@ -78,47 +78,47 @@ class RunUpdate:
         return made
 
     @property
-    def told(self) -> Told:
-        """What whoever was given this has been told."""
-        return Told(self.view.offset, self.view.has_marks)
+    def position(self) -> SubscriptionCursor:
+        """Position of a subscriber after this update."""
+        return SubscriptionCursor(self.view.cursor, self.view.has_marks)
 
 
-class RunFeeds:
-    """Lets many in one process look at runs.
+class RunSubscriptions:
+    """Shared subscriptions to runs in one process.
 
     Args:
-        open_feed: makes the feed of a run from its id.
+        open_reader: function that opens the reader of a run by its id.
     """
 
-    def __init__(self, open_feed: Callable[[str], RunFeed]) -> None:
-        self._open_feed = open_feed
+    def __init__(self, open_reader: Callable[[str], RunReader]) -> None:
+        self._open_reader = open_reader
         self._topics: dict[str, _Topic] = {}
 
     async def subscribe(
-        self, workflow_id: str, *, after: Offset | Told | None = None
+        self, workflow_id: str, *, after: Cursor | SubscriptionCursor | None = None
     ) -> AsyncGenerator[RunUpdate, None]:
-        """Yields the run now, then after every change (at most every 0.3 s), and ends when the run has ended.
+        """Yield the state of the run now and after every change (every 0.3 s at most), and end when the run has ended.
 
-        A slow subscriber is told the newest of what it missed, and keeps nobody waiting. Close the generator when it
-        is left early (`contextlib.aclosing`): its reader goes with the last subscriber.
+        A slow subscriber gets the newest state and does not delay others. If a caller leaves early, it must close the
+        generator (`contextlib.aclosing`): the reader ends with the last subscriber.
 
         Args:
-            after: what was seen already; `None` for nothing. Of an execution that the server does not keep any more,
-                nothing counts as seen.
+            after: position up to which the subscriber has read; `None` for none. If the server no longer retains the
+                execution, nothing counts as read.
 
         Raises:
             RunNotFound: there is no such run.
-            RPCError: the server has not answered for a minute.
+            RPCError: the server has not responded for a minute.
         """
         seen, reached = await self._seen(workflow_id, after)
         topic = self._topics.get(workflow_id)
         if topic is None or topic.has_failed:
-            topic = self._topics[workflow_id] = _Topic(self._open_feed(workflow_id))
+            topic = self._topics[workflow_id] = _Topic(self._open_reader(workflow_id))
         topic.subscribers += 1
         try:
             moment = await topic.next_moment(after=0)
-            # A reader that has just begun, or lags behind another one, would tell of states that are over.
-            while topic.view.offset < reached and not topic.view.is_closed:
+            # A reader that has just started, or is behind another one, would report outdated states.
+            while topic.view.cursor < reached and not topic.view.is_closed:
                 moment = await topic.next_moment(after=moment)
             yield topic.update(topic.changed_from(seen))
             while not topic.view.is_closed:
@@ -131,69 +131,71 @@ class RunFeeds:
                     del self._topics[workflow_id]
                 topic.close()
 
-    async def _seen(self, workflow_id: str, after: Offset | Told | None) -> tuple[Mapping[str, TaskState], Offset]:
-        """Returns what a subscriber has seen, and up to where."""
+    async def _seen(
+        self, workflow_id: str, after: Cursor | SubscriptionCursor | None
+    ) -> tuple[Mapping[str, TaskState], Cursor]:
+        """Return the states that a subscriber has seen, and its position."""
         if after is None:
-            return {}, BEGINNING
-        told = after if isinstance(after, Told) else Told(after)
-        states, reached = await self._open_feed(workflow_id).seen_at(told.offset)
-        if told.has_marks:
+            return {}, START
+        position = after if isinstance(after, SubscriptionCursor) else SubscriptionCursor(after)
+        states, reached = await self._open_reader(workflow_id).states_and_cursor_at(position.cursor)
+        if position.has_marks:
             states = {task: state for task, state in states.items() if state.status not in _MAY_BE_MARKED}
         return states, reached
 
 
 class _Topic:
-    """A run that somebody looks at."""
+    """One run with its subscribers."""
 
-    def __init__(self, feed: RunFeed) -> None:
+    def __init__(self, reader: RunReader) -> None:
         self.subscribers = 0
         self._view: RunView | None = None
         self._states: dict[str, TaskState] = {}
         self._facts = MomentFacts()
         self._task_facts: dict[str, TaskFacts] = {}
         self._changed_at: dict[str, int] = {}
-        """Task id -> moment of its last change, the newest last."""
+        """Task id -> moment of its last change, in the order of the changes."""
         self._moment = 0
         self._shared: dict[Hashable, Any] = {}
         self._moved = asyncio.Event()
-        self._reading = asyncio.create_task(self._read(feed))
+        self._reading = asyncio.create_task(self._read(reader))
 
     @property
     def view(self) -> RunView:
-        """The run at the newest moment; there is none before `next_moment` has returned."""
+        """State of the run at the newest moment, once `next_moment` has returned."""
         assert self._view is not None
         return self._view
 
     @property
     def has_failed(self) -> bool:
-        """Tells whether it looks no more, for the server did not answer: whoever comes now looks anew."""
+        """Whether the reader has failed, so that a new subscriber needs a new one."""
         return self._reading.done() and (self._reading.cancelled() or self._reading.exception() is not None)
 
     async def next_moment(self, *, after: int) -> int:
-        """Waits until something is known that was not at the moment `after`; returns the newest moment.
+        """Wait for a newer moment than `after`, and return it.
 
         Raises:
-            RunNotFound, RPCError: the reader gave up.
+            RunNotFound, RPCError: the reader failed.
         """
         while self._moment <= after:
             if self._reading.done():
-                # Raises what ended the reader.
+                # Raises the exception of the reader.
                 await self._reading
             await self._moved.wait()
         return self._moment
 
     def update(self, changed: tuple[str, ...]) -> RunUpdate:
-        """Returns what a subscriber is told of some tasks at the newest moment."""
+        """Return the update of some tasks at the newest moment."""
         states = {task: self._states[task] for task in changed}
         facts = replace(self._facts, tasks={task: self._task_facts[task] for task in changed})
         return RunUpdate(self.view, changed, states, self._shared, facts)
 
     def changed_from(self, seen: Mapping[str, TaskState]) -> tuple[str, ...]:
-        """Returns the tasks that are in another state than the given ones, in the order of their last change."""
+        """Return the tasks whose states differ from the given ones, in the order of their last change."""
         return tuple(task for task in self._changed_at if self._states[task] != seen.get(task))
 
     def changed_since(self, moment: int) -> tuple[str, ...]:
-        """Returns the tasks that changed after a moment, in the order of their last change."""
+        """Return the tasks that changed after a moment, in the order of their last change."""
         found = []
         for task, changed_at in reversed(self._changed_at.items()):
             if changed_at <= moment:
@@ -202,17 +204,17 @@ class _Topic:
         return tuple(reversed(found))
 
     def close(self) -> None:
-        """Ends the reader."""
+        """Stop the reader."""
         self._reading.cancel()
 
-    async def _read(self, feed: RunFeed) -> None:
+    async def _read(self, reader: RunReader) -> None:
         try:
-            async for view in feed.follow():
-                self._take(view)
+            async for view in reader.follow():
+                self._apply(view)
         finally:
             self._wake()
 
-    def _take(self, view: RunView) -> None:
+    def _apply(self, view: RunView) -> None:
         self._moment += 1
         self._view = view
         self._shared = {}
@@ -221,12 +223,12 @@ class _Topic:
         for task in changed:
             self._changed_at.pop(task, None)
             self._changed_at[task] = self._moment
-        # The reader may move the scheduler on before a subscriber looks at it.
+        # The reader may advance the scheduler before a subscriber reads it.
         self._facts = facts_of(view.scheduler, changed, before=self._facts, hidden=view.hidden)
         self._task_facts |= self._facts.tasks
         self._wake()
 
     def _wake(self) -> None:
-        """Wakes everybody who waits now, and nobody who comes later."""
+        """Wake all current waiters."""
         self._moved.set()
         self._moved = asyncio.Event()

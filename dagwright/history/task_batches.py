@@ -1,8 +1,8 @@
-"""Which events a workflow saw together in one workflow task, and in which order.
+"""Grouping of events by the workflow task in which a workflow received them, in the order of the workflow.
 
-The workflow is given the signals first, then the updates, then all other events (measured, docs/decisions). An update
-stands in history as accepted, directly behind the end of the workflow task that took it; so a batch is whole when an
-event comes that is about no update.
+The workflow receives the signals first, then the updates, then all other events (measured, docs/decisions). An update
+is in history as accepted, directly after the end of the workflow task that handled it; so a batch is complete when an
+event follows that is not about an update.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ _STOPPED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
 
 @dataclass(slots=True)
 class Batch:
-    """The events of one workflow task.
+    """Events of one workflow task.
 
     Args:
-        at: when it began; it is the workflow's own clock.
-        use: what had been used of the history then.
-        events: signals, then the others, each in order.
-        updates: those that it took.
-        is_stopped: Temporal's own cancel was among the events.
+        at: start of the workflow task, by the clock of the workflow.
+        use: use of the history at that time.
+        events: signals, then the other events, each in order.
+        updates: updates that it handled.
+        is_stopped: Temporal's own cancel request is one of the events.
     """
 
     at: float
@@ -37,55 +37,55 @@ class Batch:
 
     @property
     def in_order(self) -> tuple[list[HistoryEvent], list[HistoryEvent]]:
-        """The messages and the other events, each in the order in which the workflow was given them.
+        """Messages and other events, each in the order of the workflow.
 
-        The SDK applies all messages of an activation, lets the workflow run, and applies the rest then.
+        The SDK applies all messages of an activation, runs the workflow, and then applies the other events.
         """
         signals = sum(event.event_type == _SIGNALLED for event in self.events)
         return [*self.events[:signals], *self.updates], [*self.events[signals:]]
 
 
 class Batches:
-    """Puts the events of one history together."""
+    """Grouping of the events of one history."""
 
     def __init__(self) -> None:
         self._waiting: list[HistoryEvent] = []
-        self._begun: dict[int, tuple[float, HistoryUse]] = {}
-        """Workflow tasks that have begun: event id -> when, and what had been used of the history."""
+        self._started: dict[int, tuple[float, HistoryUse]] = {}
+        """Event id of a started workflow task -> its start, and the use of the history then."""
         self._messages = 0
         self._use = HistoryUse(0, 0)
 
     def add(self, event: HistoryEvent) -> None:
-        """Adds an event that the workflow sees in its next workflow task."""
+        """Add an event that the workflow receives in its next workflow task."""
         self._messages += event.event_type == _SIGNALLED
         self._waiting.append(event)
 
     @property
     def signals(self) -> list[HistoryEvent]:
-        """The signals that no workflow task that has ended took, in order."""
+        """Signals that no completed workflow task has handled, in order."""
         return [waiting for waiting in self._waiting if waiting.event_type == _SIGNALLED]
 
     def count_update(self) -> None:
-        """Takes note of an update that was accepted."""
+        """Count an accepted update."""
         self._messages += 1
 
-    def begin(self, event: HistoryEvent, at: float) -> None:
-        """Takes the beginning of a workflow task, which may still fail."""
+    def start(self, event: HistoryEvent, at: float) -> None:
+        """Add the start of a workflow task, which may still fail."""
         size = event.workflow_task_started_event_attributes.history_size_bytes
-        self._begun[event.event_id] = at, HistoryUse(event.event_id, size, self._messages)
+        self._started[event.event_id] = at, HistoryUse(event.event_id, size, self._messages)
 
     def complete(self, event: HistoryEvent, at: float) -> Batch:
-        """Returns what the workflow saw in a workflow task that has ended."""
+        """Return the events of a completed workflow task."""
         before = event.workflow_task_completed_event_attributes.started_event_id
-        begun_at, self._use = self._begun.pop(before, (at, self._use))
+        started_at, self._use = self._started.pop(before, (at, self._use))
         batch = [waiting for waiting in self._waiting if waiting.event_id < before]
         self._waiting = [waiting for waiting in self._waiting if waiting.event_id >= before]
-        signals = [seen for seen in batch if seen.event_type == _SIGNALLED]
-        others = [seen for seen in batch if seen.event_type not in (_SIGNALLED, _STOPPED)]
+        signals = [event_of_batch for event_of_batch in batch if event_of_batch.event_type == _SIGNALLED]
+        others = [event_of_batch for event_of_batch in batch if event_of_batch.event_type not in (_SIGNALLED, _STOPPED)]
         is_stopped = len(signals) + len(others) < len(batch)
-        return Batch(begun_at, self._use, [*signals, *others], is_stopped)
+        return Batch(started_at, self._use, [*signals, *others], is_stopped)
 
-    def take_rest(self) -> list[HistoryEvent]:
-        """Returns the events that no workflow task will see, because the run has ended."""
+    def pop_rest(self) -> list[HistoryEvent]:
+        """Return the events that no workflow task will receive, because the run has ended."""
         rest, self._waiting = self._waiting, []
         return rest

@@ -1,7 +1,7 @@
-"""An answer in pieces for somebody who reads it while it is written: nothing is lost, and nothing told twice. Pure.
+"""Stream of the text of an answer while it is written, without gaps or repetitions. Pure.
 
-What has been told stands on somebody's screen. An attempt that follows one which died may write the same words: what
-is told already is left out then. As soon as it writes others, the answer begins again.
+Delivered text is visible to the reader. An attempt after one that died may write the same words: delivered text is then
+not repeated. If it writes other words, the answer restarts.
 """
 
 import zlib
@@ -11,11 +11,11 @@ from dagwright.planning.model_calls.partial_text import TextSoFar
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What a call has written so far, from its beginning on.
+class PartialText:
+    """Text that a call has written so far.
 
     Args:
-        node: id of the call, with the path to the sub-plan that it stands in.
+        node: id of the call, with the path to its sub-plan.
         attempt: 1 for the first.
     """
 
@@ -24,66 +24,66 @@ class Written:
     text: str
 
 
-class Writing:
-    """What the calls of one run write, put together from what their heartbeats tell of it."""
+class PartialTexts:
+    """Texts of the calls of one run, assembled from their heartbeats."""
 
     def __init__(self) -> None:
-        self.newest: Written | None = None
-        """Of the call that told something last and whose beginning is known."""
+        self.newest: PartialText | None = None
+        """Text of the last call with new text whose start is known."""
 
-    def take(self, node: str, told: TextSoFar) -> bool:
-        """Takes what a heartbeat tells; returns whether there is more of a text now.
+    def apply(self, node: str, update: TextSoFar) -> bool:
+        """Apply a heartbeat; return whether there is new text.
 
-        Of one whose beginning nobody has seen, or a part between, nothing more is known until it is whole.
+        A text whose start, or a part in between, was missed is ignored until it is complete.
         """
         before = self.newest
-        is_same = before is not None and (before.node, before.attempt) == (node, told.attempt)
+        is_same = before is not None and (before.node, before.attempt) == (node, update.attempt)
         known = before.text if before is not None and is_same else ""
-        if told.start > len(known):
+        if update.start > len(known):
             return False
-        text = known[: told.start] + told.text
-        # What it has written stands.
+        text = known[: update.start] + update.text
+        # Text of the same attempt is never replaced.
         if is_same and (len(text) == len(known) or not text.startswith(known)):
             return False
-        self.newest = Written(node, told.attempt, text)
+        self.newest = PartialText(node, update.attempt, text)
         return bool(text)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """The next piece of an answer.
+class TextPart:
+    """Next part of an answer.
 
     Args:
-        node, attempt: of the call that writes it; empty and 0 for what was read of the answer when it was whole.
-        offset: place of the piece in the answer, in characters.
-        begins_again: what was told before is no part of the answer; this is its beginning.
+        node, attempt: call that writes it; empty and 0 for the rest of a complete answer.
+        offset: position in the answer, in characters.
+        restarts: text delivered before is not part of the answer; this is its start.
     """
 
     node: str
     attempt: int
     offset: int
     text: str
-    begins_again: bool = False
+    restarts: bool = False
 
 
-def check_of(text: str, before: int = 0) -> int:
-    """Returns the CRC-32 of a text, or of one that goes on behind another.
+def text_checksum(text: str, before: int = 0) -> int:
+    """Return the CRC-32 of a text, or of the continuation of another text.
 
     Args:
-        before: that of what stands before it.
+        before: CRC-32 of the preceding text.
     """
     return zlib.crc32(text.encode(errors="surrogatepass"), before)
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """How much of an answer a reader has that was told it somewhere else; its text is not known here.
+class TextMark:
+    """Amount of an answer that a reader got elsewhere; the text itself is not known.
 
     Args:
-        node: id of the call that wrote it; empty if nobody knows.
-        length: in characters.
-        check: lowest bits of the `check_of` these.
-        bits: how many.
+        node: id of the call that wrote it; empty if unknown.
+        length: number of characters.
+        check: lowest bits of the checksum of these.
+        bits: number of the bits.
     """
 
     node: str = ""
@@ -92,51 +92,51 @@ class Mark:
     bits: int = 32
 
     def is_of(self, text: str) -> bool:
-        """Tells whether a text begins with what was told."""
+        """Return whether a text starts with the delivered text."""
         is_long_enough = len(text) >= self.length
-        return is_long_enough and (check_of(text[: self.length]) ^ self.check) & ((1 << self.bits) - 1) == 0
+        return is_long_enough and (text_checksum(text[: self.length]) ^ self.check) & ((1 << self.bits) - 1) == 0
 
 
-NOTHING_TOLD = Mark()
+NO_TEXT = TextMark()
 
 
-class ToldText:
-    """What one reader has been told of an answer.
+class DeliveredText:
+    """Text of an answer that one reader has got.
 
     Args:
-        before: what it was told somewhere else.
+        before: text that the reader got elsewhere.
     """
 
-    def __init__(self, before: Mark = NOTHING_TOLD) -> None:
+    def __init__(self, before: TextMark = NO_TEXT) -> None:
         self.text = ""
-        """Since the answer began last."""
+        """Text since the last restart of the answer."""
         self._before = before if before.length else None
-        """As long as nobody has seen the text that it is of."""
+        """Set until the text is known."""
         self._mark = before
         self._is_other = False
-        """Whether what was told somewhere else is no part of the answer."""
+        """Whether the text that the reader got elsewhere is not part of the answer."""
 
     @property
-    def mark(self) -> Mark:
-        """What goes on from here needs to know."""
+    def mark(self) -> TextMark:
+        """Mark from which another stream can resume."""
         return self._mark
 
-    def piece_of(self, written: Written) -> Piece | None:
-        """Returns what is to be told now; `None` if nothing is."""
+    def part_of(self, partial: PartialText) -> TextPart | None:
+        """Return the next part to deliver, or `None`."""
         before = self._before
         if before is not None:
-            may_be_same = not before.node or _name_of(before.node) == _name_of(written.node)
-            if may_be_same and len(written.text) < before.length:
-                # It may come to as much.
+            may_be_same = not before.node or _name_of(before.node) == _name_of(partial.node)
+            if may_be_same and len(partial.text) < before.length:
+                # The call may still write as much.
                 return None
-            self._find_in(written.text)
-        if not self._is_other and self.text.startswith(written.text):
-            # Another attempt may come to more, or to something else.
+            self._find_in(partial.text)
+        if not self._is_other and self.text.startswith(partial.text):
+            # Another attempt may write more, or other words.
             return None
-        return self._next(written.text, node=written.node, attempt=written.attempt)
+        return self._next(partial.text, node=partial.node, attempt=partial.attempt)
 
-    def rest_of(self, answer: str) -> Piece | None:
-        """Returns what is left to be told of an answer that is whole; `None` if all of it was."""
+    def rest_of(self, answer: str) -> TextPart | None:
+        """Return the rest of a complete answer, or `None` if all of it was delivered."""
         if self._before is not None:
             self._find_in(answer)
         if not self._is_other and answer == self.text:
@@ -148,17 +148,17 @@ class ToldText:
         self._is_other = not before.is_of(text)
         if not self._is_other:
             self.text = text[: before.length]
-            self._mark = Mark(before.node, before.length, check_of(self.text))
+            self._mark = TextMark(before.node, before.length, text_checksum(self.text))
 
-    def _next(self, text: str, *, node: str, attempt: int) -> Piece:
-        begins_again = self._is_other or not text.startswith(self.text)
-        offset = 0 if begins_again else len(self.text)
+    def _next(self, text: str, *, node: str, attempt: int) -> TextPart:
+        restarts = self._is_other or not text.startswith(self.text)
+        offset = 0 if restarts else len(self.text)
         self.text, self._is_other = text, False
-        piece = Piece(node, attempt, offset, text[offset:], begins_again)
-        self._mark = Mark(node, len(text), check_of(piece.text, 0 if begins_again else self._mark.check))
-        return piece
+        part = TextPart(node, attempt, offset, text[offset:], restarts)
+        self._mark = TextMark(node, len(text), text_checksum(part.text, 0 if restarts else self._mark.check))
+        return part
 
 
 def _name_of(node: str) -> str:
-    """Returns the id of a call without the number of its later tries."""
+    """Return the id of a call without the number of later tries."""
     return node.partition("#")[0]

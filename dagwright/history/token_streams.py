@@ -1,7 +1,8 @@
-"""One look at the text of an answer for each run and process, however many read it while it is written.
+"""Streams of the text of an answer: one poller for each run and process, whatever the number of readers.
 
-Heartbeats carry the text and `describe` tells it (docs/decisions/0060), so a reader that comes late, or after another
-one has died, has all of it. Where an agent or another sub-plan makes the output of a run, the text is that of its run.
+Heartbeats carry the text and `describe` returns it (docs/decisions/0060), so a reader that connects late, or replaces
+one that has died, gets all of it. If an agent or another sub-plan produces the output of a run, the text is that of the
+sub-plan.
 """
 
 import asyncio
@@ -21,11 +22,11 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.scheduler.task_creation import call_of_task
 from dagwright.features.feedback.answer_reading import without_number
-from dagwright.history.node_paths import SubPlanNotBegun, child_of, follow
+from dagwright.history.node_paths import SubPlanNotStarted, child_run_id, resolve_path
 from dagwright.history.pending_activities import decode_pending
-from dagwright.history.run_reader import RunFeed, RunNotFound, RunView
-from dagwright.history.run_subscriptions import RunFeeds
-from dagwright.history.text_stream import Mark, Piece, ToldText, Writing, Written
+from dagwright.history.run_reader import RunNotFound, RunReader, RunView
+from dagwright.history.run_subscriptions import RunSubscriptions
+from dagwright.history.text_stream import DeliveredText, PartialText, PartialTexts, TextMark, TextPart
 from dagwright.llm.visible_text import VisibleText
 from dagwright.planning.agent_loop.spec import is_turn, turn_after
 from dagwright.planning.model_calls.partial_text import TEXT_PLACE, TextSoFar, text_from_json
@@ -33,87 +34,89 @@ from dagwright.planning.model_calls.responses import ANSWER_FIELD, has_text_in_o
 from dagwright.protocol.messages import MessageInvalid, read_message
 
 FIRST_PAUSE_S = 0.04
-"""Between two looks while an answer is about to begin: people wait for its first word."""
+"""Pause between two polls before an answer starts: people wait for its first word."""
 NEXT_PAUSE_S = 0.1
-"""Between two looks while it is written; heartbeats are no faster."""
+"""Pause between two polls while an answer is written; heartbeats are not faster."""
 IDLE_PAUSE_S = 1.0
-"""Between two looks while nothing is written; what happens in the run is looked at at once."""
+"""Pause between two polls while nothing is written; events of the run trigger a poll at once."""
 SOON_S = 1.0
-"""How long after something has happened in a run a call may begin of which its feed does not know yet."""
+"""Time after an event of the run in which a call may start that its reader does not know yet."""
 HURRY_S = 5.0
-"""How long an answer is waited for with the shortest pause; a model that thinks longer keeps nobody waiting by a tenth
-of a second."""
-LOOKS_PER_S = 200.0
-"""Of all runs that one process looks at; each takes the server 2 ms or so. With more runs all looks are rarer."""
-PIECES_PER_S = 2_000.0
-"""To all readers of one process together: one that serves a thousand of them has other things to do as well."""
+"""Time for which an answer is polled with the shortest pause; for slower models a tenth of a second makes no
+difference.
+"""
+POLLS_PER_S = 200.0
+"""Limit of polls for all runs of one process; each takes the server about 2 ms. With more runs all pauses are longer.
+"""
+PARTS_PER_S = 2_000.0
+"""Limit of parts delivered to all readers of one process, which may have a thousand readers and other work."""
 LOST_PAUSE_S = 1.0
 
 
-class AnswerTexts:
-    """Lets many in one process read answers while they are written.
+class TokenStreams:
+    """Shared streams of answers in one process.
 
     Args:
-        feeds: of the same runs; they know when something happens.
+        subscriptions: subscriptions to the same runs, which know when an event arrives.
     """
 
-    def __init__(self, client: Client, feeds: RunFeeds) -> None:
+    def __init__(self, client: Client, subscriptions: RunSubscriptions) -> None:
         self._client = client
-        self._feeds = feeds
+        self._subscriptions = subscriptions
         self._topics: dict[str, _Topic] = {}
-        self._looks_wanted_per_s = 0.0
+        self._polls_wanted_per_s = 0.0
         self._readers = 0
 
-    async def pieces(self, workflow_id: str, told: ToldText) -> AsyncGenerator[Piece, None]:
-        """Yields the answer of a run in pieces as it is written, and ends when the run has ended.
+    async def parts(self, workflow_id: str, delivered: DeliveredText) -> AsyncGenerator[TextPart, None]:
+        """Yield the answer of a run in parts while it is written, and end when the run has ended.
 
-        Its last words may be missing: read them with `told.rest_of` from the document of the run. Close the generator
-        when it is left early (`contextlib.aclosing`).
+        The last words may be missing: get them with `delivered.rest_of` from the document of the run. If a caller
+        leaves early, it must close the generator (`contextlib.aclosing`).
 
         Args:
-            told: what this reader has been told; kept up here.
+            delivered: text that this reader has got; updated here.
 
         Raises:
             RunNotFound: there is no such run.
-            RPCError: the server has not answered for a minute.
+            RPCError: the server has not responded for a minute.
         """
-        async with aclosing(self._written(workflow_id)) as coming:
-            async for written in coming:
-                piece = told.piece_of(written)
-                if piece is not None:
-                    yield piece
+        async with aclosing(self._partial_texts(workflow_id)) as coming:
+            async for partial in coming:
+                part = delivered.part_of(partial)
+                if part is not None:
+                    yield part
 
-    async def was_given_up(self, workflow_id: str, mark: Mark) -> bool:
-        """Tells whether a turn of an agent has come to other words than a reader was told of it somewhere else.
+    async def was_superseded(self, workflow_id: str, mark: TextMark) -> bool:
+        """Return whether a turn of an agent has produced other words than a reader got elsewhere.
 
         Args:
-            mark: what that reader was told; of what no turn wrote nothing is told here.
+            mark: text that the reader got; `False` for text that no turn wrote.
 
         Raises:
-            RPCError: the server does not answer.
+            RPCError: the server does not respond.
         """
         if not mark.length or not is_turn(mark.node.rpartition("/")[2]):
             return False
 
-        def feed(run: str) -> RunFeed:
-            return RunFeed(self._client, run)
+        def open_reader(run: str) -> RunReader:
+            return RunReader(self._client, run)
 
         try:
-            found = await follow(await feed(workflow_id).read(), mark.node, feed=feed)
-        except (RunNotFound, SubPlanNotBegun):
+            found = await resolve_path(await open_reader(workflow_id).read(), mark.node, open_reader=open_reader)
+        except (RunNotFound, SubPlanNotStarted):
             return False
-        return is_given_up(found.view, found.name, mark)
+        return is_superseded(found.view, found.name, mark)
 
-    async def _written(self, workflow_id: str) -> AsyncGenerator[Written, None]:
-        """Yields what a run has written after each look that found more of it."""
+    async def _partial_texts(self, workflow_id: str) -> AsyncGenerator[PartialText, None]:
+        """Yield the text of a run after each poll that found new text."""
         topic = self._topics.get(workflow_id)
         if topic is None or topic.has_failed:
             topic = self._topics[workflow_id] = _Topic(self, workflow_id)
         topic.readers += 1
         self._readers += 1
         try:
-            async for written in topic.moments():
-                yield written
+            async for partial in topic.moments():
+                yield partial
         finally:
             self._readers -= 1
             topic.readers -= 1
@@ -124,88 +127,88 @@ class AnswerTexts:
 
     @contextmanager
     def pausing(self, wanted_s: float) -> Iterator[float]:
-        """Gives the seconds that a run is to rest between two looks, with room for all others that are looked at."""
-        wanted_s = max(wanted_s, self._readers / PIECES_PER_S)
-        self._looks_wanted_per_s += 1 / wanted_s
+        """Yield the pause in seconds between two polls of a run, within the limits of the process."""
+        wanted_s = max(wanted_s, self._readers / PARTS_PER_S)
+        self._polls_wanted_per_s += 1 / wanted_s
         try:
-            yield wanted_s * max(1.0, self._looks_wanted_per_s / LOOKS_PER_S)
+            yield wanted_s * max(1.0, self._polls_wanted_per_s / POLLS_PER_S)
         finally:
-            self._looks_wanted_per_s -= 1 / wanted_s
+            self._polls_wanted_per_s -= 1 / wanted_s
 
     async def described(self, workflow_id: str) -> DescribeWorkflowExecutionResponse:
-        """Returns what the server says of a run."""
+        """Return the description of a run."""
         raw = (await self._client.get_workflow_handle(workflow_id).describe()).raw_description
         await decode_pending(raw, self._client)
         return raw
 
     @asynccontextmanager
-    async def happening(self, workflow_id: str) -> "AsyncIterator[_Happening]":
-        """Follows a run for as long as the block lasts."""
-        happening = _Happening()
-        following = asyncio.create_task(happening.follow(self._feeds, workflow_id))
+    async def events(self, workflow_id: str) -> "AsyncIterator[_RunEvents]":
+        """Follow the events of a run inside of the block."""
+        events = _RunEvents()
+        following = asyncio.create_task(events.follow(self._subscriptions, workflow_id))
         try:
-            yield happening
+            yield events
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
 
 
-class _Happening:
-    """What happens in a run, as its feed tells."""
+class _RunEvents:
+    """Events of a run."""
 
     def __init__(self) -> None:
         self.view: RunView | None = None
         self.is_over = False
         self.error: Exception | None = None
-        self._happened = asyncio.Event()
+        self._arrived = asyncio.Event()
         self.newest_at = asyncio.get_running_loop().time()
-        """When something happened last."""
+        """Time of the last event."""
 
-    async def follow(self, feeds: RunFeeds, workflow_id: str) -> None:
+    async def follow(self, subscriptions: RunSubscriptions, workflow_id: str) -> None:
         try:
-            async with aclosing(feeds.subscribe(workflow_id)) as updates:
+            async with aclosing(subscriptions.subscribe(workflow_id)) as updates:
                 async for update in updates:
                     self.view = update.view
                     if update.changed:
                         self.newest_at = asyncio.get_running_loop().time()
-                        self._happened.set()
+                        self._arrived.set()
         except (RunNotFound, RPCError) as error:
             self.error = error
         finally:
             self.is_over = True
-            self._happened.set()
+            self._arrived.set()
 
     async def pause(self, pause_s: float) -> None:
-        """Waits until something happens, at most so long."""
+        """Wait for the next event, at most `pause_s`."""
         with suppress(TimeoutError):
-            # `wait_for` loses a cancellation that comes with what it waits for.
+            # `wait_for` loses a cancellation that arrives together with the awaited result.
             async with asyncio.timeout(pause_s):
-                await self._happened.wait()
-        self._happened.clear()
+                await self._arrived.wait()
+        self._arrived.clear()
 
 
 class _Topic:
-    """The text of one run that somebody reads."""
+    """Text of one run with its readers."""
 
-    def __init__(self, texts: AnswerTexts, workflow_id: str) -> None:
+    def __init__(self, texts: TokenStreams, workflow_id: str) -> None:
         self.readers = 0
         self._texts = texts
         self._workflow_id = workflow_id
-        self._writing = Writing()
-        self._newest: Written | None = None
+        self._texts_of_calls = PartialTexts()
+        self._newest: PartialText | None = None
         self._moved = asyncio.Event()
-        self._began_at: float | None = None
-        """When it was first seen that an answer is about to begin."""
+        self._expected_at: float | None = None
+        """Time at which an answer was first expected."""
         self._reading = asyncio.create_task(self._read())
 
     @property
     def has_failed(self) -> bool:
-        """Tells whether it looks no more, for the server did not answer: whoever comes now looks anew."""
+        """Whether the poller has failed, so that a new reader needs a new one."""
         return self._reading.done() and (self._reading.cancelled() or self._reading.exception() is not None)
 
-    async def moments(self) -> AsyncGenerator[Written, None]:
-        """Yields the newest text and then each newer one; a slow reader is told the newest of what it missed."""
-        seen: Written | None = None
+    async def moments(self) -> AsyncGenerator[PartialText, None]:
+        """Yield the newest text and then each newer one; a slow reader gets the newest text only."""
+        seen: PartialText | None = None
         while True:
             moved = self._moved
             if self._newest is not None and self._newest is not seen:
@@ -218,90 +221,90 @@ class _Topic:
                 await moved.wait()
 
     async def close(self) -> None:
-        """Looks no more."""
+        """Stop the poller."""
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
 
     async def _read(self) -> None:
         try:
-            async with self._texts.happening(self._workflow_id) as happening:
-                while not happening.is_over:
+            async with self._texts.events(self._workflow_id) as events:
+                while not events.is_over:
                     try:
-                        await self._look(happening)
+                        await self._poll(events)
                     except RPCError:
-                        # Its feed gives up when the server has been away for long.
-                        await happening.pause(LOST_PAUSE_S)
-                if happening.error is not None:
-                    raise happening.error
+                        # The subscription fails if the server does not respond for long.
+                        await events.pause(LOST_PAUSE_S)
+                if events.error is not None:
+                    raise events.error
         finally:
             self._wake()
 
-    async def _look(self, happening: _Happening) -> None:
-        """Looks once and waits until the next look is due."""
+    async def _poll(self, events: _RunEvents) -> None:
+        """Poll once and wait until the next poll is due."""
         described = await self._texts.described(self._workflow_id)
         call = text_call(described.pending_activities)
         if call is not None:
-            if self._writing.take(*call):
-                self._put(self._writing.newest)
-            await self._rest(happening, self._pause_s(call[1]))
+            if self._texts_of_calls.apply(*call):
+                self._put(self._texts_of_calls.newest)
+            await self._rest(events, self._pause_s(call[1]))
             return
-        self._began_at = None
-        self._finish(happening.view)
-        child = _answering_child(happening.view, described)
+        self._expected_at = None
+        self._finish(events.view)
+        child = _answering_child(events.view, described)
         if child is not None:
-            await self._follow(child, happening)
+            await self._follow(child, events)
             return
-        is_soon = asyncio.get_running_loop().time() - happening.newest_at < SOON_S
-        await self._rest(happening, FIRST_PAUSE_S if is_soon else IDLE_PAUSE_S)
+        is_soon = asyncio.get_running_loop().time() - events.newest_at < SOON_S
+        await self._rest(events, FIRST_PAUSE_S if is_soon else IDLE_PAUSE_S)
 
     def _finish(self, view: RunView | None) -> None:
-        """Tells the last words of a call that has ended, such as what an agent says before it calls tools.
+        """Yield the last words of a call that has ended, such as the text of an agent before its tool calls.
 
-        No heartbeat has told them: they came with the result.
+        They are in the result, and were in no heartbeat.
         """
-        before = self._writing.newest
-        text = _said_by(before.node, view) if before is not None else None
+        before = self._texts_of_calls.newest
+        text = _text_of_call(before.node, view) if before is not None else None
         if (
             before is not None
             and text is not None
-            and self._writing.take(before.node, TextSoFar(before.attempt, 0, text))
+            and self._texts_of_calls.apply(before.node, TextSoFar(before.attempt, 0, text))
         ):
-            self._put(self._writing.newest)
+            self._put(self._texts_of_calls.newest)
 
-    async def _rest(self, happening: _Happening, wanted_s: float) -> None:
+    async def _rest(self, events: _RunEvents, wanted_s: float) -> None:
         with self._texts.pausing(wanted_s) as pause_s:
-            await happening.pause(pause_s)
+            await events.pause(pause_s)
 
-    def _pause_s(self, told: TextSoFar) -> float:
-        if told.text:
+    def _pause_s(self, delivered: TextSoFar) -> float:
+        if delivered.text:
             return NEXT_PAUSE_S
         now = asyncio.get_running_loop().time()
-        self._began_at = self._began_at if self._began_at is not None else now
-        return FIRST_PAUSE_S if now - self._began_at < HURRY_S else NEXT_PAUSE_S
+        self._expected_at = self._expected_at if self._expected_at is not None else now
+        return FIRST_PAUSE_S if now - self._expected_at < HURRY_S else NEXT_PAUSE_S
 
-    async def _follow(self, child: "_Child", happening: _Happening) -> None:
-        """Tells what a sub-plan writes until it has ended."""
+    async def _follow(self, child: "_Child", events: _RunEvents) -> None:
+        """Yield the text of a sub-plan until it has ended."""
         try:
-            async with aclosing(self._texts._written(child.workflow_id)) as coming:
-                async for written in coming:
-                    self._put(Written(f"{child.task}/{written.node}", written.attempt, written.text))
+            async with aclosing(self._texts._partial_texts(child.workflow_id)) as coming:
+                async for partial in coming:
+                    self._put(PartialText(f"{child.task}/{partial.node}", partial.attempt, partial.text))
         except RunNotFound:
             pass
-        # Its end is in the history of this run in a moment.
-        await happening.pause(NEXT_PAUSE_S)
+        # Its end is about to appear in the history of this run.
+        await events.pause(NEXT_PAUSE_S)
 
-    def _put(self, written: Written | None) -> None:
-        self._newest = written
+    def _put(self, partial: PartialText | None) -> None:
+        self._newest = partial
         self._wake()
 
     def _wake(self) -> None:
-        """Wakes everybody who waits now, and nobody who comes later."""
+        """Wake all current waiters."""
         self._moved.set()
         self._moved = asyncio.Event()
 
 
-def _said_by(node: str, view: RunView | None) -> str | None:
-    """Returns the text for people that a call has come to; `None` if it has not, or if that is not in its run."""
+def _text_of_call(node: str, view: RunView | None) -> str | None:
+    """Return the text for people in the result of a call; `None` if the result has no text, or is not in the run."""
     record = view.scheduler.record_of(node) if view is not None and view.scheduler is not None else None
     if record is None or record.status is not NodeStatus.COMPLETED:
         return None
@@ -311,16 +314,16 @@ def _said_by(node: str, view: RunView | None) -> str | None:
         return None
     if not isinstance(text, str):
         return None
-    said = VisibleText(ANSWER_FIELD if has_text_in_output(record.result) else "")
-    said.take(text)
-    return said.text
+    visible_text = VisibleText(ANSWER_FIELD if has_text_in_output(record.result) else "")
+    visible_text.take(text)
+    return visible_text.text
 
 
-def is_given_up(view: RunView, call: str, mark: Mark) -> bool:
-    """Tells whether a turn has come to other words than were told of a call of it.
+def is_superseded(view: RunView, call: str, mark: TextMark) -> bool:
+    """Return whether a turn has produced other words than those that a reader got.
 
     Args:
-        view: the run of the agent.
+        view: state of the run of the agent.
         call: id of the call.
     """
     if view.scheduler is None:
@@ -328,13 +331,14 @@ def is_given_up(view: RunView, call: str, mark: Mark) -> bool:
     state = view.scheduler.state
     task = state.newest_id(without_number(call))
     if call_of_task(state, task) != call:
-        # It was asked again.
+        # The call was retried.
         return True
     record = state.record_of(task)
     if record is not None and isinstance(record.result, StoredValue):
-        # No run has its text. That of the last turn is the answer, with which whoever reads it compares what was told.
+        # The run does not have its text. The text of the last turn is the answer, with which the reader compares what
+        # it got.
         return view.is_closed and is_turn(task) and state.number_of(turn_after(task)) is None
-    text = _said_by(task, view)
+    text = _text_of_call(task, view)
     return text is not None and not mark.is_of(text)
 
 
@@ -345,16 +349,16 @@ class _Child:
 
 
 def text_call(calls: Sequence[PendingActivityInfo]) -> tuple[str, TextSoFar] | None:
-    """Returns the call in flight that tells its text, and the text; of several the newest, `None` if there is none."""
+    """Return the newest call in flight that reports its text, and the text; `None` if there is no such call."""
     found = [
-        (call.scheduled_time.ToNanoseconds(), call.activity_id, told)
+        (call.scheduled_time.ToNanoseconds(), call.activity_id, delivered)
         for call in calls
-        if call.activity_type.name == ACTIVITY_CALL_MODEL and (told := _told_by(call)) is not None
+        if call.activity_type.name == ACTIVITY_CALL_MODEL and (delivered := _text_in_heartbeat(call)) is not None
     ]
     return max(found, key=lambda each: each[:2])[1:] if found else None
 
 
-def _told_by(call: PendingActivityInfo) -> TextSoFar | None:
+def _text_in_heartbeat(call: PendingActivityInfo) -> TextSoFar | None:
     details = call.heartbeat_details.payloads
     if len(details) <= TEXT_PLACE:
         return None
@@ -364,7 +368,7 @@ def _told_by(call: PendingActivityInfo) -> TextSoFar | None:
 
 
 def answering_node(plan: CompiledPlan) -> str | None:
-    """Returns the node whose result, and nothing else, is what a plan gives out."""
+    """Return the node whose result alone is the output of a plan."""
     if len(plan.output_bindings) != 1:
         return None
     ((path, template),) = plan.output_bindings
@@ -374,13 +378,13 @@ def answering_node(plan: CompiledPlan) -> str | None:
 
 
 def _answering_child(view: RunView | None, described: DescribeWorkflowExecutionResponse) -> _Child | None:
-    """Returns the sub-plan in flight that makes the output of a run."""
+    """Return the sub-plan in flight that produces the output of a run."""
     if view is None or view.scheduler is None or not described.pending_children:
         return None
     node = answering_node(view.scheduler.plan)
     if node is None or view.scheduler.state.number_of(node) is None:
         return None
     task = view.scheduler.state.newest_id(node)
-    there = child_of(view, task)
-    is_running = any(child.workflow_id == there for child in described.pending_children)
-    return _Child(task, there) if is_running else None
+    child_id = child_run_id(view, task)
+    is_running = any(child.workflow_id == child_id for child in described.pending_children)
+    return _Child(task, child_id) if is_running else None

@@ -186,7 +186,7 @@ class CommandHandler:
 class EarlyCommands:
     """Commands that arrived before the run had its plan.
 
-    Several answers to one request are all stored, because only the plan shows which of them is valid.
+    Several answers to one request are all stored, because only the plan shows which answer is valid.
     """
 
     def __init__(self) -> None:

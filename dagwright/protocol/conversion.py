@@ -1,11 +1,12 @@
-"""How values and failures cross Temporal's boundary: the data converter of Dagwright, alone or composed with another.
+"""Data converter of Dagwright: serialization of values and failures, alone or composed with another converter.
 
-A worker in another language, or one that encrypts, may put details into a failure that cannot be read here. The
-SDK would raise while it hands the failure to the workflow, before any code of ours, and the run would be stuck.
+A worker in another language, or one with encryption, may put details into a failure that cannot be decoded here. The
+SDK would raise while it passes the failure to the workflow, before any code of Dagwright runs, and the run would be
+stuck.
 
-The engine requires of a data converter that JSON values are encoded as `json/plain`, that `RawValue` passes as it is,
-and that no payload and no failure raises while the SDK decodes it for a workflow. A payload codec and an external
-storage may do anything that they can reverse: readers of histories decode them first with `decode_payloads`.
+The engine requires that a data converter encodes JSON values as `json/plain`, passes `RawValue` unchanged, and never
+raises while the SDK decodes a payload or failure for a workflow. A payload codec and an external storage may apply any
+reversible encoding: history readers decode payloads first with `decode_payloads`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +37,7 @@ class ConverterUnusable(DagwrightError, ValueError):
 
 
 class _Tolerant(PayloadConverter):
-    """Reads what can be read; null stands for the rest."""
+    """Payload converter that returns null for payloads that cannot be decoded."""
 
     def __init__(self, inner: PayloadConverter) -> None:
         self._inner = inner
@@ -47,7 +48,7 @@ class _Tolerant(PayloadConverter):
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
         try:
             return self._inner.from_payloads(payloads, type_hints)
-        # A converter raises whatever its parser raised; the text of the failure counts, not its details.
+        # A converter raises the exceptions of its parser; the message of the failure is enough without its details.
         except Exception:
             return [None] * len(payloads)
 
@@ -56,28 +57,29 @@ class _TolerantDetails(FailureConverter):
     """Mix-in of failure converters: details that cannot be decoded are null."""
 
     def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
-        """Returns the exception that a failure stands for."""
+        """Return the exception of a failure."""
         return super().from_failure(failure, _Tolerant(payload_converter))  # type: ignore[safe-super] # of the class beside it
 
 
 class TolerantFailureConverter(_TolerantDetails, DefaultFailureConverter):
-    """Turns every failure into an exception, also one whose details cannot be read."""
+    """Failure converter that ignores details that cannot be decoded."""
 
 
 _BY_ENCODING = PydanticPayloadConverter().converters
 
 
 class _SeveralRaw(PayloadConverter):
-    """Mix-in of payload converters: several arguments of which one cannot be decoded stay raw.
+    """Mix-in of payload converters: if one of several untyped arguments cannot be decoded, all of them stay raw.
 
-    The SDK reads what nobody declared before any code of ours sees it, and would do so again and again.
+    The SDK decodes the arguments of undeclared signals before any code of Dagwright runs, and would retry a failure
+    without end.
     """
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
-        """Returns the values of payloads."""
+        """Return the values of payloads."""
         try:
             return super().from_payloads(payloads, type_hints)  # type: ignore[safe-super] # of the class beside it
-        # A converter raises whatever its parser raised.
+        # A converter raises the exceptions of its parser.
         except Exception:
             if type_hints is not None or len(payloads) < 2:
                 raise
@@ -85,9 +87,9 @@ class _SeveralRaw(PayloadConverter):
 
 
 class TolerantPayloadConverter(_SeveralRaw, CompositePayloadConverter):
-    """Decode JSON and pydantic types; see `_SeveralRaw`.
+    """Converter of JSON and pydantic types; see `_SeveralRaw`.
 
-    The SDK makes two converters for each workflow task, so their parts are shared.
+    The SDK creates two converters for each workflow task, so their parts are shared.
     """
 
     def __init__(self) -> None:
@@ -95,10 +97,10 @@ class TolerantPayloadConverter(_SeveralRaw, CompositePayloadConverter):
 
 
 class _ContextFreeDataConverter(DataConverter):
-    """Is the same for every value: nothing of ours looks at where a value goes.
+    """Data converter that ignores the serialization context.
 
-    The SDK asks for the converter of each command and each payload in it, three times over; looking through the parts
-    for one that minds is a tenth of what sending a command costs.
+    The SDK requests a converter for each command and three times for each payload in it; the search for parts that
+    depend on the context is a tenth of the cost of a command.
     """
 
     def with_context(self, context: SerializationContext) -> Self:  # noqa: ARG002 - the SDK's signature
@@ -109,14 +111,14 @@ data_converter: DataConverter = _ContextFreeDataConverter(
     payload_converter_class=TolerantPayloadConverter,
     failure_converter_class=TolerantFailureConverter,
 )
-"""What every client and worker of Dagwright uses."""
+"""Data converter of all clients and workers of Dagwright."""
 
 
 def compose_converter(given: DataConverter | None) -> DataConverter:
     """Return a data converter for both Dagwright and the owner of another converter.
 
     The classes, the codec and the external storage of the other converter stay; payloads and failures that they cannot
-    decode no longer raise. Of a converter with the SDK's default classes, those of Dagwright take their place.
+    decode no longer raise. Default classes of the SDK are replaced by those of Dagwright.
 
     Raises:
         ConverterUnusable: the other converter does not encode JSON values as `json/plain`.
@@ -184,17 +186,17 @@ def without_codec(converter: DataConverter) -> DataConverter:
 
 
 async def decode_payloads(message: Message, converter: DataConverter) -> None:
-    """Decode all payloads of a message of the API in place, as far as the converter has a codec or an external storage.
+    """Decode all payloads of an API message in place, if the converter has a codec or an external storage.
 
-    Search attributes are never encoded. Headers are decoded by the SDK, where a client asks for it. A payload that
-    cannot be decoded stays as it is: its readers report it.
+    Search attributes are never encoded. Headers are decoded by the SDK if a client requests it. A payload that cannot
+    be decoded stays unchanged: its readers report it.
     """
     if converter.payload_codec is None and converter.external_storage is None:
         return
     for payload in _payloads_of(message):
         try:
             (value,) = await converter.decode([payload], [RawValue])
-        # A codec raises whatever its library raised.
+        # A codec raises the exceptions of its library.
         except Exception:
             continue
         payload.CopyFrom(cast(RawValue, value).payload)

@@ -1,4 +1,4 @@
-"""The documents that programs read: the result of a run and the graph."""
+"""Documents for programs: the result of a run, and its graph."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from dagwright.core.model.lookups import resolved_lookups
 from dagwright.core.model.states import NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.scheduler.map_batches import counts_of_items, is_cut, shown_items
+from dagwright.core.scheduler.map_batches import counts_of_items, is_batched, shown_items
 from dagwright.core.scheduler.run_end import counts_of, omitted_ends
 from dagwright.features.compensation.compensation import NOTE_UNCOMPENSATED, compensated_by, compensation_summary
 from dagwright.features.lookups.places import lookup_errors
@@ -24,17 +24,17 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.conversation import names_set
 from dagwright.planning.rounds.documents import groups_of, rounds_document, rounds_in_short
 from dagwright.protocol.failures import FIRST_FAILED
-from dagwright.protocol.lineage import seen_of_run
+from dagwright.protocol.lineage import lineage_of_run
 
 REQUESTS_BYTES = 1024 * 1024
-"""Open requests that stand in one document: half of what the answer to a query may have."""
+"""Limit of the open requests in one document: half of the limit of a query result."""
 OUTPUT_OMITTED = "output_omitted"
-"""Code of the note that the output of a plan that names none is not whole."""
+"""Code of the note that the output of a plan without `output` is incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What a document says of a run beside its nodes."""
+    """Fields of a result document that do not depend on the nodes."""
 
     workflow_id: str
     run_id: str
@@ -44,11 +44,11 @@ class RunFacts:
 
 
 def result_document(scheduler: RunScheduler | None, facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
-    """Returns the result document with every value in full.
+    """Return the result document with all values in full.
 
     Args:
-        scheduler: the state of the run; `None` if it ended before a plan was there.
-        status: stands instead of what the scheduler says.
+        scheduler: state of the run; `None` if it ended before its plan was loaded.
+        status: replaces the status of the scheduler.
     """
     document = _without_nodes(scheduler, facts, status=status)
     if scheduler is not None:
@@ -59,16 +59,16 @@ def result_document(scheduler: RunScheduler | None, facts: RunFacts, *, status: 
 
 
 def counted_result_document(scheduler: RunScheduler, facts: RunFacts, *, status: str | None = None) -> dict[str, Any]:
-    """Returns what `counted_document` makes of the result document, without making that of each node before."""
+    """Return the same as `counted_document` of the result document, without building the documents of the nodes."""
     counts = counts_of(scheduler.plan, scheduler.records)
     counts.update(item.record.status for _, record in scheduler.state.shown() for item in shown_items(record))
-    told = {status.value: count for status, count in sorted(counts.items()) if count}
+    shown_counts = {status.value: count for status, count in sorted(counts.items()) if count}
     failed = (
         (name, record.error.message if record.error else None)
         for name, record in _named_records(scheduler)
         if record.status is NodeStatus.FAILED
     )
-    reference = {"ref": "history", "counts": told, **_first_of(failed)}
+    reference = {"ref": "history", "counts": shown_counts, **_first_of(failed)}
     return {**_without_nodes(scheduler, facts, status=status), "nodes_ref": reference}
 
 
@@ -81,7 +81,9 @@ def _named_records(scheduler: RunScheduler) -> Iterator[tuple[str, Record]]:
 
 
 def _first_of(failed: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
-    """Return the field of `nodes_ref` that names the first failed node, for lists, which read nothing else of a run."""
+    """Return the field of `nodes_ref` that names the first failed node, for lists, which show nothing else of the
+    nodes.
+    """
     first = next(iter(failed), None)
     return {} if first is None else {FIRST_FAILED: {"node_id": first[0], "message": first[1]}}
 
@@ -93,8 +95,8 @@ def _without_nodes(scheduler: RunScheduler | None, facts: RunFacts, *, status: s
     notes = [dict(note) for note in facts.notes]
     if scheduler is not None and scheduler.is_finished and (omitted := omitted_ends(scheduler.plan, scheduler.records)):
         notes.append(_omitted_note(omitted))
-    seen = seen_of_run(scheduler) if scheduler is not None else None
-    names = names_set(scheduler) if scheduler is not None else {}
+    lineage = lineage_of_run(scheduler) if scheduler is not None else None
+    context = names_set(scheduler) if scheduler is not None else {}
     rounds = rounds_document(scheduler, _compacted) if scheduler is not None else None
     looked_up = list(resolved_lookups(scheduler.plan, scheduler.records)) if scheduler is not None else []
     unbound = (
@@ -111,15 +113,15 @@ def _without_nodes(scheduler: RunScheduler | None, facts: RunFacts, *, status: s
         "waiting_for": shown_requests(scheduler, facts.workflow_id) if scheduler else [],
         "usage": scheduler.state.totals.usage.to_document() if scheduler else {},
         "notes": notes,
-        **({"context": names} if names else {}),
+        **({"context": context} if context else {}),
         **({"lookups": looked_up} if looked_up else {}),
         **({"rounds": rounds} if rounds is not None else {}),
-        **({wire.DETAIL_LINEAGE: seen.to_document()} if seen else {}),
+        **({wire.DETAIL_LINEAGE: lineage.to_document()} if lineage else {}),
     }
 
 
 def _error_of(scheduler: RunScheduler) -> NodeError | None:
-    """Returns why a run ended, with what it has taken back if it was to do all or nothing."""
+    """Return the error of a run; if the run has compensated its calls, with a summary of the compensation."""
     error = scheduler.state.error
     if error is None or not (scheduler.state.phase.is_compensated and scheduler.is_finished):
         return error
@@ -130,35 +132,36 @@ def _error_of(scheduler: RunScheduler) -> NodeError | None:
 
 
 def shown_requests(scheduler: RunScheduler, workflow_id: str) -> list[dict[str, Any]]:
-    """Returns the open requests in order of opening, as many as one document can hold."""
+    """Return the open requests in the order of their opening, as many as fit into one document."""
     shown: list[dict[str, Any]] = []
     left_bytes = REQUESTS_BYTES
     for request in scheduler.features.feedback.requests.open.values():
-        told = request.to_json(workflow_id)
-        left_bytes -= encoded_size(told)
+        encoded = request.to_json(workflow_id)
+        left_bytes -= encoded_size(encoded)
         if left_bytes < 0:
             break
-        shown.append(told)
+        shown.append(encoded)
     return shown
 
 
 def _omitted_note(count: int) -> dict[str, Any]:
     message = (
-        f"the plan names no output, and {count:,} nodes that nothing waits for are so many that their results are not "
-        "in it; `result RUN --full --json` has them all, `node RUN NODE` one of them, or name an `output` in the plan"
+        f"the plan has no `output`, and the results of its {count:,} final nodes are too many "
+        "for this document; use `result RUN --full --json` for all of them, `node RUN NODE` for one of them, or add an "
+        "`output` to the plan"
     )
     return {"code": OUTPUT_OMITTED, "node_id": None, "message": message}
 
 
 def _counts_inside(scheduler: RunScheduler) -> dict[str, int]:
-    """Returns the states of the nodes that the run itself does not hold, because only their region needs them."""
+    """Return the counts by state of the nodes that only exist inside of offloaded regions."""
     counts = counts_of(scheduler.plan, scheduler.records)
     counts.subtract(record.status for _, record in scheduler.state.shown())
     return {status.value: count for status, count in sorted(counts.items()) if count}
 
 
 def node_documents(scheduler: RunScheduler) -> Sequence[tuple[str, dict[str, Any]]]:
-    """Returns (id, document) of every node in plan order, the items of a `for_each` behind their node."""
+    """Return (id, document) of every node in plan order, each `for_each` node followed by its items."""
     documents: list[tuple[str, dict[str, Any]]] = []
     undone = compensated_by(scheduler.state)
     for node, record in scheduler.state.shown():
@@ -173,7 +176,7 @@ def node_documents(scheduler: RunScheduler) -> Sequence[tuple[str, dict[str, Any
 
 
 def node_document(scheduler: RunScheduler, task_id: str, *, node: CompiledNode, record: Record) -> dict[str, Any]:
-    """Returns the document of a node or of one item of it."""
+    """Return the document of a node or item."""
     needs = [scheduler.plan.nodes[number].id for number in scheduler.state.needed_by(node)]
     declared = tool_of(node, scheduler.plan.tools) if node.tool in scheduler.plan.tools else None
     document = written_node(record, title=node.title, tool=node.tool, needs=needs, declared=declared)
@@ -184,29 +187,29 @@ def node_document(scheduler: RunScheduler, task_id: str, *, node: CompiledNode, 
         document["usage"] = usage.to_document()
     if (agent := agent_of(node)) is not None:
         document["lineage"]["agent"] = agent
-    if (seen := scheduler.state.totals.lineage.tasks.get(task_id)) is not None:
-        document["lineage"] |= seen.to_document()
-    if answers := told_answers(scheduler, task_id):
+    if (lineage := scheduler.state.totals.lineage.tasks.get(task_id)) is not None:
+        document["lineage"] |= lineage.to_document()
+    if answers := answer_documents(scheduler, task_id):
         document["lineage"]["answers"] = answers
-    if steps := step_messages(scheduler, task_id):
+    if steps := override_steps(scheduler, task_id):
         document["lineage"]["overrides"] = steps
     return document
 
 
-def told_answers(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
-    """Returns what became of each request of a node or item that is closed: what was said, by whom, and how it came."""
+def answer_documents(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
+    """Return the closed requests of a node or item: answer, author and channel."""
     found = []
     for number in range(1, scheduler.features.feedback.requests.counts.get(task_id, 0) + 1):
         request_id = task_id if number == 1 else f"{task_id}#{number}"
         closing = scheduler.features.feedback.requests.closed.get(request_id)
-        # Another node may be called as a later request would be.
+        # Another node may have the same id as a later request.
         if closing is not None and (number == 1 or scheduler.record_of(request_id) is None):
             found.append({"request_id": request_id, **closing.to_json()})
     return found
 
 
-def step_messages(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
-    """Returns what was done to a node or item by hand: what, by whom, when, and how it came."""
+def override_steps(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
+    """Return the manual overrides of a node or item: action, author, time and channel."""
     hand = scheduler.state.overrides.get(task_id)
     return [{**step, "at": format_time(step["at"])} for step in hand.steps] if hand is not None else []
 
@@ -214,17 +217,17 @@ def step_messages(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]
 def written_node(
     record: Record, *, title: str | None, tool: str, needs: Sequence[str], declared: ToolDeclaration | None
 ) -> dict[str, Any]:
-    """Returns the document of a node of which this is known.
+    """Return the document of a node by its record.
 
     Args:
-        needs: ids of the nodes that it waits for.
-        declared: its tool.
+        needs: ids of its dependencies.
+        declared: declaration of its tool.
     """
     started_at, ended_at = format_time(record.started_at), format_time(record.ended_at)
     cached = {"cached": dict(record.cached)} if record.cached is not None else {}
     reused = {"reused": dict(record.reused)} if record.reused is not None else {}
     message = {"message": record.message} if record.message is not None else {}
-    of_many = {"items": counts_of_items(record)} if is_cut(record) else {}
+    of_many = {"items": counts_of_items(record)} if is_batched(record) else {}
     planned = planned_version(record, declared)
     return {
         **of_many,
@@ -256,9 +259,9 @@ def written_node(
 
 
 def graph_document(scheduler: RunScheduler) -> dict[str, Any]:
-    """Returns the graph with its states: nodes in plan order, edges from a node to those that wait for it.
+    """Return the graph with states: nodes in plan order, and edges from dependencies to dependents.
 
-    A node of a question in rounds says in `group` of which round it is, and what has brought a part only is `partial`.
+    `group` is the round of a node of a question in rounds; `partial` marks a partial result.
     """
     nodes, groups = scheduler.plan.nodes, groups_of(scheduler)
     shown = list(scheduler.state.shown())
@@ -279,18 +282,18 @@ def graph_document(scheduler: RunScheduler) -> dict[str, Any]:
 
 
 def nodes_ended(document: Mapping[str, Any], *, total: Any) -> int | None:
-    """Returns how many of a run's nodes came to an end of their own; `None` if it is not told.
+    """Return how many nodes of a run have ended by themselves; `None` if the document does not show it.
 
-    Neither items count nor the nodes that take something back: the plan has as many nodes as it had.
+    Items and compensation nodes are not counted, so that the count matches the nodes of the plan.
 
     Args:
-        document: as the run wrote it.
-        total: how many nodes the plan has.
+        document: document that the run wrote.
+        total: number of nodes in the plan.
     """
     states = Counter(document.get("nodes_ref", {}).get("counts", {}))
     node_id = ""
     for name, node in document["nodes"].items():
-        # The items of a node stand behind it.
+        # The items of a node follow it.
         if not (name.startswith(f"{node_id}[") and name.endswith("]")):
             node_id = name
             states[node["status"]] += "compensates" not in node
@@ -298,12 +301,12 @@ def nodes_ended(document: Mapping[str, Any], *, total: Any) -> int | None:
 
 
 def compact_document(document: Mapping[str, Any], *, steps: int) -> dict[str, Any]:
-    """Returns the document as it stands in the run's own result: large values by reference, many nodes as counts.
+    """Return the document for the result of the run itself: large values by reference, many nodes as counts.
 
-    The values stay in the run's history under the node's id, where the commands find them again.
+    The values stay in the history of the run under the id of their node, where clients load them.
 
     Args:
-        steps: how many nodes the plan has, as it was written.
+        steps: number of nodes in the plan as written.
     """
     compact = dict(document)
     compact["output"] = compact_value(document["output"], ref="output")
@@ -317,9 +320,9 @@ def compact_document(document: Mapping[str, Any], *, steps: int) -> dict[str, An
 
 
 def counted_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the document with its nodes as counts by state, in place of what became of each.
+    """Return the document with counts by state instead of its nodes.
 
-    What else grows with the work, the rounds of a question, is told in short then, if it has to be.
+    The rounds of a question are shortened if they are too large.
     """
     counts = Counter(document.get("nodes_ref", {}).get("counts", {}))
     counts.update(node["status"] for node in document["nodes"].values())
@@ -337,8 +340,8 @@ def counted_document(document: Mapping[str, Any]) -> dict[str, Any]:
     return counted
 
 
-def chunk_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document of a chunk: counts alone, for the history of its parent holds hundreds of these."""
+def map_batch_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of a map batch: counts alone, because the history of its parent contains hundreds of them."""
     counted = counted_document(document)
     reference = {name: part for name, part in counted["nodes_ref"].items() if name != FIRST_FAILED}
     return {**counted, "nodes_ref": reference}
@@ -349,15 +352,17 @@ def _compacted(value: Any, ref: str) -> Any:
 
 
 def compact_value(value: Any, *, ref: str) -> Any:
-    """Returns a value, or `{"ref", "bytes", "preview"}` if it is over 8 KiB; the same for its parts in the store."""
+    """Return a value, or `{"ref", "bytes", "preview"}` if it exceeds 8 KiB; the same for its parts in the payload
+    store.
+    """
 
     def shown(part: ValueRef) -> dict[str, Any]:
         return reference_to(part, ref=ref)
 
     if isinstance(value, StoredValue | WorkerText):
         return shown(value)
-    encoded, is_unfilled = encode(value, shown)
-    if is_unfilled:
+    encoded, has_refs = encode(value, shown)
+    if has_refs:
         value = with_shown(value, shown)
     if len(encoded) <= INLINE_VALUE_BYTES:
         return value
@@ -366,10 +371,10 @@ def compact_value(value: Any, *, ref: str) -> Any:
 
 
 def reference_to(part: ValueRef, *, ref: str) -> dict[str, Any]:
-    """Returns what stands in a document for what lies in the payload store.
+    """Return the reference to a value in the payload store, as documents show it.
 
     Args:
-        ref: stands for a text that is made of several.
+        ref: reference of a text that is made of several values.
     """
     if isinstance(part, WorkerText):
         preview = shown_in_arguments(part)[:PREVIEW_CHARACTERS]
@@ -380,7 +385,7 @@ def reference_to(part: ValueRef, *, ref: str) -> dict[str, Any]:
 
 
 def encoded_size(value: Any) -> int:
-    """Returns the bytes of a value as compact JSON.
+    """Return the size of a value as compact JSON, in bytes.
 
     Complexity: linear, some 10 ms for 10 MB: the end of a run measures all its results in one activation.
     """
@@ -388,5 +393,5 @@ def encoded_size(value: Any) -> int:
 
 
 def error_json(code: str, message: str) -> dict[str, Any]:
-    """Returns an error of a run that is not worth trying again."""
+    """Return a non-retryable error of a run."""
     return NodeError(code, message).to_json()

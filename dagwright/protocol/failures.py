@@ -1,4 +1,4 @@
-"""Why a run failed, as one error that programs can go by: a code, a message and the node. Pure."""
+"""Error of a failed run for programs: a code, a message and the node. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ FROM_NODES = frozenset({NODE_FAILED, NOTHING_COMPLETED})
 FIRST_FAILED = "first_failed"
 """Field of `nodes_ref`: the first failed node of a document that only counts its nodes, with its message."""
 NOTHING_COMPLETED_MESSAGE = "no node that the plan is for was completed"
-"""Why a run failed that has no error of its own, as runs record it and documents show it."""
+"""Message of a failed run that has no other error, in runs and in documents."""
 
 
 def run_error_of(document: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -1,10 +1,10 @@
-"""How far the history of one execution may grow, before the run goes on in a new one.
+"""Limits of the history of one execution, after which the run continues as new.
 
-A call in flight does not survive the change of executions, so a run that reaches a hard mark starts nothing more and
-waits for what runs. A call may run for hours, or wait a day for its next attempt: after a while the others go on,
-up to the next hard mark. At the last limit nothing starts any more, however long the wait.
+A call in flight does not survive continue-as-new, so a run that reaches a drain limit starts no more tasks and waits
+for the calls in flight. A call may run for hours, or wait a day for its next attempt: after a while the run starts
+tasks again, up to the next drain limit. At the hard limit no task starts, however long the wait.
 
-The engine and the feed both ask here, so that the feed knows what the engine did.
+The engine and the history reader both use this module, so the reader knows which tasks the engine has started.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from dagwright.features.run_scheduler import RunScheduler
 
 @dataclass(frozen=True, slots=True)
 class HistoryUse:
-    """What an execution has used of its history when a workflow task begins."""
+    """Use of the history of an execution at the start of a workflow task."""
 
     events: int
     size_bytes: int
@@ -25,51 +25,51 @@ class HistoryUse:
 UNUSED = HistoryUse(0, 0)
 
 
-class Marks:
-    """The hard marks of one execution; each drain that was given up moves them on.
+class HistoryLimits:
+    """Drain limits of one execution; each drain that times out moves them up.
 
     Args:
-        begun: what the execution had used when it had its plan and the state that was handed on.
+        baseline: use of the history when the execution had loaded its plan and its snapshot.
     """
 
-    def __init__(self, *, begun: HistoryUse = UNUSED) -> None:
-        self._begun = begun
-        self._given_up = 0
+    def __init__(self, *, baseline: HistoryUse = UNUSED) -> None:
+        self._baseline = baseline
+        self._ended_drains = 0
         self.is_last = False
-        """Whether no other execution can follow: there is only the last limit then."""
+        """Whether no other execution can follow, so that only the hard limit applies."""
 
-    def give_up_drain(self) -> None:
-        """Lets more tasks start, up to the next hard mark."""
-        self._given_up += 1
+    def end_drain(self) -> None:
+        """Start tasks again, up to the next drain limit."""
+        self._ended_drains += 1
 
     def is_draining(self, use: HistoryUse) -> bool:
-        """Tells whether nothing may start until what runs has ended."""
+        """Return whether no task may start until the calls in flight have ended."""
         if self.is_last:
             return self.is_at_limit(use)
-        times = self._given_up + 1
+        times = self._ended_drains + 1
         room_for_signals = limits.SIGNALS_LIMIT - limits.DRAIN_AT_SIGNALS
         return (
-            use.events - self._begun.events >= limits.DRAIN_AT_EVENTS * times
-            or use.size_bytes - self._begun.size_bytes >= limits.DRAIN_AT_BYTES * times
-            # The last signals before the limit are shared out, for there is no second such stretch.
+            use.events - self._baseline.events >= limits.DRAIN_AT_EVENTS * times
+            or use.size_bytes - self._baseline.size_bytes >= limits.DRAIN_AT_BYTES * times
+            # The last signals before the limit are divided, because there is no second stretch of this size.
             or use.signals >= limits.SIGNALS_LIMIT - room_for_signals // times
             or self.is_at_limit(use)
         )
 
-    def is_worth_leaving(self, use: HistoryUse) -> bool:
-        """Tells whether the run may leave as soon as the server suggests it.
+    def may_continue_as_new(self, use: HistoryUse) -> bool:
+        """Return whether the run may continue as new as soon as the server suggests it.
 
-        One that was handed a large state would else do little more than hand it on.
+        An execution with a large snapshot would otherwise do little more than pass it on.
         """
-        begun = self._begun.size_bytes
-        return begun <= limits.SMALL_FIRST_TASK_BYTES or use.size_bytes >= 2 * begun
+        baseline = self._baseline.size_bytes
+        return baseline <= limits.SMALL_FIRST_TASK_BYTES or use.size_bytes >= 2 * baseline
 
     def is_at_limit(self, use: HistoryUse) -> bool:
-        """Tells whether a drain cannot be given up."""
+        """Return whether the hard limit is reached, at which a drain cannot time out."""
         return not limits.has_room(history_bytes=use.size_bytes, history_events=use.events, in_flight=0)
 
     def has_room(self, use: HistoryUse, scheduler: RunScheduler) -> bool:
-        """Tells whether one more task may be in flight."""
+        """Return whether one more task may be in flight."""
         if self.is_draining(use):
             return False
         return limits.has_room(

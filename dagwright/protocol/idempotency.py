@@ -1,4 +1,4 @@
-"""The key under which an effect happens at most once (docs/guards.md F4)."""
+"""Idempotency key of an effect (docs/guards.md F4)."""
 
 import base64
 import hashlib
@@ -8,16 +8,16 @@ import pydantic_core
 
 _KEY_CHARACTERS = 36
 _DIGEST_BYTES = 25
-"""Of the digest these stand in the key; base32 makes 8 characters of 5 bytes."""
+"""Bytes of the digest in the key; base32 encodes 5 bytes as 8 characters."""
 
 
 def idempotency_key(scope: str, path: Sequence[Sequence[str]], *, generation: int = 0) -> str:
-    """Returns the 40-character key of a node's effect.
+    """Return the 40-character key of a node's effect.
 
     Args:
-        scope: `first_execution_run_id` of the root run.
-        path: typed path from the root: `[["node", id], ["item", key], …]`.
-        generation: rises only when a person asks for the effect again.
+        scope: `first_execution_run_id` of the top run.
+        path: typed path from the top run: `[["node", id], ["item", key], …]`.
+        generation: increased only when a person requests the effect again.
 
     Replay: attempts, crashes, continue-as-new and resets keep the key, so none of the arguments may depend on them.
     """

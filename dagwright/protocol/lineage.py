@@ -1,4 +1,4 @@
-"""What a call, an agent or a whole run has looked at, as it crosses the boundary: for the lineage of its node."""
+"""Lineage of a call, an agent or a whole run, decoded from results and failures."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -13,27 +13,27 @@ from dagwright.core.model.tools import AGENT_KIND, MODEL_TOOL
 from dagwright.features.run_scheduler import RunScheduler
 
 
-def seen_of_run(scheduler: RunScheduler) -> Lineage:
-    """Returns the files and addresses that a run has looked at; of an agent also which models and tools it called."""
-    seen = scheduler.state.totals.lineage.total()
+def lineage_of_run(scheduler: RunScheduler) -> Lineage:
+    """Return the files and addresses that a run has read; for an agent also the models and tools that it called."""
+    lineage = scheduler.state.totals.lineage.total()
     extender = scheduler.plan.extender
     if extender is None or extender.get("kind") != AGENT_KIND:
-        return seen
-    asked = tuple(node.id for node, _ in _called(scheduler) if node.tool == MODEL_TOOL)
-    calls = tuple(
+        return lineage
+    model_calls = tuple(node.id for node, _ in _called(scheduler) if node.tool == MODEL_TOOL)
+    tool_calls = tuple(
         {"node_id": node.id, "tool": node.tool, "status": record.status.value}
         for node, record in _called(scheduler)
         if node.tool != MODEL_TOOL
     )
-    return NO_LINEAGE.with_more(replace(seen, model_calls=asked, tool_calls=calls))
+    return NO_LINEAGE.with_more(replace(lineage, model_calls=model_calls, tool_calls=tool_calls))
 
 
 def _called(scheduler: RunScheduler) -> Iterator[tuple[CompiledNode, Record]]:
     return ((node, record) for node, record in scheduler.state.shown() if node.kind == "tool")
 
 
-def seen_of_metadata(metadata: Mapping[str, bytes]) -> Lineage:
-    """Returns what the metadata of a result tell that the call has read; nothing if that cannot be read."""
+def lineage_from_metadata(metadata: Mapping[str, bytes]) -> Lineage:
+    """Return the lineage in the metadata of a result; an unreadable lineage counts as empty."""
     if wire.METADATA_LINEAGE not in metadata:
         return NO_LINEAGE
     try:
@@ -42,6 +42,6 @@ def seen_of_metadata(metadata: Mapping[str, bytes]) -> Lineage:
         return NO_LINEAGE
 
 
-def told_seen(told: Any) -> Lineage:
-    """Returns what the details of a failure, or the end of a run, tell as their `lineage`."""
-    return lineage_from_json(told.get(wire.DETAIL_LINEAGE)) if isinstance(told, Mapping) else NO_LINEAGE
+def lineage_from_details(details: Any) -> Lineage:
+    """Return the lineage in the details of a failure, or in the report of a run."""
+    return lineage_from_json(details.get(wire.DETAIL_LINEAGE)) if isinstance(details, Mapping) else NO_LINEAGE

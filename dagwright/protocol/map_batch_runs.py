@@ -1,8 +1,8 @@
-"""The runs of the chunks of a large map: what one is given, and what it hands back.
+"""Runs of the batches of a large map: their input and their result.
 
-A chunk's run has the map's node alone, under the same id and path, so its items have the ids, keys and idempotency keys
-that they would have in the run above. What the node needs from others stands in its plan as nodes of the kind
-`reported`, with their ends beside the plan. The workflow and the feed both use these functions.
+The run of a batch contains only the map node, with the same id and path, so its items have the same ids, keys and
+idempotency keys as in the parent run. Its dependencies are nodes of the kind `reported` in the plan, with their ends as
+separate data. The workflow and the history reader both use these functions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,45 +18,45 @@ from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, projections_to_json
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.items import StoredList, parts_of_key, stored_list_to_json
-from dagwright.core.model.states import Chunk, NodeStatus, Record
+from dagwright.core.model.states import MapBatch, NodeStatus, Record
 from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import ToolDeclaration, with_compensating_tools
-from dagwright.core.scheduler.map_batches import ChunkEnd
+from dagwright.core.scheduler.map_batches import MapBatchEnd
 from dagwright.core.scheduler.task_creation import task_of_call
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.map_batch_inputs import ChunkInput
+from dagwright.protocol.map_batch_inputs import MapBatchInput
 from dagwright.protocol.messages import RunInput
 
 _ITEMS = "~items"
-"""Input under which a chunk's run finds its items."""
+"""Input with the items in the run of a batch."""
 _ENDS = (NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.CANCELLED)
 _PIECE_BYTES = 1_000_000
-"""JSON of the results that go to the store together: half of what an activity may be given."""
+"""JSON of the results that are stored together: half of the limit of an activity input."""
 
 
-# What a run is given.
+# Input.
 
 
-def chunk_run_input(scheduler: RunScheduler, task: Task) -> RunInput:
-    """Returns the input of the run of a chunk, without what only the workflow knows."""
-    plan, chunk = _plan_of_chunk(scheduler, task)
+def map_batch_run_input(scheduler: RunScheduler, task: Task) -> RunInput:
+    """Return the input of the run of a batch, without the fields that only the workflow knows."""
+    plan, map_batch = _plan_of_map_batch(scheduler, task)
     return RunInput(
         compiled=plan,
         inputs={name: scheduler.state.inputs[name] for name in plan.inputs},
         max_in_flight=scheduler.state.width_of(task.ref.node).each,
-        chunk=chunk,
+        map_batch=map_batch,
     )
 
 
-def width_of_chunk(scheduler: RunScheduler, call: str) -> int | None:
-    """Returns how many items of a chunk run at once; `None` if a call is no run of a chunk.
+def width_of_map_batch(scheduler: RunScheduler, call: str) -> int | None:
+    """Return the concurrency of the items of a batch; `None` if the call is not the run of a batch.
 
     Args:
-        call: its id.
+        call: id of the call.
     """
     task_id = task_of_call(scheduler.state, call)
-    chunk = scheduler.state.chunk_of(task_id) if task_id is not None else None
-    if task_id is None or chunk is None or not chunk.count:
+    map_batch = scheduler.state.map_batch_of(task_id) if task_id is not None else None
+    if task_id is None or map_batch is None or not map_batch.count:
         return None
     number = scheduler.state.number_of(scheduler.state.node_of(task_id).id)
     assert number is not None
@@ -64,26 +64,26 @@ def width_of_chunk(scheduler: RunScheduler, call: str) -> int | None:
 
 
 def width_message(width: int) -> dict[str, Any]:
-    """Returns what the run of a chunk is told when that has changed."""
-    return {"max_parallel": width, "reason": "the limit of the run above was changed"}
+    """Return the message that changes the concurrency of the run of a batch."""
+    return {"max_parallel": width, "reason": "the limit of the parent run was changed"}
 
 
-def _plan_of_chunk(scheduler: RunScheduler, task: Task) -> tuple[CompiledPlan, ChunkInput]:
-    assert task.chunk is not None
-    plan, node, chunk = scheduler.plan, task.node, task.chunk
+def _plan_of_map_batch(scheduler: RunScheduler, task: Task) -> tuple[CompiledPlan, MapBatchInput]:
+    assert task.map_batch is not None
+    plan, node, map_batch = scheduler.plan, task.node, task.map_batch
     tool = plan.tools.get(node.tool)
     own = replace(
         node,
         for_each=(Placeholder(_ITEMS),),
         item_bindings=(),
-        first_index=chunk.first,
+        first_index=map_batch.first,
         dependencies=tuple(range(len(node.dependencies))),
         join=("all_done", 0),
         max_parallel=None,
     )
     stubs = [CompiledNode(id=scheduler.state.name_of(number), kind="reported") for number in node.dependencies]
     names = [name for name in scheduler.state.inputs if node.when is not None or name in _input_names(node)]
-    below = CompiledPlan(
+    child_plan = CompiledPlan(
         nodes=(*stubs, own),
         tools=_tools_of(plan, tool) if tool is not None else {},
         title=node.title,
@@ -93,9 +93,9 @@ def _plan_of_chunk(scheduler: RunScheduler, task: Task) -> tuple[CompiledPlan, C
         (stub.id, _given(scheduler.records[number], stub.id, node))
         for stub, number in zip(stubs, node.dependencies, strict=True)
     ]
-    if isinstance(chunk.items, StoredList):
-        return below, ChunkInput(given, source=chunk.items.bare())
-    return below, ChunkInput(given, items=chunk.items)
+    if isinstance(map_batch.items, StoredList):
+        return child_plan, MapBatchInput(given, source=map_batch.items.bare())
+    return child_plan, MapBatchInput(given, items=map_batch.items)
 
 
 def _tools_of(plan: CompiledPlan, tool: ToolDeclaration) -> dict[str, ToolDeclaration]:
@@ -106,13 +106,13 @@ def _tools_of(plan: CompiledPlan, tool: ToolDeclaration) -> dict[str, ToolDeclar
 
 
 def _given(record: Record, node_id: str, reader: CompiledNode) -> Record:
-    """Returns the end of a node as its reader needs it: without what is not read."""
+    """Return the end of a dependency as the map node needs it: without a result that it does not read."""
     if reader.when is not None:
         return record
     is_read = any(isinstance(part, ResultOf) and part.node == node_id for part in _references_of(reader))
     result = record.result if is_read else None
     if isinstance(result, StoredValue):
-        # What was told in whole was told for others: this one reads parts, and its worker loads them.
+        # Whole values were projected for other nodes; this node reads parts, which its worker loads.
         parts = {path: part for path, part in result.parts.items() if part.state in ("small", "missing")}
         result = StoredValue(result.ref, name=result.name, paths=result.paths, shape=result.shape, parts=parts)
     return replace(record, result=result, items=[])
@@ -127,34 +127,37 @@ def _references_of(node: CompiledNode) -> Iterable[Reference]:
 
 
 def load_items_message(source: StoredList, node: CompiledNode) -> dict[str, Any]:
-    """Returns what the activity that loads the items of a chunk is given; `wanted` is what the keys read of each."""
+    """Return the input of the activity that loads the items of a batch; `wanted` are the projections that the keys
+    read.
+    """
     wanted = parts_of_key(node)
     return stored_list_to_json(source) | ({"wanted": projections_to_json(wanted)} if wanted else {})
 
 
 def with_items(inputs: Mapping[str, Any], items: Sequence[Any]) -> dict[str, Any]:
-    """Returns the inputs of a chunk's run with its items."""
+    """Return the inputs of the run of a batch with its items."""
     return {**inputs, _ITEMS: [*items]}
 
 
-def begin_chunk(scheduler: RunScheduler, chunk: ChunkInput, *, at: float) -> None:
-    """Tells a run that has begun what the nodes above came to; its own node starts with the last of them."""
-    for node_id, record in chunk.given:
+def start_map_batch(scheduler: RunScheduler, map_batch: MapBatchInput, *, at: float) -> None:
+    """Report the ends of the dependencies to a run that has started; its map node starts after the last of them."""
+    for node_id, record in map_batch.given:
         scheduler.features.regions.report(node_id, record, at=at)
 
 
-# What a run hands back.
+# Result.
 
 
 def own_record(scheduler: RunScheduler) -> Record:
-    """Returns the record of the map's node in the run of a chunk."""
+    """Return the record of the map node in the run of a batch."""
     return scheduler.records[scheduler.plan.written_count - 1]
 
 
 def pieces_of_results(record: Record) -> list[tuple[str, int]]:
-    """Returns (JSON, count) of each stretch of the results that has to go to the store; none if they need not.
+    """Return (JSON, count) of each part of the results that has to be stored; an empty list if they fit into the
+    report.
 
-    What of them lies in the store already is told there by reference.
+    Values that are in the store already are encoded as references.
     """
     pieces: list[tuple[str, int]] = []
     pending: list[Any] = []
@@ -176,13 +179,13 @@ def _piece(values: Sequence[Any]) -> tuple[str, int]:
     return pydantic_core.to_json(value_to_json([*values])).decode(), len(values)
 
 
-def chunk_end_to_json(scheduler: RunScheduler, pieces: Sequence[tuple[str, int]]) -> dict[str, Any]:
-    """Return the end of a chunk for its parent run.
+def map_batch_end_to_json(scheduler: RunScheduler, pieces: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    """Encode the end of a batch for its parent run.
 
-    The error of a completed chunk is that of its first item that failed and has the value of `on_error` as its result.
+    The error of a completed batch is that of its first failed item, whose result is the value of `on_error`.
 
     Args:
-        pieces: (reference, count) of the results in the store, if they went there.
+        pieces: (reference, count) of the stored results, if they were stored.
     """
     record = own_record(scheduler)
     counts: dict[str, int] = {}
@@ -201,20 +204,20 @@ def chunk_end_to_json(scheduler: RunScheduler, pieces: Sequence[tuple[str, int]]
     return {"map_batch": end}
 
 
-def chunk_failure_to_json(scheduler: RunScheduler, error: NodeError) -> dict[str, Any]:
-    """Returns the end of a chunk whose results cannot be handed up: all of its items count as failed."""
+def map_batch_failure_to_json(scheduler: RunScheduler, error: NodeError) -> dict[str, Any]:
+    """Encode the end of a batch whose results cannot be stored: all of its items count as failed."""
     count = len(own_record(scheduler).items)
     return {"map_batch": {"status": NodeStatus.FAILED.value, "counts": {"failed": count}, "error": error.to_json()}}
 
 
-def chunk_end_from_json(encoded: Any, chunk: Chunk) -> ChunkEnd:
-    """Returns what the run of a chunk told.
+def map_batch_end_from_json(encoded: Any, map_batch: MapBatch) -> MapBatchEnd:
+    """Decode the end of a batch.
 
     Args:
-        chunk: the chunk that it is about.
+        map_batch: the batch.
 
     Raises:
-        ValueError: it is no end of that chunk.
+        ValueError: `encoded` is not a valid end of that batch.
     """
     try:
         status = NodeStatus(encoded["status"])
@@ -224,21 +227,21 @@ def chunk_end_from_json(encoded: Any, chunk: Chunk) -> ChunkEnd:
         results = encoded.get("results")
         values = value_from_json(results["value"], results.get("stored")) if results is not None else None
     except (KeyError, TypeError, AttributeError, ValueError) as wrong:
-        raise ValueError(f"this is no end of a chunk: {wrong!r}") from None
-    told = len(values) if isinstance(values, list) else sum(piece[1] for piece in pieces)
-    if status is NodeStatus.COMPLETED and told != chunk.count:
-        raise ValueError(f"a chunk of {chunk.count} items has {told} results")
-    if status not in _ENDS or sum(counts.values()) > chunk.count:
-        raise ValueError(f"{status.value} with {counts} is no end of a chunk of {chunk.count} items")
-    return ChunkEnd(status, counts, values, pieces, error, encoded.get("failed_key"))
+        raise ValueError(f"not the end of a map batch: {wrong!r}") from None
+    result_count = len(values) if isinstance(values, list) else sum(piece[1] for piece in pieces)
+    if status is NodeStatus.COMPLETED and result_count != map_batch.count:
+        raise ValueError(f"a map batch of {map_batch.count} items has {result_count} results")
+    if status not in _ENDS or sum(counts.values()) > map_batch.count:
+        raise ValueError(f"invalid end of a map batch of {map_batch.count} items: {status.value} with {counts}")
+    return MapBatchEnd(status, counts, values, pieces, error, encoded.get("failed_key"))
 
 
 def join_input(scheduler: RunScheduler, task: Task) -> dict[str, Any]:
-    """Returns what the activity that joins the results of a large map is given."""
+    """Return the input of the activity that joins the results of a large map."""
     lists: list[dict[str, Any]] = []
     for item in scheduler.records[task.ref.node].items:
-        if item.chunk is not None and item.chunk.pieces:
-            lists.append({"pieces": [ref for ref, _ in item.chunk.pieces]})
-        elif item.chunk is not None and item.chunk.count:
+        if item.map_batch is not None and item.map_batch.pieces:
+            lists.append({"pieces": [ref for ref, _ in item.map_batch.pieces]})
+        elif item.map_batch is not None and item.map_batch.count:
             lists.append(value_to_json(item.record.result))
     return {"lists": lists, "name": f"{task.node.id}.result"}

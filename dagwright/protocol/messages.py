@@ -1,7 +1,7 @@
-"""What starts a run and what is sent to it, decoded from plain JSON (docs/internals/messages.md).
+"""Decoding of the run input and of reports of sub-plans (docs/internals/messages.md).
 
-Whoever sends these may be the Temporal UI or a program in another language, so every field is checked here
-and what is wrong is told in one sentence.
+The sender may be the Temporal UI or a program in another language, so every field is checked, and each problem is
+described in one sentence.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,21 +26,21 @@ from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
 from dagwright.features.budgets.budget import budget_of_options, options_to_json
 from dagwright.planning.extenders import check_extenders
 from dagwright.planning.model_calls.calls import model_config_from_json
-from dagwright.protocol.lineage import told_seen
-from dagwright.protocol.map_batch_inputs import ChunkInput, chunk_input_from_json, chunk_input_to_json
+from dagwright.protocol.lineage import lineage_from_details
+from dagwright.protocol.map_batch_inputs import MapBatchInput, map_batch_input_from_json, map_batch_input_to_json
 from dagwright.protocol.notes import notes_from_json
 from dagwright.protocol.plan_limits import PlanTooLarge, graph_problem, refuse_too_large_inline
-from dagwright.protocol.run_snapshot import RunCarry, carry_from_json, carry_to_json
+from dagwright.protocol.run_snapshot import RunSnapshot, snapshot_from_json, snapshot_to_json
 
 _REF_BYTES = 200
 
 
 class MessageInvalid(Exception):
-    """A message is not what the contract says; the text says what was expected.
+    """A message is invalid; the text describes the expected form.
 
     Args:
-        code: of the error that a run ends with for it.
-        problems: each thing that is wrong, if it can be told apart.
+        code: error code of a run that ends because of the message.
+        problems: the individual problems, if they are known.
     """
 
     def __init__(self, message: str, *, code: str = "invalid", problems: Sequence[Problem] = ()) -> None:
@@ -50,78 +50,77 @@ class MessageInvalid(Exception):
 
 
 def read_message(payload: Payload) -> Any:
-    """Returns the JSON value of a payload that somebody sent; an empty one is null.
+    """Return the JSON value of a payload; an empty payload is null.
 
     Raises:
-        MessageInvalid: it is no JSON, or holds what could not be written again.
+        MessageInvalid: the payload is not JSON, or contains values that cannot be encoded again.
     """
     if payload.metadata.get("encoding") == b"binary/null":
         return None
     try:
         return json_from_bytes(payload.data)
     except ValueError as error:
-        raise MessageInvalid(f"the payload is no JSON: {error}") from None
+        raise MessageInvalid(f"the payload is not JSON: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The run and the task in it that a sub-plan reports to."""
+    """Parent run of a sub-plan, and the task in it to which the sub-plan reports."""
 
     workflow_id: str
     task: str
 
 
 @dataclass(frozen=True, slots=True)
-class TurnPlace:
-    """Where the run of a turn reports its end.
+class ParentSession:
+    """Session to which the run of a turn reports its end.
 
     Args:
-        workflow_id: of the session.
-        turn: id of the turn, which is that of its first run.
+        workflow_id: workflow id of the session.
+        turn: id of the turn, which is the id of its first run.
     """
 
     workflow_id: str
     turn: str
 
     def to_json(self) -> dict[str, str]:
-        """Returns the place as it travels."""
         return {"session_workflow_id": self.workflow_id, "turn": self.turn}
 
 
 @dataclass(frozen=True, slots=True)
 class RunInput:
-    """The input of `RunPlan`.
+    """Input of `RunPlan`.
+
+    Exactly one of `plan`, `compiled` and `pages` is set.
 
     Args:
-        plan: a plan as written, in any dialect, which is compiled by an activity; or
-        dialect: of the plan as written; `None` detects it.
-        compiled: a compiled plan; or
-        pages: references of its pages in the payload store, if it is large. Exactly one of the three is there.
-        inputs, context: values by name; those of a sub-plan may lie in the payload store.
-        max_in_flight: tasks at once.
-        deadline_s: seconds the whole run may take.
-        notifies: whether the hook of the workers is told of what is asked.
-        scope: scope of idempotency keys; `None` for a root run, whose own is taken.
-        path: typed path of the run from the root, for sub-plans.
-        carry: what the execution before this one hands on; `None` for the first of a run.
-        chunk: what the run of a chunk of a large map is given beside its plan.
-        policy: which calls people are asked about; `None` is what a plan of its author has.
-        needs_approval: a model wrote the plan, and somebody has to approve it as a whole before it runs.
-        approved_by: who has approved it already; its nodes are not asked about one by one by policy.
-        approved_tools: tools of which the run above asks no more, each with who said so.
-        notes: on the plan before it runs, such as its repairs; shown with those of the run.
-        budget: how much it may use of models, as `plan.budget` reads it; `None` if that is not limited.
-        shared_budget: of a sub-plan, what it has to know of the budget of the run above, which it shares.
-        compensate: whether what it did is taken back when it ends otherwise than completed. The run above all does
-            that; one below tells it with its end what it did.
-        only_compensates: of a sub-plan, whether it takes back what the run did whose state is the carry.
-        model: JSON of the `ModelConfig` that says which model is asked in the run, and how; `None` leaves it to the
-            settings of the workers.
-        session: where a run that is a turn of a session reports its end.
-        asks: whether people are asked what a lookup means; if not, one that is unclear ends the run.
-        bound: lookups that are known before, by a session, with the party of each; they are not searched for.
+        plan: a plan as written, in any dialect; an activity compiles it.
+        compiled: a compiled plan.
+        pages: references of the pages of a large compiled plan in the payload store.
+        inputs, context: values by name; those of a sub-plan may be in the payload store.
+        max_in_flight: tasks in flight at most.
+        deadline_s: deadline of the whole run in seconds.
+        notifies: whether the webhook of the workers is notified of requests.
+        scope: scope of idempotency keys; `None` for a top run, which uses its own.
+        path: typed path from the top run, for sub-plans.
+        snapshot: state of the previous execution; `None` for the first execution of a run.
+        map_batch: additional input of the run of a map batch.
+        policy: which calls need approval; `None` means the default of the plan.
+        needs_approval: a model wrote the plan, and a person must approve it as a whole before it runs.
+        approved_by: person who has approved the plan; the policy does not request approval of its nodes.
+        approved_tools: tools that the parent run no longer requests approval for, each with the person who allowed it.
+        notes: notes about the plan before the run, such as repairs of a model's answer; shown with those of the run.
+        budget: limits of the use of models, as decoded by `plan.budget`; `None` means no limits.
+        shared_budget: for a sub-plan, the state of the budget that it shares with its parent run.
+        compensate: whether the run compensates its calls if it does not complete. Only the top run compensates; a
+            sub-plan reports its calls with its end.
+        only_compensates: for a sub-plan, whether it only compensates the calls of the run in the snapshot.
+        model: JSON of the `ModelConfig` of the run; `None` means the settings of the workers.
+        session: session to which the run of a turn reports its end.
+        asks: whether people are asked about an ambiguous lookup; if not, an ambiguous lookup ends the run.
+        bound: lookups that a session has resolved before, with the entity of each; they are not searched for.
         reads_starts: whether a `write` that timed out without a recorded start counts as not called, whatever the
-            timeout. Inputs of earlier versions do not say so, and their histories must replay.
+            timeout. Inputs of earlier versions do not have the field, and their histories must replay.
     """
 
     plan: Any = None
@@ -136,8 +135,8 @@ class RunInput:
     scope: str | None = None
     path: tuple[tuple[str, str], ...] = ()
     parent: Parent | None = None
-    carry: RunCarry | None = None
-    chunk: ChunkInput | None = None
+    snapshot: RunSnapshot | None = None
+    map_batch: MapBatchInput | None = None
     policy: Policy | None = None
     needs_approval: bool = False
     approved_by: str | None = None
@@ -148,17 +147,17 @@ class RunInput:
     compensate: bool = False
     only_compensates: bool = False
     model: Mapping[str, Any] | None = None
-    session: TurnPlace | None = None
+    session: ParentSession | None = None
     asks: bool = True
     bound: Mapping[Lookup, Mapping[str, Any]] = field(default_factory=dict)
     reads_starts: bool = True
 
 
 def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Returns the JSON form of a run's input.
+    """Encode the input of a run.
 
     Args:
-        compiled: the JSON form of its plan, where that is made already.
+        compiled: the JSON form of its plan, if it is known.
     """
     inputs = value_to_json(dict(run_input.inputs))
     encoded: dict[str, Any] = {"inputs": inputs["value"], "context": dict(run_input.context)}
@@ -181,10 +180,10 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
         encoded["path"] = [list(step) for step in run_input.path]
     if run_input.bound:
         encoded["bound"] = bound_to_json(run_input.bound)
-    if run_input.carry is not None:
-        encoded["snapshot"] = carry_to_json(run_input.carry)
-    if run_input.chunk is not None:
-        encoded["map_batch"] = chunk_input_to_json(run_input.chunk)
+    if run_input.snapshot is not None:
+        encoded["snapshot"] = snapshot_to_json(run_input.snapshot)
+    if run_input.map_batch is not None:
+        encoded["map_batch"] = map_batch_input_to_json(run_input.map_batch)
     if run_input.shared_budget is not None:
         encoded["shared_budget"] = dict(run_input.shared_budget)
     flags = {"only_compensates": run_input.only_compensates, "reads_starts": run_input.reads_starts}
@@ -195,7 +194,7 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
 
 
 def _options_to_json(run_input: RunInput) -> dict[str, Any]:
-    """Returns the options that have not their default."""
+    """Return the options that differ from their defaults."""
     options: dict[str, Any] = {}
     if run_input.max_in_flight != MAX_IN_FLIGHT:
         options["max_parallel"] = run_input.max_in_flight
@@ -219,10 +218,10 @@ def _options_to_json(run_input: RunInput) -> dict[str, Any]:
 
 
 def _duration_text(seconds: float) -> str:
-    """Returns a duration as `parse_duration` takes it back, exact to its microseconds.
+    """Return a duration that `parse_duration` accepts, exact to the microsecond.
 
-    A number there has nine digits before the point at most, so what is long is told in seconds; no plan can write a
-    long duration that has parts of a millisecond.
+    `parse_duration` accepts nine digits before the point at most, so long durations are in seconds; no plan can contain
+    a long duration with a fraction of a millisecond.
     """
     microseconds = max(1, round(seconds * 1_000_000))
     if microseconds < 10**12:
@@ -232,20 +231,20 @@ def _duration_text(seconds: float) -> str:
 
 
 def run_input_from_json(message: Any) -> RunInput:
-    """Returns the input that a message stands for.
+    """Decode the input of a run.
 
     Raises:
-        MessageInvalid: it is not what docs/internals/messages.md says.
+        MessageInvalid: the message differs from docs/internals/messages.md.
     """
     if not isinstance(message, Mapping):
         raise MessageInvalid('the input must be an object such as {"plan": {…}, "inputs": {}}')
     if "goal" in message and "plan" not in message and "compiled" not in message:
-        # A request in words, which is compiled as a plan is.
+        # A request in words is compiled like a plan.
         message = {**message, "plan": {"goal": message["goal"]}}
     if ("plan" in message) == ("compiled" in message):
-        raise MessageInvalid("the input must hold exactly one of 'plan' and 'compiled'")
+        raise MessageInvalid("the input must contain exactly one of 'plan' and 'compiled'")
     if "snapshot" in message and "compiled" not in message:
-        raise MessageInvalid("the input holds a 'snapshot', which belongs to a compiled plan")
+        raise MessageInvalid("the input contains a 'snapshot', which requires a compiled plan")
     options = _options(_object(message, "options"))
     compiled = message.get("compiled")
     try:
@@ -253,7 +252,9 @@ def run_input_from_json(message: Any) -> RunInput:
         return RunInput(
             plan=message.get("plan"),
             dialect=_text_or_none(message, "dialect"),
-            compiled=compiled_plan(compiled, told=_told(message)) if "compiled" in message and not pages else None,
+            compiled=compiled_plan(compiled, reported=_reported_nodes(message))
+            if "compiled" in message and not pages
+            else None,
             pages=pages,
             inputs=value_from_json(_object(message, "inputs"), message.get("stored_inputs")),
             context=_object(message, "context"),
@@ -263,8 +264,8 @@ def run_input_from_json(message: Any) -> RunInput:
             scope=message.get("scope"),
             path=tuple((str(kind), str(name)) for kind, name in message.get("path", ())),
             parent=_parent(message.get("parent")),
-            carry=carry_from_json(message["snapshot"]) if "snapshot" in message else None,
-            chunk=chunk_input_from_json(message["map_batch"]) if message.get("map_batch") is not None else None,
+            snapshot=snapshot_from_json(message["snapshot"]) if "snapshot" in message else None,
+            map_batch=map_batch_input_from_json(message["map_batch"]) if message.get("map_batch") is not None else None,
             policy=options.get("policy"),
             needs_approval=options.get("approve_plan", False),
             approved_by=_approved_by(message.get("approved_by")),
@@ -283,14 +284,14 @@ def run_input_from_json(message: Any) -> RunInput:
     except PlanTooLarge as error:
         raise MessageInvalid(str(error), code="too_large") from None
     except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise MessageInvalid(f"the input cannot be read: {error}") from None
+        raise MessageInvalid(f"invalid input: {error}") from None
 
 
 def pages_of(encoded: Any) -> tuple[str, ...]:
-    """Returns the references of a plan that travels in pages, none for a plan that stands where it is.
+    """Return the references of the pages of a plan; an empty tuple for a plan without pages.
 
     Raises:
-        ValueError: they are none.
+        ValueError: the references are invalid.
     """
     pages = encoded.get("pages") if isinstance(encoded, Mapping) else None
     if pages is None:
@@ -302,56 +303,56 @@ def pages_of(encoded: Any) -> tuple[str, ...]:
     return tuple(pages)
 
 
-def _told(message: Mapping[str, Any]) -> list[str]:
-    """Returns the ids of the nodes whose ends the run of a chunk is given beside its plan."""
+def _reported_nodes(message: Mapping[str, Any]) -> list[str]:
+    """Return the ids of the nodes whose ends are part of the input of a map batch."""
     given = _object(message, "map_batch").get("given", ())
     return [str(end[0]) for end in given]
 
 
-def compiled_plan(encoded: Any, *, told: Collection[str] = ()) -> CompiledPlan:
-    """Returns a compiled plan of anybody's, checked against what the engine takes for granted.
+def compiled_plan(encoded: Any, *, reported: Collection[str] = ()) -> CompiledPlan:
+    """Decode a compiled plan from any source, checked against the assumptions of the engine.
 
     Args:
-        told: ids of nodes whose ends stand beside the plan.
+        reported: ids of nodes whose ends are separate data.
 
     Raises:
-        PlanTooLarge: it should not stand in the input of a run.
-        ValueError: it is none.
+        PlanTooLarge: the plan is too large for the input of a run.
+        ValueError: the plan is invalid.
     """
     refuse_too_large_inline(encoded)
-    return checked_graph(plan_from_json(encoded), told=told)
+    return checked_graph(plan_from_json(encoded), reported=reported)
 
 
 def plan_of_pages(head: Any, nodes: Sequence[CompiledNode]) -> CompiledPlan:
-    """Returns a compiled plan that travelled in pages, checked against what the engine takes for granted.
+    """Return a compiled plan from its pages, checked against the assumptions of the engine.
 
     Args:
-        head: the first page, which holds the plan without its nodes.
-        nodes: those of the other pages.
+        head: the first page, which contains the plan without its nodes.
+        nodes: nodes of the other pages.
 
     Raises:
-        PlanTooLarge: a run could not hold it.
-        ValueError: the pages are no plan.
+        PlanTooLarge: the plan is too large for a run.
+        ValueError: the pages are not a plan.
     """
     if not isinstance(head, Mapping):
-        raise ValueError("the first of its pages is no object")
+        raise ValueError("the first page of the plan is not an object")
     try:
         return checked_graph(replace(plan_from_json({**head, "nodes": []}), nodes=tuple(nodes)))
     except (TypeError, LookupError, AttributeError) as error:
-        raise ValueError(f"its pages are no compiled plan: {error!r}") from None
+        raise ValueError(f"the pages are not a compiled plan: {error!r}") from None
 
 
-def checked_graph(plan: CompiledPlan, *, told: Collection[str] = ()) -> CompiledPlan:
-    """Returns the plan.
+def checked_graph(plan: CompiledPlan, *, reported: Collection[str] = ()) -> CompiledPlan:
+    """Return the plan if it is valid.
 
     Args:
-        told: ids of nodes whose ends stand beside the plan.
+        reported: ids of nodes whose ends are separate data.
 
     Raises:
-        PlanTooLarge: a run could not hold it.
-        ValueError: its ids or edges are none that a run could follow, or what it pursues is not known.
+        PlanTooLarge: the plan is too large for a run.
+        ValueError: an id, an edge or the extender of the plan is invalid.
     """
-    if (problem := graph_problem(plan, told=told)) is not None:
+    if (problem := graph_problem(plan, reported=reported)) is not None:
         raise ValueError(problem)
     check_extenders(plan)
     return plan
@@ -367,35 +368,39 @@ def _object(message: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _parent(value: Any) -> Parent | None:
-    return None if value is None else Parent(*_place(value, name="parent", parts=("run_id", "task")))
+    return None if value is None else Parent(*_report_target(value, name="parent", parts=("run_id", "task")))
 
 
-def _turn_place(value: Any) -> TurnPlace | None:
-    return None if value is None else TurnPlace(*_place(value, name="session", parts=("session_workflow_id", "turn")))
+def _turn_place(value: Any) -> ParentSession | None:
+    return (
+        None
+        if value is None
+        else ParentSession(*_report_target(value, name="session", parts=("session_workflow_id", "turn")))
+    )
 
 
-def _place(value: Any, *, name: str, parts: tuple[str, str]) -> tuple[str, str]:
-    """Returns the workflow that a run reports to, and what in it."""
+def _report_target(value: Any, *, name: str, parts: tuple[str, str]) -> tuple[str, str]:
+    """Return the ids of the workflow and of the part of it to which a run reports."""
     ids = [value.get(part) for part in parts] if isinstance(value, Mapping) else []
     if not ids or not all(isinstance(text, str) and 0 < len(text.encode(errors="replace")) <= 1000 for text in ids):
-        # Temporal would refuse the report to such a run again and again, and this one would never end.
-        raise MessageInvalid(f"{name!r} must have {parts[0]!r} and {parts[1]!r}, each a text of 1 to 1,000 bytes")
+        # Temporal would refuse the report again and again, and the run would never end.
+        raise MessageInvalid(f"{name!r} must have {parts[0]!r} and {parts[1]!r}, each a string of 1 to 1,000 bytes")
     return str(ids[0]), str(ids[1])
 
 
 def _options(written: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options that are given, each as the run takes it; null is none.
+    """Decode the options; null means the default.
 
     Raises:
-        MessageInvalid: with everything that is wrong with them.
+        MessageInvalid: with all problems of the options.
     """
     options: dict[str, Any] = {}
     problems: list[Problem] = []
     for name, value in written.items():
         at = pointer("options", name)
         if name not in _OPTIONS:
-            hint = suggestion(name, _OPTIONS) or f"there are {', '.join(_OPTIONS)}"
-            problems.append(Problem("invalid_field", f"there is no option {name!r:.60}", at, hint=hint))
+            hint = suggestion(name, _OPTIONS) or f"the options are {', '.join(_OPTIONS)}"
+            problems.append(Problem("invalid_field", f"unknown option {name!r:.60}", at, hint=hint))
         elif value is not None:
             try:
                 options[name] = _OPTIONS[name](value)
@@ -407,10 +412,10 @@ def _options(written: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def max_in_flight_from_json(value: Any) -> int:
-    """Returns how many tasks may run at once.
+    """Decode the limit of tasks in flight.
 
     Raises:
-        ValueError: it is no such number; the text goes on from the name of the field.
+        ValueError: the value is invalid; the text continues the name of the field.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"must be a number from 1 to {MAX_IN_FLIGHT}, not {value!r:.60}")
@@ -418,10 +423,10 @@ def max_in_flight_from_json(value: Any) -> int:
 
 
 def deadline_from_json(value: Any) -> float:
-    """Returns the seconds that a run may take.
+    """Decode a deadline, in seconds.
 
     Raises:
-        ValueError: it is no duration; the text goes on from the name of the field.
+        ValueError: the value is invalid; the text continues the name of the field.
     """
     if not isinstance(value, str):
         raise ValueError(f"must be a duration such as 2h, not {value!r:.60}")
@@ -435,22 +440,22 @@ def _policy(value: Any) -> Policy:
     try:
         return policy_from_json(value)
     except ValueError as error:
-        raise ValueError(f"is no policy: {error}") from None
+        raise ValueError(f"is not a policy: {error}") from None
 
 
 def _budget(value: Any) -> Mapping[str, Any]:
     try:
         return options_to_json(budget_of_options(value))
     except ValueError as error:
-        raise ValueError(f"is no budget: {error}") from None
+        raise ValueError(f"is not a budget: {error}") from None
 
 
 def _model(value: Any) -> Mapping[str, Any]:
-    """Returns what says which model is asked: its name alone, or an object with more."""
+    """Decode the configuration of the model: its name, or an object."""
     try:
         return model_config_from_json({"model": value} if isinstance(value, str) else value).to_json()
     except ValueError as error:
-        raise ValueError(f"is no way to ask a model: {error}") from None
+        raise ValueError(f"is not a model configuration: {error}") from None
 
 
 def _is_true(value: Any) -> bool:
@@ -481,38 +486,39 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     "compensate": _is_true,
     "model": _model,
 }
-"""Options of a run (docs/internals/messages.md) -> what reads the value, or says in a ValueError how it goes on."""
+"""Option of a run (docs/internals/messages.md) -> its decoder, whose ValueError continues the name of the option."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubPlanEnd:
-    """The payload of `sub_plan_ended`: how a sub-plan ended.
+    """Report of a sub-plan: the payload of `sub_plan_ended`.
 
     Args:
-        task: id of the call that started it, `archive`, and `archive#2` of a second try.
-        chunk: of the run of a chunk of a large map, what became of its items, as `map_batch_runs` reads it.
-        usage: what it has used of models, and `agents` what of it each agent has.
-        seen: what it has looked at, and called if it is the run of an agent.
-        child_snapshot: for a run with compensation, the snapshot from which another run compensates its effects, as
-            JSON; `{}` if it has no effects, `None` if they are unknown.
+        task: id of the call that started it: `archive`, or `archive#2` for a second try.
+        map_batch: for the run of a map batch, the end of its items, as decoded by `map_batch_runs`.
+        usage: its use of models; `agents` is the part of each agent.
+        lineage: its lineage, including calls if it is the run of an agent.
+        child_snapshot: for a run that compensates, the snapshot from which another run can compensate its calls, as
+            JSON; `{}`
+            if it has no effects, `None` if that is unknown.
     """
 
     task: str
     status: str
     output: Any
     error: Mapping[str, Any] | None
-    chunk: Any = None
+    map_batch: Any = None
     usage: Usage = NONE
     agents: Mapping[str, Usage] = field(default_factory=dict)
-    seen: Lineage = NOTHING_SEEN
+    lineage: Lineage = NOTHING_SEEN
     child_snapshot: Any = None
 
 
 def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
-    """Returns the report of a sub-plan.
+    """Decode the report of a sub-plan.
 
     Raises:
-        MessageInvalid: it is none.
+        MessageInvalid: the report is invalid.
     """
     if not isinstance(message, Mapping) or not isinstance(message.get("task"), str):
         raise MessageInvalid("a report of a sub-plan must be an object with the id of its task")
@@ -520,15 +526,15 @@ def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
     try:
         output = value_from_json(message.get("output"), message.get("stored_output"))
     except ValueError as unreadable:
-        raise MessageInvalid(f"the output of a sub-plan cannot be read: {unreadable}") from None
+        raise MessageInvalid(f"invalid output of a sub-plan: {unreadable}") from None
     return SubPlanEnd(
         task=message["task"],
         status=str(message.get("status")),
         output=output,
         error=error if isinstance(error, Mapping) else None,
-        chunk=message.get("map_batch"),
+        map_batch=message.get("map_batch"),
         usage=reported_usage(message),
         agents=reported_agents(message),
-        seen=told_seen(message),
+        lineage=lineage_from_details(message),
         child_snapshot=message.get("child_snapshot"),
     )

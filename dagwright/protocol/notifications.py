@@ -1,4 +1,4 @@
-"""Notifications of requests to a webhook, as they travel to the activity that sends them."""
+"""Notifications of requests to a webhook, as the input of the activity that sends them."""
 
 import base64
 import hashlib
@@ -15,54 +15,56 @@ from dagwright.core.model.times import format_time
 from dagwright.protocol.documents import encoded_size
 
 NOTE = "notify"
-"""Code of the note that the hook did not take something."""
+"""Code of the note that the webhook did not accept a notification."""
 
 
-def notice_json(notice: Notification, closing: Closing | None, *, workflow_id: str, identity: Sequence[Any]) -> Any:
-    """Returns a notice as the activity takes it.
+def notification_to_json(
+    notification: Notification, closing: Closing | None, *, workflow_id: str, identity: Sequence[Any]
+) -> Any:
+    """Encode a notification for the activity.
 
     Args:
-        closing: how the request ended, if it has.
+        closing: how the request was closed, if it was.
         identity: scope and path of the run, the same in each of its executions.
     """
-    request = notice.request.to_json(workflow_id)
+    request = notification.request.to_json(workflow_id)
     if encoded_size(request) > NOTIFICATION_BYTES:
-        prompt = cut_bytes(notice.request.prompt, max_bytes=NOTIFICATION_BYTES // 4)
+        prompt = cut_bytes(notification.request.prompt, max_bytes=NOTIFICATION_BYTES // 4)
         request |= {"prompt": prompt, "schema": None, "options": None, "arguments": None, "shortened": True}
     return {
-        "id": _id_of(notice, identity),
-        "kind": notice.kind,
-        "at": format_time(notice.at),
+        "id": _id_of(notification, identity),
+        "kind": notification.kind,
+        "at": format_time(notification.at),
         "request": request,
         "closing": None if closing is None else _closing_json(closing),
     }
 
 
-def _id_of(notice: Notification, identity: Sequence[Any]) -> str:
-    canonical = json.dumps([*identity, *notice.key], ensure_ascii=True, separators=(",", ":"))
+def _id_of(notification: Notification, identity: Sequence[Any]) -> str:
+    canonical = json.dumps([*identity, *notification.key], ensure_ascii=True, separators=(",", ":"))
     return "msg_" + base64.b32encode(hashlib.sha256(canonical.encode()).digest()).decode().lower()[:32]
 
 
 def _closing_json(closing: Closing) -> dict[str, Any]:
-    """Returns how a request ended; what was answered is nothing for a hook."""
+    """Return how a request was closed, without the answer, which is not sent to webhooks."""
     return {name: part for name, part in closing.to_json().items() if name != "arguments"}
 
 
-def told(notices: Sequence[Any]) -> str:
-    """Returns how notices are called in a sentence: `check opened and 3 more`."""
-    first = notices[0]
-    more = f" and {len(notices) - 1:,} more" if len(notices) > 1 else ""
+def description_of(notifications: Sequence[Any]) -> str:
+    """Return a short description of notifications: `check opened and 3 more`."""
+    first = notifications[0]
+    more = f" and {len(notifications) - 1:,} more" if len(notifications) > 1 else ""
     return cut_bytes(f"{first['request']['request_id']} {first['kind']}", max_bytes=300) + more
 
 
 def failure_note(error: BaseException) -> str:
-    """Returns what to say of notices that the hook did not take in time."""
+    """Return the note about notifications that the webhook did not accept in time."""
     cause = error.__cause__ if isinstance(error, ActivityError) else error
     if isinstance(cause, ApplicationError):
         return cut_bytes(cause.message, max_bytes=MESSAGE_LIMIT_BYTES)
-    return f"the hook could not be told: {type(cause).__name__}: {cause}"
+    return f"the webhook could not be notified: {type(cause).__name__}: {cause}"
 
 
-def forgotten_note(count: int, *, why: str) -> str:
-    """Returns what to say of notices that are not told any more."""
-    return f"{count:,} {'notice was' if count == 1 else 'notices were'} not told: {why}"
+def dropped_note(count: int, *, why: str) -> str:
+    """Return the note about notifications that are no longer sent."""
+    return f"{count:,} {'notification was' if count == 1 else 'notifications were'} not sent: {why}"

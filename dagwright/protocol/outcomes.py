@@ -1,7 +1,6 @@
-"""What the end of an activity or a sub-plan means for its node.
+"""Outcomes of activities and sub-plans, and their effect on the nodes of a run.
 
-The workflow takes these ends as they come, the feed takes them out of history; both use these functions, so what
-the feed shows is what the run knows.
+The workflow and the history reader apply outcomes with the same functions, so the reader shows the state of the run.
 """
 
 import asyncio
@@ -55,8 +54,8 @@ from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.regions.batches import BatchTooLarge, apply_batch, encode_batch
 from dagwright.features.regions.offloaded_batches import apply_offloaded_batch, encode_offloaded_batch
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.lineage import seen_of_metadata, told_seen
-from dagwright.protocol.map_batch_runs import chunk_end_from_json, chunk_run_input
+from dagwright.protocol.lineage import lineage_from_details, lineage_from_metadata
+from dagwright.protocol.map_batch_runs import map_batch_end_from_json, map_batch_run_input
 from dagwright.protocol.messages import (
     MessageInvalid,
     SubPlanEnd,
@@ -70,18 +69,18 @@ _UNDECLARED = ToolDeclaration(name="")
 
 
 class ResultInvalid(Exception):
-    """A result is no JSON that a plan could go on with."""
+    """A result is not JSON that a plan could use."""
 
 
 def read_result(payload: Payload, *, name: str, is_foreign: bool = False) -> tuple[Any, Attempt]:
-    """Returns the value of a result, or what stands for a stored one, and what is known of the attempt that made it.
+    """Return the value of a result, or its reference, and the attempt that produced it.
 
     Args:
-        name: what the result is called in messages, such as `fetch.result`.
-        is_foreign: another worker made it, which has nothing in the payload store.
+        name: name of the result in messages, such as `fetch.result`.
+        is_foreign: the result is from a foreign worker, which has no access to the payload store.
 
     Raises:
-        ResultInvalid: it is no JSON.
+        ResultInvalid: the result is not JSON.
     """
     encoding = payload.metadata.get("encoding", b"")
     if encoding == b"binary/null":
@@ -93,11 +92,13 @@ def read_result(payload: Payload, *, name: str, is_foreign: bool = False) -> tup
         value = json_from_bytes(payload.data)
         return stored_from_json(value, name=name) if is_stored else value, read_attempt(payload.metadata)
     except ValueError as error:
-        raise ResultInvalid(f"the result is no JSON: {error}") from None
+        raise ResultInvalid(f"the result is not JSON: {error}") from None
 
 
 def read_attempt(metadata: Mapping[str, bytes]) -> Attempt:
-    """Returns the attempt that the metadata of a result tells of; a foreign worker tells nothing, so it is one."""
+    """Return the attempt in the metadata of a result; a foreign worker sends no metadata, which counts as one
+    attempt.
+    """
     try:
         count = int(metadata.get(wire.METADATA_ATTEMPT, b"1"))
         started = metadata.get(wire.METADATA_STARTED_AT)
@@ -105,14 +106,14 @@ def read_attempt(metadata: Mapping[str, bytes]) -> Attempt:
         cached = json_from_bytes(metadata[wire.METADATA_CACHED]) if wire.METADATA_CACHED in metadata else None
         version = metadata.get(wire.METADATA_TOOL_VERSION, b"").decode()
         usage = usage_of_metadata(metadata)
-        seen = seen_of_metadata(metadata)
-        return Attempt(count, started_at, version, cached if isinstance(cached, dict) else None, usage, seen=seen)
+        lineage = lineage_from_metadata(metadata)
+        return Attempt(count, started_at, version, cached if isinstance(cached, dict) else None, usage, lineage=lineage)
     except ValueError:
         return Attempt(usage=usage_of_metadata(metadata))
 
 
 def is_cancellation(error: BaseException) -> bool:
-    """Tells whether a task ended because it was told to stop."""
+    """Return whether a task ended because it was cancelled."""
     cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
     return isinstance(cause, CancelledError | asyncio.CancelledError)
 
@@ -120,7 +121,7 @@ def is_cancellation(error: BaseException) -> bool:
 def read_failure(
     error: BaseException, node: CompiledNode, effects: Effects, *, reads_starts: bool = False
 ) -> tuple[NodeError, Attempt]:
-    """Return why a task failed for good, and what is known of its last attempt.
+    """Return the error of a failed task, and its last attempt.
 
     Args:
         reads_starts: whether a timeout without a recorded start proves that the tool was not called.
@@ -146,16 +147,16 @@ def read_failure(
 
 
 def _has_repeated_lost_attempts(error: BaseException, timeout: TimeoutError) -> bool:
-    """Return whether the server repeated the attempts of workers that died, as it does only if starts are recorded.
+    """Return whether the server repeated the attempts of workers that died, which it does only if starts are recorded.
 
-    It is the evidence in runs whose input does not say that starts are read.
+    It is the evidence in runs whose input does not have `reads_starts`.
     """
     is_last = isinstance(error, ActivityError) and error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED
     return timeout.type == TimeoutType.HEARTBEAT and is_last
 
 
 def _attempts_of(error: BaseException, node: CompiledNode) -> int:
-    """Returns how often something was tried that does not say so itself: the server only tells why it stopped."""
+    """Return the number of attempts of a task that does not report it; the server only reports why it stopped."""
     was_last = (
         isinstance(error, ActivityError | ChildWorkflowError)
         and error.retry_state is RetryState.MAXIMUM_ATTEMPTS_REACHED
@@ -164,13 +165,13 @@ def _attempts_of(error: BaseException, node: CompiledNode) -> int:
 
 
 def _details_of(error: BaseException) -> Any:
-    """Returns the first detail of a failure; null if it has none."""
+    """Return the first detail of a failure; null if there are no details."""
     cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
     return cause.details[0] if isinstance(cause, ApplicationError) and cause.details else None
 
 
 def _whole_of(error: ApplicationError) -> str | None:
-    """Returns the reference of the whole text of a failure whose message was cut."""
+    """Return the reference of the full message of a failure whose message was cut."""
     details = error.details[0] if error.details else None
     ref = details.get(wire.DETAIL_FULL_TEXT) if isinstance(details, Mapping) else None
     return ref if isinstance(ref, str) and len(ref) <= REF_BYTES else None
@@ -185,14 +186,14 @@ def _attempt_of(error: ApplicationError, otherwise: int) -> Attempt:
         wire.METADATA_STARTED_AT: str(details.get("started_at") or "").encode(),
         wire.METADATA_TOOL_VERSION: str(details.get("tool_version", "")).encode(),
     }
-    return replace(read_attempt(metadata), usage=reported_usage(details), seen=told_seen(details))
+    return replace(read_attempt(metadata), usage=reported_usage(details), lineage=lineage_from_details(details))
 
 
 _DIED = "its worker died"
 
 
 def outcome_unknown_words(tool: str, *, what: str = _DIED) -> str:
-    """Message of a `write` whose outcome is unknown.
+    """Return the message of a `write` with an unknown outcome.
 
     Args:
         what: what happened to its call.
@@ -205,34 +206,34 @@ def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects, *, 
     if effects is Effects.WRITE and lost:
         what = _DIED if error.type == TimeoutType.HEARTBEAT else f"it took over {node.activity_timeout_s:g} s"
         if reads_starts and started_attempt(error.last_heartbeat_details) is None:
-            message = f"{node.tool} was not called: {what} before the call began, so nothing was changed"
+            message = f"{node.tool} was not called: {what} before the call started, so nothing was changed"
             return NodeError(wire.ERROR_NOT_STARTED, message, retryable=True)
         return NodeError(wire.ERROR_OUTCOME_UNKNOWN, outcome_unknown_words(node.tool, what=what))
     if error.type == TimeoutType.HEARTBEAT:
-        why = "its worker died, or hangs as an async tool on it blocks; where that takes over 3 s, its log names it"
+        why = "its worker died, or an async tool blocks its event loop; its log names a tool that blocks for over 3 s"
         return NodeError("timeout", f"{node.tool} stopped heartbeating: {why}", retryable=True)
     return NodeError("timeout", f"{node.tool} took over {node.activity_timeout_s:g} s", retryable=True)
 
 
 class CallTooLarge(Exception):
-    """The arguments of a call are larger than Temporal should carry."""
+    """The arguments of a call exceed the payload limit."""
 
 
 def encode_arguments(arguments: Mapping[str, Any]) -> tuple[bytes, bool]:
-    """Returns the arguments of a call as JSON, and whether a worker has to fill in something.
+    """Return the arguments of a call as JSON, and whether a worker has to fill in values.
 
     Raises:
-        CallTooLarge: they are over 256 KiB.
-        ValueError: they are no JSON.
+        CallTooLarge: the arguments exceed 256 KiB.
+        ValueError: the arguments are not JSON.
     """
     try:
-        encoded, is_unfilled = encode(arguments, shown_in_arguments)
+        encoded, has_refs = encode(arguments, shown_in_arguments)
     except pydantic_core.PydanticSerializationError as error:
         raise ValueError(str(error)) from None
     if len(encoded) > ARGUMENTS_LIMIT_BYTES:
         message = f"the arguments have {len(encoded):,} bytes; at most {ARGUMENTS_LIMIT_BYTES:,} are allowed"
         raise CallTooLarge(message)
-    return encoded, is_unfilled
+    return encoded, has_refs
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +241,8 @@ class ReadyCall:
     """A task that can be sent.
 
     Args:
-        task: the task.
-        arguments: its arguments as JSON, with something to look at in every binding.
-        bindings: what only a worker may put into them.
+        arguments: its arguments as JSON, with a readable form at every binding.
+        bindings: values that only a worker may fill in.
     """
 
     task: Task
@@ -251,13 +251,13 @@ class ReadyCall:
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes the arguments have, with the bindings and what people answered."""
+        """Approximate size of the arguments with the bindings and the answers of people."""
         beside = [*self.bindings, *self.task.answers]
         return len(self.arguments) + sum(len(pydantic_core.to_json(part)) for part in beside)
 
 
 def next_call(scheduler: RunScheduler, at: float) -> ReadyCall | None:
-    """Returns the next task to start with its encoded arguments; tasks that cannot be sent fail on the way."""
+    """Return the next task to start with its encoded arguments; tasks that cannot be sent fail."""
     while (task := scheduler.next_task(at)) is not None:
         if task.node.kind == "region":
             try:
@@ -274,14 +274,14 @@ def next_call(scheduler: RunScheduler, at: float) -> ReadyCall | None:
             _fail_unsent(scheduler, task.id, NodeError("invalid_field", problem), at=at)
             continue
         try:
-            if task.chunk is not None:
-                _check_chunk(scheduler, task)
+            if task.map_batch is not None:
+                _check_map_batch(scheduler, task)
             return _ready_call(task, tool)
         except CallTooLarge as error:
-            error_of_call = NodeError("too_large", str(error))
+            call_error = NodeError("too_large", str(error))
         except ValueError as error:
-            error_of_call = NodeError("invalid_arguments", str(error))
-        _fail_unsent(scheduler, task.id, error_of_call, at=at)
+            call_error = NodeError("invalid_arguments", str(error))
+        _fail_unsent(scheduler, task.id, call_error, at=at)
     return None
 
 
@@ -290,37 +290,37 @@ def _fail_unsent(scheduler: RunScheduler, task_id: str, error: NodeError, *, at:
     scheduler.fail(task_id, error, at=at, attempt=NO_ATTEMPT)
 
 
-def _check_chunk(scheduler: RunScheduler, task: Task) -> None:
-    """Checks that the run of a chunk of a large map can be given what it needs.
+def _check_map_batch(scheduler: RunScheduler, task: Task) -> None:
+    """Check that the input of the run of a map batch can be sent.
 
     Raises:
-        CallTooLarge: it needs more than a run can be given.
-        ValueError: some of it is no JSON.
+        CallTooLarge: the input exceeds the payload limit.
+        ValueError: a value is not JSON.
     """
     try:
-        size = len(pydantic_core.to_json(run_input_to_json(chunk_run_input(scheduler, task)))) if task.is_run else 0
+        size = len(pydantic_core.to_json(run_input_to_json(map_batch_run_input(scheduler, task)))) if task.is_run else 0
     except pydantic_core.PydanticSerializationError as error:
         raise ValueError(str(error)) from None
     if size > RUN_INPUT_LIMIT_BYTES:
-        told = f"items {task.id} and what they read of other nodes have {size:,} bytes"
-        raise CallTooLarge(f"{told}; at most {RUN_INPUT_LIMIT_BYTES:,} are allowed")
+        found = f"the items {task.id} and the values that they read have {size:,} bytes"
+        raise CallTooLarge(f"{found}; at most {RUN_INPUT_LIMIT_BYTES:,} are allowed")
 
 
 def _ready_call(task: Task, tool: ToolDeclaration) -> ReadyCall:
-    encoded, is_unfilled = encode_arguments(task.arguments)
-    bindings = bindings_of(task.arguments) if is_unfilled else ()
+    encoded, has_refs = encode_arguments(task.arguments)
+    bindings = bindings_of(task.arguments) if has_refs else ()
     if tool.is_foreign and task.node.kind == "tool" and secret_names(bindings):
-        # A plan that was checked has none; a compiled plan may come from anywhere.
+        # A checked plan has none; a compiled plan may come from any source.
         raise ValueError(f"{task.node.tool!r} runs in a foreign worker, which cannot be given secrets")
     call = ReadyCall(task, encoded, bindings)
     if bindings and call.size_bytes - len(call.arguments) > ARGUMENTS_LIMIT_BYTES:
-        told = f"the arguments name {len(bindings):,} stored values; their references alone have more than"
-        raise CallTooLarge(f"{told} {ARGUMENTS_LIMIT_BYTES:,} bytes, which is all that a call can take")
+        found = f"the arguments have {len(bindings):,} stored values, whose references have more than"
+        raise CallTooLarge(f"{found} {ARGUMENTS_LIMIT_BYTES:,} bytes, the limit of a call")
     return call
 
 
 def needs_loading(scheduler: RunScheduler, ready: ReadyCall) -> bool:
-    """Tells whether stored values have to be put into the arguments first, because the activity cannot read them."""
+    """Return whether stored values have to be loaded before the call, because the activity cannot load them."""
     tool = scheduler.plan.tools.get(ready.task.node.tool, _UNDECLARED)
     return tool.is_foreign and ready.task.node.kind == "tool" and bool(stored_refs(ready.bindings))
 
@@ -330,14 +330,14 @@ def is_workflow_call(scheduler: RunScheduler, node: CompiledNode) -> bool:
     return node.kind == "tool" and scheduler.plan.tools.get(node.tool, _UNDECLARED).workflow is not None
 
 
-def loading_of(ready: ReadyCall) -> tuple[bytes, ReadyCall]:
-    """Returns the message of the activity that loads the arguments of a call, and the call that is left to make."""
+def loading_call(ready: ReadyCall) -> tuple[bytes, ReadyCall]:
+    """Return the input of the activity that loads the arguments of a call, and the call without its bindings."""
     message = b'{"arguments":' + ready.arguments + b',"holes":' + pydantic_core.to_json(ready.bindings) + b"}"
     return message, replace(ready, bindings=())
 
 
-def take_loading_failure(scheduler: RunScheduler, task_id: str, error: BaseException, *, at: float) -> None:
-    """Takes the failure or the cancelled end of loading the arguments of a call, which was never made."""
+def apply_loading_failure(scheduler: RunScheduler, task_id: str, error: BaseException, *, at: float) -> None:
+    """Handle the failure or cancellation of the loading of arguments; the call itself was not made."""
     if is_cancellation(error):
         scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
         return
@@ -345,10 +345,10 @@ def take_loading_failure(scheduler: RunScheduler, task_id: str, error: BaseExcep
     scheduler.fail(task_id, failure, at=at, attempt=NO_ATTEMPT)
 
 
-MOST_STORE_WAITS = 5
-"""How often one call is repeated because the payload store failed."""
+MAX_STORE_WAITS = 5
+"""Most repetitions of one call because of failures of the payload store."""
 _STORE_PAUSE_S = 10.0
-"""Before the second wait of a call for the payload store, and twice as long before each one after it."""
+"""Pause before the second wait of a call for the payload store; doubled for each later wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,8 +356,8 @@ class StoreWait:
     """A wait for the payload store, after which a call is repeated.
 
     Args:
-        size_bytes: of the result that could not be stored; 0 if an argument could not be loaded.
-        pause_s: before the store is asked.
+        size_bytes: size of the result that could not be stored; 0 if an argument could not be loaded.
+        pause_s: pause before the first request to the store.
     """
 
     size_bytes: int
@@ -369,7 +369,7 @@ def wait_for_store(
 ) -> StoreWait | None:
     """Return the wait after which a call is repeated that ended because the payload store did not respond.
 
-    What the call used and read is recorded. `None` if the call ended for another reason, or was repeated too often.
+    Usage and lineage of the call are recorded. `None` if the call ended for another reason, or was repeated too often.
     """
     size_bytes = _unstored_bytes(error)
     cause = error.__cause__ if isinstance(error, ActivityError) else error
@@ -380,7 +380,7 @@ def wait_for_store(
     # Only the worker knows the effects of a call that depend on its arguments.
     is_write = tool.effects is Effects.WRITE and (tool.effects_by is None or node.effects is not None)
     waits = scheduler.state.store_waits.get(task_id, (0, 0))[0]
-    if tool.is_foreign or (is_write and size_bytes) or waits >= MOST_STORE_WAITS:
+    if tool.is_foreign or (is_write and size_bytes) or waits >= MAX_STORE_WAITS:
         return None
     scheduler.await_store(task_id, at=at, attempt=_of_calls(cause, _attempt_of(cause, 1)))
     return StoreWait(size_bytes, _STORE_PAUSE_S * 2 ** (waits - 1) if waits else 0.0)
@@ -405,21 +405,21 @@ def _of_calls(error: BaseException, attempt: Attempt) -> Attempt:
     return attempt if _unstored_bytes(error) else replace(attempt, count=max(0, attempt.count - 1))
 
 
-def call_again(scheduler: RunScheduler, task: Task) -> ReadyCall:
-    """Return the call of a task that was sent before and is sent once more."""
+def repeated_call(scheduler: RunScheduler, task: Task) -> ReadyCall:
+    """Return the call of a task that is sent again."""
     return _ready_call(task, scheduler.plan.tools.get(task.node.tool, _UNDECLARED))
 
 
 def store_wait_message(ready: ReadyCall, wait: StoreWait) -> bytes:
-    """Return the message of the activity that waits for the payload store, with the values that the call reads."""
+    """Return the input of the activity that waits for the payload store, with the values that the call reads."""
     message = {"refs": stored_refs(ready.bindings), "size_bytes": wait.size_bytes, "pause_s": wait.pause_s}
     return pydantic_core.to_json(message)
 
 
-def take_result(scheduler: RunScheduler, task_id: str, payload: Payload, *, at: float) -> None:
-    """Takes the result of a call."""
+def apply_result(scheduler: RunScheduler, task_id: str, payload: Payload, *, at: float) -> None:
+    """Handle the result of a call."""
     node = scheduler.state.node_of(task_id)
-    is_join = node.for_each is not None and scheduler.state.chunk_of(task_id) is not None
+    is_join = node.for_each is not None and scheduler.state.map_batch_of(task_id) is not None
     if node.kind == "region":
         take = apply_batch if node.inner is None else apply_offloaded_batch
         take(scheduler, task_id, _answer_of(payload), at=at)
@@ -435,21 +435,21 @@ def take_result(scheduler: RunScheduler, task_id: str, payload: Payload, *, at: 
 
 
 def _answer_of(payload: Payload) -> Any:
-    """Returns what a slice answered; null if it cannot be read."""
+    """Return the output of a region batch; null if it cannot be decoded."""
     try:
         return json_from_bytes(payload.data)
     except ValueError:
         return None
 
 
-def take_failure(scheduler: RunScheduler, task_id: str, error: BaseException, *, at: float) -> NodeError | None:
-    """Takes the failure or the cancelled end of a call; returns the error if it is a failure."""
+def apply_failure(scheduler: RunScheduler, task_id: str, error: BaseException, *, at: float) -> NodeError | None:
+    """Handle the failure or cancellation of a call; return the error of a failure."""
     if is_cancellation(error):
         scheduler.task_cancelled(task_id, at=at)
         return None
     node = scheduler.state.node_of(task_id)
     if node.kind == "region":
-        # Whatever was wrong with the region, each of its nodes may fail or succeed by itself, if they are here.
+        # The cause may be the batch alone: each of its nodes may still fail or succeed by itself, if the run has them.
         failure, _ = read_failure(error, node, Effects.PURE)
         scheduler.features.regions.end_batch(task_id, at=at, goes_on=False, error=failure)
         return failure if node.inner is not None else None
@@ -464,7 +464,7 @@ def take_failure(scheduler: RunScheduler, task_id: str, error: BaseException, *,
     if tool is not None and tool.workflow is not None and isinstance(error.__cause__, TerminatedError):
         failure = _terminated(tool)
     if tool is None or tool.is_foreign:
-        # Another worker has nothing in the payload store.
+        # A foreign worker has no access to the payload store.
         failure = replace(failure, ref=None)
     scheduler.fail(task_id, failure, at=at, attempt=attempt)
     return failure
@@ -478,20 +478,20 @@ def _terminated(tool: ToolDeclaration) -> NodeError:
 
 
 def _question_of(error: BaseException) -> Raised | None:
-    """Returns what a call asks a person, if it ended for that."""
+    """Return the question to a person for which a call ended, or `None`."""
     cause = error.__cause__ if isinstance(error, ActivityError) else error
     if not isinstance(cause, ApplicationError) or cause.type != wire.ERROR_ASK_PERSON:
         return None
     details = cause.details[0] if cause.details else None
-    told = details if isinstance(details, Mapping) else {}
-    return Raised(told.get("request") or cause.message or "A person has to decide", told.get("checkpoint"))
+    details = details if isinstance(details, Mapping) else {}
+    return Raised(details.get("request") or cause.message or "A person has to decide", details.get("checkpoint"))
 
 
 def read_sub_plan_end(call: str, payload: Payload) -> SubPlanEnd:
-    """Returns the end that the result of a sub-plan tells, for the call that started it.
+    """Return the end of a sub-plan from its result, for the call that started it.
 
     Raises:
-        ResultInvalid: it tells none.
+        ResultInvalid: the result is not the end of a sub-plan.
     """
     document, _ = read_result(payload, name=call)
     if not isinstance(document, Mapping):
@@ -503,30 +503,37 @@ def read_sub_plan_end(call: str, payload: Payload) -> SubPlanEnd:
 
 
 def sub_plan_failure(call: str, error: BaseException, node: CompiledNode) -> SubPlanEnd:
-    """Returns the end of a sub-plan that did not report it itself."""
+    """Return the end of a sub-plan that did not report it."""
     if is_cancellation(error):
         return SubPlanEnd(call, RunStatus.CANCELLED, None, None)
     failure, _ = read_failure(error, node, Effects.READ)
-    told = _details_of(error)
-    used, agents, seen = reported_usage(told), reported_agents(told), told_seen(told)
-    below = told.get("child_snapshot") if isinstance(told, Mapping) else None
+    details = _details_of(error)
+    used, agents, lineage = reported_usage(details), reported_agents(details), lineage_from_details(details)
+    below = details.get("child_snapshot") if isinstance(details, Mapping) else None
     return SubPlanEnd(
-        call, RunStatus.FAILED, None, failure.to_json(), usage=used, agents=agents, seen=seen, child_snapshot=below
+        call,
+        RunStatus.FAILED,
+        None,
+        failure.to_json(),
+        usage=used,
+        agents=agents,
+        lineage=lineage,
+        child_snapshot=below,
     )
 
 
-def found_ends(payload: Payload, calls: Mapping[str, str]) -> list[SubPlanEnd]:
-    """Returns the ends that the activity `find_ended_sub_plans` found.
+def found_sub_plan_ends(payload: Payload, calls: Mapping[str, str]) -> list[SubPlanEnd]:
+    """Return the ends that the activity `find_ended_sub_plans` found.
 
     Args:
         calls: workflow id -> the call that started it.
 
     Raises:
-        MessageInvalid: the result is none of that activity.
+        MessageInvalid: the message is not a result of that activity.
     """
     found = read_message(payload)
     if not isinstance(found, Mapping):
-        raise MessageInvalid("what was found of sub-plans must be an object")
+        raise MessageInvalid("the ends of sub-plans must be an object")
     return [
         sub_plan_end_from_json({**end, "task": calls[workflow_id]})
         for workflow_id, end in found.items()
@@ -535,38 +542,38 @@ def found_ends(payload: Payload, calls: Mapping[str, str]) -> list[SubPlanEnd]:
 
 
 def is_sub_plan(scheduler: RunScheduler, task_id: str) -> bool:
-    """Tells whether a run of its own does a task: nobody else's end may come by signal."""
+    """Return whether a task is done by a run of its own; only the ends of such tasks may come by signal."""
     if scheduler.record_of(task_id) is None:
         return False
-    node, chunk = scheduler.state.node_of(task_id), scheduler.state.chunk_of(task_id)
-    if chunk is not None:
-        return chunk.count > 0
-    # A node with items ends when its items have ended, and by nothing else.
+    node, map_batch = scheduler.state.node_of(task_id), scheduler.state.map_batch_of(task_id)
+    if map_batch is not None:
+        return map_batch.count > 0
+    # A node with items ends only when its items have ended.
     return node.kind == "plan" and (node.for_each is None or task_id != node.id)
 
 
 def sub_plan_task(scheduler: RunScheduler, call: str) -> str | None:
-    """Returns the task whose last call is the run of its own with this id; `None` if it is no such call."""
+    """Return the task whose last call is a child run with this id; `None` if there is no such task."""
     task_id = task_of_call(scheduler.state, call)
     return task_id if task_id is not None and is_sub_plan(scheduler, task_id) else None
 
 
-def take_sub_plan_end(scheduler: RunScheduler, end: SubPlanEnd, *, at: float) -> None:
-    """Takes the end of a sub-plan; the second one for the same call has no effect, nor has one for no sub-plan."""
+def apply_sub_plan_end(scheduler: RunScheduler, end: SubPlanEnd, *, at: float) -> None:
+    """Handle the end of a sub-plan; a second end for the same call has no effect, nor has an end for another call."""
     task_id = sub_plan_task(scheduler, end.task)
     if task_id is None:
         return
     if (record := scheduler.record_of(task_id)) is not None and not record.status.is_final:
         record.child_snapshot = end.child_snapshot
-    attempt = Attempt(usage=end.usage, agents=end.agents, seen=end.seen)
-    chunk = scheduler.state.chunk_of(task_id)
-    if chunk is not None and end.chunk is not None:
+    attempt = Attempt(usage=end.usage, agents=end.agents, lineage=end.lineage)
+    map_batch = scheduler.state.map_batch_of(task_id)
+    if map_batch is not None and end.map_batch is not None:
         try:
-            scheduler.end_chunk(task_id, chunk_end_from_json(end.chunk, chunk), at=at, attempt=attempt)
+            scheduler.end_map_batch(task_id, map_batch_end_from_json(end.map_batch, map_batch), at=at, attempt=attempt)
         except ValueError as error:
             scheduler.fail(task_id, NodeError("sub_plan_failed", str(error)), at=at, attempt=attempt)
-    elif chunk is not None and end.status not in (RunStatus.CANCELLED, RunStatus.FAILED):
-        problem = NodeError("sub_plan_failed", "the run of a chunk said nothing of its items")
+    elif map_batch is not None and end.status not in (RunStatus.CANCELLED, RunStatus.FAILED):
+        problem = NodeError("sub_plan_failed", "the run of a map batch did not report its items")
         scheduler.fail(task_id, problem, at=at, attempt=attempt)
     elif end.status in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES):
         is_partial = end.status == RunStatus.COMPLETED_WITH_FAILURES
@@ -574,7 +581,7 @@ def take_sub_plan_end(scheduler: RunScheduler, end: SubPlanEnd, *, at: float) ->
     elif end.status == RunStatus.CANCELLED:
         scheduler.task_cancelled(task_id, at=at, attempt=attempt, reason="the sub-plan was cancelled")
     else:
-        message = (end.error or {}).get("message") or "it did not say why"
+        message = (end.error or {}).get("message") or "it reported no reason"
         agent = agent_of(scheduler.state.node_of(task_id))
         who = "the sub-plan" if agent is None else f"the agent {agent!r}"
         problem = NodeError("sub_plan_failed", f"{who} failed: {message}")

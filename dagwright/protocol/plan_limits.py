@@ -1,4 +1,4 @@
-"""Limits of compiled plans and calls. A plan or call outside of them would block its run (docs/guards.md F8)."""
+"""Limits of compiled plans and calls. A plan or call that exceeds them would block its run (docs/guards.md F8)."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -24,11 +24,11 @@ _LONGEST_S = LONGEST.total_seconds()
 _MOST_ATTEMPTS = 1_000_000
 _LARGEST_FACTOR = 1_000
 _DEFAULT_RULE = CompiledNode("").retry
-"""The very object that all nodes have which say nothing of it: it is right, and most calls of a run have it."""
+"""Retry rule of all nodes without one. It is valid, and most calls of a run have this object."""
 
 
 def options_problem(node: CompiledNode, tool: ToolDeclaration) -> str | None:
-    """Returns what is wrong with the options of a call, in one sentence, or `None`."""
+    """Return the first problem of the options of a call as one sentence, or `None`."""
     checks: list[tuple[str, Any, bool]] = [
         ("the name of the tool", node.tool, _is_name(node.tool)),
         ("the task queue", tool.task_queue, tool.task_queue is None or is_queue(tool.task_queue)),
@@ -42,7 +42,7 @@ def options_problem(node: CompiledNode, tool: ToolDeclaration) -> str | None:
         checks += _checks_of_rule(node.retry)
     for name, value, is_right in checks:
         if not is_right:
-            return f"{name} is {value!r:.60}, which Temporal would not take"
+            return f"{name} is {value!r:.60}, which Temporal does not accept"
     return None
 
 
@@ -77,36 +77,36 @@ def _is_within(value: Any, lowest: int, highest: int) -> bool:
 
 
 _SHORTEN_NODES = "use for_each instead of many nodes, or split the plan into sub-plans"
-_SHORTEN_EDGES = "let a node gather what many others wait for, and wait for that one"
-_SHORTEN_BYTES = "keep what is long in files that tools read, or split the plan into sub-plans"
+_SHORTEN_EDGES = "add a node that joins common dependencies, and depend on that node"
+_SHORTEN_BYTES = "move long values to files that tools read, or split the plan into sub-plans"
 _SHORTEN_HEAD = "shorten its output, its metadata or the defaults of its inputs"
-_SHORTEN_NODE = "let a tool bring what is long, such as read_file"
+_SHORTEN_NODE = "load long values with a tool such as read_file"
 _SHORTEN_SUB_PLAN = "split it into several"
-_NOT_INLINE = "give the plan as it was written, in 'plan'"
+_NOT_INLINE = "send the plan as written, in 'plan'"
 
 
 class PlanTooLarge(DagwrightError, ValueError):
-    """A plan is more than a run can be given: one sentence that says what it has, what it may have, what to do.
+    """A plan exceeds a limit; the message has the size, the limit and advice.
 
     Args:
         node: id of the node that is too large, if it is one.
     """
 
     def __init__(self, what: str, *, has: int, limit: int, advice: str, node: str | None = None) -> None:
-        super().__init__(f"{what}: it has {has:,}, and may have {limit:,}; {advice}")
+        super().__init__(f"{what}: it has {has:,}, the limit is {limit:,}; {advice}")
         self.node = node
 
 
 def refuse_too_large(plan: CompiledPlan) -> None:
-    """Refuses a plan that no run could hold; what only a region needs does not count.
+    """Refuse a plan that is too large for a run; nodes inside of offloaded regions are not counted.
 
     Args:
-        plan: contracted, as it is before it travels.
+        plan: contracted plan, before it is sent.
 
-    Complexity: O(V + E), and some 15 us for each node that the run would hold.
+    Complexity: O(V + E), and some 15 us for each node of the run.
 
     Raises:
-        PlanTooLarge: it is one.
+        PlanTooLarge: the plan exceeds a limit.
     """
     held = held_by_run(plan)
     _refuse_counts(held)
@@ -129,13 +129,13 @@ def _refuse_part(node: CompiledNode, size: int) -> None:
         what = f"{name} is too large, in bytes of its compiled form"
         raise PlanTooLarge(what, has=size, limit=PLAN_PART_BYTES, advice=advice, node=node.id)
     if (count := _count_below(node)) > PLAN_NODES:
-        what = f"{name} is too large, in nodes, those of its own sub-plans with them"
+        what = f"{name} is too large, in nodes, including those of its own sub-plans"
         raise PlanTooLarge(what, has=count, limit=PLAN_NODES, advice=advice, node=node.id)
 
 
 def _count_below(node: CompiledNode) -> int:
-    below = node.sub_plan.nodes if node.sub_plan is not None else ()
-    return len(below) + sum(_count_below(inner) for inner in below)
+    children = node.sub_plan.nodes if node.sub_plan is not None else ()
+    return len(children) + sum(_count_below(inner) for inner in children)
 
 
 def _refuse_counts(held: CompiledPlan) -> None:
@@ -153,12 +153,12 @@ def _refuse_counts(held: CompiledPlan) -> None:
 
 
 def refuse_too_large_inline(encoded: Any) -> None:
-    """Refuses a compiled plan in its JSON form that is too large to stand in the input of a run.
+    """Refuse a compiled plan in its JSON form that is too large for the input of a run.
 
-    To be asked before anything is made of it: workflow code has two seconds (docs/guards.md F6).
+    It must be called before the plan is decoded: workflow code has two seconds (docs/guards.md F6).
 
     Raises:
-        PlanTooLarge: it is one.
+        PlanTooLarge: the plan exceeds a limit.
     """
     waiting, count = [encoded], 0
     while waiting:
@@ -167,15 +167,15 @@ def refuse_too_large_inline(encoded: Any) -> None:
         if not isinstance(nodes, list):
             continue
         count += len(nodes)
-        below = [node["sub_plan"] for node in nodes if isinstance(node, Mapping) and "sub_plan" in node]
-        for sub_plan in below if plan is encoded else ():
-            # Its own input may have 2 MB too, and what it is given comes on top.
+        children = [node["sub_plan"] for node in nodes if isinstance(node, Mapping) and "sub_plan" in node]
+        for sub_plan in children if plan is encoded else ():
+            # Its own input may have 2 MB too, with other values besides the plan.
             if (size := _bytes_of(sub_plan)) > PLAN_PART_BYTES:
                 what = "a sub-plan is too large, in bytes of its compiled form"
                 raise PlanTooLarge(what, has=size, limit=PLAN_PART_BYTES, advice=_SHORTEN_SUB_PLAN)
-        waiting += below
+        waiting += children
     if count > PLAN_NODES:
-        what = "the compiled plan is too large for the input of a run, in nodes, those of its sub-plans with them"
+        what = "the compiled plan is too large for the input of a run, in nodes, including those of its sub-plans"
         raise PlanTooLarge(what, has=count, limit=PLAN_NODES, advice=_NOT_INLINE)
 
 
@@ -183,42 +183,42 @@ def _bytes_of(value: Any) -> int:
     return len(pydantic_core.to_json(value))
 
 
-def graph_problem(plan: CompiledPlan, *, told: Collection[str] = ()) -> str | None:
-    """Returns what is wrong with the nodes and edges of a compiled plan, in one sentence, or `None`.
+def graph_problem(plan: CompiledPlan, *, reported: Collection[str] = ()) -> str | None:
+    """Return the first problem of the nodes and edges of a compiled plan as one sentence, or `None`.
 
     Args:
-        plan: as a run holds it.
-        told: ids of nodes whose ends stand beside the plan.
+        plan: plan as a run holds it.
+        reported: ids of nodes whose ends are separate data.
 
     Raises:
-        PlanTooLarge: it has more nodes or edges than can be looked at.
+        PlanTooLarge: the plan has too many nodes or edges to be checked.
     """
     _refuse_counts(plan)
     seen: set[str] = set()
     for node in plan.nodes:
         if not 0 < len(node.id.encode(errors="replace")) <= MAX_ID_BYTES:
-            return f"the id {node.id[:40]!r} has not 1 to {MAX_ID_BYTES} bytes of UTF-8"
+            return f"the id {node.id[:40]!r} must be 1-{MAX_ID_BYTES} bytes of UTF-8"
         if node.id in RESERVED_IDS:
             return f"the id {node.id!r} is reserved"
         if node.id in seen:
-            return f"two nodes have the id {node.id!r}"
+            return f"duplicate node id {node.id!r}"
         seen.add(node.id)
         if not _are_numbers_of_nodes(node.dependencies, plan):
-            return f"the dependencies of {node.id!r} are no numbers of nodes"
+            return f"the dependencies of {node.id!r} are not node numbers"
         if not _are_numbers_of_nodes(node.members, plan):
-            return f"the members of {node.id!r} are no numbers of nodes"
+            return f"the members of {node.id!r} are not node numbers"
     if levels_of(_waits_of(plan)) is None:
-        return "the dependencies of its nodes are a circle"
-    if untold := [number for number in _untold_nodes(plan) if plan.nodes[number].id not in told]:
-        return f"the node {plan.nodes[untold[0]].id!r} is to be reported by a region that is not there"
+        return "the dependencies of its nodes form a cycle"
+    if unreported := [number for number in _unreported_nodes(plan) if plan.nodes[number].id not in reported]:
+        return f"the node {plan.nodes[unreported[0]].id!r} requires a region, which is missing"
     if (problem := compiled_plan_problem(plan)) is not None:
         return problem
-    below = (graph_problem(node.sub_plan) for node in plan.nodes if node.sub_plan is not None)
-    return next((problem for problem in below if problem is not None), None)
+    children = (graph_problem(node.sub_plan) for node in plan.nodes if node.sub_plan is not None)
+    return next((problem for problem in children if problem is not None), None)
 
 
 def _waits_of(plan: CompiledPlan) -> list[Sequence[int]]:
-    """Returns the numbers that each node waits for: its dependencies, and the region that runs it."""
+    """Return the numbers of the nodes that must end before each node: its dependencies, and the region that runs it."""
     waits: list[Sequence[int]] = [node.dependencies for node in plan.nodes]
     for region in range(plan.written_count, len(plan.nodes)):
         for member in plan.nodes[region].members:
@@ -226,14 +226,14 @@ def _waits_of(plan: CompiledPlan) -> list[Sequence[int]]:
     return waits
 
 
-def _untold_nodes(plan: CompiledPlan) -> list[int]:
-    """Returns the nodes whose end nobody would tell."""
-    told = {member for node in plan.nodes[plan.written_count :] for member in node.members}
-    return [number for number, node in enumerate(plan.nodes) if node.kind == "reported" and number not in told]
+def _unreported_nodes(plan: CompiledPlan) -> list[int]:
+    """Return the nodes whose end is never reported."""
+    reported = {member for node in plan.nodes[plan.written_count :] for member in node.members}
+    return [number for number, node in enumerate(plan.nodes) if node.kind == "reported" and number not in reported]
 
 
 def _are_numbers_of_nodes(numbers: Sequence[Any], plan: CompiledPlan) -> bool:
     if not numbers:
         return True
-    # Of all edges there may be many thousands, so they are looked at by what runs in C.
+    # There may be many thousands of edges, so they are checked by C code.
     return set(map(type, numbers)) == {int} and min(numbers) >= 0 and max(numbers) < len(plan.nodes)

@@ -1,6 +1,6 @@
-"""What queries answer, for the Temporal UI: whatever a run holds, no answer comes near the 2 MB that the server takes.
+"""Results of queries for the Temporal UI, far below the server's limit of 2 MB whatever the size of the run.
 
-Who wants to know all asks the commands, which read the history.
+Clients that need all data read the history instead.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,24 +20,24 @@ from dagwright.protocol.documents import (
 )
 
 GRAPH_PARTS = 10_000
-"""Nodes and edges up to which a graph is written at all: of more it takes long to find out that they are too large."""
-_KEPT_BYTES = 400_000
-"""JSON of a list that is cut because the whole answer would be too large."""
+"""Most nodes and edges for which a graph is built: to build a larger one only to measure it takes too long."""
+_LIST_BYTES = 400_000
+"""JSON size to which a list is cut if the whole result is too large."""
 
 
-def status_answer(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the compact document of a run with as many of its open requests as an answer can hold."""
+def status_result(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the compact document of a run, with as many of its open requests as a query result can hold."""
     if encoded_size(document) <= DOCUMENT_LIMIT_BYTES:
         return dict(document)
-    kept = _first_of(document["waiting_for"])
-    left = len(document["waiting_for"]) - len(kept)
-    told = f"{left:,} of {left + len(kept):,} requests are left out, which are too large for a query"
-    note = {"code": "too_large", "node_id": None, "message": f"{told}; `dagwright inbox` lists all"}
-    return {**document, "waiting_for": kept, "notes": [*_first_of(document["notes"]), *([note] if left else [])]}
+    fitting = _first_of(document["waiting_for"])
+    left = len(document["waiting_for"]) - len(fitting)
+    omitted = f"{left:,} of {left + len(fitting):,} requests are omitted, because they are too large for a query"
+    note = {"code": "too_large", "node_id": None, "message": f"{omitted}; `dagwright inbox` lists all"}
+    return {**document, "waiting_for": fitting, "notes": [*_first_of(document["notes"]), *([note] if left else [])]}
 
 
-def node_answer(scheduler: RunScheduler, task_id: str) -> dict[str, Any] | None:
-    """Returns the document of a node or item; `None` if there is none of that id."""
+def node_result(scheduler: RunScheduler, task_id: str) -> dict[str, Any] | None:
+    """Return the document of a node or item; `None` if there is no such node."""
     record = scheduler.record_of(task_id)
     if record is None:
         return None
@@ -52,12 +52,12 @@ def node_answer(scheduler: RunScheduler, task_id: str) -> dict[str, Any] | None:
         "result": compact_value(document["result"], ref=f"node:{task_id}"),
         "blocked_by": _first_of(document["blocked_by"]),
         "lineage": {**lineage, "inputs": _first_of(lineage["inputs"])},
-        "note": f"too large for a query: lists are cut; `dagwright node RUN {task_id[:100]!r} --full` tells all of it",
+        "note": f"too large for a query: lists are cut; `dagwright node RUN {task_id[:100]!r} --full` shows all of it",
     }
 
 
-def graph_answer(scheduler: RunScheduler) -> dict[str, Any]:
-    """Returns nodes and edges with their states; of a large plan the counts by state, and a note."""
+def graph_result(scheduler: RunScheduler) -> dict[str, Any]:
+    """Return nodes and edges with their states; for a large plan the counts by state, and a note."""
     steps = scheduler.plan.written_count
     edges = sum(len(node.dependencies) for node, _ in scheduler.state.shown())
     if steps + edges <= GRAPH_PARTS:
@@ -67,18 +67,18 @@ def graph_answer(scheduler: RunScheduler) -> dict[str, Any]:
     counts = {
         status.value: count for status, count in sorted(counts_of(scheduler.plan, scheduler.records).items()) if count
     }
-    told = f"{steps:,} nodes and {edges:,} edges are too large for a query"
-    message = f"{told}; `dagwright graph RUN` draws them, and `dagwright graph RUN --format json` lists all"
+    found = f"{steps:,} nodes and {edges:,} edges are too large for a query"
+    message = f"{found}; `dagwright graph RUN` draws them, and `dagwright graph RUN --format json` lists all"
     return {"nodes": [], "edges": [], "counts": counts, "note": message}
 
 
 def _first_of(values: Sequence[Any]) -> list[Any]:
-    """Returns the first of some values, as many as fit into an answer beside another such list."""
-    kept: list[Any] = []
+    """Return the first values of a list, as many as fit into a result together with another such list."""
+    fitting: list[Any] = []
     size = 0
     for value in values:
         size += encoded_size(value)
-        if size > _KEPT_BYTES:
+        if size > _LIST_BYTES:
             break
-        kept.append(value)
-    return kept
+        fitting.append(value)
+    return fitting

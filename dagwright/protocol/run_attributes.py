@@ -36,7 +36,7 @@ def identifying_pairs(memo: Mapping[str, Any], *, missing: Collection[str] = ())
 
 def attributes_at_start(memo: Mapping[str, Any], *, missing: Collection[str]) -> TypedSearchAttributes:
     """Return the search attributes with which a client starts a run: those by its memo, and its state."""
-    # A run that finds its state there writes what it waits for as well.
+    # A run that finds its state there also updates the assignees that it waits for.
     has_state = wire.RUN_SEARCH_ATTRIBUTES.isdisjoint(missing)
     state = [SearchAttributePair(_STATE, "running")] if has_state else []
     return TypedSearchAttributes([*state, *identifying_pairs(memo, missing=missing)])

@@ -11,7 +11,7 @@ from dagwright.core.errors import DagwrightError
 from dagwright.core.model.tasks import Task
 
 ALL_OWNERS = "*"
-"""Owner of the keys that see the runs of all."""
+"""Owner of API keys that can see the runs of all owners."""
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
 
 
@@ -33,7 +33,7 @@ class TagsInvalid(DagwrightError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TagWords:
-    """What the messages call a tag: the API accepts tags as the entries of `metadata`."""
+    """Names of a tag in messages: the API accepts tags as the entries of `metadata`."""
 
     one: str
     article: str
@@ -83,7 +83,7 @@ def keyword_of_tag(key: str, value: str) -> str:
 
 
 def tags_in(memo: Mapping[str, Any], *, key: str) -> dict[str, str]:
-    """Return the tags that a memo holds; without any, an empty dictionary.
+    """Return the tags in a memo; an empty dictionary if there are none.
 
     Args:
         key: name of the memo field.
@@ -93,7 +93,7 @@ def tags_in(memo: Mapping[str, Any], *, key: str) -> dict[str, str]:
 
 
 def keyword(text: str) -> str:
-    """Return a text cut to what a Keyword search attribute can hold."""
+    """Return a text cut to the limit of a Keyword search attribute."""
     # A lone surrogate cannot be encoded, and would make the request fail.
     return text.encode(errors="replace").decode()[:KEYWORD_CHARACTERS]
 
@@ -110,8 +110,8 @@ def task_summary(task: Task) -> str:
     title = task.node.title
     if not title:
         return summary_of(task.id)
-    if task.chunk is not None and task.chunk.count:
-        return _with_key(title, f"items {task.chunk.first + 1} to {task.chunk.first + task.chunk.count}")
+    if task.map_batch is not None and task.map_batch.count:
+        return _with_key(title, f"items {task.map_batch.first + 1} to {task.map_batch.first + task.map_batch.count}")
     kind, key = task.path[-1] if task.path else ("node", "")
     return _with_key(title, key) if task.ref.item is not None and kind == "item" else summary_of(title)
 

@@ -1,7 +1,7 @@
-"""What an execution hands on when a run goes on in a new one, as it travels in the next input.
+"""Snapshot of a run: the state that one execution passes to the next through continue-as-new, or a run to its fork.
 
-The states of the nodes are a text for programs, since those of a large run are long and much alike; a very long text
-lies in the payload store, in pieces.
+The state of the nodes is a compressed text, because the states of a large run are long and similar; a very long text is
+stored in the payload store, in pieces.
 """
 
 import math
@@ -14,28 +14,28 @@ import pydantic_core
 from dagwright.core.boundary.decoding import UNPACKED_LIMIT_BYTES, packed_text, unpacked_text
 
 PIECE_CHARACTERS = 1_000_000
-"""Characters of one piece in the store: half of what an activity may be given."""
+"""Characters of one stored piece: half of the limit of an activity input."""
 _MOST_PIECES = 64
 _REF_BYTES = 200
 
 
-class CarryTooLarge(Exception):
-    """A run has more results of its own than can be handed on."""
+class SnapshotTooLarge(Exception):
+    """The results in the history of a run are too large for a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunCarry:
-    """What a run has been through before this execution, or what a fork takes over of another run.
+class RunSnapshot:
+    """State of a run before this execution, or the data that a fork reuses from its source run.
 
     Args:
         began_at: seconds since the epoch at which the first execution started; deadlines count from there.
-        state: the states of the nodes, as `state_to_text` made them; or
+        state: state of the nodes as text (`state_to_text`); or
         refs: references of the pieces of that text, in order.
-        notes: what there was worth saying so far.
-        omitted_notes: count of the notes that were too many.
-        deadline_s: seconds from `began_at` that the run may take; infinite is as long as it takes, `None` is what plan
-            and starter say.
-        origin: workflow id of the run that this one is a fork of, which it begins from; `began_at` says nothing then.
+        notes: notes so far.
+        omitted_notes: number of omitted notes.
+        deadline_s: deadline in seconds from `began_at`; infinite means no deadline, `None` means the deadline of the
+            plan and the starter.
+        origin: workflow id of the source run of a fork; `began_at` has no meaning then.
     """
 
     began_at: float
@@ -48,63 +48,63 @@ class RunCarry:
 
 
 def state_to_text(state: Mapping[str, Any]) -> str:
-    """Returns the states of nodes, as `dagwright.protocol.scheduler_snapshot` made them, as they travel.
+    """Encode the state of nodes from `dagwright.protocol.scheduler_snapshot`.
 
     Raises:
-        CarryTooLarge: they have over 16 MB.
+        SnapshotTooLarge: the state exceeds 16 MB.
     """
     encoded = pydantic_core.to_json(state)
     if len(encoded) > UNPACKED_LIMIT_BYTES:
         size = len(encoded) / 1e6
-        message = f"the results in the run's own history have {size:.0f} MB, which is more than can be handed on"
-        raise CarryTooLarge(message)
+        message = f"the results in the run's own history have {size:.0f} MB, which is too large for continue-as-new"
+        raise SnapshotTooLarge(message)
     return packed_text(encoded)
 
 
 def state_from_text(text: str) -> Mapping[str, Any]:
-    """Returns the states of a text.
+    """Decode the result of `state_to_text`.
 
     Raises:
-        ValueError: the text is none that `state_to_text` made.
+        ValueError: the text has another form.
     """
     try:
         state = unpacked_text(text)
     except ValueError as error:
-        raise ValueError(f"what the execution before handed on cannot be read: {error}") from None
+        raise ValueError(f"invalid state of the previous execution: {error}") from None
     if not isinstance(state, Mapping):
-        raise ValueError("what the execution before handed on must be an object")
+        raise ValueError("the state of the previous execution must be an object")
     return state
 
 
 def pieces_of(text: str) -> list[str]:
-    """Returns the pieces in which a long text goes to the store."""
+    """Return the pieces of a long text that are stored."""
     return [text[start : start + PIECE_CHARACTERS] for start in range(0, len(text), PIECE_CHARACTERS)]
 
 
-def carry_to_json(carry: RunCarry) -> dict[str, Any]:
-    """Returns a carry as it stands in an input."""
-    where = {"refs": list(carry.refs)} if carry.refs else {"state": carry.state}
+def snapshot_to_json(snapshot: RunSnapshot) -> dict[str, Any]:
+    """Encode a snapshot for the input of a run."""
+    where = {"refs": list(snapshot.refs)} if snapshot.refs else {"state": snapshot.state}
     return {
-        "began_at": carry.began_at,
-        "notes": list(carry.notes),
-        "omitted_notes": carry.omitted_notes,
+        "began_at": snapshot.began_at,
+        "notes": list(snapshot.notes),
+        "omitted_notes": snapshot.omitted_notes,
         **where,
-        **_deadline_to_json(carry.deadline_s),
-        **({"origin": carry.origin} if carry.origin is not None else {}),
+        **_deadline_to_json(snapshot.deadline_s),
+        **({"origin": snapshot.origin} if snapshot.origin is not None else {}),
     }
 
 
-def carry_from_json(encoded: Any) -> RunCarry:
-    """Returns the carry of an input; its states are read later.
+def snapshot_from_json(encoded: Any) -> RunSnapshot:
+    """Decode a snapshot in the input of a run; its state is decoded later.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the snapshot is invalid.
     """
     try:
         refs = encoded.get("refs", ())
         if len(refs) > _MOST_PIECES or not all(isinstance(ref, str) and len(ref) < _REF_BYTES for ref in refs):
-            raise ValueError("its references are none")
-        return RunCarry(
+            raise ValueError("invalid references")
+        return RunSnapshot(
             began_at=float(encoded["began_at"]),
             state="" if refs else str(encoded["state"]),
             refs=tuple(refs),
@@ -114,7 +114,7 @@ def carry_from_json(encoded: Any) -> RunCarry:
             origin=None if encoded.get("origin") is None else str(encoded["origin"]),
         )
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-        raise ValueError(f"what the execution before handed on cannot be read: {error!r}") from None
+        raise ValueError(f"invalid snapshot: {error!r}") from None
 
 
 def _deadline_to_json(deadline_s: float | None) -> dict[str, float | None]:

@@ -16,38 +16,38 @@ from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.agent_loop.nodes import with_agents
 from dagwright.planning.extenders import extender_of
-from dagwright.protocol.budgets import first_budget, shared_budget
+from dagwright.protocol.budgets import initial_budget, shared_budget
 from dagwright.protocol.messages import RunInput
 
 
 def deadline_of(plan: CompiledPlan | None, run_input: RunInput) -> float | None:
-    """Returns the seconds that a run may take: the shorter of what its plan and what its starter say.
+    """Return the deadline of a run in seconds: the shorter one of its plan and its starter.
 
-    In a later execution it is what counted at the end of the one before, which people may have changed.
+    In a later execution it is the deadline at the end of the previous execution, which people may have changed.
 
     Args:
-        plan: `None` while the run has not read it.
+        plan: `None` while the run has not loaded it.
     """
-    carried_s = run_input.carry.deadline_s if run_input.carry is not None else None
-    if carried_s is not None:
-        return None if math.isinf(carried_s) else carried_s
+    snapshot_s = run_input.snapshot.deadline_s if run_input.snapshot is not None else None
+    if snapshot_s is not None:
+        return None if math.isinf(snapshot_s) else snapshot_s
     limits = (plan.deadline_s if plan is not None else None, run_input.deadline_s)
     return min((limit for limit in limits if limit is not None), default=None)
 
 
 def changed_deadline(scheduler: RunScheduler, run_input: RunInput) -> float | None:
-    """Returns the seconds that people have given a run instead of what plan and starter say, as a carry holds it."""
+    """Return the deadline that people have set instead of that of plan and starter, as a snapshot stores it."""
     limit_s = scheduler.features.deadline.deadline.limit_s
-    if limit_s == deadline_of(scheduler.plan, replace(run_input, carry=None)):
+    if limit_s == deadline_of(scheduler.plan, replace(run_input, snapshot=None)):
         return None
     return math.inf if limit_s is None else limit_s
 
 
-def first_deadline(plan: CompiledPlan, run_input: RunInput, *, began_at: float) -> Deadline:
-    """Returns the deadline that a run begins with; a sub-plan is named as in the run above.
+def initial_deadline(plan: CompiledPlan, run_input: RunInput, *, began_at: float) -> Deadline:
+    """Return the deadline at the start of a run; a sub-plan has its name in the parent run.
 
     Args:
-        began_at: when its first execution started, in seconds since the epoch.
+        began_at: start of its first execution, in seconds since the epoch.
     """
     limit_s = deadline_of(plan, run_input)
     if run_input.parent is None:
@@ -67,14 +67,14 @@ def scheduler_for_run(
     began_at: float,
     inputs: Mapping[str, Any],
 ) -> RunScheduler:
-    """Returns the scheduler of a run that has not begun.
+    """Return the scheduler of a run that has not started.
 
     Args:
-        began_at: when the first execution of the run started, in seconds since the epoch.
-        inputs: those of the run's input, with the items of a chunk if it does one.
+        began_at: start of the first execution of the run, in seconds since the epoch.
+        inputs: inputs of the run, with the items of a map batch.
     """
     extender = extender_of(plan)
-    # What an extender adds is what a model wants.
+    # The nodes that an extender adds are requested by a model.
     is_model = extender is not None or is_by_model(run_input)
     scheduler = create_scheduler(
         plan,
@@ -84,8 +84,8 @@ def scheduler_for_run(
         options=_options_of(run_input, plan),
     )
     scheduler.features.extension.use(extender)
-    scheduler.features.budget.use(first_budget(run_input))
-    scheduler.features.deadline.deadline = first_deadline(plan, run_input, began_at=began_at)
+    scheduler.features.budget.use(initial_budget(run_input))
+    scheduler.features.deadline.deadline = initial_deadline(plan, run_input, began_at=began_at)
     scheduler.features.feedback.requests.remembered.update(run_input.approved_tools)
     if run_input.approved_by is not None:
         scheduler.features.feedback.run.approve_plan(run_input.approved_by)
@@ -105,21 +105,21 @@ def _options_of(run_input: RunInput, plan: CompiledPlan) -> RunOptions:
 
 
 def is_by_model(run_input: RunInput) -> bool:
-    """Tells whether the input itself says that a model wrote its plan: somebody has to approve it, or has done so."""
+    """Return whether the input declares that a model wrote the plan, so that it needs approval or has been approved."""
     return run_input.needs_approval or run_input.approved_by is not None
 
 
 def inherited_input(run_input: RunInput, scheduler: RunScheduler, *, number: int) -> RunInput:
-    """Returns the input of a sub-plan with what people decided for the run above it.
+    """Return the input of a sub-plan with the decisions of people about its parent run.
 
     Args:
-        number: of the node that starts it.
+        number: number of the node that starts it.
     """
     feedback = scheduler.features.feedback
     return replace(
         run_input,
-        # Not what the policy says but whether somebody has given one: whoever wrote that all may run has decided for
-        # the calls of models too, about which a person is asked otherwise.
+        # Whether a person has set a policy, not its content: a person who allows all calls also decides about calls
+        # that models request, which need approval otherwise.
         policy=scheduler.state.policy if scheduler.state.policy is not ALL_RUN else None,
         approved_by=feedback.state.approved_by if number < feedback.state.approved_nodes else None,
         approved_tools=dict(feedback.requests.remembered),
@@ -128,26 +128,26 @@ def inherited_input(run_input: RunInput, scheduler: RunScheduler, *, number: int
     )
 
 
-def begin_run(scheduler: RunScheduler, run_input: RunInput, *, at: float) -> None:
-    """Begins a run, or asks first whether it may, and for the inputs that are missing."""
+def start_run(scheduler: RunScheduler, run_input: RunInput, *, at: float) -> None:
+    """Start a run, or first request its approval and its missing inputs."""
     if run_input.needs_approval or _is_for_approval(scheduler, run_input):
         scheduler.features.feedback.run.ask_for_approval(at)
     elif run_input.parent is None:
         scheduler.features.feedback.run.begin(at)
     else:
-        # The run above has given what there is.
+        # The parent run has provided the inputs.
         scheduler.begin(at)
 
 
 def _is_for_approval(scheduler: RunScheduler, run_input: RunInput) -> bool:
-    """Tells whether the policy has somebody approve the plan; what an extender adds it asks about by itself."""
+    """Return whether the policy requires approval of the plan; extensions by an extender are approved separately."""
     is_first = run_input.parent is None and run_input.approved_by is None and scheduler.plan.extender is None
     return is_first and scheduler.state.policy.approves_changes and changes_of(scheduler.plan) > 0
 
 
-def begin_fork(scheduler: RunScheduler, run_input: RunInput | None, *, at: float) -> None:
-    """Begins a run that was restored to take back what was done, or from what it takes over as a fork; others go on."""
+def start_restored_run(scheduler: RunScheduler, run_input: RunInput | None, *, at: float) -> None:
+    """Start a restored run that compensates, or that is a fork; other restored runs continue by themselves."""
     if run_input is not None and run_input.only_compensates:
         scheduler.features.compensation.start(at)
-    elif run_input is not None and run_input.carry is not None and run_input.carry.origin is not None:
-        begin_run(scheduler, run_input, at=at)
+    elif run_input is not None and run_input.snapshot is not None and run_input.snapshot.origin is not None:
+        start_run(scheduler, run_input, at=at)

@@ -1,7 +1,6 @@
-"""What one execution of a run hands on to the next: the states of the scheduler as JSON, and back.
+"""State of a scheduler as JSON, which one execution of a run passes to the next.
 
-A run whose history has grown long goes on in a new execution. The plan travels beside the carry, which holds what
-became of its nodes; counters, queues and slots follow from that and are made anew.
+The plan is passed separately. The state has the records of the nodes; counters, queues and slots are rebuilt from them.
 
 Replay: fields may be added with a default; the meaning of a field never changes.
 """
@@ -15,7 +14,7 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.items import StoredList, stored_list_from_json, stored_list_to_json
 from dagwright.core.model.lineage import run_lineage_from_json
 from dagwright.core.model.policy import policy_from_json
-from dagwright.core.model.states import Chunk, ItemRecord, NodeStatus, Phase, Record
+from dagwright.core.model.states import ItemRecord, MapBatch, NodeStatus, Phase, Record
 from dagwright.core.model.usage import usage_book_from_json
 from dagwright.core.scheduler.extension import extension_from_json
 from dagwright.core.scheduler.node_override import override_from_json
@@ -26,16 +25,16 @@ from dagwright.features.run_scheduler import RunScheduler
 
 _FORMAT = 1
 _DEFAULTS = {part.name: getattr(Record(), part.name) for part in fields(Record)}
-_READ_BY_THEMSELVES = frozenset({"status", "error", "blocked_by", "items", "result"})
+_DECODED_SEPARATELY = frozenset({"status", "error", "blocked_by", "items", "result"})
 
 
-def carry_of(scheduler: RunScheduler) -> dict[str, Any]:
-    """Returns the state of a scheduler between two events, as JSON.
+def state_to_json(scheduler: RunScheduler) -> dict[str, Any]:
+    """Encode the state of a scheduler between two events.
 
     Returns:
         `{"format", "records", "error", "cancelled", "is_stopped", "cancelling", "extensions", "paused", "limits",
-        "usage", "lineage", "budget", "reuse", "feedback"}`, all after `is_stopped` only if not empty. `records`
-        are in plan order, null for a node without a state, and without fields that have their default value.
+        "usage", "lineage", "budget", "reuse", "feedback"}`. Fields after `is_stopped` are omitted if they are empty.
+        `records` are in plan order, without default values; null is a record with defaults only.
     """
     people = _people_to_json(scheduler)
     state, budget, book = scheduler.state, scheduler.features.budget.budget, scheduler.features.reuse.book
@@ -56,46 +55,46 @@ def carry_of(scheduler: RunScheduler) -> dict[str, Any]:
     }
 
 
-def restore(scheduler: RunScheduler, carry: Any) -> None:
-    """Puts a scheduler that has not begun into the state that `carry_of` told, instead of `begin`.
+def restore_state(scheduler: RunScheduler, state: Any) -> None:
+    """Restore the state from `state_to_json` into a scheduler that has not started, instead of starting it.
 
-    Tasks that were running are running here too.
+    Tasks that were running are running again.
 
     Args:
-        scheduler: made of the same plan, inputs and lookups.
+        scheduler: created with the same plan, inputs and lookups.
 
     Raises:
-        ValueError: the carry is of a newer kind, or is not what `carry_of` makes of this plan.
+        ValueError: the state has a newer format, or does not match the plan.
     """
-    if not isinstance(carry, Mapping) or carry.get("format") != _FORMAT:
-        raise ValueError(f"the state that was handed on is not of format {_FORMAT}, which this program reads")
+    if not isinstance(state, Mapping) or state.get("format") != _FORMAT:
+        raise ValueError(f"the state of the previous execution is not of format {_FORMAT}, the only supported format")
     try:
-        for encoded in carry.get("extensions", ()):
+        for encoded in state.get("extensions", ()):
             scheduler.rebuild.extend(extension_from_json(encoded))
-        if "limits" in carry:
-            _restore_limits(scheduler, carry["limits"])
+        if "limits" in state:
+            _restore_limits(scheduler, state["limits"])
         scheduler.rebuild.resume(
-            [_record_from_json(record) for record in carry["records"]],
-            error=_error_from_json(carry["error"]),
-            cancelled=bool(carry["cancelled"]),
-            phase=_phase_from_json(carry, scheduler),
+            [_record_from_json(record) for record in state["records"]],
+            error=_error_from_json(state["error"]),
+            cancelled=bool(state["cancelled"]),
+            phase=_phase_from_json(state, scheduler),
         )
-        scheduler.state.cancelling.update(carry.get("cancelling", {}))
-        scheduler.state.paused = Paused(**carry["paused"]) if "paused" in carry else None
-        _restore_people(scheduler, carry.get("feedback", {}))
-        if "budget" in carry:
-            scheduler.features.budget.use(budget_from_json(carry["budget"]))
-        scheduler.state.totals.usage = usage_book_from_json(carry.get("usage"))
-        scheduler.state.totals.lineage = run_lineage_from_json(carry.get("lineage"))
-        scheduler.features.reuse.use(reuse_book_from_json(carry["reuse"]) if "reuse" in carry else None)
+        scheduler.state.cancelling.update(state.get("cancelling", {}))
+        scheduler.state.paused = Paused(**state["paused"]) if "paused" in state else None
+        _restore_people(scheduler, state.get("feedback", {}))
+        if "budget" in state:
+            scheduler.features.budget.use(budget_from_json(state["budget"]))
+        scheduler.state.totals.usage = usage_book_from_json(state.get("usage"))
+        scheduler.state.totals.lineage = run_lineage_from_json(state.get("lineage"))
+        scheduler.features.reuse.use(reuse_book_from_json(state["reuse"]) if "reuse" in state else None)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"the state that was handed on cannot be read: {error!r}") from None
+        raise ValueError(f"invalid state of the previous execution: {error!r}") from None
 
 
-def _phase_from_json(carry: Mapping[str, Any], scheduler: RunScheduler) -> Phase:
-    """Returns the phase of a run, which follows from what ended it and from what its plan has grown by."""
-    if not carry["is_stopped"]:
-        return Phase.COMPENSATING if carry["error"] is not None or carry["cancelled"] else Phase.ACTIVE
+def _phase_from_json(state: Mapping[str, Any], scheduler: RunScheduler) -> Phase:
+    """Return the phase of a run, which follows from its end and from the extensions of its plan."""
+    if not state["is_stopped"]:
+        return Phase.COMPENSATING if state["error"] is not None or state["cancelled"] else Phase.ACTIVE
     undoes = any(node.undoes is not None for each in scheduler.state.extensions for node in each.nodes)
     return Phase.CLOSED if undoes else Phase.STOPPED
 
@@ -112,17 +111,17 @@ def _restore_limits(scheduler: RunScheduler, limits: Mapping[str, Any]) -> None:
 
 
 def _reuse_to_json(scheduler: RunScheduler, book: ReuseBook) -> dict[str, Any]:
-    """Returns what a fork may take over yet: a result is of no use any more once its node has ended."""
+    """Return the data that a fork may still reuse: a result is not needed any more once its node has ended."""
     ended = {
         name
-        for name, kept in book.tasks.items()
-        if kept.has_result and (record := scheduler.record_of(name)) is not None and record.status.is_final
+        for name, reusable in book.tasks.items()
+        if reusable.has_result and (record := scheduler.record_of(name)) is not None and record.status.is_final
     }
-    return {name: kept.to_json() for name, kept in book.tasks.items() if name not in ended}
+    return {name: reusable.to_json() for name, reusable in book.tasks.items() if name not in ended}
 
 
 def _people_to_json(scheduler: RunScheduler) -> dict[str, Any]:
-    """Returns what people were asked and decided, by parts that are not empty."""
+    """Return the requests, answers and decisions of people, without empty parts."""
     feedback, state = scheduler.features.feedback, scheduler.state
     approved = feedback.state.approved_nodes
     parts = {
@@ -147,7 +146,7 @@ def _restore_people(scheduler: RunScheduler, people: Mapping[str, Any]) -> None:
 
 
 def tasks_in_flight(scheduler: RunScheduler) -> list[str]:
-    """Returns the ids of the tasks that were started and have not ended, in plan order."""
+    """Return the ids of the tasks that have started and not ended, in plan order."""
     found: list[str] = []
     for node, record in zip(scheduler.plan.nodes, scheduler.records, strict=True):
         if record.status is NodeStatus.RUNNING and node.for_each is None:
@@ -184,38 +183,42 @@ def _record_to_json(record: Record) -> dict[str, Any] | None:
 
 
 def _item_to_json(item: ItemRecord) -> list[Any] | dict[str, Any]:
-    if item.chunk is not None:
-        return {"key": item.key, "record": _record_to_json(item.record), "map_batch": _chunk_to_json(item.chunk)}
+    if item.map_batch is not None:
+        return {
+            "key": item.key,
+            "record": _record_to_json(item.record),
+            "map_batch": _map_batch_to_json(item.map_batch),
+        }
     encoded = value_to_json(item.item)
     stored = [encoded["stored"]] if "stored" in encoded else []
     return [item.key, encoded["value"], _record_to_json(item.record), *stored]
 
 
-def _chunk_to_json(chunk: Chunk) -> dict[str, Any]:
-    encoded: dict[str, Any] = {"first": chunk.first, "count": chunk.count}
-    if isinstance(chunk.items, StoredList):
-        encoded["source"] = stored_list_to_json(chunk.items)
-    elif chunk.items:
-        encoded["items"] = value_to_json([*chunk.items])
-    if chunk.counts:
-        encoded["counts"] = chunk.counts
-    if chunk.pieces:
-        encoded["pieces"] = [list(piece) for piece in chunk.pieces]
-    if chunk.failed_key is not None:
-        encoded["failed_key"] = chunk.failed_key
+def _map_batch_to_json(map_batch: MapBatch) -> dict[str, Any]:
+    encoded: dict[str, Any] = {"first": map_batch.first, "count": map_batch.count}
+    if isinstance(map_batch.items, StoredList):
+        encoded["source"] = stored_list_to_json(map_batch.items)
+    elif map_batch.items:
+        encoded["items"] = value_to_json([*map_batch.items])
+    if map_batch.counts:
+        encoded["counts"] = map_batch.counts
+    if map_batch.pieces:
+        encoded["pieces"] = [list(piece) for piece in map_batch.pieces]
+    if map_batch.failed_key is not None:
+        encoded["failed_key"] = map_batch.failed_key
     return encoded
 
 
 def _item_from_json(encoded: Any) -> ItemRecord:
     if isinstance(encoded, Mapping):
         return ItemRecord(
-            encoded["key"], None, _record_from_json(encoded["record"]), _chunk_from_json(encoded["map_batch"])
+            encoded["key"], None, _record_from_json(encoded["record"]), _map_batch_from_json(encoded["map_batch"])
         )
     key, item, inner, *stored = encoded
     return ItemRecord(key, value_from_json(item, *stored), _record_from_json(inner))
 
 
-def _chunk_from_json(encoded: Mapping[str, Any]) -> Chunk:
+def _map_batch_from_json(encoded: Mapping[str, Any]) -> MapBatch:
     items: Sequence[Any] = ()
     if "source" in encoded:
         items = stored_list_from_json(encoded["source"])
@@ -223,7 +226,7 @@ def _chunk_from_json(encoded: Mapping[str, Any]) -> Chunk:
         items = value_from_json(encoded["items"]["value"], encoded["items"].get("stored"))
     pieces = [(ref, count) for ref, count in encoded.get("pieces", ())]
     counts = dict(encoded.get("counts", {}))
-    return Chunk(encoded["first"], encoded["count"], items, counts, pieces, encoded.get("failed_key"))
+    return MapBatch(encoded["first"], encoded["count"], items, counts, pieces, encoded.get("failed_key"))
 
 
 def _record_from_json(encoded: Mapping[str, Any] | None) -> Record:
@@ -237,7 +240,7 @@ def _record_from_json(encoded: Mapping[str, Any] | None) -> Record:
         result=value_from_json(encoded.get("result"), encoded.get("stored_result")),
     )
     for name, value in encoded.items():
-        if name in _DEFAULTS and name not in _READ_BY_THEMSELVES:
+        if name in _DEFAULTS and name not in _DECODED_SEPARATELY:
             setattr(record, name, value)
     if _is_list_of_items(record):
         record.result = [item.record.result for item in record.items]
@@ -245,8 +248,8 @@ def _record_from_json(encoded: Mapping[str, Any] | None) -> Record:
 
 
 def _is_list_of_items(record: Record) -> bool:
-    """Tells whether the result is the list of the items' own, which need not be told twice."""
-    return bool(record.items) and record.status is NodeStatus.COMPLETED and record.items[0].chunk is None
+    """Return whether the result is the list of the results of the items, which need not be encoded twice."""
+    return bool(record.items) and record.status is NodeStatus.COMPLETED and record.items[0].map_batch is None
 
 
 def _error_from_json(encoded: Mapping[str, Any] | None) -> NodeError | None:

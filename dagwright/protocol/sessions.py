@@ -1,7 +1,7 @@
-"""A session: what a conversation of several requests knows, and what may happen to it, as pure code.
+"""Session: the state of a conversation of several requests, and its transitions. The module has no side effects.
 
-The workflow `Session` drives it. Its whole state is small plain JSON, which lies in the memo of the workflow: so
-whoever looks needs no worker, and the next execution finds it there. What is new pushes out what is oldest.
+The workflow `Converse` drives it. The whole state is small JSON in the memo of the workflow, so clients can read it
+without a worker, and the next execution continues with it. Old entries are dropped when new ones are added.
 """
 
 import json
@@ -19,8 +19,8 @@ from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import format_time
 from dagwright.planning.conversation import TurnSummary
 from dagwright.protocol.documents import encoded_size
-from dagwright.protocol.messages import TurnPlace
-from dagwright.protocol.turn_summaries import place_from_json, response_of, shortened
+from dagwright.protocol.messages import ParentSession
+from dagwright.protocol.turn_summaries import answer_ref_from_json, response_of, shortened
 from dagwright.protocol.turns import (
     EXPLANATION_BYTES,
     NAMES,
@@ -32,43 +32,44 @@ from dagwright.protocol.turns import (
 )
 
 NAME_BYTES = 150
-"""UTF-8 of the name of a session: with what stands before it, it is a workflow id and a search attribute."""
+"""Longest name of a session in UTF-8; with its prefix it is a workflow id and a search attribute."""
 TURNS = 50
-"""Turns that a session remembers."""
+"""Turns that a session stores."""
 TURNS_BYTES = 14_000
 NAMES_BYTES = 6_000
 LOOKUPS_BYTES = 10_000
-"""Encoded parts of the state, the turns without their answers. With those (`RESPONSES_BYTES`) and a policy it stays
-below the 64 KiB that a memo may have in every database of a server."""
+"""Limits of the encoded parts of the state; the turns without their responses. With those (`RESPONSES_BYTES`) and a
+policy, the state stays below the memo limit of 64 KiB.
+"""
 
 
 class SessionNameInvalid(DagwrightError, ValueError):
-    """No session can have that name; the text says why."""
+    """The name of a session is invalid; the text has the reason."""
 
 
 def session_name(text: str) -> str:
-    """Returns a name of a session as it is kept: in NFC, without blanks around it.
+    """Return the normalized name of a session: in NFC, without surrounding whitespace.
 
     Raises:
-        SessionNameInvalid: it is none.
+        SessionNameInvalid: the name is invalid.
     """
     name = unicodedata.normalize("NFC", text).strip()
     if not 0 < len(name.encode(errors="replace")) <= NAME_BYTES:
-        told = "is empty" if not name else f"has {len(name.encode(errors='replace')):,} bytes"
-        raise SessionNameInvalid(f"the name of the session {told}; it has 1 to {NAME_BYTES} bytes of UTF-8")
-    # Marks that turn lines around or cannot be seen would make two names look like one.
+        found = "is empty" if not name else f"has {len(name.encode(errors='replace')):,} bytes"
+        raise SessionNameInvalid(f"the name of the session {found}; it must be 1-{NAME_BYTES} bytes of UTF-8")
+    # Invisible and bidirectional control characters would make two names look the same.
     if any(unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") for sign in name):
-        raise SessionNameInvalid(f"the name {name!r} holds characters that the name of a session cannot have")
+        raise SessionNameInvalid(f"the name {name!r} contains characters that are not allowed in the name of a session")
     return name
 
 
 def session_id(name: str) -> str:
-    """Returns the workflow id of a session."""
+    """Return the workflow id of a session."""
     return f"{wire.ID_SESSION}{name}"
 
 
 def name_of_session(workflow_id: str) -> str:
-    """Returns the name of the session that has a workflow id; anybody may have given a workflow any."""
+    """Return the name of a session by its workflow id; the id may have any form."""
     return workflow_id.removeprefix(wire.ID_SESSION)
 
 
@@ -92,12 +93,12 @@ class Turn:
     """One request in a session.
 
     Args:
-        number: 1 for the first of the session.
+        number: 1 for the first turn of the session.
         run: id of its run.
-        status: `running`, or how the run ended.
-        outcome: what came of it, on one line.
-        response: its answer, if the outcome does not say all of it.
-        response_at: where all of that answer lies, if it is too long for a run to hold.
+        status: `running`, or the final status of the run.
+        outcome: outcome on one line.
+        response: its answer, if the outcome does not contain all of it.
+        response_at: reference of the full answer in the payload store, if it is too long for a run.
         names: names that it set.
         began_at, ended_at: RFC 3339.
     """
@@ -115,7 +116,6 @@ class Turn:
     ended_at: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the turn as documents and the state have it."""
         return {
             "number": self.number,
             "run_id": self.run,
@@ -130,42 +130,42 @@ class Turn:
             "ended_at": self.ended_at,
         }
 
-    def words(self, names: Mapping[str, Mapping[str, Any]]) -> str:
-        """Returns the turn as the next planner is told of it.
+    def to_text(self, names: Mapping[str, Mapping[str, Any]]) -> str:
+        """Return the turn as text for the next planner.
 
         Args:
-            names: of the session now.
+            names: current names of the session.
         """
         parts = [f"Request: {self.request or '(a plan)'}"]
         parts += [f"Plan: {self.explanation}"] if self.explanation else []
         known = [f"@{name} ({names[name].get('name') or names[name]['id']})" for name in self.names if name in names]
         parts += [f"It set {', '.join(known)}."] if known else []
-        told = f"Result: {self.status.replace('_', ' ')}"
-        # Last, for it is what is cut where all of it is too long.
-        parts.append(f"{told}: {self.answer or self.outcome}" if self.answer or self.outcome else told)
+        result = f"Result: {self.status.replace('_', ' ')}"
+        # Last, because the end is cut if the text is too long.
+        parts.append(f"{result}: {self.answer or self.outcome}" if self.answer or self.outcome else result)
         return "\n".join(parts)
 
     @property
     def answer(self) -> str | None:
-        """Its answer, as far as the session keeps it; `None` of a turn that has given none."""
+        """Stored answer; `None` if the turn has no answer."""
         return self.response or (self.outcome if self.status == RunStatus.COMPLETED.value else None)
 
     def summary(self) -> TurnSummary:
-        """Returns the turn as a request is told of it that is answered in rounds."""
-        told = self.answer
-        if told is None:
+        """Return the turn as a summary for requests that are answered in rounds."""
+        answer = self.answer
+        if answer is None:
             status = self.status.replace("_", " ")
-            told = f"({status}: {self.outcome})" if self.outcome else f"({status})"
-        return TurnSummary(self.number, self.request or "(a plan)", told)
+            answer = f"({status}: {self.outcome})" if self.outcome else f"({status})"
+        return TurnSummary(self.number, self.request or "(a plan)", answer)
 
 
 @dataclass(frozen=True, slots=True)
 class TurnRefused:
-    """Why a session does not start a turn.
+    """Refusal of a turn.
 
     Args:
-        code: `session_busy`, `session_changed`, `session_ending`.
-        run: the run that goes on, if that is why.
+        code: `session_busy`, `session_changed` or `session_ending`.
+        run: the running run, for `session_busy`.
     """
 
     code: str
@@ -175,15 +175,15 @@ class TurnRefused:
 
 @dataclass(slots=True)
 class Session:
-    """What a session knows; times are seconds since the epoch.
+    """State of a session; times are seconds since the epoch.
 
     Args:
-        version: rises with each change, so that a turn that was prepared for an older one is seen.
+        version: increased by each change, so that a turn that was prepared for an older version is detected.
         names: name without `@` -> `{"id", "name", "kind"}`, the newest last.
-        bindings: entities that search texts were bound to, the newest last, as the document of a run has them.
-        turns: the newest of them, oldest first.
-        omitted_turns: how many older ones are forgotten.
-        is_ending: it takes no more turns, and has ended as soon as none runs.
+        resolved_lookups: entities found for search texts, the newest last, in the form of the result document.
+        turns: the newest turns, oldest first.
+        omitted_turns: number of dropped turns.
+        is_ending: the session accepts no more turns, and ends when no turn is running.
     """
 
     name: str
@@ -197,44 +197,44 @@ class Session:
 
     @property
     def running(self) -> Turn | None:
-        """The turn whose run goes on."""
+        """The running turn."""
         return self.turns[-1] if self.turns and self.turns[-1].status == RunStatus.RUNNING.value else None
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing can happen to it any more."""
+        """Whether the session has ended."""
         return self.is_ending and self.running is None
 
     @property
     def status(self) -> str:
-        """`idle`, `running`, `ending` (with the turn that runs) or `ended`."""
+        """`idle`, `running`, `ending` (with a running turn) or `ended`."""
         if self.is_ending:
             return "ended" if self.has_ended else "ending"
         return "idle" if self.running is None else "running"
 
     def ids(self) -> dict[str, str]:
-        """Returns what the names of the session stand for in a plan: name without `@` -> id."""
+        """Return name without `@` -> id of its entity in a plan."""
         return {name: str(known["id"]) for name, known in self.names.items()}
 
     def turn_of(self, run: str) -> Turn | None:
-        """Returns the turn that a run is of, as far as it is remembered."""
+        """Return the turn of a run, if it is still stored."""
         return next((turn for turn in reversed(self.turns) if turn.run == run), None)
 
-    def turn_words(self) -> list[str]:
-        """Returns what the next planner is told of the turns that have ended, oldest first."""
-        return [turn.words(self.names) for turn in self._ended_turns()]
+    def turn_texts(self) -> list[str]:
+        """Return the turns that have ended as texts for the next planner, oldest first."""
+        return [turn.to_text(self.names) for turn in self._ended_turns()]
 
     def turn_summaries(self) -> list[TurnSummary]:
-        """Returns what a request that is answered in rounds is told of them, oldest first."""
+        """Return summaries of the turns that have ended for a request that is answered in rounds, oldest first."""
         return [turn.summary() for turn in self._ended_turns()]
 
     def with_answers(self, answers: Mapping[str, str]) -> "Session":
-        """Returns the session with all of some answers: id of a run -> its answer."""
+        """Return the session with full answers: id of a run -> its answer."""
         turns = [replace(turn, response=answers.get(turn.run, turn.response)) for turn in self.turns]
         return replace(self, turns=turns)
 
     def shortened(self) -> "Session":
-        """Returns the session with as much of the answers of its turns as requests are told."""
+        """Return the session with its answers cut to the length that requests include."""
         responses = shortened([turn.response for turn in self.turns])
         turns = [replace(turn, response=each) for turn, each in zip(self.turns, responses, strict=True)]
         return replace(self, turns=turns)
@@ -242,16 +242,18 @@ class Session:
     def _ended_turns(self) -> list[Turn]:
         return [turn for turn in self.turns if turn.status != RunStatus.RUNNING.value]
 
-    # What happens to it.
+    # Transitions.
 
     def refusal_of(self, start: TurnStart) -> TurnRefused | None:
-        """Returns why a turn cannot start, and changes nothing; one that is there already is not refused."""
+        """Return why a turn cannot start, or `None`; a turn that exists already is not refused."""
         if self.turn_of(start.run) is not None:
             return None
         if self.is_ending:
-            return TurnRefused("session_ending", f"the session {self.name!r} is being ended and takes no more requests")
+            return TurnRefused("session_ending", f"the session {self.name!r} is ending and accepts no more requests")
         if (running := self.running) is not None:
-            message = f"the session {self.name!r} is at work on the run {running.run!r}; the next turn starts after it"
+            message = (
+                f"the session {self.name!r} is busy with the run {running.run!r}; the next turn can start after it"
+            )
             return TurnRefused("session_busy", message, running.run)
         if start.version not in (None, self.version):
             message = f"the session {self.name!r} has changed since this turn was prepared: prepare it again"
@@ -259,7 +261,7 @@ class Session:
         return None
 
     def begin_turn(self, start: TurnStart, *, at: float) -> bool:
-        """Begins a turn that is not refused; returns false for one that is there already."""
+        """Start a turn that is not refused; return `False` for a turn that exists already."""
         if self.turn_of(start.run) is not None:
             return False
         number = self.omitted_turns + len(self.turns) + 1
@@ -268,28 +270,28 @@ class Session:
         self._changed()
         return True
 
-    def started_with(self, start: TurnStart, *, workflow_id: str) -> dict[str, Any]:
-        """Returns what the run of a turn is started with: what was sent, and what the session knows.
+    def input_of_turn(self, start: TurnStart, *, workflow_id: str) -> dict[str, Any]:
+        """Return the input of the run of a turn: the input that was sent, with the state of the session.
 
         Args:
-            workflow_id: of the session.
+            workflow_id: workflow id of the session.
         """
-        found = {**start.start, "session": TurnPlace(workflow_id, start.run).to_json()}
+        found = {**start.start, "session": ParentSession(workflow_id, start.run).to_json()}
         if self.resolved_lookups:
             found["bound"] = [dict(lookup) for lookup in self.resolved_lookups]
         options = found.get("options")
         if self.policy is not None and (options is None or isinstance(options, Mapping)):
             found["options"] = {"policy": self.policy.to_json(), **(options or {})}
         if "compiled" not in found and not found.get("context"):
-            # Nobody has read the plan yet, so nobody has put in what its names stand for.
+            # The plan is not compiled yet, so its names are not resolved yet.
             found["context"] = {name: dict(known) for name, known in self.names.items()}
         return found
 
     def end_turn(self, run: str, end: TurnEnd, *, at: float) -> bool:
-        """Takes over what the run of a turn has come to; returns false if that turn does not run, and changes nothing.
+        """Record the end of the run of a turn; return `False` if that turn is not running.
 
         Args:
-            run: id of the run that was started for it.
+            run: id of the run of the turn.
         """
         turn = self.running
         if turn is None or turn.run != run:
@@ -307,7 +309,7 @@ class Session:
         for name, known in end.names.items():
             self.names.pop(name, None)
             self.names[name] = known
-        # Nobody knows here which of them is gone, and to look up all again costs little.
+        # It is unknown which entities no longer exist, and to look up all of them again costs little.
         self.resolved_lookups = [] if end.is_unbound else self.resolved_lookups
         for lookup in end.resolved_lookups:
             self.resolved_lookups = [each for each in self.resolved_lookups if _looked_up(each) != _looked_up(lookup)]
@@ -316,33 +318,33 @@ class Session:
         return True
 
     def drop_turn(self, run: str) -> None:
-        """Takes back the turn that runs: its run is there already, and was not started for it."""
+        """Remove the running turn: a run with its id exists that was not started for it."""
         if self.running is not None and self.running.run == run:
             self.turns.pop()
             self._changed()
 
     def end(self) -> None:
-        """Takes no more turns."""
+        """Accept no more turns."""
         self.is_ending = True
         self._changed()
 
     def _changed(self) -> None:
         self.version += 1
         self.turns = self.shortened().turns
-        told = [{**turn.to_json(), "response": None} for turn in self.turns]
-        kept = _newest(told, most=TURNS, most_bytes=TURNS_BYTES)
-        self.omitted_turns += len(self.turns) - kept
-        self.turns = self.turns[len(self.turns) - kept :]
-        kept = _newest(list(self.resolved_lookups), most_bytes=LOOKUPS_BYTES)
-        self.resolved_lookups = self.resolved_lookups[len(self.resolved_lookups) - kept :]
+        encoded = [{**turn.to_json(), "response": None} for turn in self.turns]
+        count = _newest(encoded, most=TURNS, most_bytes=TURNS_BYTES)
+        self.omitted_turns += len(self.turns) - count
+        self.turns = self.turns[len(self.turns) - count :]
+        count = _newest(list(self.resolved_lookups), most_bytes=LOOKUPS_BYTES)
+        self.resolved_lookups = self.resolved_lookups[len(self.resolved_lookups) - count :]
         names = list(self.names.items())
-        kept = _newest(names, most=NAMES, most_bytes=NAMES_BYTES)
-        self.names = dict(names[len(names) - kept :])
+        count = _newest(names, most=NAMES, most_bytes=NAMES_BYTES)
+        self.names = dict(names[len(names) - count :])
 
-    # How it travels.
+    # Serialization.
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the session as its memo has it, and as documents show it."""
+        """Return the session for its memo and for documents."""
         return {
             "session_id": self.name,
             "status": self.status,
@@ -356,12 +358,12 @@ class Session:
 
 
 def _looked_up(lookup: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what an entity was found for."""
+    """Return the key of a lookup."""
     return (lookup.get("search_text"), lookup.get("entity_type"), filters_in(lookup))
 
 
 def _newest(values: Sequence[Any], *, most_bytes: int, most: int | None = None) -> int:
-    """Returns how many of the last values have room; at least one does."""
+    """Return how many of the last values fit; at least one."""
     left = most_bytes
     for count, value in enumerate(reversed(values)):
         left -= encoded_size(value)
@@ -371,13 +373,13 @@ def _newest(values: Sequence[Any], *, most_bytes: int, most: int | None = None) 
 
 
 def session_from_json(encoded: Any, *, name: str) -> Session:
-    """Returns the session that `Session.to_json` told.
+    """Decode the result of `Session.to_json`.
 
     Args:
-        name: of the session, by its workflow id.
+        name: name of the session, by its workflow id.
 
     Raises:
-        ValueError: it is none.
+        ValueError: `encoded` has another form.
     """
     try:
         end = turn_end_from_json({"status": "completed", "names": encoded["context"], "bindings": encoded["lookups"]})
@@ -392,7 +394,7 @@ def session_from_json(encoded: Any, *, name: str) -> Session:
             is_ending=encoded["status"] in ("ending", "ended"),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"this is no session: {error!r}") from None
+        raise ValueError(f"not a session: {error!r}") from None
 
 
 def _turn_from_json(encoded: Mapping[str, Any]) -> Turn:
@@ -404,7 +406,7 @@ def _turn_from_json(encoded: Mapping[str, Any]) -> Turn:
         explanation=_cut(encoded.get("explanation"), EXPLANATION_BYTES),
         outcome=_cut(encoded.get("outcome"), OUTCOME_BYTES),
         response=response_of(encoded.get("response")),
-        response_at=place_from_json(encoded.get("response_at")),
+        response_at=answer_ref_from_json(encoded.get("response_at")),
         names=tuple(str(name) for name in encoded.get("names", ())),
         began_at=_cut(encoded.get("began_at"), 40),
         ended_at=_cut(encoded.get("ended_at"), 40),

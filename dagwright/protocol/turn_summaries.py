@@ -1,4 +1,4 @@
-"""Summaries of the turns of a session, for people, for later requests and for planners."""
+"""Summaries of the turns of a session for people, for later requests and for planners."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,39 +13,39 @@ from dagwright.core.model.tools import Effects
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import encoded_size
 
-_CALLS_TOLD = 12
-_TEXTS_TOLD = 4
+_CALLS_SHOWN = 12
+_TEXTS_SHOWN = 4
 _TEXT_CHARACTERS = 80
-"""A longer text is no name of anything."""
+"""A longer text is not a name."""
 _CHANGING = (Effects.IDEMPOTENT, Effects.WRITE)
 _OF_ID = re.compile(r"(?:.*[_-])?ids?|.*[a-z]Ids?")
-"""Keys of what only programs are told."""
+"""Keys of ids, which are only for programs."""
 _WITHOUT_EFFECT = {"created": "was there", "removed": "was not there"}
-"""Key of a result -> what is said where it is false."""
+"""Key of a result -> text if its value is false."""
 
 
-def done_words(scheduler: RunScheduler) -> str | None:
-    """Returns what the calls of a run have changed and not taken back, in plan order; `None` if there is nothing.
+def effects_summary(scheduler: RunScheduler) -> str | None:
+    """Return the effects of a run that are not compensated, in plan order; `None` if there are none.
 
-    Of each call its tool and the short texts of its result: `orders.make: order, lamps`. No ids are among them.
+    For each call, the tool and the short texts of its result, without ids: `orders.make: order, lamps`.
     """
     if scheduler.plan.written_count > DOCUMENT_NODES:
         return None
     completed = [(node, record) for node, record in scheduler.state.shown() if record.status is NodeStatus.COMPLETED]
-    undone = {node.undoes for node, _ in completed}
-    told = [
-        _call_words(node.tool, record.result)
+    compensated = {node.undoes for node, _ in completed}
+    summaries = [
+        _call_summary(node.tool, record.result)
         for node, record in completed
         if node.undoes is None
-        and node.id not in undone
+        and node.id not in compensated
         and node.tool in scheduler.plan.tools
         and tool_of(node, scheduler.plan.tools).effects in _CHANGING
     ]
-    more = f"; and {len(told) - _CALLS_TOLD:,} more" if len(told) > _CALLS_TOLD else ""
-    return "; ".join(told[:_CALLS_TOLD]) + more or None
+    more = f"; and {len(summaries) - _CALLS_SHOWN:,} more" if len(summaries) > _CALLS_SHOWN else ""
+    return "; ".join(summaries[:_CALLS_SHOWN]) + more or None
 
 
-def _call_words(tool: str, result: Any) -> str:
+def _call_summary(tool: str, result: Any) -> str:
     if not isinstance(result, Mapping):
         return tool
     texts = [
@@ -54,84 +54,87 @@ def _call_words(tool: str, result: Any) -> str:
         if isinstance(value, str) and 0 < len(value.strip()) <= _TEXT_CHARACTERS and not _OF_ID.fullmatch(str(key))
     ]
     without = [words for key, words in _WITHOUT_EFFECT.items() if result.get(key) is False]
-    told = ", ".join(list(dict.fromkeys(texts))[:_TEXTS_TOLD])
-    return tool + (f": {told}" if told else "") + (f" ({without[0]})" if without else "")
+    shown = ", ".join(list(dict.fromkeys(texts))[:_TEXTS_SHOWN])
+    return tool + (f": {shown}" if shown else "") + (f" ({without[0]})" if without else "")
 
 
 RESPONSE_BYTES = INLINE_VALUE_BYTES
-"""JSON of the answer of the newest turn: room for every one that lies in no store."""
+"""JSON size of the answer of the newest turn; it fits every answer that is not in the payload store."""
 OLDER_RESPONSE_BYTES = 2_000
-"""The same of a turn before it."""
+"""JSON size of the answer of an older turn."""
 RESPONSES_BYTES = 16_000
-"""The same of all turns in sum; of the oldest ones only a line is kept."""
-PLACE_BYTES = 1_000
-"""JSON of where an answer lies; one that takes more is known by its beginning alone."""
+"""JSON size of the answers of all turns in total; the oldest ones are reduced to a line."""
+ANSWER_REF_BYTES = 1_000
+"""JSON size of the reference of an answer; a larger reference is dropped, and the answer stays cut."""
 CUT = "\n[… cut here …]\n"
-"""Stands where something was left out."""
+"""Marks omitted text."""
 
 
 def response_of(output: Any) -> str | None:
-    """Returns the answer that the output of a run is, as far as a session keeps it; `None` if it is no text.
+    """Return the output of a run as an answer, cut to the length that a session stores; `None` if it is not a text.
 
     Args:
-        output: as the run has it, so it may lie in the payload store.
+        output: output of the run, which may be in the payload store.
     """
     if isinstance(output, StoredValue):
-        told = output.own_part
-        if told is None or told.shape is None or told.shape.type != "text":
+        part = output.own_part
+        if part is None or part.shape is None or part.shape.type != "text":
             return None
-        output = told.value if told.state == "whole" else f"{told.shape.preview}{CUT}"
+        output = part.value if part.state == "whole" else f"{part.shape.preview}{CUT}"
     if not isinstance(output, str) or not output.strip():
         return None
     return cut_inside(output.strip(), max_bytes=RESPONSE_BYTES)
 
 
-def place_of(output: Any) -> dict[str, Any] | None:
-    """Returns where in the payload store the answer lies that the output of a run is: `{"ref", "paths"}`.
+def answer_ref_of(output: Any) -> dict[str, Any] | None:
+    """Return the reference of an answer in the payload store: `{"ref", "paths"}`.
 
-    `None` of an answer that the run holds, and of what is no text.
+    Returns:
+        `None` for an output that is in the run itself, or is not a text.
     """
-    told = output.own_part if isinstance(output, StoredValue) else None
-    if told is None or told.shape is None or told.shape.type != "text":
+    part = output.own_part if isinstance(output, StoredValue) else None
+    if part is None or part.shape is None or part.shape.type != "text":
         return None
-    return place_from_json({"ref": output.ref, "paths": paths_to_json(output.paths)})
+    return answer_ref_from_json({"ref": output.ref, "paths": paths_to_json(output.paths)})
 
 
-def place_from_json(encoded: Any) -> dict[str, Any] | None:
-    """Returns where an answer lies; `None` of what is no such place."""
+def answer_ref_from_json(encoded: Any) -> dict[str, Any] | None:
+    """Decode the reference of an answer; `None` if it is invalid."""
     try:
         found = stored_from_json(encoded) if isinstance(encoded, Mapping) else None
     except ValueError:
         return None
-    place = {"ref": found.ref, "paths": paths_to_json(found.paths)} if found is not None else None
-    return place if place is not None and encoded_size(place) <= PLACE_BYTES else None
+    ref = {"ref": found.ref, "paths": paths_to_json(found.paths)} if found is not None else None
+    return ref if ref is not None and encoded_size(ref) <= ANSWER_REF_BYTES else None
 
 
 def cut_inside(text: str, *, max_bytes: int) -> str:
-    """Returns a text of at most so many bytes as JSON: of a longer one two parts of the beginning and one of the end.
+    """Return a text with at most `max_bytes` as JSON: a longer text keeps two parts of its start and one of its end.
 
     Args:
-        max_bytes: far more than the mark that shows the cut has.
+        max_bytes: much larger than the mark of the cut.
     """
     encoded = text.encode(errors="replace")
-    found, kept = encoded.decode(), len(encoded)
-    # A sign takes one to six bytes in JSON, so how much of the text has room is known only when it is tried.
+    found, stored = encoded.decode(), len(encoded)
+    # A character has one to six bytes in JSON, so the length that fits is found by trial.
     while (size := encoded_size(found)) > max_bytes:
-        kept = min(kept - 1, kept * max_bytes // size)
-        end = kept // 3
+        stored = min(stored - 1, stored * max_bytes // size)
+        end = stored // 3
         last = encoded[len(encoded) - end :]
-        found = first_bytes(encoded, kept - end) + CUT + last.decode(errors="ignore")
+        found = first_bytes(encoded, stored - end) + CUT + last.decode(errors="ignore")
     return found
 
 
 def shortened(responses: Sequence[str | None]) -> list[str | None]:
-    """Returns the answers of turns, the newest last, as a session keeps them: the oldest ones go first."""
-    kept: list[str | None] = []
+    """Return the answers of turns, the newest last, cut to the length that a session stores; the oldest are dropped
+    first.
+    """
+    stored: list[str | None] = []
     left, most = RESPONSES_BYTES, RESPONSE_BYTES
     for response in reversed(responses):
         text = None if response is None else cut_inside(response, max_bytes=most)
         if text is not None:
             most = OLDER_RESPONSE_BYTES
             left -= encoded_size(text)
-        kept.append(text if left >= 0 else None)
-    return kept[::-1]
+        stored.append(text if left >= 0 else None)
+    return stored[::-1]

@@ -1,7 +1,7 @@
-"""A turn of a session, as it travels: what starts its run, where the run reports, and what the report says.
+"""Messages of the turns of a session: the request that starts a turn, and the report of its end.
 
-Whoever sends these may be the Temporal UI or a program in another language: every field is checked, and what goes into
-the state of a session is cut to what it may hold.
+The sender may be the Temporal UI or a program in another language: every field is checked, and data for the state of a
+session is cut to its limits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,28 +20,28 @@ from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.failures import FROM_NODES
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.plan_limits import is_queue
-from dagwright.protocol.turn_summaries import done_words, place_from_json, place_of, response_of
+from dagwright.protocol.turn_summaries import answer_ref_from_json, answer_ref_of, effects_summary, response_of
 
 TURN_BYTES = 1_000_000
-"""Encoded message that starts a turn. It stands in history twice, and one workflow task may send 4 MB."""
+"""Largest encoded message that starts a turn. It is in history twice, and one workflow task may send 4 MB."""
 MEMO_BYTES = 16_000
-"""Encoded memo of its run."""
+"""Largest encoded memo of the run."""
 POLICY_BYTES = 4_000
-"""Encoded policy of a session."""
+"""Largest encoded policy of a session."""
 REQUEST_BYTES = 1_000
-"""Of the words of a request that a session remembers."""
+"""Longest text of a request that a session stores."""
 EXPLANATION_BYTES = 400
 OUTCOME_BYTES = 400
 NAMES = 100
-"""Names that a session holds, the newest of them: a planner takes no more."""
+"""Most names in a session, the newest first: a planner accepts no more."""
 LOOKUP_BYTES = 2_000
-"""Encoded entity that a search text was bound to; a larger one is looked up again."""
-LOOKUPS_KEPT = 100
-"""Parties of one run that a session takes over."""
+"""Largest encoded lookup that a session stores; a larger one is looked up again."""
+MAX_LOOKUPS = 100
+"""Most lookups of one run that a session stores."""
 
-_FAILURES_TOLD = 3
+_FAILURES_SHOWN = 3
 _LOOKUP_CODES = "lookup_"
-"""Begins the codes of runs that failed because something could not be looked up."""
+"""Prefix of the codes of runs that failed because of a lookup."""
 _KINDS_OF_RUN = (wire.WORKFLOW_RUN_PLAN, wire.WORKFLOW_PLAN_AND_EXECUTE, wire.WORKFLOW_RUN_AGENT)
 _ENDS = [status.value for status in RunStatus if status not in (RunStatus.RUNNING, RunStatus.WAITING)]
 
@@ -51,14 +51,14 @@ class TurnStart:
     """The payload of `start_turn`.
 
     Args:
-        run: workflow id of the run, and id of the turn: the same one twice is one turn.
-        start: what the run is started with, as `RunPlan` takes it.
-        request: what was asked, in words.
-        version: of the session for which it was prepared; `None` for one that takes it as it is.
-        workflow: type of the run.
-        memo: of the run.
-        policy: of the session from now on; `None` leaves it as it is.
-        task_queue: queue of the run; `None` is the queue of the session.
+        run: workflow id of the run, and id of the turn; a repeated id is the same turn.
+        start: input of the run, as for `RunPlan`.
+        request: text of the request.
+        version: version of the session for which the turn was prepared; `None` means any version.
+        workflow: workflow type of the run.
+        memo: memo of the run.
+        policy: policy of the session from now on; `None` keeps the policy.
+        task_queue: queue of the run; `None` means the queue of the session.
     """
 
     run: str
@@ -71,7 +71,6 @@ class TurnStart:
     task_queue: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the message."""
         encoded = {"run_id": self.run, "start": dict(self.start), "request": self.request, "version": self.version}
         encoded |= {"workflow": self.workflow, "memo": dict(self.memo)}
         encoded |= {} if self.task_queue is None else {"task_queue": self.task_queue}
@@ -79,15 +78,15 @@ class TurnStart:
 
 
 def turn_start_from_json(message: Any) -> TurnStart:
-    """Returns what a message asks for.
+    """Decode a message that starts a turn.
 
     Raises:
-        MessageInvalid: it asks for nothing that a session could start.
+        MessageInvalid: the message is invalid.
     """
     if not isinstance(message, Mapping) or not isinstance(message.get("start"), Mapping):
-        raise MessageInvalid('start_turn takes an object such as {"run_id": "run-1", "start": {"goal": "…"}}')
+        raise MessageInvalid('start_turn must be an object such as {"run_id": "run-1", "start": {"goal": "…"}}')
     if (size := encoded_size(dict(message))) > TURN_BYTES:
-        raise MessageInvalid(f"the turn has {size:,} bytes; at most {TURN_BYTES:,} can be sent", code="too_large")
+        raise MessageInvalid(f"the turn has {size:,} bytes; at most {TURN_BYTES:,} are allowed", code="too_large")
     start, version, memo = message["start"], message.get("version"), message.get("memo", {})
     usual = wire.WORKFLOW_PLAN_AND_EXECUTE if "goal" in start else wire.WORKFLOW_RUN_PLAN
     workflow = message.get("workflow") or usual
@@ -100,9 +99,9 @@ def turn_start_from_json(message: Any) -> TurnStart:
     try:
         policy = policy_from_json(message["policy"]) if message.get("policy") is not None else None
     except ValueError as error:
-        raise MessageInvalid(f"'policy' is no policy: {error}") from None
+        raise MessageInvalid(f"'policy' is not a policy: {error}") from None
     if policy is not None and (size := encoded_size(policy.to_json())) > POLICY_BYTES:
-        message = f"the policy has {size:,} bytes; at most {POLICY_BYTES:,} can be that of a session"
+        message = f"the policy has {size:,} bytes; at most {POLICY_BYTES:,} are allowed for a session"
         raise MessageInvalid(message, code="too_large")
     queue = message.get("task_queue")
     if queue is not None and not is_queue(queue):
@@ -123,24 +122,24 @@ def turn_start_from_json(message: Any) -> TurnStart:
 def _run_id(value: Any) -> str:
     size = len(value.encode(errors="replace")) if isinstance(value, str) else 0
     if not 0 < size <= WORKFLOW_ID_BYTES or any("\ud800" <= sign <= "\udfff" or sign < " " for sign in value):
-        raise MessageInvalid(f"'run_id' must be the id of a run, a text of 1 to {WORKFLOW_ID_BYTES} bytes")
+        raise MessageInvalid(f"'run_id' must be the id of a run, a string of 1 to {WORKFLOW_ID_BYTES} bytes")
     return str(value)
 
 
-# How a turn ended.
+# End of a turn.
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
-    """How the run of a turn ended, as a session remembers it.
+    """End of the run of a turn, as a session stores it.
 
     Args:
-        outcome: what came of it, in words on one line.
-        response: its answer, if it gave one of which the outcome does not say all.
-        response_at: where all of that answer lies, `{"ref", "paths"}`, if it is too long for a run to hold.
+        outcome: outcome on one line.
+        response: its answer, if the outcome does not contain all of it.
+        response_at: reference of the full answer, `{"ref", "paths"}`, if it is too long for a run.
         names: names that it set -> `{"id", "name", "kind"}`.
-        bindings: entities that its lookups were bound to.
-        is_unbound: it failed because not all of them could be, which an entity may have been that is gone since.
+        resolved_lookups: entities found by its lookups.
+        is_unbound: it failed because of a lookup; the entity may no longer exist.
     """
 
     status: str
@@ -153,7 +152,6 @@ class TurnEnd:
     is_unbound: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the end as it travels."""
         return {
             "status": self.status,
             "outcome": self.outcome,
@@ -167,39 +165,39 @@ class TurnEnd:
 
 
 def turn_end_from_json(message: Any) -> TurnEnd:
-    """Returns a report; what in it no session could hold is cut or left out.
+    """Decode a report; parts that a session cannot store are cut or dropped.
 
     Raises:
-        MessageInvalid: it is none.
+        MessageInvalid: the report is invalid.
     """
     if not isinstance(message, Mapping) or message.get("status") not in _ENDS:
-        raise MessageInvalid("a report of a turn must be an object with the status that its run ended with")
+        raise MessageInvalid("a report of a turn must be an object with the final status of its run")
     names, lookups = message.get("names"), message.get("bindings")
     return TurnEnd(
         status=message["status"],
         outcome=line_or_none(message.get("outcome"), max_bytes=OUTCOME_BYTES),
         response=response_of(message.get("response")),
-        response_at=place_from_json(message.get("response_at")),
+        response_at=answer_ref_from_json(message.get("response_at")),
         explanation=line_or_none(message.get("explanation"), max_bytes=EXPLANATION_BYTES),
-        names=_names_read(names if isinstance(names, Mapping) else {}),
-        resolved_lookups=_lookups_read(lookups if isinstance(lookups, list) else []),
+        names=_names_from_json(names if isinstance(names, Mapping) else {}),
+        resolved_lookups=_lookups_from_json(lookups if isinstance(lookups, list) else []),
         is_unbound=message.get("unbound") is True,
     )
 
 
-def _names_read(told: Mapping[Any, Any]) -> dict[str, dict[str, Any]]:
+def _names_from_json(encoded: Mapping[Any, Any]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for name, value in told.items():
+    for name, value in encoded.items():
         if is_session_name(name) and isinstance(value, Mapping) and (known := identified(value)) is not None:
             found[name] = known
     return dict([*found.items()][-NAMES:])
 
 
-def _lookups_read(told: Sequence[Any]) -> list[dict[str, Any]]:
-    """Returns the newest of them that a session can hold."""
+def _lookups_from_json(encoded: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the newest lookups that a session can store."""
     found = [
         dict(lookup)
-        for lookup in told
+        for lookup in encoded
         if isinstance(lookup, Mapping)
         and all(isinstance(lookup.get(key), str) for key in ("search_text", "entity_type"))
         and has_readable_filters(lookup)
@@ -207,20 +205,20 @@ def _lookups_read(told: Sequence[Any]) -> list[dict[str, Any]]:
         and isinstance(lookup["party"].get("id"), str)
         and encoded_size(dict(lookup)) <= LOOKUP_BYTES
     ]
-    return found[-LOOKUPS_KEPT:]
+    return found[-MAX_LOOKUPS:]
 
 
 def end_of_turn(document: Mapping[str, Any], scheduler: RunScheduler | None = None) -> TurnEnd:
-    """Returns what a session remembers of a run.
+    """Return the end of a turn from its run.
 
     Args:
-        document: the result document of the run.
-        scheduler: of the run, if it is there: it knows the plan of a model, and what it is for.
+        document: result document of the run.
+        scheduler: scheduler of the run, if it is known; it has the explanation of a generated plan.
     """
     status = document.get("status")
     names, lookups, error = document.get("context"), document.get("lookups"), document.get("error")
     if isinstance(lookups, list) and scheduler is not None and scheduler.state.phase.is_compensated:
-        # They may be gone with the rest that was taken back; one that stands is found again.
+        # They may have been compensated with the other effects; one that still exists is found again.
         lookups = [each for each in lookups if not (isinstance(each, Mapping) and each.get("created"))]
     code = error.get("code") if isinstance(error, Mapping) else None
     response = response_of(document.get("output"))
@@ -229,16 +227,16 @@ def end_of_turn(document: Mapping[str, Any], scheduler: RunScheduler | None = No
         status=status if status in _ENDS else RunStatus.FAILED.value,
         outcome=outcome,
         response=response if response != outcome else None,
-        response_at=place_of(document.get("output")),
+        response_at=answer_ref_of(document.get("output")),
         explanation=line_or_none(scheduler and _explanation(scheduler), max_bytes=EXPLANATION_BYTES),
-        names=_names_read(names if isinstance(names, Mapping) else {}),
-        resolved_lookups=_lookups_read(lookups if isinstance(lookups, list) else []),
+        names=_names_from_json(names if isinstance(names, Mapping) else {}),
+        resolved_lookups=_lookups_from_json(lookups if isinstance(lookups, list) else []),
         is_unbound=isinstance(code, str) and code.startswith(_LOOKUP_CODES),
     )
 
 
 def _explanation(scheduler: RunScheduler) -> Any:
-    """Returns what a plan says that it is for: that of a model the newest one."""
+    """Return the explanation of the plan; of a generated plan the newest one."""
     for node, record in reversed(list(scheduler.state.shown())):
         if node.tool == PLAN_READER and isinstance(record.result, Mapping):
             return record.result.get("explanation")
@@ -247,7 +245,7 @@ def _explanation(scheduler: RunScheduler) -> Any:
 
 def _outcome(document: Mapping[str, Any], response: str | None, scheduler: RunScheduler | None) -> str | None:
     error, nodes = document.get("error"), document.get("nodes")
-    # An error that is derived from the nodes says less than the nodes do.
+    # An error that is derived from the nodes has less information than the nodes.
     if isinstance(error, Mapping) and error.get("message") and error.get("code") not in FROM_NODES:
         return line_or_none(f"{error.get('code')}: {error['message']}", max_bytes=OUTCOME_BYTES)
     failed = [
@@ -255,9 +253,9 @@ def _outcome(document: Mapping[str, Any], response: str | None, scheduler: RunSc
         for name, node in (nodes.items() if isinstance(nodes, Mapping) else ())
         if node.get("status") == NodeStatus.FAILED.value
     ]
-    done = done_words(scheduler) if scheduler is not None else None
+    effects = effects_summary(scheduler) if scheduler is not None else None
     if failed:
-        more = f"; and {len(failed) - _FAILURES_TOLD:,} more" if len(failed) > _FAILURES_TOLD else ""
-        went_well = f"; done: {done}" if done else ""
-        return line_or_none("; ".join(failed[:_FAILURES_TOLD]) + more + went_well, max_bytes=OUTCOME_BYTES)
-    return line_or_none(response or done, max_bytes=OUTCOME_BYTES)
+        more = f"; and {len(failed) - _FAILURES_SHOWN:,} more" if len(failed) > _FAILURES_SHOWN else ""
+        effects_text = f"; done: {effects}" if effects else ""
+        return line_or_none("; ".join(failed[:_FAILURES_SHOWN]) + more + effects_text, max_bytes=OUTCOME_BYTES)
+    return line_or_none(response or effects, max_bytes=OUTCOME_BYTES)

@@ -1,7 +1,7 @@
-"""The hook of a worker, and how what is sent there is signed: as Standard Webhooks has it (standardwebhooks.com).
+"""Webhook of a worker, and the signature of its messages as defined by Standard Webhooks (standardwebhooks.com).
 
-The receiver computes the same signature with the secret that both know, and compares. The time is signed too, so an
-old message cannot be sent again by somebody else for long; the id tells doubles.
+The receiver computes the same signature with the shared secret and compares. The time is part of the signature, so an
+old message cannot be replayed for long; the id identifies duplicates.
 """
 
 import base64
@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _ENCODED = "whsec_"
-"""Begins a secret whose rest is base64."""
+"""Prefix of a secret whose rest is base64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """Who is told what happens to requests.
+    """Webhook that is notified of requests.
 
     Args:
-        url: may hold a secret, so it stands in no message.
-        key: of `signing_key`.
-        ui_url: address of the Temporal UI without a slash at its end, if it is known.
+        url: may contain a secret, so it is never logged.
+        key: result of `signing_key`.
+        ui_url: address of the Temporal UI without a trailing slash, if it is known.
     """
 
     url: str = field(repr=False)
@@ -31,7 +31,7 @@ class Hook:
 
 
 def signing_key(secret: str) -> bytes:
-    """Returns the bytes that a secret stands for, none if it stands for nothing."""
+    """Return the bytes of a secret; empty if the secret is invalid."""
     if not secret.startswith(_ENCODED):
         return secret.encode(errors="replace")
     try:
@@ -41,10 +41,10 @@ def signing_key(secret: str) -> bytes:
 
 
 def signed_headers(body: bytes, key: bytes, *, message_id: str, at_s: int) -> Mapping[str, str]:
-    """Returns the headers that go with a body.
+    """Return the headers of a message body.
 
     Args:
-        key: of `signing_key`.
+        key: result of `signing_key`.
         message_id: the same in each attempt.
         at_s: time of this attempt, in seconds since the epoch.
     """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from tests.chaos.building import assert_whole
 from tests.support.chaos import WorkerProcess, result_within, start_run
 from tests.support.eventually import eventually
@@ -24,7 +24,7 @@ async def test_workflow_of_a_node_outlives_the_worker_of_the_run(own_server: Liv
         handle = await start_run(client, {"nodes": nodes}, workflow_id="order", foreign=tools)
 
         async def is_running() -> bool:
-            nodes = (await RunFeed(client, "order").read()).document()["nodes"]
+            nodes = (await RunReader(client, "order").read()).document()["nodes"]
             return bool(nodes.get("ship", {}).get("status") == "running")
 
         await eventually(is_running)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.boundary import wire
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from tests.chaos.building import assert_whole
 from tests.support.chaos import FaultPoints, WorkerProcess, effect, restart, result_within, start_run
 from tests.support.chaos_tools import attempts_of, effects_of
@@ -26,7 +26,7 @@ async def _asks(server: LiveServer, workflow_id: str) -> list[str]:
     found: list[str] = []
 
     async def does() -> bool:
-        waiting = (await RunFeed(client, workflow_id).read()).document()["waiting_for"]
+        waiting = (await RunReader(client, workflow_id).read()).document()["waiting_for"]
         found[:] = [request["request_id"] for request in waiting]
         return bool(found)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.boundary import wire
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from tests.chaos.building import assert_whole
 from tests.support.chaos import (
     HELD_STARTER,
@@ -228,7 +228,7 @@ async def _asks(server: LiveServer, run: str) -> None:
     client = await server.start()
 
     async def does() -> bool:
-        waiting = (await RunFeed(client, run).read()).document()["waiting_for"]
+        waiting = (await RunReader(client, run).read()).document()["waiting_for"]
         return [request["request_id"] for request in waiting] == ["check"]
 
     await eventually(does)

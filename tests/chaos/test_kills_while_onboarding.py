@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.core.model.compiled import CompiledPlan, RetryRule
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.messages import RunInput
 from dagwright.settings import Settings
@@ -147,7 +147,7 @@ async def test_worker_killed_while_a_director_is_asked_about_and_in_and_after_th
 
 async def asks(client: Client, handle: Handle) -> bool:
     """Tells whether a run waits for somebody."""
-    return bool((await RunFeed(client, handle.id).read()).document()["waiting_for"])
+    return bool((await RunReader(client, handle.id).read()).document()["waiting_for"])
 
 
 async def test_worker_killed_in_or_after_each_step_that_takes_the_onboarding_back(
@@ -172,7 +172,7 @@ async def test_worker_killed_in_or_after_each_step_that_takes_the_onboarding_bac
         undos: list[str] = []
 
         async def is_compensating() -> bool:
-            nodes = (await RunFeed(client, handle.id).read()).document()["nodes"]
+            nodes = (await RunReader(client, handle.id).read()).document()["nodes"]
             undos[:] = [node for node in nodes if node in rows_of]
             return bool(undos)
 

@@ -266,7 +266,7 @@ async def test_answer_of_a_worker_that_was_killed_is_read_on_or_begins_again(
         told = [await each.end(again) for each in (reader, late)]
     assert document["output"] == again
     assert told == [words if again == words else words[: 3 * PIECE] + again] * 2
-    assert {piece.begins_again for piece in reader.pieces} == {False, again != words}
+    assert {piece.restarts for piece in reader.pieces} == {False, again != words}
     await assert_whole(handle)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.history.run_reader import RunFeed, RunView
+from dagwright.history.run_reader import RunReader, RunView
 from tests.support.chaos import WRONG_WORKER, FaultPoints, result_within, start_run, worker_process
 from tests.support.chaos_tools import effects_of, make_database
 from tests.support.eventually import eventually
@@ -39,7 +39,7 @@ async def _failing_view(client: Client, run: str) -> RunView:
     found: list[RunView] = []
 
     async def is_failing() -> bool:
-        found.append(await RunFeed(client, run).read())
+        found.append(await RunReader(client, run).read())
         return any(note["code"] == "workflow_task_failing" for note in found[-1].notes)
 
     await eventually(is_failing)
@@ -85,5 +85,5 @@ async def test_runs_wait_for_the_right_code_and_then_end_as_if_nothing_had_been(
         assert (last["status"], last["result"]) == ("completed", f"{run}-last")
         # What the wrong worker was refused has left no trace but failed workflow tasks.
         await assert_replays(await handle.fetch_history())
-        assert (await RunFeed(client, run).read()).notes == []
+        assert (await RunReader(client, run).read()).notes == []
     assert effects_of(folder) == sorted(f"{run}-{name}" for run in _RUNS for name in _NAMES)

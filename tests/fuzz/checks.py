@@ -10,8 +10,8 @@ from dagwright.core.boundary import wire
 from dagwright.core.expressions.stored_values import ValueRef
 from dagwright.core.expressions.value_refs import with_shown
 from dagwright.history.closing_event import is_reference
-from dagwright.history.replay import Projection
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.replay import HistoryReplay
+from dagwright.history.run_reader import RunReader
 from dagwright.interfaces.cli.drawing import mermaid, svg
 from dagwright.protocol.conversion import data_converter
 from dagwright.protocol.documents import reference_to
@@ -126,9 +126,9 @@ def _states(document: Document) -> dict[str, Any]:
 
 async def check_projection(history: WorkflowHistory, document: Document) -> None:
     """Checks that the events of a run before its end say what the run itself knows then."""
-    projection = Projection(history.workflow_id, data_converter)
+    projection = HistoryReplay(history.workflow_id, data_converter)
     for event in history.events[:-1]:
-        await projection.take(event)
+        await projection.apply(event)
     await projection.settle()
     if projection.scheduler is None or not document["nodes"]:
         return
@@ -162,7 +162,7 @@ def _is_stored(value: Any) -> bool:
 
 async def check_feed(client: Client, handle: Handle, document: Document) -> None:
     """Checks that the feed tells of a closed run what the run wrote, and that it can be drawn."""
-    view = await RunFeed(client, handle.id).read()
+    view = await RunReader(client, handle.id).read()
     shown = view.document()
     assert view.is_closed
     assert shown["status"] == document["status"], (shown["status"], document["status"])

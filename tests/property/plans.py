@@ -11,7 +11,7 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tasks import Task
 from dagwright.features.run_scheduler import create_scheduler
-from dagwright.protocol.scheduler_snapshot import carry_of, restore
+from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from tests.property.naive import Model, Step, result_of
 from tests.support.plan_building import TOOLS, compiled, plan_of
 
@@ -86,7 +86,7 @@ class Driver:
         """Go on in a scheduler that knows nothing but what the one so far hands on as JSON text."""
         before = self.scheduler
         self.scheduler = create_scheduler(self.plan, {}, max_in_flight=self.max_in_flight)
-        restore(self.scheduler, json.loads(json.dumps(carry_of(before))))
+        restore_state(self.scheduler, json.loads(json.dumps(state_to_json(before))))
         assert self.scheduler.records == before.records
         assert self.scheduler.in_flight == before.in_flight
         assert self.scheduler.is_finished == before.is_finished

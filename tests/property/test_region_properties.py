@@ -28,12 +28,12 @@ from dagwright.core.scheduler.run_end import counts_of
 from dagwright.features.regions.batches import read_batch
 from dagwright.features.regions.offloaded_batches import read_offloaded_batch
 from dagwright.features.run_scheduler import create_scheduler
-from dagwright.history.offloaded_regions import Insides
+from dagwright.history.offloaded_regions import OffloadedNodes
 from dagwright.plans import pages
 from dagwright.plans.pages import made_to_travel
 from dagwright.protocol.documents import RunFacts, graph_document, result_document
-from dagwright.protocol.outcomes import ReadyCall, next_call, take_result
-from dagwright.protocol.scheduler_snapshot import carry_of, restore
+from dagwright.protocol.outcomes import ReadyCall, apply_result, next_call
+from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from dagwright.store import PayloadStore
 from dagwright.tools import GiveUp, ToolRegistry, context, tool
 from dagwright.tools.context import Cancellation
@@ -122,9 +122,9 @@ class Run:
             else:
                 self._end(task)
             if is_carried:
-                carry = carry_of(self.scheduler)
+                snapshot = state_to_json(self.scheduler)
                 self.scheduler = create_scheduler(self._plan, {"word": "w"})
-                restore(self.scheduler, carry)
+                restore_state(self.scheduler, snapshot)
         assert self.scheduler.is_finished, "nothing runs and nothing may start, but the plan is not finished"
 
     def _end(self, task: Task) -> None:
@@ -161,7 +161,7 @@ class Run:
         answer = region.result()
         assert answer["ended"], "a slice ends at least one node"
         self.slices.append([entry[0] for entry in answer["ended"]])
-        take_result(self.scheduler, task_id, Payload(data=pydantic_core.to_json(answer)), at=1.0)
+        apply_result(self.scheduler, task_id, Payload(data=pydantic_core.to_json(answer)), at=1.0)
 
     def _run_inner_slice(self, task_id: str, message: dict[str, Any]) -> None:
         """Run a slice of a region that lies in the store, as a worker does that has just started."""
@@ -173,7 +173,7 @@ class Run:
         calls.close()
         ref = asyncio.run(self.store.put(inner.report(region)))
         self.slices.append([inner.inside.plan.nodes[number].id for number in region.ended()])
-        take_result(self.scheduler, task_id, Payload(data=inner.result(region, ref)), at=1.0)
+        apply_result(self.scheduler, task_id, Payload(data=inner.result(region, ref)), at=1.0)
 
     def document(self) -> dict[str, Any]:
         """Return the document and the graph without times."""
@@ -193,7 +193,7 @@ def _without_order(node: dict[str, Any]) -> dict[str, Any]:
     return {**node, "blocked_by": sorted(node["blocked_by"]), "error": None}
 
 
-async def inner_documents(insides: Insides) -> dict[str, Any]:
+async def inner_documents(insides: OffloadedNodes) -> dict[str, Any]:
     return {node.id: _timeless(node.document) async for node in insides.nodes()}
 
 
@@ -303,7 +303,7 @@ def test_plan_whose_regions_lie_in_the_store_ends_as_without(
         expected["output"],
         expected["error"],
     )
-    insides = Insides(together.scheduler, store)
+    insides = OffloadedNodes(together.scheduler, store)
     every_node = {**found["nodes"], **asyncio.run(inner_documents(insides))}
     assert sorted(every_node) == sorted(expected["nodes"])
     for name, node in every_node.items():

@@ -14,7 +14,7 @@ from dagwright.core.scheduler.extension import Extension
 from dagwright.features.commands.node_commands import AddNodes, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import Cancel, Pause, Resume, RunCommand, SetLimits, apply_command
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.protocol.scheduler_snapshot import carry_of, restore, tasks_in_flight
+from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json, tasks_in_flight
 from tests.support.example_counts import examples
 from tests.support.plan_building import begun, broken, check, has_new_limits, node, plan_of
 
@@ -74,9 +74,9 @@ def _names_of(each: CompiledNode, record: Any) -> list[str]:
 def _answer(draw: st.DataObject, scheduler: RunScheduler, at: float) -> None:
     request = draw.draw(st.sampled_from([*scheduler.features.feedback.requests.open]))
     answers: list[Any] = [{"text": "so"}, *({"action": action} for action in ("retry", "skip", "stop")), {"odd": 1}]
-    before = carry_of(scheduler)
+    before = state_to_json(scheduler)
     if scheduler.features.feedback.answer(Feedback(request, draw.draw(st.sampled_from(answers))), at) is not None:
-        assert carry_of(scheduler) == before
+        assert state_to_json(scheduler) == before
 
 
 def _check(scheduler: RunScheduler, base: CompiledPlan) -> None:
@@ -93,8 +93,8 @@ def _check(scheduler: RunScheduler, base: CompiledPlan) -> None:
     waiting = [name for name, record in tasks if record is not None and record.status is NodeStatus.WAITING]
     assert sorted(request.task for request in scheduler.features.feedback.requests.open.values()) == sorted(waiting)
     following = create_scheduler(base, {})
-    restore(following, carry_of(scheduler))
-    assert carry_of(following) == carry_of(scheduler)
+    restore_state(following, state_to_json(scheduler))
+    assert state_to_json(following) == state_to_json(scheduler)
     if has_new_limits(scheduler):
         assert (following.state.max_in_flight, following.features.deadline.deadline) == (
             scheduler.state.max_in_flight,
@@ -113,9 +113,9 @@ def test_run_that_people_steer_stays_sound_and_ends(plan: dict[str, Any], draw: 
         scheduler.advance(at)
         if acts_left and draw.draw(st.booleans()):
             acts_left -= 1
-            command, before = _drawn_act(draw, scheduler), carry_of(scheduler)
+            command, before = _drawn_act(draw, scheduler), state_to_json(scheduler)
             if apply_command(command, scheduler, at=at) is not None:
-                assert carry_of(scheduler) == before
+                assert state_to_json(scheduler) == before
             _check(scheduler, base)
             continue
         if not acts_left:
@@ -135,5 +135,9 @@ def test_run_that_people_steer_stays_sound_and_ends(plan: dict[str, Any], draw: 
             _answer(draw, scheduler, at)
         _check(scheduler, base)
     grown = create_scheduler(base, {})
-    restore(grown, carry_of(scheduler))
-    assert (carry_of(grown), grown.is_finished, grown.status()) == (carry_of(scheduler), True, scheduler.status())
+    restore_state(grown, state_to_json(scheduler))
+    assert (state_to_json(grown), grown.is_finished, grown.status()) == (
+        state_to_json(scheduler),
+        True,
+        scheduler.status(),
+    )

@@ -11,11 +11,11 @@ from temporalio.workflow import NondeterminismError
 
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.closing_event import recorded_document
-from dagwright.history.replay import Projection
+from dagwright.history.replay import HistoryReplay
 from dagwright.protocol.conversion import data_converter
 from dagwright.protocol.documents import RunFacts, compact_value, counted_document, result_document
 from dagwright.protocol.run_snapshot import state_from_text
-from dagwright.protocol.scheduler_snapshot import carry_of
+from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.replay.record import HISTORIES
 from tests.replay.scenarios import SCENARIOS
 from tests.support.runs import assert_replays, end_of, replay, result_of
@@ -44,9 +44,9 @@ async def test_good_history_replays_to_the_same_end(path: Path) -> None:
 @pytest.mark.parametrize("path", _RUNS, ids=lambda path: path.stem)
 async def test_feed_knows_every_end_before_the_run_tells_it(path: Path) -> None:
     history = load_history(path)
-    projection = Projection(history.workflow_id, data_converter)
+    projection = HistoryReplay(history.workflow_id, data_converter)
     for event in history.events[:-1]:
-        await projection.take(event)
+        await projection.apply(event)
     await projection.settle()
     if path.stem in ("refused", "session-4"):
         assert projection.scheduler is None
@@ -65,7 +65,7 @@ def _compared(scheduler: RunScheduler, history: WorkflowHistory) -> tuple[Any, A
         return states, {"done": "completed", "held": "cancelled", "after": "cancelled"}
     (told,) = recorded or result_of(history)
     if end_of(history) == "continued":
-        return _timeless(carry_of(scheduler)), _timeless(state_from_text(told["snapshot"]["state"]))
+        return _timeless(state_to_json(scheduler)), _timeless(state_from_text(told["snapshot"]["state"]))
     if told.get("nodes_ref", {}).get("ref") == "history":
         # The items of a map count as nodes, so the states of the records are not enough.
         known = counted_document(result_document(scheduler, RunFacts("run", "1")))
@@ -74,11 +74,11 @@ def _compared(scheduler: RunScheduler, history: WorkflowHistory) -> tuple[Any, A
     return _ends(scheduler, ends), ends
 
 
-def _timeless(carry: Any) -> Any:
+def _timeless(snapshot: Any) -> Any:
     """Returns a carry as JSON without times, which a run and its readers round in different ways."""
-    if isinstance(carry, Mapping):
-        return {name: _timeless(part) for name, part in carry.items() if name not in ("started_at", "ended_at")}
-    return [_timeless(part) for part in carry] if isinstance(carry, list | tuple) else carry
+    if isinstance(snapshot, Mapping):
+        return {name: _timeless(part) for name, part in snapshot.items() if name not in ("started_at", "ended_at")}
+    return [_timeless(part) for part in snapshot] if isinstance(snapshot, list | tuple) else snapshot
 
 
 def _ends(scheduler: RunScheduler, names: Iterable[str]) -> dict[str, tuple[str, Any, Any]]:

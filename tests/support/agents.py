@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, ReceivedCall
@@ -42,8 +42,8 @@ def agent(runs: Runs, *tools: str, prompt: str = "You are helpful.", **fields: A
 async def ended(runs: Runs, handle: Handle) -> Document:
     """Return the bare document of a run, after a check that its history alone yields the same."""
     written = await document_of(handle)
-    view = await RunFeed(runs.client, handle.id).read()
-    told = replace(view, written=None, error=None).document()
+    view = await RunReader(runs.client, handle.id).read()
+    told = replace(view, closing_document=None, error=None).document()
     assert bare(told) == bare(written)
     return bare(written)
 

@@ -6,18 +6,18 @@ from typing import Any
 
 from temporalio.client import Client
 
-from dagwright.history.run_reader import RunFeed
-from dagwright.history.run_subscriptions import RunFeeds
-from dagwright.history.text_stream import Piece, ToldText
-from dagwright.history.token_streams import AnswerTexts
+from dagwright.history.run_reader import RunReader
+from dagwright.history.run_subscriptions import RunSubscriptions
+from dagwright.history.text_stream import DeliveredText, TextPart
+from dagwright.history.token_streams import TokenStreams
 from dagwright.testing import slow, text
 
 PIECE = 8
 """Characters per chunk of a slow answer."""
 
 
-def texts_of(client: Client) -> AnswerTexts:
-    return AnswerTexts(client, RunFeeds(lambda workflow_id: RunFeed(client, workflow_id)))
+def texts_of(client: Client) -> TokenStreams:
+    return TokenStreams(client, RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id)))
 
 
 def held(words: str, released: asyncio.Event, *, after: int) -> Any:
@@ -27,13 +27,13 @@ def held(words: str, released: asyncio.Event, *, after: int) -> Any:
 class Reader:
     """Reader of a run's answer that collects the chunks."""
 
-    def __init__(self, texts: AnswerTexts, run: str) -> None:
-        self.told = ToldText()
-        self.pieces: list[Piece] = []
+    def __init__(self, texts: TokenStreams, run: str) -> None:
+        self.told = DeliveredText()
+        self.pieces: list[TextPart] = []
         self._reading = asyncio.create_task(self._read(texts, run))
 
-    async def _read(self, texts: AnswerTexts, run: str) -> None:
-        async with aclosing(texts.pieces(run, self.told)) as coming:
+    async def _read(self, texts: TokenStreams, run: str) -> None:
+        async with aclosing(texts.parts(run, self.told)) as coming:
             async for piece in coming:
                 self.pieces.append(piece)
 

@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import GOAL_KIND
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.protocol.documents import compact_value
 from dagwright.testing import ModelServer, ReceivedCall
@@ -41,8 +41,8 @@ async def ended(runs: Runs, handle: Handle) -> Document:
     For a failed run, the last event of its history has a separate error.
     """
     written_by_run = bare(await document_of(handle))
-    view = await RunFeed(runs.client, handle.id).read()
-    told = bare(replace(view, written=None).document())
+    view = await RunReader(runs.client, handle.id).read()
+    told = bare(replace(view, closing_document=None).document())
     if written_by_run["status"] == "failed":
         told["error"] = written_by_run.get("error")
         told = {name: part for name, part in told.items() if part is not None or name == "output"}

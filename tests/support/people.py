@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.client.feedback import People
 from dagwright.core.boundary import wire
-from dagwright.history.run_reader import RunFeed, RunView
+from dagwright.history.run_reader import RunReader, RunView
 from dagwright.server import Connection, Server
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs
@@ -28,7 +28,7 @@ def after(node: str, *needs: str) -> dict[str, Any]:
 
 
 async def view_of(runs: Runs, handle: Handle) -> RunView:
-    return await RunFeed(runs.client, handle.id).read()
+    return await RunReader(runs.client, handle.id).read()
 
 
 async def asks(runs: Runs, handle: Handle, *requests: str) -> None:

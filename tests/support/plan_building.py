@@ -21,7 +21,7 @@ from dagwright.core.validation.validation import check_document
 from dagwright.features.budgets.budget import Budget
 from dagwright.features.plan_extension.extender import PlanExtender
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.protocol.scheduler_snapshot import carry_of, restore
+from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 
 _ARGUMENTS = {
     "name": {"type": "string", "minLength": 2},
@@ -180,7 +180,7 @@ def resumed(
     """Return the scheduler of the next execution, whose state came to it as JSON."""
     following = configured(create_scheduler(plan or scheduler.plan, inputs or {}, **options), **(setup or {}))
     following.features.extension.use(extender)
-    restore(following, json.loads(json.dumps(carry_of(scheduler))))
+    restore_state(following, json.loads(json.dumps(state_to_json(scheduler))))
     return following
 
 

@@ -39,8 +39,8 @@ from temporalio.worker import (
 from dagwright.core.boundary import wire
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.history.hydration import restored_document
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.hydration import hydrated_document
+from dagwright.history.run_reader import RunReader
 from dagwright.llm.clients import ModelClients
 from dagwright.planning.extenders import workflow_type_of
 from dagwright.plans.pages import made_to_travel
@@ -146,8 +146,8 @@ class Runs:
 
     async def restored(self, handle: Handle, *, full: bool = False) -> Document:
         """Return the document of a run as commands show it, with its large values loaded."""
-        view = await RunFeed(self.client, handle.id).read()
-        return await restored_document(view, self.store, full=full)
+        view = await RunReader(self.client, handle.id).read()
+        return await hydrated_document(view, self.store, full=full)
 
     def take(self, handle: Handle) -> None:
         """Include a run or session that was started elsewhere in `check_ended`."""

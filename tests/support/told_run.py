@@ -14,11 +14,11 @@ from dagwright.client.starts import StartRequest
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.usage import NONE
-from dagwright.history.executions import Offset
-from dagwright.history.reader import TaskState, has_begun
+from dagwright.history.executions import Cursor
+from dagwright.history.reader import TaskState, has_started
 from dagwright.history.run_reader import RunNotFound, RunView
-from dagwright.history.run_subscriptions import RunUpdate, Told
-from dagwright.history.text_stream import Mark, Piece, ToldText, Written
+from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
+from dagwright.history.text_stream import DeliveredText, PartialText, TextMark, TextPart
 from dagwright.interfaces.http import GatewayContext, create_app, open_context
 from dagwright.process.listening import address_of, listening, opened_socket
 from dagwright.protocol.failures import run_error_of
@@ -54,16 +54,16 @@ class ToldRun:
     """
 
     steps: Sequence[Step]
-    texts: Sequence[Written]
+    texts: Sequence[PartialText]
     answer: str
     first: int = 0
     looks: int = 0
     started: list[str] = field(default_factory=list)
     said: Mapping[str, str] = field(default_factory=dict)
 
-    async def subscribe(self, run: str, *, after: Told | None = None) -> AsyncGenerator[RunUpdate, None]:
-        seen = self._states(self._step_at(after.offset)) if after is not None else {}
-        reached = self.steps.index(self._step_at(after.offset)) if after is not None else 0
+    async def subscribe(self, run: str, *, after: SubscriptionCursor | None = None) -> AsyncGenerator[RunUpdate, None]:
+        seen = self._states(self._step_at(after.cursor)) if after is not None else {}
+        reached = self.steps.index(self._step_at(after.cursor)) if after is not None else 0
         for number in range(max(self.first, reached), len(self.steps)):
             states = self._states(self.steps[number])
             changed = tuple(task for task, state in states.items() if seen.get(task) != state)
@@ -71,22 +71,22 @@ class ToldRun:
             seen = states
             await asyncio.sleep(0)
 
-    async def pieces(self, run: str, told: ToldText) -> AsyncIterator[Piece]:
+    async def pieces(self, run: str, told: DeliveredText) -> AsyncIterator[TextPart]:
         for written in self.texts[self.looks :]:
-            if (piece := told.piece_of(written)) is not None:
+            if (piece := told.part_of(written)) is not None:
                 yield piece
             await asyncio.sleep(0)
 
-    async def was_given_up(self, run: str, mark: Mark) -> bool:
+    async def was_superseded(self, run: str, mark: TextMark) -> bool:
         return mark.node in self.said and not mark.is_of(self.said[mark.node])
 
     def feed(self, run: str) -> Any:
         return self
 
-    async def begun_at(self, offset: Offset) -> set[str]:
+    async def started_at_cursor(self, offset: Cursor) -> set[str]:
         step = self._step_at(offset)
         states = self._states(step)
-        return {task for task, state in states.items() if has_begun(state, _record(step, task))}
+        return {task for task, state in states.items() if has_started(state, _record(step, task))}
 
     async def read(self) -> RunView:
         return self._view(len(self.steps) - 1)
@@ -113,7 +113,7 @@ class ToldRun:
         return SimpleNamespace(requests_of=self._requests_of)
 
     def requests_at(self, view: RunView) -> list[Mapping[str, Any]]:
-        return [*self._step_at(view.offset).requests]
+        return [*self._step_at(view.cursor).requests]
 
     async def _requests_of(self, run: str) -> list[Any]:
         return [SimpleNamespace(document=each, place=None) for each in self.steps[-1].requests]
@@ -132,9 +132,9 @@ class ToldRun:
         )
         is_closed = step is self.steps[-1] and not step.requests
         view = RunView(RUN, "first", step.status, "Told", cast("Any", scheduler), {}, 1.0, None, is_closed=is_closed)
-        return replace(view, offset=Offset(1, step.event))
+        return replace(view, cursor=Cursor(1, step.event))
 
-    def _step_at(self, offset: Offset) -> Step:
+    def _step_at(self, offset: Cursor) -> Step:
         known = [step for step in self.steps if step.event <= offset.event]
         return known[-1] if known else Step(0, {})
 

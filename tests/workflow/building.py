@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from dagwright.testing import ModelServer
 from tests.support.runs import Document, Handle, Runs, as_shown, document_of
 
@@ -14,5 +14,5 @@ Scripted = Callable[..., AbstractAsyncContextManager[tuple[ModelServer, Runs]]]
 async def ended_document(runs: Runs, handle: Handle) -> Document:
     """Return the document of a run, after a check that its history shows the same."""
     document = await document_of(handle)
-    assert (await RunFeed(runs.client, handle.id).read()).document() == as_shown(document)
+    assert (await RunReader(runs.client, handle.id).read()).document() == as_shown(document)
     return document

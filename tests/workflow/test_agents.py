@@ -8,7 +8,7 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.core.boundary import limits, wire
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from dagwright.planning.agent_loop.feedback_markers import find_marker
 from dagwright.planning.model_calls.calls import OutputSchema
 from dagwright.testing import Raw, json_text, step, tool_call, tool_calls
@@ -44,7 +44,7 @@ async def test_tools_of_one_turn_run_at_once_and_the_next_turn_is_told_what_came
                 "turn2": done(answered("Both are there.")),
             },
         }
-        edges = (await RunFeed(client, handle.id).read()).graph()["edges"]
+        edges = (await RunReader(client, handle.id).read()).graph()["edges"]
     assert edges == [["turn1", "turn1.1"], ["turn1", "turn1.2"], ["turn1.1", "turn2"], ["turn1.2", "turn2"]]
     assert said(model.calls[1])[1:] == [
         ("user", "Look."),

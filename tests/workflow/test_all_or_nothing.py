@@ -16,7 +16,7 @@ from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.policy import CHANGES_ASK, Policy, Rule
 from dagwright.core.scheduler import map_batches
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.server
 @pytest.fixture(scope="module", autouse=True)
 def small_chunks() -> Iterator[None]:
     """Maps that are cut into runs of their own though they are small."""
-    with patch.object(map_batches, "CHUNK_ITEMS", 10):
+    with patch.object(map_batches, "MAP_BATCH_ITEMS", 10):
         yield
 
 
@@ -102,8 +102,8 @@ async def test_failed_run_takes_back_what_it_did_last_first(runs: Runs, ledger: 
     undone = {name: node["compensated_by"] for name, node in document["nodes"].items() if "compensated_by" in node}
     assert undone == {"a": "undo a", "b": "undo b"}
     assert end_of(await handle.fetch_history()) == "failed"
-    view = await RunFeed(runs.client, handle.id).read()
-    assert states(view.unfilled_document()) == states(document)
+    view = await RunReader(runs.client, handle.id).read()
+    assert states(view.document_with_refs()) == states(document)
     # Of the plan, and not of what takes back.
     assert (view.nodes_done, view.nodes_total) == (3, 3)
 
@@ -120,7 +120,7 @@ async def test_cancel_through_temporal_closes_at_once(runs: Runs, ledger: Ledger
         "'a' was not taken back: the run was ended at once",
         "'b' was not taken back: the run was ended at once",
     ]
-    assert states((await RunFeed(runs.client, handle.id).read()).unfilled_document()) == states(document)
+    assert states((await RunReader(runs.client, handle.id).read()).document_with_refs()) == states(document)
 
 
 def sub_plan(name: str, *nodes: dict[str, Any], needs: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
@@ -140,8 +140,8 @@ async def test_what_sub_plans_did_is_taken_back_in_its_turn(runs: Runs, ledger: 
     assert [name for name in document["nodes"] if name.startswith("undo")] == ["undo d", "undo below", "undo a"]
     assert document["error"]["message"].endswith("what it did was taken back (3 in all)")
     # It tells the run above its end before it has closed.
-    child = [view async for view in RunFeed(runs.client, f"{handle.id}/undo below").follow()][-1]
-    told = child.unfilled_document()
+    child = [view async for view in RunReader(runs.client, f"{handle.id}/undo below").follow()][-1]
+    told = child.document_with_refs()
     assert (told["status"], told["error"], told["output"]) == ("completed", None, None)
     assert states(told) == {"b": "completed", "inner": "completed", "undo inner": "completed", "undo b": "completed"}
 
@@ -248,13 +248,13 @@ async def test_undoing_goes_on_in_new_executions(
         handle = await runs.start(plan, compensate=True, max_in_flight=1)
         document = await document_of(handle)
         chain = await chain_of(runs.client, handle)
-        view = await RunFeed(runs.client, handle.id).read()
+        view = await RunReader(runs.client, handle.id).read()
         await runs.check_ended()
     assert len(chain) > 3
     assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["failed"]
     assert document["error"]["message"] == "'refuse' failed: no; what it did was taken back (40 in all)"
     assert ledger.of("t") == [f"+{name}" for name in names] + [f"-{name}" for name in reversed(names)]
-    told = view.unfilled_document()
+    told = view.document_with_refs()
     assert {name: node["status"] for name, node in told["nodes"].items()} == {
         name: node["status"] for name, node in document["nodes"].items()
     }
@@ -275,7 +275,7 @@ async def test_run_that_cannot_be_handed_on_takes_back_what_it_did_as_far_as_its
         with small, refused:
             handle = await runs.start({"nodes": list(steps)}, compensate=True, max_in_flight=1)
             document = await document_of(handle)
-            view = await RunFeed(runs.client, handle.id).read()
+            view = await RunReader(runs.client, handle.id).read()
             await runs.check_ended()
     assert (document["status"], document["error"]["code"]) == ("failed", "store_refused")
     done = [name.removeprefix("+") for name in ledger.of("t") if name.startswith("+")]
@@ -288,7 +288,7 @@ async def test_run_that_cannot_be_handed_on_takes_back_what_it_did_as_far_as_its
         assert document["nodes"]["undo n0"]["reason"] == "the history is full"
     else:
         assert document["error"]["message"].endswith(f"; what it did was taken back ({len(done)} in all)")
-    told = view.unfilled_document()["nodes"]
+    told = view.document_with_refs()["nodes"]
     assert {name: node["status"] for name, node in told.items()} == {
         name: node["status"] for name, node in document["nodes"].items()
     }

@@ -47,7 +47,7 @@ async def test_answer_to_a_request_is_read_while_it_is_written(client: Client, s
         assert document["output"] == WORDS
         told = [await each.end(WORDS) for each in (early, late, elsewhere)]
     assert told == [WORDS] * 3
-    assert not any(piece.begins_again for each in (early, late, elsewhere) for piece in each.pieces)
+    assert not any(piece.restarts for each in (early, late, elsewhere) for piece in each.pieces)
     assert [piece.offset for piece in early.pieces] == sorted({piece.offset for piece in early.pieces})
     assert {(piece.node, piece.attempt) for piece in early.pieces[:-1]} == {("answer", 1)}
 
@@ -95,7 +95,7 @@ async def test_an_attempt_that_follows_one_which_broke_off_goes_on_or_begins_aga
         told = await reader.end(again)
     # The fifth piece may be seen before the next attempt tells something.
     assert told in ([WORDS] if again == WORDS else [WORDS[: count * PIECE] + again for count in (4, 5)])
-    assert [piece.begins_again for piece in reader.pieces].count(True) == int(again != WORDS)
+    assert [piece.restarts for piece in reader.pieces].count(True) == int(again != WORDS)
     assert len(server.calls) == 3
 
 

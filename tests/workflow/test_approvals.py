@@ -9,7 +9,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 
 from dagwright.core.boundary import limits, wire
 from dagwright.core.model.policy import policy_from_json
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from dagwright.plans.preparation import check_plan, prepare_to_ask
 from tests.support.eventually import eventually
 from tests.support.people import after, answer, asks, asks_below, has_notes, human, refusal_of, signal, view_of
@@ -374,7 +374,7 @@ async def _asks(runs: Runs, handle: Handle, *requests: str) -> list[dict[str, An
     found: list[dict[str, Any]] = []
 
     async def does() -> bool:
-        found[:] = (await RunFeed(runs.client, handle.id).read()).document()["waiting_for"]
+        found[:] = (await RunReader(runs.client, handle.id).read()).document()["waiting_for"]
         return [request["request_id"] for request in found] == list(requests)
 
     await eventually(does)
@@ -414,7 +414,7 @@ async def test_plan_of_a_model_runs_when_it_was_approved_as_a_whole(runs: Runs, 
         {"nodes": [_write("a", f"{unique}1"), {"id": "below", "plan": below}]}, needs_approval=True
     )
     [request] = await _asks(runs, handle, "plan")
-    view = await RunFeed(runs.client, handle.id).read()
+    view = await RunReader(runs.client, handle.id).read()
     assert (view.status, request["node_id"], bench.effects[f"{unique}1"]) == ("waiting", None, [])
     assert request["prompt"].splitlines()[0] == "The plan has 3 nodes; 2 of them can change something."
     await _answer(handle, "plan", approved=True)

@@ -9,7 +9,7 @@ import pytest
 from dagwright.core.boundary import limits
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.states import NodeStatus
-from dagwright.history.run_reader import RunFeed, RunView
+from dagwright.history.run_reader import RunReader, RunView
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.planning.extenders import workflow_type_of
 from dagwright.planning.model_calls.calls import ModelCall, ModelRequest, user
@@ -56,7 +56,7 @@ async def asked(runs: Runs, handle: Handle) -> RunView:
     found: list[RunView] = []
 
     async def asks() -> bool:
-        view = await RunFeed(runs.client, handle.id).read()
+        view = await RunReader(runs.client, handle.id).read()
         requests = view.scheduler.features.feedback.requests.open if view.scheduler is not None else {}
         found.append(view)
         return any(request.purpose == "budget" for request in requests.values())
@@ -106,12 +106,12 @@ async def test_what_waits_and_is_held_back_goes_on_in_a_new_execution(
         await asked(runs, handle)
 
         async def steps_are_done() -> bool:
-            view = await RunFeed(runs.client, handle.id).read()
+            view = await RunReader(runs.client, handle.id).read()
             last = view.scheduler.record_of("s39") if view.scheduler is not None else None
             return last is not None and last.status is NodeStatus.COMPLETED
 
         await eventually(steps_are_done)
-        view = await RunFeed(runs.client, handle.id).read()
+        view = await RunReader(runs.client, handle.id).read()
         assert view.run_id != handle.first_execution_run_id
         answer = {"request_id": "budget", "answer": {"data": {"calls": 1}}, "by": "ann"}
         await runs.client.get_workflow_handle(handle.id).execute_update("submit_feedback", answer)
@@ -162,7 +162,7 @@ async def test_a_sub_plan_whose_run_above_was_terminated_finishes_with_what_ther
     async with scripted(says("one")) as (_, runs):
         handle = await start(runs, agents_of("a", "b"), {"calls": 1})
         await asked(runs, handle)
-        view = await RunFeed(runs.client, handle.id).read()
+        view = await RunReader(runs.client, handle.id).read()
         assert view.scheduler is not None
         [waiting] = [
             view.scheduler.plan.nodes[n].id for n, r in enumerate(view.scheduler.records) if not r.status.is_final
@@ -172,11 +172,11 @@ async def test_a_sub_plan_whose_run_above_was_terminated_finishes_with_what_ther
         await runs.client.get_workflow_handle(handle.id).terminate("for a test")
 
         async def has_ended() -> bool:
-            return (await RunFeed(runs.client, below.id).read()).is_closed
+            return (await RunReader(runs.client, below.id).read()).is_closed
 
         await eventually(has_ended)
         document = await document_of(below)
-        told = replace(await RunFeed(runs.client, below.id).read(), written=None, error=None).document()
+        told = replace(await RunReader(runs.client, below.id).read(), closing_document=None, error=None).document()
         assert told["nodes"]["turn1"]["reason"] == "left out: the run above, which has the budget, is gone"
         assert document["error"]["message"].startswith("'turn1' was skipped: left out: the run above")
         for history in await histories_of(runs.client, below):

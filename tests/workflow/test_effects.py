@@ -113,7 +113,7 @@ async def test_write_that_takes_too_long_before_it_is_called_is_not_started(
     monkeypatch.setattr(CallStarts, "record", record_never)
     node = {"id": "w", "tool": "hold_write", "arguments": {"name": unique}, "timeout": "1s", "retry": _FAST}
     document = await runs.run({"nodes": [node]})
-    why = "hold_write was not called: it took over 1 s before the call began, so nothing was changed"
+    why = "hold_write was not called: it took over 1 s before the call started, so nothing was changed"
     assert document["nodes"] == {"w": failed(f"not_started: {why}")}
     assert bench.effects[unique] == []
 

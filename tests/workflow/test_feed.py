@@ -1,4 +1,4 @@
-"""`RunFeed` on a real server: what it shows is what the run knows, while it goes on and after any end."""
+"""`RunReader` on a real server: what it shows is what the run knows, while it goes on and after any end."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from dagwright.history.replay import Projection
-from dagwright.history.run_reader import RunFeed, RunView
+from dagwright.history.replay import HistoryReplay
+from dagwright.history.run_reader import RunReader, RunView
 from dagwright.protocol.conversion import data_converter
 from dagwright.protocol.documents import compact_document
 from dagwright.settings import Settings
@@ -28,7 +28,7 @@ _WIDE = _AT_ONCE + 10
 
 
 async def _view(runs: Runs, handle: Handle) -> RunView:
-    return await RunFeed(runs.client, handle.id).read()
+    return await RunReader(runs.client, handle.id).read()
 
 
 def _counts(document: Mapping[str, Any]) -> dict[str, int]:
@@ -78,11 +78,11 @@ async def test_every_state_is_projected_before_the_run_tells_it(cached_runs: Run
     handle = await cached_runs.start({"nodes": nodes})
     written = await document_of(handle)
 
-    projection = Projection(handle.id, data_converter)
+    projection = HistoryReplay(handle.id, data_converter)
     scheduled = set()
     events = [event async for event in handle.fetch_history_events()]
     for event in events[:-1]:
-        await projection.take(event)
+        await projection.apply(event)
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             scheduled.add(event.activity_task_scheduled_event_attributes.activity_id)
         running = {name for name in _running(projection) if name != "below"}
@@ -95,7 +95,7 @@ async def test_every_state_is_projected_before_the_run_tells_it(cached_runs: Run
     ]
 
 
-def _running(projection: Projection) -> list[str]:
+def _running(projection: HistoryReplay) -> list[str]:
     if projection.scheduler is None:
         return []
     found = []

@@ -1,4 +1,4 @@
-"""`RunFeeds`: one reader for all subscribers, resumed from an offset, over several executions."""
+"""`RunSubscriptions`: one reader for all subscribers, resumed from an offset, over several executions."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,9 +13,9 @@ from temporalio.client import Client
 
 from dagwright.client.runs import Runs as ClientRuns
 from dagwright.core.model.states import NodeStatus
-from dagwright.history.executions import BEGINNING, Offset, executions_of
-from dagwright.history.run_reader import RunFeed, RunNotFound
-from dagwright.history.run_subscriptions import RunFeeds, RunUpdate
+from dagwright.history.executions import START, Cursor, executions_of
+from dagwright.history.run_reader import RunNotFound, RunReader
+from dagwright.history.run_subscriptions import RunSubscriptions, RunUpdate
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.store import open_store
@@ -33,9 +33,9 @@ class _Opened:
         self._client = client
         self.count = 0
 
-    def __call__(self, workflow_id: str) -> RunFeed:
+    def __call__(self, workflow_id: str) -> RunReader:
         self.count += 1
-        return RunFeed(self._client, workflow_id)
+        return RunReader(self._client, workflow_id)
 
 
 def _chain(name: str) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _chain(name: str) -> dict[str, Any]:
     }
 
 
-async def _all_of(feeds: RunFeeds, handle: Handle, *, after: Offset | None = None) -> list[RunUpdate]:
+async def _all_of(feeds: RunSubscriptions, handle: Handle, *, after: Cursor | None = None) -> list[RunUpdate]:
     return [update async for update in feeds.subscribe(handle.id, after=after)]
 
 
@@ -64,7 +64,7 @@ async def test_a_hundred_subscribers_have_one_reader_and_are_told_the_same(
     client: Client, cached_runs: Runs, bench: Bench, unique: str
 ) -> None:
     opened = _Opened(client)
-    feeds = RunFeeds(opened)
+    feeds = RunSubscriptions(opened)
     handle = await cached_runs.start(_chain(unique))
     watching = [asyncio.create_task(_all_of(feeds, handle)) for _ in range(100)]
     await eventually(lambda: unique in bench.entered)
@@ -83,7 +83,7 @@ async def test_reader_goes_with_the_last_subscriber(
     client: Client, cached_runs: Runs, bench: Bench, unique: str
 ) -> None:
     opened = _Opened(client)
-    feeds = RunFeeds(opened)
+    feeds = RunSubscriptions(opened)
     handle = await cached_runs.start(_chain(unique))
     tasks = set(asyncio.all_tasks())
     async with aclosing(feeds.subscribe(handle.id)) as first, aclosing(feeds.subscribe(handle.id)) as second:
@@ -100,7 +100,7 @@ async def test_reader_goes_with_the_last_subscriber(
 async def test_subscriber_goes_on_from_its_offset_without_gap_or_repetition(
     client: Client, cached_runs: Runs, bench: Bench, unique: str
 ) -> None:
-    feeds = RunFeeds(_Opened(client))
+    feeds = RunSubscriptions(_Opened(client))
     handle = await cached_runs.start(_chain(unique))
     seen: list[str] = []
     async with aclosing(feeds.subscribe(handle.id)) as updates:
@@ -108,13 +108,13 @@ async def test_subscriber_goes_on_from_its_offset_without_gap_or_repetition(
             seen += update.changed
             scheduler = update.view.scheduler
             if scheduler is not None and scheduler.records[1].status == "running":
-                offset = Offset.parse(str(update.view.offset))
+                cursor = Cursor.parse(str(update.view.cursor))
                 break
     bench.open(unique)
     await document_of(handle)
-    rest = await _all_of(feeds, handle, after=offset)
-    again = await _all_of(feeds, handle, after=BEGINNING)
-    nothing_new = await _all_of(feeds, handle, after=rest[-1].view.offset)
+    rest = await _all_of(feeds, handle, after=cursor)
+    again = await _all_of(feeds, handle, after=START)
+    nothing_new = await _all_of(feeds, handle, after=rest[-1].view.cursor)
 
     assert list(dict.fromkeys(seen)) == ["first", "held"]
     assert [update.changed for update in rest] == [("held", "last")]
@@ -123,7 +123,7 @@ async def test_subscriber_goes_on_from_its_offset_without_gap_or_repetition(
 
 
 async def test_every_subscriber_of_a_run_that_is_not_there_is_told(client: Client) -> None:
-    feeds = RunFeeds(lambda workflow_id: RunFeed(client, workflow_id))
+    feeds = RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id))
 
     async def look() -> str:
         with pytest.raises(RunNotFound) as refused:
@@ -136,8 +136,8 @@ async def test_every_subscriber_of_a_run_that_is_not_there_is_told(client: Clien
 async def test_offset_of_an_execution_that_is_not_kept_counts_for_nothing(client: Client, cached_runs: Runs) -> None:
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": "echo", "arguments": {}}]})
     await document_of(handle)
-    feeds = RunFeeds(lambda workflow_id: RunFeed(client, workflow_id))
-    assert [update.changed for update in await _all_of(feeds, handle, after=Offset(7, 3))] == [("a",)]
+    feeds = RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id))
+    assert [update.changed for update in await _all_of(feeds, handle, after=Cursor(7, 3))] == [("a",)]
 
 
 _SIZE = 90
@@ -165,7 +165,7 @@ def _long_chain() -> dict[str, Any]:
     return {"nodes": nodes, "output": f"{{{{n{_SIZE - 1}.result}}}}", "title": "Long"}
 
 
-async def _watched(feeds: RunFeeds, handle: Handle) -> list[tuple[RunUpdate, list[NodeStatus]]]:
+async def _watched(feeds: RunSubscriptions, handle: Handle) -> list[tuple[RunUpdate, list[NodeStatus]]]:
     """Returns all updates, each with the states that it showed when it came."""
     found = []
     async for update in feeds.subscribe(handle.id):
@@ -177,7 +177,7 @@ async def _watched(feeds: RunFeeds, handle: Handle) -> list[tuple[RunUpdate, lis
 async def test_run_is_followed_over_its_executions_and_read_from_any_offset(
     eager_client: Client, eager_runs: Runs
 ) -> None:
-    feeds = RunFeeds(lambda workflow_id: RunFeed(eager_client, workflow_id))
+    feeds = RunSubscriptions(lambda workflow_id: RunReader(eager_client, workflow_id))
     handle = await eager_runs.start(_long_chain())
     watching = asyncio.create_task(_watched(feeds, handle))
     written = await document_of(handle)
@@ -187,7 +187,7 @@ async def test_run_is_followed_over_its_executions_and_read_from_any_offset(
         eager_client, handle.id, first_run_id=str(handle.first_execution_run_id), last_run_id=newest.run_id
     )
 
-    offsets = [update.view.offset for update, _ in seen]
+    offsets = [update.view.cursor for update, _ in seen]
     assert len(executions) > 2
     assert offsets == sorted(offsets)
     assert offsets[-1].run == len(executions)
@@ -203,13 +203,13 @@ async def test_run_is_followed_over_its_executions_and_read_from_any_offset(
         executions[-1],
         written["nodes"]["n0"]["started_at"],
     )
-    started = [(await RunFeed(eager_client, handle.id, run_id=run).read()).started_at for run in executions]
+    started = [(await RunReader(eager_client, handle.id, run_id=run).read()).started_at for run in executions]
     assert len(set(started)) == 1
 
     told = {task for update, _ in seen for task in update.changed}
     assert told == {f"n{number}" for number in range(_SIZE)}
-    for offset in (Offset(1, 40), Offset(2, 10), offsets[len(offsets) // 2]):
-        at_offset = await RunFeed(eager_client, handle.id).states_at(offset)
+    for offset in (Cursor(1, 40), Cursor(2, 10), offsets[len(offsets) // 2]):
+        at_offset = await RunReader(eager_client, handle.id).states_at(offset)
         done_before = {task for task, state in at_offset.items() if state.status is NodeStatus.COMPLETED}
         rest = [update async for update in feeds.subscribe(handle.id, after=offset)]
         assert [set(update.changed) for update in rest] == [told - done_before]

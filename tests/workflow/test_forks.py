@@ -7,7 +7,7 @@ import pytest
 
 from dagwright.client.forks import Draft, ForkRefused, Forks, retooled
 from dagwright.core.scheduler import map_batches
-from dagwright.history.run_reader import RunFeed, RunView
+from dagwright.history.run_reader import RunReader, RunView
 from dagwright.plans.pages import made_to_travel
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.messages import RunInput, run_input_to_json
@@ -33,8 +33,8 @@ async def fork(
     rerun: Collection[str] = (),
 ) -> tuple[Draft, Handle]:
     """Forks a run as the command does."""
-    forks = Forks(lambda workflow_id: RunFeed(runs.client, workflow_id), runs.store)
-    view = await RunFeed(runs.client, handle.id).read()
+    forks = Forks(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store)
+    view = await RunReader(runs.client, handle.id).read()
     draft = await forks.draft(view, compiled(runs, view, plan, inputs), inputs=inputs or {}, rerun=rerun)
     beside = await forks.ready(draft)
     sent = await made_to_travel(draft.plan, runs.store)
@@ -43,7 +43,7 @@ async def fork(
             compiled=sent.plan,
             pages=sent.pages,
             inputs=draft.inputs,
-            carry=beside.carry,
+            snapshot=beside.snapshot,
             bound=beside.bound,
             max_in_flight=beside.max_in_flight,
             model=beside.model,
@@ -96,7 +96,7 @@ async def test_fork_with_another_input_does_what_that_reaches(runs: Runs, bench:
     assert document["notes"][0]["message"] == (f"a fork of the run {first.id!r}, which takes over 1 result at once")
     reused = document["nodes"]["other"]["lineage"]["reused"]
     assert reused == {"run_id": first.id, "node_id": "other"}
-    view = await RunFeed(runs.client, second.id).read()
+    view = await RunReader(runs.client, second.id).read()
     assert short(view.document()) == short(document)
 
 
@@ -135,7 +135,7 @@ async def test_fork_asks_the_model_of_its_run(runs: Runs) -> None:
     await document_of(first)
     _, second = await fork(runs, first)
     await document_of(second)
-    view = await RunFeed(runs.client, second.id).read()
+    view = await RunReader(runs.client, second.id).read()
     assert view.run_input is not None
     assert view.run_input.model == {"model": "x"}
 
@@ -154,7 +154,7 @@ async def test_fork_goes_on_inside_of_sub_plans(runs: Runs, bench: Bench, unique
     await document_of(second)
     assert [len(bench.effects[f"{unique} {name}"]) for name in ("made", "bad")] == [1, 2]
     assert len(set(bench.effects[f"{unique} bad"])) == 1
-    child = await RunFeed(runs.client, f"{second.id}/sub").read()
+    child = await RunReader(runs.client, f"{second.id}/sub").read()
     assert child.document()["nodes"]["made"]["lineage"]["reused"] == {"run_id": f"{first.id}/sub", "node_id": "made"}
 
     _, third = await fork(runs, second, rerun=["sub/made"])
@@ -184,7 +184,7 @@ async def test_node_in_the_sub_plan_of_one_item_is_done_again(runs: Runs, bench:
 async def test_pure_nodes_stored_values_and_large_maps_are_taken_over(
     cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(map_batches, "CHUNK_ITEMS", 20)
+    monkeypatch.setattr(map_batches, "MAP_BATCH_ITEMS", 20)
     plan = {
         "nodes": [
             call("big", "table", rows=2_000),

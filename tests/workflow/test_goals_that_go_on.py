@@ -7,7 +7,7 @@ from temporalio.client import Client
 
 from dagwright.client.forks import Draft, ForkRefused, Forks, retooled
 from dagwright.core.boundary import limits
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from dagwright.planning.extenders import workflow_type_of
 from dagwright.protocol.messages import RunInput, run_input_to_json
 from tests.support.goals import call, ended, goal, purposes, written
@@ -147,18 +147,18 @@ async def test_fork_in_which_it_is_planned_again_once_more_has_what_was_found_be
 
 
 async def _started(runs: Runs, draft: Draft) -> Handle:
-    carry = (await _forks(runs).ready(draft)).carry
-    message = run_input_to_json(RunInput(compiled=draft.plan, carry=carry))
+    snapshot = (await _forks(runs).ready(draft)).snapshot
+    message = run_input_to_json(RunInput(compiled=draft.plan, snapshot=snapshot))
     return await runs.start_raw(message, workflow_id=draft.workflow_id, workflow=workflow_type_of(draft.plan))
 
 
 async def _draft(runs: Runs, workflow_id: str, *rerun: str) -> Draft:
     """Returns a fork of a run as the command makes it, ready to be started."""
-    view = await RunFeed(runs.client, workflow_id).read()
+    view = await RunReader(runs.client, workflow_id).read()
     assert view.scheduler is not None
     plan = retooled(view.scheduler.plan, runs.tools, rerun=rerun)
     return await _forks(runs).draft(view, plan, inputs={}, rerun=rerun)
 
 
 def _forks(runs: Runs) -> Forks:
-    return Forks(lambda workflow_id: RunFeed(runs.client, workflow_id), runs.store)
+    return Forks(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store)

@@ -18,7 +18,7 @@ from dagwright.core.model.states import STILL_OUTSIDE
 from dagwright.core.scheduler.ready_queue import MAX_IN_FLIGHT
 from dagwright.core.scheduler.scheduler import Scheduler
 from dagwright.features.run_scheduler import create_scheduler
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from dagwright.protocol import plan_limits
 from dagwright.protocol.messages import run_input_from_json
 from dagwright.settings import Settings
@@ -170,8 +170,8 @@ async def test_ids_of_items_and_sub_plans_are_cut_and_stay_apart(runs: Runs) -> 
     assert [document["nodes"][node["id"]] for node in nodes] == [done(0), done(each), done(each)]
 
 
-_CIRCLE = "the dependencies of its nodes are a circle"
-_NO_NUMBERS = "the dependencies of '0' are no numbers of nodes"
+_CIRCLE = "the dependencies of its nodes form a cycle"
+_NO_NUMBERS = "the dependencies of '0' are not node numbers"
 
 
 async def test_edges_that_no_compiler_made_are_told(runs: Runs) -> None:
@@ -238,7 +238,7 @@ async def test_foreign_delay_of_four_hundred_thousand_days_is_seen_and_ends_with
     """Guard F8: nobody can cap what a foreign activity asks for; the run tells it and can be stopped."""
     node = {"id": "later", "tool": "foreign.later", "arguments": {"days": 400_000}}
     handle = await foreign_runs.start({"nodes": [node]})
-    feed = RunFeed(foreign_runs.client, handle.id)
+    feed = RunReader(foreign_runs.client, handle.id)
 
     async def backs_off() -> bool:
         pending = (await feed.read()).pending
@@ -360,7 +360,7 @@ async def test_raw_plan_of_more_than_a_run_can_hold_is_told_in_the_same_sentence
     assert (written["error"]["code"], written["error"]["message"]) == ("too_large", str(refused.value))
     compiled = await document_of(await cached_runs.start_raw(_compiled(*nodes)))
     assert compiled["error"]["code"] == "too_large"
-    assert "it has 1,001, and may have 500; give the plan as it was written" in compiled["error"]["message"]
+    assert "it has 1,001, the limit is 500; send the plan as written" in compiled["error"]["message"]
     await cached_runs.check_ended()
 
 

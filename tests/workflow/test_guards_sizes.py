@@ -8,8 +8,8 @@ from temporalio.api.enums.v1 import EventType
 
 from dagwright.core.boundary import limits
 from dagwright.core.model.errors import PlanInvalid
-from dagwright.history.hydration import restored_document
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.hydration import hydrated_document
+from dagwright.history.run_reader import RunReader
 from tests.support.runs import Runs, chain_of, document_of, done, events_of
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
@@ -118,7 +118,7 @@ async def test_results_that_would_fill_the_history_do_not_terminate_the_run(fore
         assert completed == 261
         return
     assert document["error"]["code"] == "too_large"
-    assert "which is more than can be handed on" in document["error"]["message"]
+    assert "which is too large for continue-as-new" in document["error"]["message"]
     assert 0 < completed * 200_000 <= limits.HISTORY_LIMIT_BYTES
 
 
@@ -180,8 +180,8 @@ async def test_region_that_reads_two_megabytes_of_small_results_fails_with_the_r
     plan = {"nodes": [*texts, *_region({"when": condition}, _MANY), beside], "output": "{{beside.result}}"}
     document = await document_of(await cached_runs.start(plan))
     assert (document["status"], document["output"]) == ("completed_with_failures", {"text": "small"})
-    view = await RunFeed(cached_runs.client, document["run_id"]).read()
-    region = await restored_document(view, cached_runs.store, only="n0")
+    view = await RunReader(cached_runs.client, document["run_id"]).read()
+    region = await hydrated_document(view, cached_runs.store, only="n0")
     error = region["nodes"]["n0"]["error"]
     assert error["code"] == "too_large"
     assert error["message"].startswith("its 410 pure nodes read 2,1")

@@ -14,8 +14,8 @@ from temporalio.client import Client
 from dagwright.core.boundary import wire
 from dagwright.core.compiler.offloaded_regions import OFFLOADED_MEMBERS
 from dagwright.history import hydration
-from dagwright.history.hydration import full_document, restored_document
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.hydration import full_document, hydrated_document
+from dagwright.history.run_reader import RunReader
 from dagwright.interfaces.cli.streaming import write_object
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
@@ -46,15 +46,15 @@ def value_of(number: int) -> int:
 
 async def node_of(runs: Runs, handle: Handle, node: str) -> Document:
     """Returns what `node` shows."""
-    view = await RunFeed(runs.client, handle.id).read()
-    document = await restored_document(view, runs.store, only=node)
+    view = await RunReader(runs.client, handle.id).read()
+    document = await hydrated_document(view, runs.store, only=node)
     found: Document = document["nodes"][node]
     return found
 
 
 async def full_of(runs: Runs, handle: Handle) -> Document:
     """Returns what `result --full` writes."""
-    view = await RunFeed(runs.client, handle.id).read()
+    view = await RunReader(runs.client, handle.id).read()
     written = StringIO()
     await write_object(full_document(view, runs.store), written.write)
     document: Document = json.loads(written.getvalue())
@@ -65,7 +65,7 @@ async def test_document_tells_every_node_where_they_are_few(runs: Runs) -> None:
     bad = pure("bad", "{{n4.result.gone}}")
     handle = await runs.start(plan(OFFLOADED_MEMBERS, bad, pure("after", "{{bad.result}}")))
     await document_of(handle)
-    document = await restored_document(await RunFeed(runs.client, handle.id).read(), runs.store)
+    document = await hydrated_document(await RunReader(runs.client, handle.id).read(), runs.store)
     assert "nodes_ref" not in document
     assert document["notes"] == []
     assert {name: (node["status"], node["result"]) for name, node in document["nodes"].items()} == {
@@ -161,7 +161,7 @@ async def test_region_in_the_middle_is_given_up_though_a_tool_does_not_listen(
             await eventually(lambda: bench.running[unique] == len(handles))
         await handles[0].signal("cancel", {"reason": "enough"})
         await handles[1].cancel()
-        started_at = (await RunFeed(runs.client, handles[2].id).read()).started_at or 0.0
+        started_at = (await RunReader(runs.client, handles[2].id).read()).started_at or 0.0
         soon = f"{round(time.time() - started_at) + 2}s"
         await handles[2].execute_update(wire.SET_LIMITS, {"deadline": soon, "by": "ann"})
         documents = [await document_of(handle) for handle in handles]
@@ -185,9 +185,9 @@ async def test_failures_inside_are_told_and_no_worker_is_needed_for_that(
         handle = await runs.start(plan(COUNT, *bad))
         await document_of(handle)
         await runs.check_ended()
-    view = await RunFeed(client, handle.id).read()
+    view = await RunReader(client, handle.id).read()
     with patch.object(hydration, "INNER_NODES_TOLD", 400):
-        document = await restored_document(view, runs.store)
+        document = await hydrated_document(view, runs.store)
     assert bare(document)["nodes"]["bad"]["error"].startswith("missing_data: Missing data: n7.result.gone")
     assert sorted(document["nodes"]) == ["bad", "end", "n5", "start"]
     assert document["nodes_ref"]["counts"] == {"blocked": 1, "completed": COUNT - 1, "skipped": 1}

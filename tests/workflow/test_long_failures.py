@@ -10,8 +10,8 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
-from dagwright.history.hydration import restored_document
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.hydration import hydrated_document
+from dagwright.history.run_reader import RunReader
 from dagwright.server.retained import claim_store, retained_of
 from dagwright.settings import Settings
 from dagwright.store.clean_up import removal_bound, remove
@@ -35,8 +35,8 @@ def _registry(bench: Bench) -> ToolRegistry:
 
 
 async def _node(runs: Runs, handle: Handle, node: str) -> Document:
-    view = await RunFeed(runs.client, handle.id).read()
-    document = await restored_document(view, runs.store, only=node)
+    view = await RunReader(runs.client, handle.id).read()
+    document = await hydrated_document(view, runs.store, only=node)
     return {"error": document["nodes"][node]["error"], "notes": document["notes"]}
 
 

@@ -22,7 +22,7 @@ from temporalio.service import RPCError
 
 from dagwright.core.boundary import limits, wire
 from dagwright.core.scheduler import map_batches
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from dagwright.protocol import run_snapshot
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.protocol.messages import read_message
@@ -156,7 +156,7 @@ async def test_long_state_goes_through_the_store(runs: Runs) -> None:
         await runs.check_ended()
     started = [history.events[0].workflow_execution_started_event_attributes for history in chain[1:]]
     carried = [read_message(attributes.input.payloads[0])["snapshot"] for attributes in started]
-    assert all(len(carry["refs"]) > 1 and "state" not in carry for carry in carried)
+    assert all(len(snapshot["refs"]) > 1 and "state" not in snapshot for snapshot in carried)
     assert len(chain) > 1
 
 
@@ -241,7 +241,7 @@ async def test_large_map_goes_on_over_changes_above_and_below(
     cached_runs: Runs, keys: dict[str, list[str]], unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run above changes while its chunks run, and each of those in the middle of its items."""
-    monkeypatch.setattr(map_batches, "CHUNK_ITEMS", 60)
+    monkeypatch.setattr(map_batches, "MAP_BATCH_ITEMS", 60)
     many = {
         "id": "many",
         "tool": "count",
@@ -387,7 +387,7 @@ async def test_limits_that_were_changed_stay_so_in_new_executions(runs: Runs, be
     handle = await runs.start({"deadline": "1h", "nodes": [*_steps(50, "n"), *holds]}, max_in_flight=1)
     await handle.execute_update(wire.SET_LIMITS, {"max_parallel": 2, "deadline": "2h", "by": "ann"})
     await eventually(lambda: bench.running[unique] == 2)
-    view = await RunFeed(runs.client, handle.id).read()
+    view = await RunReader(runs.client, handle.id).read()
     assert [view.document()["nodes"][f"h{number}"]["status"] for number in range(3)] == ["running", "running", "ready"]
     bench.open(unique)
     document = await ended_document(runs, handle)

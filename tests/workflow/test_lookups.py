@@ -8,8 +8,8 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.core.expressions.references import Lookup
-from dagwright.history.explaining import Explaining
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.explaining import RunExplainer
+from dagwright.history.run_reader import RunReader
 from dagwright.settings import Settings
 from dagwright_onboarding.catalogue import PartyKind
 from dagwright_onboarding.database import EntityDatabase
@@ -317,11 +317,11 @@ async def test_fork_takes_over_what_was_bound_and_asks_nobody_again(runs: Runs, 
 async def test_why_a_run_waits_for_a_lookup(runs: Runs, database: EntityDatabase) -> None:
     handle = await runs.start({"intents": [intent(who=looking("Maria Garcia"))]})
     await asks(runs, handle, MARIA)
-    told = await Explaining(lambda workflow_id: RunFeed(runs.client, workflow_id), runs.store).of_run(handle.id)
+    told = await RunExplainer(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store).of_run(handle.id)
     assert told.words(str) == (
         f"{MARIA} waits for anyone: Which person is meant by 'Maria Garcia'? Or enter another name. "
         "It is for who of @result_1 (echo)."
     )
-    assert [request.id for request in told.asked_before()] == [MARIA]
+    assert [request.id for request in told.requests_before_nodes()] == [MARIA]
     await answer(handle, MARIA, {"text": "Sarah Chen"})
     assert (await document_of(handle))["status"] == "completed"

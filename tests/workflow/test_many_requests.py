@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
 from dagwright.core.boundary import wire
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, document_of
 
@@ -42,7 +42,7 @@ def _plan() -> dict[str, Any]:
 
 
 async def _asked(runs: Runs, handle: Handle) -> set[str]:
-    view = await RunFeed(runs.client, handle.id).read()
+    view = await RunReader(runs.client, handle.id).read()
     return set(view.scheduler.features.feedback.requests.open) if view.scheduler is not None else set()
 
 
@@ -111,7 +111,7 @@ async def test_every_request_gets_exactly_its_answer(cached_runs: Runs) -> None:
     await asyncio.gather(*sending)
 
     document = await document_of(handle)
-    view = await RunFeed(cached_runs.client, handle.id).read()
+    view = await RunReader(cached_runs.client, handle.id).read()
     assert document["status"] == "completed"
     assert view.scheduler is not None
     given = {name: view.scheduler.record_of(name) for name in wanted}

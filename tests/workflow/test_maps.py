@@ -16,9 +16,9 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.core.expressions import projection
 from dagwright.core.scheduler import map_batches
-from dagwright.history.hydration import restored_document
-from dagwright.history.map_items import ItemNotBegun, view_of_item
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.hydration import hydrated_document
+from dagwright.history.map_items import ItemNotStarted, view_of_item
+from dagwright.history.run_reader import RunReader
 from dagwright.protocol import map_batch_runs
 from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.server
 
 SIZE = 52
 """Items of a map that is cut into four chunks."""
-RUN_ITEMS = map_batches.CHUNK_ITEMS
+RUN_ITEMS = map_batches.MAP_BATCH_ITEMS
 """Items of a map that a run holds itself, without the patch of these tests."""
 
 
@@ -58,7 +58,7 @@ class Meter:
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut maps of over 20 items into chunks."""
-    monkeypatch.setattr(map_batches, "CHUNK_ITEMS", 20)
+    monkeypatch.setattr(map_batches, "MAP_BATCH_ITEMS", 20)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def _over(items: Any, *more: dict[str, Any], **node: Any) -> dict[str, Any]:
 
 
 async def test_results_are_joined_in_the_order_of_the_items(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(map_batches, "CHUNK_ITEMS", RUN_ITEMS)
+    monkeypatch.setattr(map_batches, "MAP_BATCH_ITEMS", RUN_ITEMS)
     size = RUN_ITEMS + 1
     after = {"id": "after", "tool": "echo", "arguments": {"ends": ["{{m.result[0]}}", f"{{{{m.result[{size - 1}]}}}}"]}}
     plan = _over(list(range(size)), after, tool="echo", arguments={"n": "{{item}}", "at": "{{index}}"})
@@ -270,9 +270,9 @@ async def test_run_of_a_chunk_shows_its_items(runs: Runs) -> None:
 
 async def _found(runs: Runs, run_id: str, task_id: str) -> tuple[str, Document | None]:
     """Returns the run that knows a node or item, without the beginning of its id, and what it tells of it."""
-    feed = partial(RunFeed, runs.client)
-    view = await view_of_item(await feed(run_id).read(), task_id, feed=feed)
-    found = (await restored_document(view, runs.store, only=task_id))["nodes"].get(task_id)
+    feed = partial(RunReader, runs.client)
+    view = await view_of_item(await feed(run_id).read(), task_id, open_reader=feed)
+    found = (await hydrated_document(view, runs.store, only=task_id))["nodes"].get(task_id)
     return view.workflow_id.removeprefix(run_id), found and bare_node(found)
 
 
@@ -292,10 +292,10 @@ async def test_item_of_a_chunk_that_has_not_begun_is_not_known_yet(runs: Runs, b
     handle = await runs.start({"nodes": [{**by_key, "key": "k{{item}}"}, by_place]})
     await eventually(lambda: bench.entered.count(unique) == 8, timeout_s=30)
     told = r"'by_key\[k80\]' is not known yet: the items of 'by_key\[44-53\]' and of 3 more have not begun"
-    with pytest.raises(ItemNotBegun, match=f"^{told}$"):
+    with pytest.raises(ItemNotStarted, match=f"^{told}$"):
         await _found(runs, handle.id, "by_key[k80]")
     told = r"'by_place\[80\]' is not known yet: the items of 'by_place\[74-83\]' have not begun"
-    with pytest.raises(ItemNotBegun, match=f"^{told}$"):
+    with pytest.raises(ItemNotStarted, match=f"^{told}$"):
         await _found(runs, handle.id, "by_place[80]")
     assert (await _found(runs, handle.id, "by_key[k0]"))[0] == "/by_key[0-10]"
     await handle.signal("cancel", {})

@@ -14,7 +14,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from dagwright.mcp_client import ServersOfTools
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
@@ -163,7 +163,7 @@ async def test_a_call_of_a_tool_that_no_server_had_when_the_worker_started_waits
         handle = await runs.start(_plan(node))
 
         async def held() -> list[str]:
-            notes = (await RunFeed(client, handle.id).read()).notes
+            notes = (await RunReader(client, handle.id).read()).notes
             return [note["message"] for note in notes if note["code"] == "tool_missing"]
 
         async def is_held() -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, SearchServer, Tokens, json_text, step, text, tool_call
@@ -192,7 +192,7 @@ async def test_tools_that_say_that_they_ask_share_the_budget_of_their_run(client
         handle = await runs.start({"nodes": [*nodes, {"id": "sub", "plan": below}]}, budget={"calls": 2})
 
         async def asks() -> bool:
-            view = await RunFeed(runs.client, handle.id).read()
+            view = await RunReader(runs.client, handle.id).read()
             return view.scheduler is not None and "budget" in view.scheduler.features.feedback.requests.open
 
         await eventually(asks)

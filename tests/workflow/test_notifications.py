@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.common import RetryPolicy
 
 from dagwright.core.boundary import limits, wire
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from dagwright.settings import Settings
 from dagwright.workflows import notifying
 from tests.support.eventually import eventually
@@ -62,7 +62,7 @@ async def _told(receiver: Receiver, *names: str) -> None:
 
 async def _notes(handle: Handle, runs: Runs) -> list[str]:
     """Returns the notes on the hook that the feed tells."""
-    notes = (await RunFeed(runs.client, handle.id).read()).document()["notes"]
+    notes = (await RunReader(runs.client, handle.id).read()).document()["notes"]
     return [note["message"] for note in notes if note["code"] == "notify"]
 
 

@@ -28,7 +28,7 @@ _UNENDED = {"given": [["a", "running", 1, 0, 0]], "items": {"value": []}}
 _WRONG: list[tuple[tuple[Any, ...], str]] = [
     ((), "invalid: the input must be an object"),
     (({"plan": _FINE}, {"second": 1}), "invalid: the input must be an object"),
-    (({"plan": _FINE, "compiled": {}},), "invalid: the input must hold exactly one of"),
+    (({"plan": _FINE, "compiled": {}},), "invalid: the input must contain exactly one of"),
     (({"plan": _FINE, "options": {"deadline": "soon"}},), "invalid: options.deadline must be a duration: 'soon'"),
     (({"plan": _FINE, "parent": "above"},), "invalid: 'parent' must have 'run_id' and 'task'"),
     (({"compiled": {"format": 2}},), "invalid: the input cannot be read"),
@@ -36,15 +36,15 @@ _WRONG: list[tuple[tuple[Any, ...], str]] = [
     (({"compiled": _COMPILED, "map_batch": _UNENDED},), "invalid: the input cannot be read: a node that the items"),
     (({"plan": None},), "invalid_field: "),
     (({"plan": {"nodes": []}},), "empty_plan: "),
-    ((raw(b"{"),), "invalid: the payload is no JSON"),
-    ((raw(b"[" * 100_000),), "invalid: the payload is no JSON"),
-    ((raw(b'{"plan": 1e999}'),), "invalid: the payload is no JSON"),
-    ((raw(b'{"plan": {"nodes": [{"id": "\\ud800", "tool": "echo"}]}}'),), "invalid: the payload is no JSON"),
+    ((raw(b"{"),), "invalid: the payload is not JSON"),
+    ((raw(b"[" * 100_000),), "invalid: the payload is not JSON"),
+    ((raw(b'{"plan": 1e999}'),), "invalid: the payload is not JSON"),
+    ((raw(b'{"plan": {"nodes": [{"id": "\\ud800", "tool": "echo"}]}}'),), "invalid: the payload is not JSON"),
     (
         (raw(b'{"compiled": {"format": 1, "nodes": [{"id": "a", "title": "\\udfff"}]}}'),),
-        "invalid: the payload is no JSON",
+        "invalid: the payload is not JSON",
     ),
-    ((raw(b"\x00", "binary/encrypted"),), "invalid: the payload is no JSON"),
+    ((raw(b"\x00", "binary/encrypted"),), "invalid: the payload is not JSON"),
     ((raw(b"", "binary/null"),), "invalid: the input must be an object"),
     ((raw(b"\xff", "binary/plain"), 1), "invalid: the input must be an object"),
     (({"plan": _FINE}, raw(b"{"), raw(b"\xff", "binary/encrypted")), "invalid: the input must be an object"),
@@ -183,7 +183,7 @@ async def test_flood_of_refused_signals_keeps_a_hundred_notes(cached_runs: Runs,
     bench.open(unique)
     document = await document_of(handle)
     assert len(document["notes"]) == 101
-    assert document["notes"][-1] == {"code": "omitted", "node_id": None, "message": "20 more notes are left out"}
+    assert document["notes"][-1] == {"code": "omitted", "node_id": None, "message": "20 more notes are omitted"}
     await cached_runs.check_ended()
 
 

@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from dagwright.activities import paused_calls
 from dagwright.core.boundary import wire
-from dagwright.history.run_reader import RunFeed, RunView
+from dagwright.history.run_reader import RunReader, RunView
 from dagwright.server import tool_pauses
 from dagwright.server.tool_pauses import (
     Resumed,
@@ -105,7 +105,7 @@ async def _holds(handle: Handle, count: int) -> None:
 
 
 async def _view(runs: Runs, handle: Handle) -> RunView:
-    return await RunFeed(runs.client, handle.id).read()
+    return await RunReader(runs.client, handle.id).read()
 
 
 async def _words(runs: Runs, tool_name: str) -> str:

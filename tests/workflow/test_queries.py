@@ -11,8 +11,8 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.common import SearchAttributeKey
 
 from dagwright.core.boundary import wire
-from dagwright.history.explaining import Explaining, NodeUnknown
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.explaining import NodeUnknown, RunExplainer
+from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, bare, bare_node, document_of, done, events_of, without_cache
 from tests.support.tools import Bench
@@ -125,8 +125,8 @@ async def _states_written(handle: Handle) -> list[str]:
 # Why a node waits.
 
 
-def _explaining(runs: Runs) -> Explaining:
-    return Explaining(lambda workflow_id: RunFeed(runs.client, workflow_id), runs.store)
+def _explaining(runs: Runs) -> RunExplainer:
+    return RunExplainer(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store)
 
 
 def _plan_below(name: str) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.history.queues import OpenCall, unserved
-from dagwright.history.run_reader import RunFeed, RunView
+from dagwright.history.queues import OpenCall, calls_without_worker
+from dagwright.history.run_reader import RunReader, RunView
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, document_of
 
@@ -24,7 +24,7 @@ async def _waiting(client: Client, handle: Handle) -> RunView:
     found: list[RunView] = []
 
     async def is_waiting() -> bool:
-        found.append(await RunFeed(client, handle.id).read())
+        found.append(await RunReader(client, handle.id).read())
         return found[-1].status == "waiting"
 
     await eventually(is_waiting)
@@ -80,7 +80,7 @@ async def test_node_of_a_foreign_queue_waits_while_the_others_go_on(client: Clie
     document = view.document()
     await handle.signal("cancel")
     await document_of(handle)
-    ended = (await RunFeed(client, handle.id).read()).document()
+    ended = (await RunReader(client, handle.id).read()).document()
 
     waiting = ("waiting", "no worker for far")
     assert {name: (node["status"], node["reason"]) for name, node in document["nodes"].items()} == {
@@ -92,7 +92,7 @@ async def test_node_of_a_foreign_queue_waits_while_the_others_go_on(client: Clie
         "b": ("completed", None),
     }
     assert [note["message"] for note in document["notes"]] == [
-        f"no worker serves the queue {queue!r} of far; start the worker of your own that serves it"
+        f"no worker serves the queue {queue!r} of far; start your own worker for it"
     ]
     assert {node["status"] for name, node in ended["nodes"].items() if name not in ("a", "b")} == {"cancelled"}
     await runs.check_ended()
@@ -170,11 +170,11 @@ async def test_run_is_followed_on_when_the_server_was_gone_while_its_queues_were
     async def flaky(client: Client, calls: Sequence[OpenCall]) -> list[OpenCall]:
         if lost:
             raise lost.pop()
-        return await unserved(client, calls)
+        return await calls_without_worker(client, calls)
 
-    monkeypatch.setattr("dagwright.history.run_reader.unserved", flaky)
+    monkeypatch.setattr("dagwright.history.run_reader.calls_without_worker", flaky)
     handle = await cached_runs.start({"nodes": [_add("a")]})
-    views = [view async for view in RunFeed(client, handle.id).follow()]
+    views = [view async for view in RunReader(client, handle.id).follow()]
     assert (views[-1].status, lost) == ("completed", [])
     await cached_runs.check_ended()
 

@@ -118,7 +118,7 @@ async def test_turns_run_one_after_the_other_and_each_is_prepared_for_what_the_o
         for _ in range(2)
     ]
     await eventually(lambda: len(told) == 2)
-    with pytest.raises(TurnNotTaken, match=f"is at work on the run '{first.workflow_id}'") as refused:
+    with pytest.raises(TurnNotTaken, match=f"is busy with the run '{first.workflow_id}'") as refused:
         await bench.sessions.take_turn(unique, bench.turn(call("c", "echo", value=1)))
     assert (refused.value.code, refused.value.run) == ("session_busy", first.workflow_id)
     bench.bench.open(unique)
@@ -308,7 +308,7 @@ async def test_session_with_invalid_input_fails_with_the_expected_input(bench: S
         ([{}], "{}"),
         ([{"session_id": "other"}], "{'session_id': 'other'}"),
         ([1, 2, 3], "[None, None, None]"),
-        ([raw(b"{")], "the payload is no JSON"),
+        ([raw(b"{")], "the payload is not JSON"),
     ]
     for number, (arguments, got) in enumerate(inputs):
         handle = await bench.runs.start_raw(*arguments, workflow_id=session_id(unique), workflow=wire.WORKFLOW_SESSION)

@@ -9,7 +9,7 @@ from temporalio.api.enums.v1 import EventType
 from dagwright.core.boundary import wire
 from dagwright.core.scheduler import map_batches
 from dagwright.history.closing_event import read_recorded_document
-from dagwright.history.run_reader import RunFeed, RunView
+from dagwright.history.run_reader import RunReader, RunView
 from tests.support.eventually import eventually
 from tests.support.people import refusal_of
 from tests.support.runs import (
@@ -46,7 +46,7 @@ async def _view_with(runs: Runs, handle: Handle, status: str) -> RunView:
     found: list[RunView] = []
 
     async def is_there() -> bool:
-        found.append(await RunFeed(runs.client, handle.id).read())
+        found.append(await RunReader(runs.client, handle.id).read())
         return found[-1].status == status
 
     await eventually(is_there)
@@ -76,7 +76,7 @@ async def test_paused_run_ends_what_runs_and_waits_until_it_is_resumed(runs: Run
     await handle.signal("ring")
     await handle.signal(wire.SIGNAL_SUB_PLAN_ENDED, {"task": "after"})
     await eventually(lambda: _has_note(handle, "sub_plan_ended: 'after' is not a sub-plan of this run"))
-    told = (await RunFeed(runs.client, handle.id).read()).document()["notes"]
+    told = (await RunReader(runs.client, handle.id).read()).document()["notes"]
     assert told == (await handle.query(wire.QUERY_STATUS))["notes"]
     await handle.signal(wire.RESUME, {"by": "bob"})
     document = await document_of(handle)
@@ -88,7 +88,7 @@ async def test_paused_run_ends_what_runs_and_waits_until_it_is_resumed(runs: Run
         _note("refused", "sub_plan_ended: 'after' is not a sub-plan of this run"),
         _note("resume", "resumed by bob"),
     ]
-    assert (await RunFeed(runs.client, handle.id).read()).document()["notes"] == document["notes"]
+    assert (await RunReader(runs.client, handle.id).read()).document()["notes"] == document["notes"]
 
 
 async def test_updates_say_whether_pause_and_resume_count(runs: Runs, bench: Bench, unique: str) -> None:
@@ -180,7 +180,7 @@ async def test_run_that_is_given_a_later_deadline_ends_well(runs: Runs, bench: B
     await eventually(lambda: _has_timers(handle, 2))
     # Past the deadline that it began with.
     await eventually(lambda: time.time() > started_at + 3.5)
-    view = await RunFeed(runs.client, handle.id).read()
+    view = await RunReader(runs.client, handle.id).read()
     assert (view.status, view.document()["notes"]) == (
         "running",
         [_note("set_limits", "deadline 1h set by ann: slow today")],
@@ -193,13 +193,13 @@ async def test_run_that_is_given_a_later_deadline_ends_well(runs: Runs, bench: B
 async def test_run_at_a_deadline_that_was_lowered_ends_with_its_message(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start({**_held(unique), "deadline": "1h"})
     await eventually(lambda: unique in bench.entered)
-    gone_s = time.time() - (await RunFeed(runs.client, handle.id).read()).started_at  # type: ignore[operator]
+    gone_s = time.time() - (await RunReader(runs.client, handle.id).read()).started_at  # type: ignore[operator]
     limit_s = round(gone_s) + 3
     await _set(handle, deadline=f"{limit_s}s")
     document = await document_of(handle)
     told = f"deadline_exceeded: the run took over its deadline of {limit_s} s, set by ann; still running: n0"
     assert (document["status"], bare_error(document["error"])) == ("failed", told)
-    view = await RunFeed(runs.client, handle.id).read()
+    view = await RunReader(runs.client, handle.id).read()
     assert view.document() == as_shown(document)
 
 
@@ -208,7 +208,7 @@ async def test_run_of_one_at_once_starts_more_when_that_is_raised(runs: Runs, be
     await eventually(lambda: bench.running[unique] == 1)
     assert await _set(handle, max_parallel=3) == "the run has max_parallel 3 now"
     await eventually(lambda: bench.running[unique] == 3)
-    view = await RunFeed(runs.client, handle.id).read()
+    view = await RunReader(runs.client, handle.id).read()
     assert [node["status"] for node in view.document()["nodes"].values()] == ["running"] * 3 + ["ready"]
     bench.open(unique)
     document = await ended_document(runs, handle)
@@ -218,7 +218,7 @@ async def test_run_of_one_at_once_starts_more_when_that_is_raised(runs: Runs, be
 async def test_chunks_of_a_large_map_get_their_part_of_the_new_limit(
     cached_runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(map_batches, "CHUNK_ITEMS", 20)
+    monkeypatch.setattr(map_batches, "MAP_BATCH_ITEMS", 20)
     node = {"id": "m", "tool": "hold", "for_each": list(range(41)), "arguments": {"name": unique}}
     handle = await cached_runs.start({"nodes": [{**node, "heartbeat": "1s"}]}, max_in_flight=4)
     await eventually(lambda: bench.running[unique] == 4)
@@ -292,9 +292,9 @@ async def test_cancel_signal_stops_what_runs_and_keeps_what_is_done(runs: Runs, 
     [requested] = events_of(history, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED)
     attributes = requested.workflow_execution_cancel_requested_event_attributes
     assert attributes.cause == "cancelled by ann: wrong plan"
-    view = await RunFeed(runs.client, handle.id).read()
-    assert view.written is not None
-    assert bare(dict(view.written)) == bare(view.document()) == bare(await document_of(handle))
+    view = await RunReader(runs.client, handle.id).read()
+    assert view.closing_document is not None
+    assert bare(dict(view.closing_document)) == bare(view.document()) == bare(await document_of(handle))
 
 
 async def test_cancel_through_temporal_closes_canceled_and_status_still_answers(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.boundary import wire
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
 from tests.support.people import refusal_of
 from tests.support.runs import (
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.server
 
 async def _document(runs: Runs, handle: Handle) -> Document:
     """Returns what the feed says of a run, and once it has ended that the run said the same."""
-    return (await RunFeed(runs.client, handle.id).read()).document()
+    return (await RunReader(runs.client, handle.id).read()).document()
 
 
 async def _is(runs: Runs, handle: Handle, node: str, status: str) -> None:

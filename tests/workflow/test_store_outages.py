@@ -14,9 +14,9 @@ from dagwright.activities import store_retry
 from dagwright.activities.values import Values
 from dagwright.core.boundary.wire import ACTIVITY_AWAIT_STORE
 from dagwright.core.scheduler.region_members import offloaded_regions
-from dagwright.history.hydration import restored_document
-from dagwright.history.run_reader import RunFeed
-from dagwright.protocol.outcomes import MOST_STORE_WAITS
+from dagwright.history.hydration import hydrated_document
+from dagwright.history.run_reader import RunReader
+from dagwright.protocol.outcomes import MAX_STORE_WAITS
 from dagwright.settings import Settings
 from dagwright.store import StoreUnavailable
 from dagwright.store.folder import FolderStore
@@ -66,7 +66,7 @@ def held_plan(name: str, *more: Document) -> Document:
 
 async def notes_of(runs: Runs, handle: Handle) -> list[tuple[str | None, str]]:
     """Returns node and text of the notes that the store does not answer."""
-    view = await RunFeed(runs.client, handle.id).read()
+    view = await RunReader(runs.client, handle.id).read()
     return [(note["node_id"], note["message"]) for note in view.notes if note["code"] == "store_unavailable"]
 
 
@@ -91,7 +91,7 @@ async def test_region_waits_for_the_store_says_so_and_goes_on(
         ((node, message),) = await notes_of(own_runs, handle)
         assert node is None
         assert message.startswith(f"a group of pure nodes waits for the payload store: the payload store {tmp_path}")
-        assert message.endswith("; it continues by itself when the store answers")
+        assert message.endswith("; it continues by itself when the store responds")
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", {"early": value_of(5)})
     assert await notes_of(own_runs, handle) == []
@@ -130,7 +130,7 @@ async def test_call_that_needs_a_value_waits_for_the_store_without_an_attempt_an
         ((node, message),) = await notes_of(own_runs, handle)
         assert node == "whole"
         assert message.startswith(f"whole waits for the payload store: the payload store {tmp_path}")
-        assert message.endswith("; it continues by itself when the store answers")
+        assert message.endswith("; it continues by itself when the store responds")
     document = await document_of(handle)
     rows = [{"name": f"row {number}", "text": "x" * 20} for number in range(500)]
     assert document["output"] == digest_of({"n": 500, "rows": rows})
@@ -161,7 +161,7 @@ async def test_inside_that_is_gone_or_damaged_fails_its_nodes_in_one_sentence(
 ) -> None:
     handle = await own_runs.start(held_plan(unique))
     await eventually(lambda: unique in bench.entered)
-    view = await RunFeed(own_runs.client, handle.id).read()
+    view = await RunReader(own_runs.client, handle.id).read()
     assert view.scheduler is not None
     ((_, region),) = offloaded_regions(view.scheduler.plan)
     (path,) = (tmp_path / "payloads").rglob(str(region.inner))
@@ -185,13 +185,13 @@ async def test_inside_that_is_gone_or_damaged_fails_its_nodes_in_one_sentence(
 async def test_what_is_gone_or_out_of_reach_is_told_by_the_commands(own_runs: Runs, tmp_path: Path) -> None:
     handle = await own_runs.start(plan())
     await document_of(handle)
-    view = await RunFeed(own_runs.client, handle.id).read()
+    view = await RunReader(own_runs.client, handle.id).read()
     with outage(tmp_path):
-        document = await restored_document(view, own_runs.store, only="n77")
+        document = await hydrated_document(view, own_runs.store, only="n77")
         assert "n77" not in document["nodes"]
         (note,) = document["notes"]
         told = (
-            f"the nodes inside of large regions of pure nodes cannot be told: the payload store {tmp_path / 'payloads'}"
+            f"the nodes inside of large regions of pure nodes cannot be read: the payload store {tmp_path / 'payloads'}"
         )
         assert (note["code"], note["message"].startswith(told)) == ("inside_unreadable", True)
         assert note["message"].endswith("; try again later")
@@ -202,7 +202,7 @@ async def test_what_is_gone_or_out_of_reach_is_told_by_the_commands(own_runs: Ru
     assert full["nodes_ref"] == {"ref": "regions", "counts": {"completed": COUNT - 1}}
     assert full["output"] == {"early": value_of(5)}
     (note,) = full["notes"]
-    assert note["message"].endswith("; the run itself knows only how many are in which state")
+    assert note["message"].endswith("; the run itself only has their counts by state")
 
 
 @pytest.fixture
@@ -240,8 +240,8 @@ async def test_call_whose_result_is_never_stored_fails_after_five_repeats(runs_r
     handle = await runs_refusing_the_table.start({"nodes": [table]})
     node = (await document_of(handle))["nodes"]["table"]
     assert (node["status"], node["error"]["code"], node["error"]["retryable"]) == ("failed", "store_unavailable", True)
-    assert node["attempts"] == MOST_STORE_WAITS + 1
+    assert node["attempts"] == MAX_STORE_WAITS + 1
     waits = await _waits_of(handle)
     assert [wait["pause_s"] for wait in waits] == [0.0, 0.01, 0.02, 0.04, 0.08]
     assert all(wait["size_bytes"] > 10_000 for wait in waits)
-    assert (await runs_refusing_the_table.restored(handle))["nodes"]["table"]["attempts"] == MOST_STORE_WAITS + 1
+    assert (await runs_refusing_the_table.restored(handle))["nodes"]["table"]["attempts"] == MAX_STORE_WAITS + 1

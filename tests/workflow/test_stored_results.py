@@ -10,7 +10,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from dagwright.core.model.compiled import plan_to_json
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.store import ref_of
@@ -273,7 +273,7 @@ async def test_foreign_activity_gets_large_values_inline_up_to_a_limit(runs: Run
         ]
         handle = await foreign.start({"nodes": nodes})
         document = bare(await document_of(handle))
-        view = await RunFeed(client, handle.id).read()
+        view = await RunReader(client, handle.id).read()
     found = {name: document["nodes"][name] for name in ("large", "missing", "forged", "use")}
     assert found == {
         "large": failed(

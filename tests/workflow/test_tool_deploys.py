@@ -11,7 +11,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from dagwright.history.run_reader import RunFeed, RunView
+from dagwright.history.run_reader import RunReader, RunView
 from dagwright.settings import Settings
 from dagwright.store import open_store
 from dagwright.toolset.tool_directory import told_tools
@@ -57,7 +57,7 @@ class Deployment:
 
     async def view(self, handle: Handle) -> RunView:
         """Return the run as a command shows it."""
-        return await RunFeed(self._client, handle.id).read()
+        return await RunReader(self._client, handle.id).read()
 
     async def begun(self, *nodes: dict[str, Any], parts: Sequence[str] = (_BEGIN, _GREET)) -> Handle:
         """Start a run with a first version of the file, and stop the worker after its first node."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowHandle
 
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from dagwright.settings import Settings
 from tests.support.eventually import eventually
 from tests.support.foreign import with_tools
@@ -37,7 +37,7 @@ async def running(shop: Runs, handle: Handle) -> WorkflowHandle[Any, Any]:
     """Wait until the workflow of the node runs, and return it."""
 
     async def is_running() -> bool:
-        view = await RunFeed(shop.client, handle.id).read()
+        view = await RunReader(shop.client, handle.id).read()
         return bool(view.document()["nodes"].get("ship", {}).get("status") == "running")
 
     await eventually(is_running)

@@ -284,7 +284,7 @@ class RequestBook:
         """Task id -> number of its requests so far."""
         self.opened = 0
         """Number of requests opened in this execution of the run."""
-        self.notices: list[Notification] = []
+        self.notifications: list[Notification] = []
         """Notifications that were not sent yet, in order; the sender removes them."""
         self.refusals: list[str] = []
         """Reasons why early answers were dropped: invalid, or never requested; `take_refusals` empties it."""
@@ -312,7 +312,7 @@ class RequestBook:
         self.opened += 1
         self.counts[request.task] = self.counts.get(request.task, 0) + 1
         self.watch(request)
-        self.notices.append(Notification("opened", request, request.opened_at))
+        self.notifications.append(Notification("opened", request, request.opened_at))
 
     def close(self, request: Request, closing: Closing) -> None:
         """Close an open request."""
@@ -324,7 +324,7 @@ class RequestBook:
             escalations=request.escalations,
         )
         self.closed[request.id] = closing
-        self.notices.append(Notification(closing.how, request, closing.at))
+        self.notifications.append(Notification(closing.how, request, closing.at))
 
     def drop_open(self) -> None:
         """Drop all open requests: the run has ended and no longer needs answers."""
@@ -391,7 +391,7 @@ class RequestBook:
             "early": {name: _values_of(feedback) for name, feedback in self.early.items()},
             "early_nodes": [[_OF_RUN if number is None else number, names] for number, names in self.early_of.items()],
             "counts": self.counts,
-            "notifications": [[each.kind, _request_to_json(each.request), each.at] for each in self.notices],
+            "notifications": [[each.kind, _request_to_json(each.request), each.at] for each in self.notifications],
             "stored_bytes": self.kept_bytes,
             "refusals": self.refusals,
             "remembered": self.remembered,
@@ -415,7 +415,7 @@ def book_from_json(encoded: Mapping[str, Any]) -> RequestBook:
     }
     book.counts = dict(encoded.get("counts", {}))
     opened = book.open
-    book.notices = [
+    book.notifications = [
         Notification(kind, opened.get(request["id"]) or _request_from_json(request), at)
         for kind, request, at in encoded.get("notifications", ())
     ]

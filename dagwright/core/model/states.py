@@ -109,7 +109,7 @@ class Attempt:
         cached: for an outcome of an earlier call: `{"made_at", "run_id", "node_id"}` of that call.
         usage: model usage, as far as it was reported.
         agents: for a sub-plan, the part of the usage of each agent inside.
-        seen: files and URLs that the last attempt has reported; for a sub-plan, those of the whole run.
+        lineage: files and URLs that the last attempt has reported; for a sub-plan, those of the whole run.
     """
 
     count: int = 1
@@ -118,7 +118,7 @@ class Attempt:
     cached: Mapping[str, Any] | None = None
     usage: Usage = NONE
     agents: Mapping[str, Usage] = field(default_factory=dict)
-    seen: Lineage = NO_LINEAGE
+    lineage: Lineage = NO_LINEAGE
 
 
 @dataclass(slots=True)
@@ -160,11 +160,11 @@ class ItemRecord:
     key: str
     item: Any
     record: Record = field(default_factory=Record)
-    chunk: "Chunk | None" = None
+    map_batch: "MapBatch | None" = None
 
 
 @dataclass(slots=True)
-class Chunk:
+class MapBatch:
     """A map batch: consecutive items of a node; with no items it is the task that joins all results.
 
     Args:

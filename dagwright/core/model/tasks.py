@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.states import Chunk
+from dagwright.core.model.states import MapBatch
 
 
 class TaskRef(NamedTuple):
@@ -47,7 +47,7 @@ class Task:
     arguments: dict[str, Any]
     path: list[list[str]]
     slice: int = 1
-    chunk: Chunk | None = None
+    map_batch: MapBatch | None = None
     answers: Sequence[Mapping[str, Any]] = ()
     scope: str | None = None
     child_snapshot: Any = None
@@ -56,12 +56,12 @@ class Task:
     @property
     def is_run(self) -> bool:
         """Return whether a child run executes it: a sub-plan, or a batch of a large map."""
-        return self.node.kind == "plan" or (self.chunk is not None and self.chunk.count > 0)
+        return self.node.kind == "plan" or (self.map_batch is not None and self.map_batch.count > 0)
 
     @property
     def is_join(self) -> bool:
         """Return whether it joins the results of a large map."""
-        return self.chunk is not None and not self.chunk.count
+        return self.map_batch is not None and not self.map_batch.count
 
     @property
     def call_id(self) -> str:

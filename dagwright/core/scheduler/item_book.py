@@ -19,7 +19,7 @@ OWN_ITEMS = 5_000
 """Most items that are tasks of the run itself: starting and failing all of them in one activation takes 0.2 s."""
 RUN_ITEMS = 1_000_000
 """Most items of one run, including those in child runs: some thousand batches, which the run keeps in memory."""
-_WORK_OF_CHUNK = 40
+_WORK_OF_MAP_BATCH = 40
 """Cost of a batch in units of the compute budget."""
 
 
@@ -91,19 +91,19 @@ class ItemBook:
         if asks and self._own + len(items) > OWN_ITEMS:
             found = f"for_each has {len(items):,} items that may ask people, and the run has {self._own:,} other items"
             return NodeError("too_large", f"{found}; at most {OWN_ITEMS:,} are allowed in total")
-        is_cut = not asks and (len(items) > map_batches.CHUNK_ITEMS or self._own + len(items) > OWN_ITEMS)
+        is_batched = not asks and (len(items) > map_batches.MAP_BATCH_ITEMS or self._own + len(items) > OWN_ITEMS)
         # Without `key` the positions are the keys, and positions are unique.
-        keys = [] if is_cut and node.key is None else keys_of(node, items, scope=scope)
+        keys = [] if is_batched and node.key is None else keys_of(node, items, scope=scope)
         problem = keys if isinstance(keys, NodeError) else self._problem(number, keys)
         if problem is not None or isinstance(keys, NodeError):
             return problem or []
-        if not is_cut:
+        if not is_batched:
             return [ItemRecord(key, item) for key, item in zip(keys, items, strict=True)]
         if isinstance(items, StoredList):
             # Otherwise every batch would store and pass on the projections of the whole list.
             items = items.bare()
-        batches = map_batches.chunks_of(items, self.width_of(number, len(items)))
-        scope.budget.spend(_WORK_OF_CHUNK * len(batches))
+        batches = map_batches.map_batches_of(items, self.width_of(number, len(items)))
+        scope.budget.spend(_WORK_OF_MAP_BATCH * len(batches))
         records = map_batches.records_of(batches)
         return self._problem(number, [record.key for record in records]) or records
 
@@ -123,5 +123,5 @@ class ItemBook:
         """Register the ids of the tasks of a node, and count its items."""
         node_id = self._plan.nodes[number].id
         self._refs |= {f"{node_id}[{item.key}]": TaskRef(number, index) for index, item in enumerate(record.items)}
-        self._own += 0 if map_batches.is_cut(record) else len(record.items)
+        self._own += 0 if map_batches.is_batched(record) else len(record.items)
         self._count += map_batches.count_of(record)

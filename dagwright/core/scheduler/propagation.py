@@ -166,7 +166,7 @@ class Propagation:
 
     def widen(self, number: int) -> None:
         """Make each batch of a large map use one slot per item that it runs at once."""
-        if map_batches.is_cut(self.state.records[number]):
+        if map_batches.is_batched(self.state.records[number]):
             width = self.state.width_of(number)
             self.queue.widen(number, at_once=width.at_once, width=width.each)
 
@@ -194,7 +194,7 @@ class Propagation:
         """End a node whose items have all ended, or start the task that joins the results of a large map."""
         state = self.state
         node, record = state.plan.nodes[number], state.records[number]
-        if not map_batches.is_cut(record):
+        if not map_batches.is_batched(record):
             status, error = end_of_items(node, record)
             if status is NodeStatus.COMPLETED:
                 record.result = [item.record.result for item in record.items]
@@ -210,12 +210,12 @@ class Propagation:
 
     def end_failed(self, ref: TaskRef, error: NodeError, at: float) -> None:
         """End a node or item that failed, according to its `on_error`."""
-        node, record, chunk = self.state.plan.nodes[ref.node], self.state.record(ref), self.state.chunk(ref)
+        node, record, map_batch = self.state.plan.nodes[ref.node], self.state.record(ref), self.state.map_batch(ref)
         if any(component.on_node_failed(ref, error, at) for component in self.hooks.on_node_failed):
             return
         is_task = ref.item is not None or node.for_each is None
-        if node.on_error == "value" and is_task and not (chunk and not chunk.count):
-            record.error, record.result = error, [node.value] * chunk.count if chunk else node.value
+        if node.on_error == "value" and is_task and not (map_batch and not map_batch.count):
+            record.error, record.result = error, [node.value] * map_batch.count if map_batch else node.value
             self.end(ref, NodeStatus.COMPLETED, at)
         else:
             self.end(ref, NodeStatus.FAILED, at, error=error)

@@ -131,7 +131,7 @@ class Rebuild:
         self._derive(base, added)
         self.resume(state.records, error=state.error, cancelled=state.cancelled, phase=state.phase)
         for number, record in enumerate(state.records):
-            if record.status is NodeStatus.RUNNING and record.items and not map_batches.is_cut(record):
+            if record.status is NodeStatus.RUNNING and record.items and not map_batches.is_batched(record):
                 self.propagation.restart_items(number, at)
         self.decide_all(at)
 

@@ -34,12 +34,13 @@ def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
 def is_at_rest(plan: CompiledPlan, records: Sequence[Record]) -> bool:
     """Return whether only child runs are running; they are paused together with the run."""
     tasks = (
-        (node, item.record.status, item.chunk is not None and item.chunk.count > 0)
+        (node, item.record.status, item.map_batch is not None and item.map_batch.count > 0)
         for node, record in zip(plan.nodes, records, strict=True)
         for item in record.items or [ItemRecord("", None, record)]
     )
     return not any(
-        status is NodeStatus.RUNNING and node.kind != "plan" and not is_chunk for node, status, is_chunk in tasks
+        status is NodeStatus.RUNNING and node.kind != "plan" and not is_map_batch
+        for node, status, is_map_batch in tasks
     )
 
 

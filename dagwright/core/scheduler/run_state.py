@@ -15,7 +15,7 @@ from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode, CompiledPl
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.graph import dependents_of
 from dagwright.core.model.lineage import RunLineage
-from dagwright.core.model.states import Chunk, NodeStatus, Phase, Record
+from dagwright.core.model.states import MapBatch, NodeStatus, Phase, Record
 from dagwright.core.model.tasks import TaskRef
 from dagwright.core.model.usage import UsageBook
 from dagwright.core.scheduler import map_batches
@@ -191,13 +191,13 @@ class RunState:
         """
         return self.plan.nodes[self.items.ref(task_id).node]
 
-    def chunk(self, ref: TaskRef) -> Chunk | None:
+    def map_batch(self, ref: TaskRef) -> MapBatch | None:
         """Return the batch of items that a task runs, or `None` if the task is not a map batch."""
-        return None if ref.item is None else self.records[ref.node].items[ref.item].chunk
+        return None if ref.item is None else self.records[ref.node].items[ref.item].map_batch
 
-    def chunk_of(self, task_id: str) -> Chunk | None:
-        """Return the same as `chunk` for a task id."""
-        return self.chunk(self.items.ref(task_id))
+    def map_batch_of(self, task_id: str) -> MapBatch | None:
+        """Return the same as `map_batch` for a task id."""
+        return self.map_batch(self.items.ref(task_id))
 
     def dependents_of(self, number: int) -> Sequence[int]:
         """Return the nodes that wait for a node, in plan order."""

@@ -251,7 +251,9 @@ class Scheduler(Generic[Features]):
             self.propagation.end(ref, NodeStatus.CANCELLED, at)
             self.propagate(at)
 
-    def end_chunk(self, task_id: str, end: map_batches.ChunkEnd, *, at: float, attempt: Attempt = ONE_ATTEMPT) -> None:
+    def end_map_batch(
+        self, task_id: str, end: map_batches.MapBatchEnd, *, at: float, attempt: Attempt = ONE_ATTEMPT
+    ) -> None:
         """Handle the end of a batch of a large map; an event for a task that is not running is ignored."""
         if (ref := self.take_attempt(task_id, attempt)) is not None and ref.item is not None:
             map_batches.record_end(self.state.records[ref.node].items[ref.item], end)
@@ -304,7 +306,7 @@ class Scheduler(Generic[Features]):
         if state.store_waits:
             record.attempts += state.store_waits.pop(task_id, (0, 0))[1]
         record.tool_version, record.cached = attempt.tool_version, attempt.cached
-        if attempt.usage is not NONE or attempt.seen is not NO_LINEAGE:
+        if attempt.usage is not NONE or attempt.lineage is not NO_LINEAGE:
             self._add_totals(task_id, ref, attempt)
         for component in self._hooks.on_attempt:
             component.on_attempt(task_id, ref, attempt)
@@ -317,8 +319,8 @@ class Scheduler(Generic[Features]):
             agent = agent_of(node)
             agents = {**attempt.agents, agent: attempt.usage} if agent is not None else attempt.agents
             self.state.totals.usage.add(attempt.usage, tasks=tuple(dict.fromkeys((task_id, node.id))), agents=agents)
-        if attempt.seen:
-            self.state.totals.lineage.add(task_id, attempt.seen)
+        if attempt.lineage:
+            self.state.totals.lineage.add(task_id, attempt.lineage)
 
     # Time.
 

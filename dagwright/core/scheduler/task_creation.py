@@ -21,8 +21,8 @@ def make_task(state: RunState, ref: TaskRef) -> Task:
     else:
         entry = state.records[number].items[item]
         task_id, path = f"{node.id}[{entry.key}]", [["node", node.id], ["item", entry.key]]
-        if entry.chunk is not None:
-            return Task(task_id, node, ref, {}, path[:1], chunk=entry.chunk)
+        if entry.map_batch is not None:
+            return Task(task_id, node, ref, {}, path[:1], map_batch=entry.map_batch)
         scope = scope_of_item(state.scope, entry.item, index=item + node.first_index)
     if state.overrides and (override := state.overrides.get(task_id)) is not None:
         calls, answers = _last_call(state, task_id, override), [*override.answers]

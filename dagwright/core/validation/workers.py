@@ -230,7 +230,7 @@ def prepared_call(task: Task, tools: Mapping[str, ToolDeclaration]) -> Task:
         PreconditionMissing: a slot that the worker tool requires is missing.
     """
     declared = tools.get(task.node.tool)
-    if declared is None or declared.worker is None or task.chunk is not None:
+    if declared is None or declared.worker is None or task.map_batch is not None:
         return task
     card = declared.worker
     if missing := missing_slots(card, task.arguments, task.node.bindings):

@@ -120,8 +120,8 @@ class BudgetAdmission(SchedulerComponent):
         budget = self.budget
         if budget is None:
             return
-        chunk = self._state.chunk(ref)
-        if self._state.plan.nodes[ref.node].kind == "plan" or (chunk is not None and chunk.count):
+        map_batch = self._state.map_batch(ref)
+        if self._state.plan.nodes[ref.node].kind == "plan" or (map_batch is not None and map_batch.count):
             budget.end_child(call_of_task(self._state, task_id), attempt.usage)
         elif attempt.usage.is_something or ("", task_id) in budget.held:
             # Without a reported start, the usage of the call is unknown.
@@ -131,7 +131,7 @@ class BudgetAdmission(SchedulerComponent):
     def before_start(self, task: Task, at: float) -> bool:
         """Reserve budget for a call, or let it wait; in a run that finishes early, skip it."""
         budget = self.budget
-        if budget is None or task.chunk is not None or task.node.undoes is not None:
+        if budget is None or task.map_batch is not None or task.node.undoes is not None:
             return False
         if budget.finishing is not None and is_needed_to_finish(task.node):
             return False
@@ -303,7 +303,7 @@ class BudgetAdmission(SchedulerComponent):
         state = self._state
         for number, (node, record) in enumerate(zip(state.plan.nodes, state.records, strict=True)):
             is_needed = is_needed_to_finish(node) or node.undoes is not None
-            if node.kind in ("region", "reported") or is_needed or map_batches.is_cut(record):
+            if node.kind in ("region", "reported") or is_needed or map_batches.is_batched(record):
                 continue
             refs = [TaskRef(number, index) for index in range(len(record.items))] or [state.items.node(number)]
             found += [ref for ref in refs if self._is_idle(ref)]

@@ -126,7 +126,7 @@ class RetryNode:
             return f"{self.node!r} is {record.status.value}; what failed or was cancelled can be tried again"
         if scheduler.state.regions.is_inside_offloaded(ref.node):
             return f"{self.node!r} is one of very many pure nodes that run together; it cannot be tried again alone"
-        if any(item.chunk is not None for item in scheduler.records[ref.node].items):
+        if any(item.map_batch is not None for item in scheduler.records[ref.node].items):
             return f"the items of {node.id!r} are in runs of their own; they cannot be tried again"
         if self.arguments is not None:
             refusal = refusal_of_other_arguments(scheduler.state, ref) or _refusal_of_call(
@@ -208,7 +208,7 @@ class SetResult:
             return f"{self.node!r} has completed, and others may have used its result"
         if record.status is NodeStatus.RUNNING:
             return f"{self.node!r} is running; cancel it first"
-        if any(item.chunk is not None for item in scheduler.records[ref.node].items):
+        if any(item.map_batch is not None for item in scheduler.records[ref.node].items):
             return f"the items of {scheduler.plan.nodes[ref.node].id!r} are in runs of their own"
         extender = scheduler.features.extension.extender
         if extender is not None and (refusal := extender.refusal_of_result(self.node, self.result)) is not None:

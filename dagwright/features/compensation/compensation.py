@@ -100,7 +100,7 @@ def _calls(state: RunState) -> Iterator[tuple[TaskRef, Record]]:
             if node.for_each is None:
                 yield state.items.node(number), record
             for index, item in enumerate(record.items):
-                if item.chunk is None or item.chunk.count:
+                if item.map_batch is None or item.map_batch.count:
                     yield TaskRef(number, index), item.record
 
 
@@ -174,7 +174,7 @@ def _node(state: RunState, ref: TaskRef, node_id: str, *, needs: Sequence[int]) 
 
 
 def _is_run(state: RunState, ref: TaskRef) -> bool:
-    return state.chunk(ref) is not None or state.plan.nodes[ref.node].sub_plan is not None
+    return state.map_batch(ref) is not None or state.plan.nodes[ref.node].sub_plan is not None
 
 
 def _free_id(state: RunState, name: str) -> str:

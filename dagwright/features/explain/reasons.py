@@ -24,7 +24,7 @@ from dagwright.core.model.requests import Closing
 from dagwright.core.model.states import NodeStatus, Record, planned_version
 from dagwright.core.model.times import format_time
 from dagwright.core.model.worker_results import status_shown
-from dagwright.core.scheduler.map_batches import is_cut
+from dagwright.core.scheduler.map_batches import is_batched
 from dagwright.core.scheduler.ready_queue import can_be_paused, max_calls_of_tool
 from dagwright.features.run_scheduler import RunScheduler
 
@@ -184,7 +184,7 @@ def _waiting(scheduler: RunScheduler, task_id: str, record: Record) -> Reason:
 
 def _with_items(node: CompiledNode, record: Record) -> Reason:
     open_ones = [*holders(record, node)]
-    what = "the runs of its items" if is_cut(record) else "its items"
+    what = "the runs of its items" if is_batched(record) else "its items"
     message = f"waits for {len(open_ones):,} of {what}"
     because = open_ones[:ITEMS_TOLD]
     return Reason(node.id, record.status, "items", message, since=record.started_at, because=because)
@@ -229,8 +229,8 @@ def _limit(scheduler: RunScheduler, node: CompiledNode) -> str | None:
 
 
 def _running(scheduler: RunScheduler, task_id: str, record: Record, *, call: Call | None) -> Reason:
-    node, chunk = scheduler.state.node_of(task_id), scheduler.state.chunk_of(task_id)
-    if node.kind == "plan" or (chunk is not None and chunk.count):
+    node, map_batch = scheduler.state.node_of(task_id), scheduler.state.map_batch_of(task_id)
+    if node.kind == "plan" or (map_batch is not None and map_batch.count):
         return Reason(task_id, record.status, "run", "runs as a run of its own", since=record.started_at)
     if call is not None and call.state == "backing_off":
         failure = f"attempt {call.attempt - 1} failed: {call.last_failure or 'it did not say why'}"

@@ -239,7 +239,7 @@ class AnswerHandler:
             if request.task:
                 self._state.record(self._state.items.ref(request.task)).reason = request.waits_for
             self._requests.watch(request)
-            self._requests.notices.append(Notification("escalated", request, at))
+            self._requests.notifications.append(Notification("escalated", request, at))
             return
         if isinstance(request.on_timeout, Mapping):
             through: Through = "deadline"
@@ -258,7 +258,7 @@ class AnswerHandler:
         missed = int((at - request.next_reminder_at) // request.reminder_s)
         request.next_reminder_at += (missed + 1) * request.reminder_s
         self._requests.watch(request)
-        self._requests.notices.append(Notification("reminded", request, at))
+        self._requests.notifications.append(Notification("reminded", request, at))
 
 
 def rejection(answer: Mapping[str, Any], feedback: Feedback) -> NodeError:

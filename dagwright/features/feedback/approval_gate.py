@@ -55,7 +55,7 @@ class ApprovalGate:
         if node.kind == "human":
             return Question("answer", resolve_bindings(node.arguments, node.bindings, scope=state.scope_of(ref)))
         override = state.overrides.get(state.id_of(ref))
-        is_asked = node.kind in ("tool", "plan") and state.chunk(ref) is None
+        is_asked = node.kind in ("tool", "plan") and state.map_batch(ref) is None
         # A call that was allowed may also be compensated; otherwise a compensation could stop halfway.
         if not is_asked or node.undoes is not None:
             return None

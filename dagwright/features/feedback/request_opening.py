@@ -127,7 +127,7 @@ class RequestOpener:
         """Open a request about a failure, if the failure allows it; return whether it was opened."""
         state = self._state
         is_whole_map = ref.item is None and state.plan.nodes[ref.node].for_each is not None
-        if is_whole_map or error.code in _FINAL_ERRORS or state.chunk(ref) is not None:
+        if is_whole_map or error.code in _FINAL_ERRORS or state.map_batch(ref) is not None:
             return False
         prompt = f"{state.id_of(ref)!r} failed: {error.message}. What should be done?"
         question = {"type": "SELECTION", "prompt": prompt, "options": [*ERROR_CHOICES]}

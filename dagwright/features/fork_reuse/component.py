@@ -67,7 +67,7 @@ class ForkReuse(SchedulerComponent):
         if reusable is None:
             return False
         task.child_snapshot = reusable.child_snapshot
-        is_run = task.is_run or task.chunk is not None
+        is_run = task.is_run or task.map_batch is not None
         if reusable.scope is None or (is_run and reusable.fingerprint):
             return False
         is_same = (

@@ -17,7 +17,7 @@ from dagwright.core.model.graph import dependents_of
 from dagwright.core.model.states import NodeStatus, Record
 from dagwright.core.model.tasks import TaskRef
 from dagwright.core.model.tools import Effects
-from dagwright.core.scheduler.map_batches import is_chunk, is_cut
+from dagwright.core.scheduler.map_batches import is_batched, is_map_batch
 from dagwright.features.compensation.compensation import compensated_tasks
 from dagwright.features.fork_reuse.fingerprint import fingerprint_of, fingerprint_of_map
 from dagwright.features.fork_reuse.reuse import ReusableResult, ReuseBook, is_result
@@ -145,7 +145,7 @@ class _Taker:
         return node.when is not None or not read.isdisjoint(self._change.inputs)
 
     def _take_node(self, number: int, node: CompiledNode, record: Record, *, is_untouched: bool) -> None:
-        if is_cut(record):
+        if is_batched(record):
             self._take_map(number, node, record)
         elif record.items:
             for position, item in enumerate(record.items):
@@ -162,7 +162,7 @@ class _Taker:
         if any(f"{node.id}[{item.key}]" in self._found.undone for item in record.items):
             return
         # The last task joins results; it stays pending if they are small or were joined by the run itself.
-        batches = [item.record for item in record.items if is_chunk(item)]
+        batches = [item.record for item in record.items if is_map_batch(item)]
         is_reusable = is_result(record) and all(is_result(batch) for batch in batches)
         if is_reusable:
             self._put(node.id, record, lambda version: self._fingerprint_of_map(number, version))

@@ -119,14 +119,14 @@ def _state(answer: Mapping[str, Any]) -> InnerState:
     return InnerState(batch=str(answer["batch"]), counts=counts, open=int(answer["open"]), ends=int(answer["ends"]))
 
 
-def told_to_json(scheduler: RunScheduler, numbers: Sequence[int], versions: Mapping[str, str]) -> dict[str, Any]:
+def ends_to_json(scheduler: RunScheduler, numbers: Sequence[int], versions: Mapping[str, str]) -> dict[str, Any]:
     """Encode the ends of nodes for the payload store, in the order of the numbers."""
     records = scheduler.records
     return {"ended": [[number, *end_to_json(records[number])] for number in numbers], "versions": dict(versions)}
 
 
-def told_from_json(told: Mapping[str, Any], plan: CompiledPlan) -> list[tuple[int, Record]]:
-    """Decode the result of `told_to_json`.
+def ends_from_json(told: Mapping[str, Any], plan: CompiledPlan) -> list[tuple[int, Record]]:
+    """Decode the result of `ends_to_json`.
 
     Args:
         plan: plan of the offloaded region.
@@ -136,12 +136,12 @@ def told_from_json(told: Mapping[str, Any], plan: CompiledPlan) -> list[tuple[in
     """
     try:
         versions = told["versions"]
-        return [told_end(entry, versions, tool=plan.nodes[int(entry[0])].tool) for entry in told["ended"]]
+        return [end_of_entry(entry, versions, tool=plan.nodes[int(entry[0])].tool) for entry in told["ended"]]
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"not the ends of nodes: {error!r}") from None
 
 
-def told_end(entry: Sequence[Any], versions: Mapping[str, str], *, tool: str) -> tuple[int, Record]:
+def end_of_entry(entry: Sequence[Any], versions: Mapping[str, str], *, tool: str) -> tuple[int, Record]:
     """Decode number and end of one node.
 
     Args:

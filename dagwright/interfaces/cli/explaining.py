@@ -58,15 +58,15 @@ def lines_of(explanation: Explanation) -> Iterator[str]:
         if not explanation.view.is_closed and (rounds := rounds_of(explanation.view)) is not None:
             yield from [line for line in reason_lines({"rounds": rounds}) if line.startswith("Round ")][-1:]
         starts = [*explanation.starts()]
-        asked_before = explanation.asked_before() if not starts else ()
-        if not starts and not asked_before:
+        requests_before_nodes = explanation.requests_before_nodes() if not starts else ()
+        if not starts and not requests_before_nodes:
             yield explanation.words(near_time)
-        for asked in asked_before[:_REQUESTS_SHOWN]:
+        for asked in requests_before_nodes[:_REQUESTS_SHOWN]:
             request = asked.to_json(explanation.view.workflow_id)
             yield f"{asked.id} {asked.waits_for.partition(chr(10))[0]}"
             yield from (f"  {line}" for line in option_lines(request))
             yield f"  {answer_words(request)}"
-        if (left := len(asked_before) - _REQUESTS_SHOWN) > 0:
+        if (left := len(requests_before_nodes) - _REQUESTS_SHOWN) > 0:
             yield f"and {left:,} more requests; `dagwright inbox` lists all"
         for start in starts:
             blocks = start.facts.get("blocks")

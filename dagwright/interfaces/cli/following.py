@@ -10,7 +10,7 @@ from temporalio.service import RPCError
 from dagwright.client.following import follow, wait_for_end
 from dagwright.client.runs import Runs
 from dagwright.history.run_reader import RunNotFound, RunView
-from dagwright.history.text_stream import ToldText
+from dagwright.history.text_stream import DeliveredText
 from dagwright.interfaces.cli.lines import LineWriter
 from dagwright.interfaces.cli.lost_calls import LostCalls
 from dagwright.interfaces.cli.output import Output
@@ -75,10 +75,10 @@ class Following:
             writing.cancel()
 
     async def _write(self, picture: LivePicture) -> None:
-        told = ToldText()
+        told = DeliveredText()
         # The code that follows the run reports these errors.
         with suppress(RunNotFound, RPCError):
-            async with aclosing(self._runs.texts.pieces(self._workflow_id, told)) as coming:
+            async with aclosing(self._runs.texts.parts(self._workflow_id, told)) as coming:
                 async for _ in coming:
                     picture.write(told.text)
 

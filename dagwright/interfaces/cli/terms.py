@@ -11,7 +11,7 @@ from dagwright.features.budgets.budget import budget_of_options as checked_budge
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.commands.steering import limits_to_json, policy_to_json
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.history.run_reader import RunFeed
+from dagwright.history.run_reader import RunReader
 from dagwright.interfaces.cli.account import account_name
 from dagwright.interfaces.cli.async_runs import Farewell, run_async
 from dagwright.interfaces.cli.connecting import command_settings, connected_to_read
@@ -137,7 +137,7 @@ def _show(
 
     async def work(_: Farewell) -> int:
         async with connected_to_read(settings, output) as connection:
-            scheduler = await read_scheduler(RunFeed(connection.client, request.workflow_id))
+            scheduler = await read_scheduler(RunReader(connection.client, request.workflow_id))
         if output.is_json:
             output.document({"run_id": request.workflow_id, **document(scheduler)})
         output.say(words(scheduler))

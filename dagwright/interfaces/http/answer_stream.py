@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from dagwright.client.following import RequestKey, RunMoment, interleave, request_key
-from dagwright.history.text_stream import NOTHING_TOLD, Mark, Piece, ToldText
+from dagwright.history.text_stream import NO_TEXT, DeliveredText, TextMark, TextPart
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.progress import Event, ProgressEvents
@@ -32,8 +32,8 @@ class SentAnswer:
         total: characters received by then.
     """
 
-    def __init__(self, mark: Mark = NOTHING_TOLD, *, total: int = 0) -> None:
-        self.text = ToldText(mark)
+    def __init__(self, mark: TextMark = NO_TEXT, *, total: int = 0) -> None:
+        self.text = DeliveredText(mark)
         self.total = total
         """Characters received."""
         self._node = mark.node
@@ -46,16 +46,16 @@ class SentAnswer:
         Raises:
             RPCError: the server does not respond.
         """
-        if await context.runs.texts.was_given_up(run, self._earlier):
+        if await context.runs.texts.was_superseded(run, self._earlier):
             # The text after it does not start another turn then.
-            self._node, self._earlier = "", NOTHING_TOLD
+            self._node, self._earlier = "", NO_TEXT
 
-    def text_for(self, piece: Piece) -> str:
+    def text_for(self, piece: TextPart) -> str:
         """Return the text to send for a piece, with a separator if it does not continue the text before it."""
-        previous, self._node, self._earlier = self._node, piece.node, NOTHING_TOLD
+        previous, self._node, self._earlier = self._node, piece.node, NO_TEXT
         # Text before an agent's tool calls is a turn of its own, not an abandoned answer.
         is_next_turn = is_turn(previous.rpartition("/")[2]) and _node_id(previous) != _node_id(piece.node)
-        separator = (NEXT_TURN if is_next_turn else ANSWER_RESTARTS) if piece.begins_again else ""
+        separator = (NEXT_TURN if is_next_turn else ANSWER_RESTARTS) if piece.restarts else ""
         self.total += len(separator) + len(piece.text)
         return separator + piece.text
 
@@ -111,16 +111,16 @@ class AnswerStream:
 
     async def follow(
         self, context: GatewayContext, *, answered: Collection[RequestKey]
-    ) -> AsyncGenerator[RunMoment | Piece, None]:
+    ) -> AsyncGenerator[RunMoment | TextPart, None]:
         """Yield the moments of the run and the pieces of its answer, up to the last moment; raises as `moments`."""
         run, after = self.cursor.run, self.cursor.after
         if after is not None and self._has_progress:
-            self._progress.started |= await context.runs.feed(run).begun_at(after.offset)
+            self._progress.started |= await context.runs.feed(run).started_at_cursor(after.cursor)
         await self._answer.check_abandoned(context, run)
-        happening: AsyncGenerator[RunMoment | Piece, None] = moments(context, run, answered=answered, after=after)
+        happening: AsyncGenerator[RunMoment | TextPart, None] = moments(context, run, answered=answered, after=after)
         # After a closing event, the client has received the whole text.
         if not (self.cursor.closing or self._is_buffered):
-            happening = interleave(happening, context.runs.texts.pieces(run, self._answer.text))
+            happening = interleave(happening, context.runs.texts.parts(run, self._answer.text))
         async with aclosing(happening) as items:
             async for each in items:
                 yield each
@@ -146,7 +146,7 @@ class AnswerStream:
         self.cursor = replace(self.cursor, run_checksums=self._progress.checksums)
         return events
 
-    def text_of(self, piece: Piece) -> str:
+    def text_of(self, piece: TextPart) -> str:
         """Return the text to send for a piece of the answer."""
         text = self._answer.text_for(piece)
         self._move_in_text()

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from dagwright.client.following import RunMoment
-from dagwright.history.text_stream import Piece
+from dagwright.history.text_stream import TextPart
 from dagwright.interfaces.http import direct, examples
 from dagwright.interfaces.http.answer_models import Completion
 from dagwright.interfaces.http.answer_stream import AnswerStream, unless_finished
@@ -235,7 +235,7 @@ async def _events(
         last: RunMoment | None = None
         async with aclosing(stream.follow(context, answered=answered)) as items:
             async for found in items:
-                if isinstance(found, Piece):
+                if isinstance(found, TextPart):
                     yield chunks.delta({"content": stream.text_of(found)})
                     continue
                 last = found

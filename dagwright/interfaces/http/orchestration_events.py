@@ -32,7 +32,7 @@ async def orchestration_events(updates: AsyncGenerator[RunUpdate, None], *, sess
         async with aclosing(updates):
             async for update in updates:
                 changes = [*_changes(update, requested)]
-                id = str(EventId(update.told, update.view.is_closed, session_run))
+                id = str(EventId(update.position, update.view.is_closed, session_run))
                 last = len(changes) - 1
                 yield "".join(
                     event(each, id=id if number == last else None, name=each["type"])

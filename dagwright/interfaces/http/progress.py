@@ -14,7 +14,7 @@ from typing import Any
 from dagwright.client.following import RequestKey, RunMoment, request_key
 from dagwright.core.model.states import NodeStatus, Record, RunStatus
 from dagwright.core.model.times import format_time
-from dagwright.history.reader import TaskState, has_begun
+from dagwright.history.reader import TaskState, has_started
 from dagwright.interfaces.http.feedback_calls import Request
 from dagwright.interfaces.http.request_fields import StreamProgress
 from dagwright.interfaces.http.run_events import end_event_type
@@ -86,7 +86,7 @@ class ProgressEvents:
             return
         node = scheduler.state.node_of(task_id)
         common = {"title": node.title, "tool": node.tool}
-        if task_id not in self.started and has_begun(state, record):
+        if task_id not in self.started and has_started(state, record):
             self.started.add(task_id)
             yield self._event("node.started", task_id, {**common, "at": format_time(record.started_at)})
         if state.status not in (NodeStatus.RUNNING, NodeStatus.PENDING):

@@ -13,7 +13,7 @@ from dagwright.client.following import RunMoment, wait_for_end
 from dagwright.client.starts import IdInvalid
 from dagwright.client.steering import Actor, CommandRejected
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
-from dagwright.history.text_stream import Piece
+from dagwright.history.text_stream import TextPart
 from dagwright.interfaces.http import direct, examples
 from dagwright.interfaces.http.answer_models import ResponseObject
 from dagwright.interfaces.http.answer_stream import AnswerStream, unless_finished
@@ -379,7 +379,7 @@ async def _events(
         last: RunMoment | None = None
         async with aclosing(stream.follow(context, answered=answered)) as items:
             async for found in items:
-                if isinstance(found, Piece):
+                if isinstance(found, TextPart):
                     for each in stream.opening_events(message):
                         yield send(each)
                     yield send(text_delta(item, stream.text_of(found)))

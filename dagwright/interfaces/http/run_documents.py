@@ -41,7 +41,7 @@ async def document_of(context: GatewayContext, view: RunView) -> dict[str, Any]:
     extra: dict[str, Any] = {"started_at": format_time(view.started_at), "ended_at": format_time(view.ended_at)}
     page = context.visible_server.run_url(view.workflow_id, run_id=view.run_id)
     extra["metadata"] = await context.runs.tags_of(view.workflow_id)
-    return {**document, **extra, "cursor": str(view.offset), "session_id": session, "ui_url": page}
+    return {**document, **extra, "cursor": str(view.cursor), "session_id": session, "ui_url": page}
 
 
 async def graph_document(context: GatewayContext, run: str) -> dict[str, Any]:
@@ -50,7 +50,7 @@ async def graph_document(context: GatewayContext, run: str) -> dict[str, Any]:
     listing = context.runs.graph(view)
     nodes = [node async for node in listing.nodes()]
     edges = [edge async for edge in listing.edges()]
-    return {"run_id": run, "cursor": str(view.offset), "nodes": nodes, "edges": edges, "notes": listing.notes}
+    return {"run_id": run, "cursor": str(view.cursor), "nodes": nodes, "edges": edges, "notes": listing.notes}
 
 
 async def inputs_document(context: GatewayContext, run: str) -> dict[str, Any]:

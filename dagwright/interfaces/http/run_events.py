@@ -20,7 +20,7 @@ from dagwright.core.scheduler.run_end import counts_of
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.reader import TaskState
 from dagwright.history.run_reader import RunView
-from dagwright.history.run_subscriptions import RunUpdate, Told
+from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.errors import ApiError, api_error
 from dagwright.interfaces.http.sse import Events, event
@@ -40,7 +40,7 @@ class EventId:
         run: the run of the turn; `None` if the URL has the run ID.
     """
 
-    position: Told
+    position: SubscriptionCursor
     is_end: bool = False
     run: str | None = None
 
@@ -57,7 +57,9 @@ class EventId:
         """
         run, separator, place = text.rpartition(_SEPARATOR)
         try:
-            return cls(Told.parse(place.removesuffix(_END)), place.endswith(_END), run if separator else None)
+            return cls(
+                SubscriptionCursor.parse(place.removesuffix(_END)), place.endswith(_END), run if separator else None
+            )
         except ValueError as error:
             words = f"{error}; send the id of the last received event, or omit it"
             raise ApiError(400, words, param="after", code="invalid_value") from None
@@ -67,7 +69,7 @@ async def run_events(updates: AsyncGenerator[RunUpdate, None], *, session_run: s
     """Yield the events of a run, those of one update together, until it ends.
 
     Args:
-        updates: updates of the run, from `RunFeeds.subscribe`.
+        updates: updates of the run, from `RunSubscriptions.subscribe`.
         session_run: the run ID if event IDs must contain it.
     """
     before: Mapping[str, Any] = {}
@@ -93,7 +95,7 @@ def _events_of(update: RunUpdate, now: Mapping[str, Any] | None, session_run: st
     Args:
         now: the current state of the run, if it is to be sent.
     """
-    view, id = update.view, str(EventId(update.told, run=session_run))
+    view, id = update.view, str(EventId(update.position, run=session_run))
     changes: list[tuple[str, Mapping[str, Any]]] = [
         (_node_event_type(update, task), node_document(update, task)) for task in update.changed
     ]
@@ -104,7 +106,7 @@ def _events_of(update: RunUpdate, now: Mapping[str, Any] | None, session_run: st
         event(content, id=id if number == last else None, name=name) for number, (name, content) in enumerate(changes)
     ]
     if view.is_closed:
-        end_id = str(EventId(update.told, True, session_run))
+        end_id = str(EventId(update.position, True, session_run))
         parts.append(event(_end_document(view), id=end_id, name=end_event_type(view.status)))
     return "".join(parts)
 
@@ -119,7 +121,9 @@ def end_event_type(status: str) -> str:
     return "run.completed" if status == RunStatus.COMPLETED_WITH_FAILURES else f"run.{status}"
 
 
-async def with_first_update(context: GatewayContext, run: str, after: Told | None) -> AsyncGenerator[RunUpdate, None]:
+async def with_first_update(
+    context: GatewayContext, run: str, after: SubscriptionCursor | None
+) -> AsyncGenerator[RunUpdate, None]:
     """Return the updates of a run after the first one has arrived, so that errors until then get an HTTP status.
 
     Raises:
@@ -180,6 +184,6 @@ def run_state_document(view: RunView) -> dict[str, Any]:
 
 
 def _end_document(view: RunView) -> dict[str, Any]:
-    document = view.unfilled_document()
+    document = view.document_with_refs()
     output = compact_value(document["output"], ref="output")
     return {**run_state_document(view), "error": document["error"], "output": output}

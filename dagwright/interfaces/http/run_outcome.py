@@ -14,7 +14,7 @@ from dagwright.core.model.states import RunStatus
 from dagwright.core.model.usage import NONE, Usage
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.history.run_reader import RunClosed, RunView
-from dagwright.history.run_subscriptions import Told
+from dagwright.history.run_subscriptions import SubscriptionCursor
 from dagwright.interfaces.http.callers import public_session_id
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.conversation import GivenAnswer
@@ -37,7 +37,7 @@ _ANSWERED = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
 
 
 async def moments(
-    context: GatewayContext, run: str, *, answered: Collection[RequestKey] = (), after: Told | None = None
+    context: GatewayContext, run: str, *, answered: Collection[RequestKey] = (), after: SubscriptionCursor | None = None
 ) -> AsyncGenerator[RunMoment, None]:
     """Yield the moments of a run until it has ended or waits for feedback; arguments as in `follow`."""
     async with aclosing(follow(context.runs, run, answered=answered, after=after)) as coming:

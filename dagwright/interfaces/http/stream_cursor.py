@@ -20,9 +20,9 @@ from enum import StrEnum
 from typing import Any, Self
 from urllib.parse import quote, unquote
 
-from dagwright.history.executions import BEGINNING
-from dagwright.history.run_subscriptions import Told
-from dagwright.history.text_stream import NOTHING_TOLD, Mark, check_of
+from dagwright.history.executions import START
+from dagwright.history.run_subscriptions import SubscriptionCursor
+from dagwright.history.text_stream import NO_TEXT, TextMark, text_checksum
 from dagwright.interfaces.http.errors import ApiError
 
 HEADER = "Last-Event-ID"
@@ -36,7 +36,7 @@ RESPONSE_OPENING_EVENTS = 4
 """Events of a response before its text: created, in progress, the message item, and its text part."""
 CHECKSUM_DIGITS = 8
 """Digits of `checksum`."""
-_NO_HISTORY = Told(BEGINNING)
+_NO_HISTORY = SubscriptionCursor(START)
 _LOW_BITS = 12
 """Bits of a number below the count of characters: numbers fit into 31 bits up to an answer of 500,000 characters."""
 _FEW_DIGITS = 3
@@ -69,10 +69,10 @@ class StreamCursor:
     kind: StreamKind
     run: str
     opening: int = 0
-    history: Told = _NO_HISTORY
+    history: SubscriptionCursor = _NO_HISTORY
     run_checksums: str = ""
     total: int = 0
-    mark: Mark = NOTHING_TOLD
+    mark: TextMark = NO_TEXT
     closing: int = 0
     outcome_checksum: str = ""
 
@@ -100,11 +100,11 @@ class StreamCursor:
         ):
             raise _wrong(text)
         try:
-            history = Told.parse(found["told"])
+            history = SubscriptionCursor.parse(found["told"])
         except ValueError:
             raise _wrong(text) from None
         bits = 32 if len(found["check"]) > _FEW_DIGITS else _LOW_BITS - 1
-        mark = Mark(unquote(found["node"]), int(found["length"]), int(found["check"], 16), bits)
+        mark = TextMark(unquote(found["node"]), int(found["length"]), int(found["check"], 16), bits)
         return cls(
             kind,
             run,
@@ -118,7 +118,7 @@ class StreamCursor:
         )
 
     @property
-    def after(self) -> Told | None:
+    def after(self) -> SubscriptionCursor | None:
         """Position in the history; `None` if the client has received no progress."""
         return None if self.history == _NO_HISTORY else self.history
 
@@ -145,7 +145,7 @@ class StreamCursor:
             words = f"no event of a response has the sequence_number {number}; send the one of the last received event"
             raise ApiError(400, words, param="starting_after", code="invalid_value")
         if low & _TEXT:
-            mark = Mark("", total, low & _TEXT - 1, bits=_LOW_BITS - 1)
+            mark = TextMark("", total, low & _TEXT - 1, bits=_LOW_BITS - 1)
             return cls(StreamKind.RESPONSE, run, RESPONSE_OPENING_EVENTS, total=total, mark=mark)
         total, closing = (total, 1) if low == 0 else (total - 1, low + 1)
         return cls(StreamKind.RESPONSE, run, RESPONSE_OPENING_EVENTS, total=total, closing=closing)
@@ -177,7 +177,7 @@ def refuse_cursor_of_other(cursor: StreamCursor | None, run: str) -> None:
 
 def checksum(parts: Sequence[Any]) -> str:
     """Return a checksum of eight digits."""
-    return f"{check_of(json.dumps(parts)):0{CHECKSUM_DIGITS}x}"
+    return f"{text_checksum(json.dumps(parts)):0{CHECKSUM_DIGITS}x}"
 
 
 def _quoted(text: str) -> str:

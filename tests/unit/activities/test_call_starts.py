@@ -26,7 +26,7 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planning.model_calls.partial_text import TEXT_PLACE, TextSoFar
 from dagwright.protocol.messages import RunInput, run_input_from_json, run_input_to_json
-from dagwright.protocol.outcomes import read_failure, take_failure
+from dagwright.protocol.outcomes import apply_failure, read_failure
 from dagwright.server.tool_pauses import ToolPause
 from dagwright.settings import Settings
 from dagwright.store import open_store
@@ -236,7 +236,7 @@ def test_start_of_a_foreign_write_is_recorded_by_nobody(*, is_foreign: bool) -> 
     scheduler.begin(0.0)
     assert [task.id for task in started(scheduler)] == ["w"]
     error = _lost(TimeoutType.START_TO_CLOSE, [], RetryState.NON_RETRYABLE_FAILURE)
-    failure = take_failure(scheduler, "w", error, at=1.0)
+    failure = apply_failure(scheduler, "w", error, at=1.0)
     assert failure is not None
     assert failure.code == ("outcome_unknown" if is_foreign else "not_started")
 

@@ -14,13 +14,13 @@ from dagwright.client.events import CursorInvalid, EventCursor, NodeEvent, RunEv
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import NodeStatus
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.history.executions import Offset
+from dagwright.history.executions import Cursor
 from dagwright.history.moment_facts import facts_of
 from dagwright.history.queues import WaitMarks
 from dagwright.history.reader import states_of
 from dagwright.history.run_reader import HistorySnapshot, RunView
-from dagwright.history.run_subscriptions import Told
-from dagwright.history.text_stream import Mark
+from dagwright.history.run_subscriptions import SubscriptionCursor
+from dagwright.history.text_stream import TextMark
 from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
 
 MOST_STEPS = 12
@@ -74,7 +74,7 @@ class Walk:
             pass
 
     def snapshot(self, event: int) -> HistorySnapshot:
-        return HistorySnapshot(copy.deepcopy(self.scheduler), Offset(1, event), self.scheduler.is_finished)
+        return HistorySnapshot(copy.deepcopy(self.scheduler), Cursor(1, event), self.scheduler.is_finished)
 
 
 def test_end_of_a_node_comes_before_the_start_of_those_that_waited_for_it() -> None:
@@ -156,9 +156,9 @@ def test_status_of_the_run_is_reported_when_it_changes() -> None:
     "cursor",
     [
         EventCursor(),
-        EventCursor(Told(Offset(2, 145), has_marks=True)),
-        EventCursor(Told(Offset(1, 40)), Told(Offset(1, 45)), 3),
-        EventCursor(Told(Offset(1, 40)), text=Mark("archive/check#2~.x", 120, 0x1F)),
+        EventCursor(SubscriptionCursor(Cursor(2, 145), has_marks=True)),
+        EventCursor(SubscriptionCursor(Cursor(1, 40)), SubscriptionCursor(Cursor(1, 45)), 3),
+        EventCursor(SubscriptionCursor(Cursor(1, 40)), text=TextMark("archive/check#2~.x", 120, 0x1F)),
     ],
 )
 def test_cursor_is_written_and_parsed(cursor: EventCursor) -> None:

@@ -137,7 +137,7 @@ class _Plans:
     def refusal_of(self, feedback: Feedback, at: float) -> str | None:
         return self._refusal
 
-    def chunk_of(self, task_id: str) -> None:
+    def map_batch_of(self, task_id: str) -> None:
         return None
 
     def shown(self) -> list[Any]:
@@ -156,7 +156,7 @@ def _people(namespace: _Namespace, monkeypatch: pytest.MonkeyPatch, *, lacks: st
         async def read(self) -> Any:
             return namespace.read(self._workflow_id)
 
-    monkeypatch.setattr("dagwright.client.feedback.RunFeed", Feed)
+    monkeypatch.setattr("dagwright.client.feedback.RunReader", Feed)
     connection = Connection(cast(Client, namespace), Server("nowhere", "default"), frozenset({lacks} - {""}))
     return People(connection, patience_s=0.05)
 
@@ -303,7 +303,7 @@ async def test_what_a_lookup_asks_next_is_waited_for_some_time(monkeypatch: pyte
 
     people = _people(_Namespace({}), monkeypatch)
     people._patience_s = 0.05 if came is None else 60.0
-    monkeypatch.setattr("dagwright.client.feedback.RunFeed", Feed)
+    monkeypatch.setattr("dagwright.client.feedback.RunReader", Feed)
     monkeypatch.setattr("dagwright.client.feedback.came_of", came_of)
     monkeypatch.setattr("dagwright.client.feedback._PAUSE_S", 0.0)
     found = await people.asked_after(Place("run-1", "lookup:a"))

@@ -163,7 +163,7 @@ def test_text_that_is_no_condition_is_refused(text: str, message: str) -> None:
 @pytest.fixture(autouse=True)
 def _maps_in_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the scheduler take every item itself; otherwise the runs of the chunks ask for their own."""
-    monkeypatch.setattr(map_batches, "CHUNK_ITEMS", 10_000)
+    monkeypatch.setattr(map_batches, "MAP_BATCH_ITEMS", 10_000)
     monkeypatch.setattr(item_book, "OWN_ITEMS", 10_000)
 
 

@@ -57,7 +57,7 @@ def test_run_keeps_so_many_places_and_calls_and_counts_the_others() -> None:
 
 def test_all_tries_of_a_node_count_and_are_carried_on() -> None:
     scheduler = started_run(node("a", on_error="ask"), node("b", "a"))
-    scheduler.complete("a", 1, at=1.0, attempt=Attempt(seen=lineage_of_locations(["a.txt"])))
+    scheduler.complete("a", 1, at=1.0, attempt=Attempt(lineage=lineage_of_locations(["a.txt"])))
     lineage_of(scheduler).add("a", lineage_of_locations(["b.txt", "a.txt"]))
     following = lineage_of(resumed(scheduler))
     assert {name: seen.to_document() for name, seen in following.tasks.items()} == {"a": {"files": ["a.txt", "b.txt"]}}

@@ -6,14 +6,14 @@ import pytest
 
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.errors import NodeError
-from dagwright.core.model.states import Chunk, NodeStatus
+from dagwright.core.model.states import MapBatch, NodeStatus
 from dagwright.core.model.tasks import Task, TaskRef
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler import item_book
-from dagwright.core.scheduler.map_batches import ChunkEnd, Width, chunks_of, counts_of_items, width_of
+from dagwright.core.scheduler.map_batches import MapBatchEnd, Width, counts_of_items, map_batches_of, width_of
 from dagwright.core.scheduler.ready_queue import Gate, ReadyQueue, gates_of
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.map_batch_runs import chunk_end_from_json, chunk_end_to_json
+from dagwright.protocol.map_batch_runs import map_batch_end_from_json, map_batch_end_to_json
 from dagwright.protocol.outcomes import next_call
 from tests.support.plan_building import (
     begun,
@@ -41,10 +41,10 @@ def _map(name: str, count: int) -> dict[str, Any]:
 
 
 def _complete(scheduler: RunScheduler, task: Task, **end: Any) -> None:
-    assert task.chunk is not None
-    counts = {"completed": task.chunk.count}
-    told = {"values": [value * 2 for value in task.chunk.items], "counts": counts, **end}
-    scheduler.end_chunk(task.id, ChunkEnd(told.pop("status", NodeStatus.COMPLETED), **told), at=2.0)
+    assert task.map_batch is not None
+    counts = {"completed": task.map_batch.count}
+    told = {"values": [value * 2 for value in task.map_batch.items], "counts": counts, **end}
+    scheduler.end_map_batch(task.id, MapBatchEnd(told.pop("status", NodeStatus.COMPLETED), **told), at=2.0)
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def _complete(scheduler: RunScheduler, task: Task, **end: Any) -> None:
     ],
 )
 def test_chunks_are_about_equally_large_and_fill_every_turn(count: int, at_once: int, sizes: list[int]) -> None:
-    chunks = chunks_of(range(count), Width(at_once, 1))
-    assert [chunk.count for chunk in chunks] == sizes
-    assert [value for chunk in chunks for value in chunk.items] == list(range(count))
-    assert [chunk.first for chunk in chunks] == [sum(sizes[:place]) for place in range(len(sizes))]
+    map_batches = map_batches_of(range(count), Width(at_once, 1))
+    assert [map_batch.count for map_batch in map_batches] == sizes
+    assert [value for map_batch in map_batches for value in map_batch.items] == list(range(count))
+    assert [map_batch.first for map_batch in map_batches] == [sum(sizes[:place]) for place in range(len(sizes))]
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_chunk_reports_the_error_of_an_item_that_completed_with_the_value_of_on_
     (first, second) = started(scheduler)
     scheduler.complete(first.id, 1, at=2.0)
     scheduler.fail(second.id, NodeError("odd", "no luck"), at=2.0)
-    encoded = chunk_end_to_json(scheduler, [])["map_batch"]
-    assert chunk_end_from_json(encoded, Chunk(0, 2)) == ChunkEnd(
+    encoded = map_batch_end_to_json(scheduler, [])["map_batch"]
+    assert map_batch_end_from_json(encoded, MapBatch(0, 2)) == MapBatchEnd(
         NodeStatus.COMPLETED, {"completed": 2}, [1, 0], [], error=NodeError("odd", "no luck")
     )
 
@@ -264,6 +264,6 @@ def test_chunks_that_run_over_a_change_of_executions_keep_their_share() -> None:
     assert ids == ["m0[0-299]", "m0[300-599]", "m0[600-899]", "m0[900-1199]", "m1[0-299]"]
     following = resumed(scheduler, plan, max_in_flight=10)
     assert started(following) == []
-    first = Task(ids[0], following.plan.nodes[0], TaskRef(0, 0), {}, [], chunk=following.state.chunk_of(ids[0]))
+    first = Task(ids[0], following.plan.nodes[0], TaskRef(0, 0), {}, [], map_batch=following.state.map_batch_of(ids[0]))
     _complete(following, first)
     assert [task.id for task in started(following)] == ["m1[300-599]"]

@@ -29,7 +29,7 @@ from dagwright.features.commands.steering import (
 from dagwright.features.compensation.compensation import compensation_counts, compensation_notes
 from dagwright.features.deadline import Deadline
 from dagwright.features.run_scheduler import RunScheduler
-from dagwright.protocol.outcomes import next_call, take_loading_failure
+from dagwright.protocol.outcomes import apply_loading_failure, next_call
 from dagwright_onboarding.entity_types import RESOLVER
 from tests.support.plan_building import (
     begun,
@@ -187,8 +187,8 @@ def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -
         assert next_call(scheduler, 1.0) is not None
     assert next_call(scheduler, 1.0) is None
     scheduler.complete("a", None, at=2.0)
-    take_loading_failure(scheduler, "b", RuntimeError("no store"), at=3.0)
-    take_loading_failure(scheduler, "c", asyncio.CancelledError(), at=4.0)
+    apply_loading_failure(scheduler, "b", RuntimeError("no store"), at=3.0)
+    apply_loading_failure(scheduler, "c", asyncio.CancelledError(), at=4.0)
     assert ids_of(_run(scheduler)) == ["undo a"]
     assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (1 in all)"]
     scheduler = _saga(node("a", tool="post"), node("b", tool="send"))

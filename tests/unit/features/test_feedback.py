@@ -20,7 +20,7 @@ from dagwright.features.commands.steering import RunCommand, apply_command
 from dagwright.features.explain.reasons import reason_of
 from dagwright.features.feedback.request_opening import Raised
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from dagwright.protocol.scheduler_snapshot import carry_of
+from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import (
     TOOLS,
     begun,
@@ -103,12 +103,12 @@ def _under_policy(*nodes: dict[str, Any], policy: Policy = _POLICY) -> RunSchedu
 
 def test_approval_with_arguments_that_the_policy_refuses_is_refused_and_the_request_stays_open() -> None:
     scheduler = _under_policy(node("a", arguments={"to": "ann"}))
-    before = carry_of(scheduler)
+    before = state_to_json(scheduler)
     answer = {"approved": True, "arguments": {"to": "all"}}
     refusal = "'a': the policy of the run does not let 'any' be called so"
     assert scheduler.features.feedback.refusal_of(Feedback("a", answer), 1.0) == refusal
     assert scheduler.features.feedback.answer(Feedback("a", answer), 1.0) == refusal
-    assert carry_of(scheduler) == before
+    assert state_to_json(scheduler) == before
     assert (
         scheduler.features.feedback.answer(Feedback("a", {"approved": True, "arguments": {"to": "bob"}}), 2.0) is None
     )
@@ -137,7 +137,7 @@ def _paid(**fields: Any) -> RunScheduler:
 
 def test_arguments_that_the_tool_refuses_leave_the_request_open() -> None:
     scheduler = _paid(approval="required")
-    before = carry_of(scheduler)
+    before = state_to_json(scheduler)
     for wrong, said in (
         (_MANY, _BAD_AMOUNT),
         ({"to": "bob", "amuont": 1}, "arguments/amuont: unknown argument 'amuont'; did you mean 'amount'?"),
@@ -146,7 +146,7 @@ def test_arguments_that_the_tool_refuses_leave_the_request_open() -> None:
         answer = {"approved": True, "arguments": wrong}
         assert scheduler.features.feedback.answer(Feedback("p", answer), 2.0) == f"'p[0]': {said}"
         assert scheduler.features.feedback.answer(Feedback("p[1]", answer), 2.0) == f"'p[1]': {said}"
-    assert carry_of(scheduler) == before
+    assert state_to_json(scheduler) == before
     assert (
         scheduler.features.feedback.answer(Feedback("p", {"approved": True, "arguments": {"to": "bob"}}), 3.0) is None
     )
@@ -404,9 +404,9 @@ def test_answers_of_a_run_have_a_limit_in_sum_and_short_ones_are_always_taken() 
     long = {"text": "x" * 250_000}
     taken = [scheduler.features.feedback.answer(Feedback(f"n{number}", long), 1.0) for number in range(33)]
     assert taken == [None] * 33
-    before = carry_of(scheduler)
+    before = state_to_json(scheduler)
     scheduler = resumed(scheduler)
-    assert json.dumps(carry_of(scheduler)) == json.dumps(before)
+    assert json.dumps(state_to_json(scheduler)) == json.dumps(before)
     refusal = (
         "an answer of 250,011 bytes is too much: people may send 8,388,608 bytes to a run in total, and 8,250,363 are "
         "stored; answers of at most 1,024 are always accepted: answer with the name of a file"

@@ -9,7 +9,7 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.errors import NodeError
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.core.scheduler.map_batches import ChunkEnd
+from dagwright.core.scheduler.map_batches import MapBatchEnd
 from dagwright.features.compensation.compensation import without_compensation
 from dagwright.features.forks.planner import Change, Outlook, Source, Takeover, outlook, takeover
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
@@ -198,19 +198,21 @@ def ran_in_chunks(
     """
     scheduler = begun(made, at=1.0)
     for task in started(scheduler, at=1.0):
-        assert task.chunk is not None
-        if task.chunk.first == running:
+        assert task.map_batch is not None
+        if task.map_batch.first == running:
             continue
-        if task.chunk.first == failed:
-            end = ChunkEnd(NodeStatus.FAILED, {"failed": task.chunk.count}, error=NodeError("odd", "no luck"))
-        elif task.chunk.first == replaced:
-            counts = {"completed": task.chunk.count}
-            end = ChunkEnd(NodeStatus.COMPLETED, counts, [None] * task.chunk.count, error=NodeError("odd", "no luck"))
+        if task.map_batch.first == failed:
+            end = MapBatchEnd(NodeStatus.FAILED, {"failed": task.map_batch.count}, error=NodeError("odd", "no luck"))
+        elif task.map_batch.first == replaced:
+            counts = {"completed": task.map_batch.count}
+            end = MapBatchEnd(
+                NodeStatus.COMPLETED, counts, [None] * task.map_batch.count, error=NodeError("odd", "no luck")
+            )
         else:
-            values = ["x" * size] * task.chunk.count if size < 100 else None
-            pieces = () if values is not None else [(f"sha256-{task.chunk.first}", size * task.chunk.count)]
-            end = ChunkEnd(NodeStatus.COMPLETED, {"completed": task.chunk.count}, values=values, pieces=pieces)
-        scheduler.end_chunk(task.id, end, at=2.0)
+            values = ["x" * size] * task.map_batch.count if size < 100 else None
+            pieces = () if values is not None else [(f"sha256-{task.map_batch.first}", size * task.map_batch.count)]
+            end = MapBatchEnd(NodeStatus.COMPLETED, {"completed": task.map_batch.count}, values=values, pieces=pieces)
+        scheduler.end_map_batch(task.id, end, at=2.0)
     for task in started(scheduler, at=2.0):
         scheduler.complete(task.id, "joined", at=3.0)
     return scheduler
@@ -228,7 +230,7 @@ def test_large_map_is_taken_over_whether_its_results_are_joined_in_the_run_or_by
 
 
 @pytest.mark.parametrize(
-    ("is_open", "chunks", "advice"),
+    ("is_open", "map_batches", "advice"),
     [
         (True, {"running": 600}, "let them end first, or add --rerun m to run all items again"),
         (True, {"failed": 300}, "add --rerun m to run all items again"),
@@ -237,10 +239,10 @@ def test_large_map_is_taken_over_whether_its_results_are_joined_in_the_run_or_by
     ],
 )
 def test_large_map_that_has_changed_a_part_of_the_world_has_to_be_named(
-    is_open: bool, chunks: dict[str, int], advice: str
+    is_open: bool, map_batches: dict[str, int], advice: str
 ) -> None:
     made = plan({**send("m", to="{{item}}"), "for_each": list(range(1_200))})
-    old = ran_in_chunks(made, size=1, **chunks)
+    old = ran_in_chunks(made, size=1, **map_batches)
     _, taken, _ = forked(old, made, is_open=is_open)
     words = "the items of 'm' run in child runs, and some may have had effects already"
     assert taken.problems == [f"{words}: {advice}"]

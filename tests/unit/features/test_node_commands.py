@@ -14,7 +14,7 @@ from dagwright.features.commands.node_commands import AddNodes, AddUnparsedNodes
 from dagwright.features.commands.steering import RunCommand, apply_command
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.run_snapshot import state_to_text
-from dagwright.protocol.scheduler_snapshot import carry_of
+from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import (
     TOOLS,
     broken,
@@ -124,9 +124,9 @@ def test_item_is_cancelled_alone_and_a_node_with_all_its_items() -> None:
 )
 def test_what_cannot_be_done_is_refused_and_changes_nothing(command: RunCommand, refusal: str) -> None:
     scheduler = _going_on()
-    before = carry_of(scheduler)
+    before = state_to_json(scheduler)
     assert apply_command(command, scheduler, at=2.0) == refusal
-    assert carry_of(scheduler) == before
+    assert state_to_json(scheduler) == before
 
 
 # Trying again.
@@ -252,7 +252,7 @@ def test_what_people_send_is_bounded_in_sum_so_that_the_run_can_always_be_contin
     ]
     assert [refusal.partition(" bytes ")[0] for refusal in refused] == ["arguments of 250,011", "nodes of 250,052"]
     assert apply_command(SetResult("n50", "a.txt"), scheduler, at=2.0) is None
-    assert state_to_text(carry_of(scheduler))
+    assert state_to_text(state_to_json(scheduler))
 
 
 # A plan that grows.
@@ -268,13 +268,13 @@ def test_added_nodes_wait_for_others_and_belong_to_one_plan() -> None:
     scheduler.complete("x", 1, at=4.0)
     assert (states(scheduler)["y"], scheduler.is_finished) == ("blocked", True)
     scheduler = _going_on()
-    before = carry_of(scheduler)
+    before = state_to_json(scheduler)
     early = (CompiledNode("x", tool="any"),)
     refusal = "the extension is for a plan of 3 nodes, but the plan has 4"
     assert apply_command(AddNodes(Extension(3, early)), scheduler, at=2.0) == refusal
     taken = AddNodes(Extension(4, (CompiledNode("on", tool="any"),)))
     assert apply_command(taken, scheduler, at=2.0) == "the run has a node or item 'on' already"
-    assert carry_of(scheduler) == before
+    assert state_to_json(scheduler) == before
 
 
 def test_scheduler_has_so_few_attributes_that_access_to_them_stays_fast() -> None:

@@ -23,7 +23,7 @@ from dagwright.features.plan_edits import edits as plan_edits
 from dagwright.features.plan_edits.edit_checks import growth_of, work_of_nodes
 from dagwright.features.plan_edits.edits import extension_of
 from dagwright.planning.agent_loop.nodes import with_agents
-from dagwright.protocol.scheduler_snapshot import carry_of
+from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import configured, node, scheduler_of, started_run, states
 
 _MANY = 1_200
@@ -131,12 +131,12 @@ def _with_map() -> Any:
 
 def test_refused_nodes_take_their_share_of_a_moment_and_then_are_not_read(checks: list[int]) -> None:
     scheduler = _with_map()
-    before = carry_of(scheduler)
+    before = state_to_json(scheduler)
     refused = AddUnparsedNodes([*_NEW, node("m[a]")])
     told = [apply_command(refused, scheduler, at=2.0) for _ in range(250)]
     assert list(dict.fromkeys(told)) == [_TAKEN_ID, TOO_MUCH_AT_ONCE]
     assert 5 < len(checks) == told.count(_TAKEN_ID) < 30
-    assert (apply_command(refused, scheduler, at=3.0), carry_of(scheduler)) == (_TAKEN_ID, before)
+    assert (apply_command(refused, scheduler, at=3.0), state_to_json(scheduler)) == (_TAKEN_ID, before)
 
 
 def test_a_flood_of_refused_nodes_leaves_the_work_of_the_run_itself() -> None:

@@ -16,7 +16,7 @@ from dagwright.features.commands.steering import apply_command
 from dagwright.features.feedback.answer_reading import EARLY_ANSWERS, RUN_ANSWERS_BYTES
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
-from dagwright.protocol.scheduler_snapshot import carry_of
+from dagwright.protocol.scheduler_snapshot import state_to_json
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
 from tests.support.plan_building import (
@@ -131,11 +131,11 @@ def test_answer_may_hold_nodes_alone_or_no_nodes_and_tools_that_the_run_does_not
 )
 def test_nodes_that_do_not_fit_are_refused_and_the_request_stays_open(answer: Any, refusals: list[str]) -> None:
     scheduler = _asking()
-    before = json.dumps(carry_of(scheduler))
+    before = json.dumps(state_to_json(scheduler))
     told = scheduler.features.feedback.answer(Feedback("ask", answer), 1.0) or ""
     assert told.startswith("'ask': ")
     assert [refusal for refusal in refusals if refusal not in told] == []
-    assert json.dumps(carry_of(scheduler)) == before
+    assert json.dumps(state_to_json(scheduler)) == before
 
 
 def test_nodes_count_among_all_that_people_send_to_a_run() -> None:

@@ -158,7 +158,7 @@ class _Run:
 
 
 def _no_json() -> Any:
-    raise MessageInvalid("the payload is no JSON: x")
+    raise MessageInvalid("the payload is not JSON: x")
 
 
 def _defect(*_: Any, **__: Any) -> Any:
@@ -256,7 +256,7 @@ def test_message_that_cannot_be_read_is_refused_unless_it_pauses_or_cancels(name
     assert run.read(name, _no_json).refusal is None
     run = _Run()
     run.begin()
-    reason = "the payload is no JSON: x"
+    reason = "the payload is not JSON: x"
     assert run.read(wire.SET_LIMITS, _no_json).refusal == run.read(wire.SET_LIMITS, _no_json, through="update").refusal
     assert run.commands.refusal_of(wire.SET_LIMITS, _no_json, scheduler=run.scheduler, at=2.0) == reason
     assert run.told == [("refused", f"set_limits: {reason}")]

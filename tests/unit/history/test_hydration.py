@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-from dagwright.history.hydration import _Listing, _Restorer
-from dagwright.history.offloaded_regions import Insides
+from dagwright.history.hydration import _Hydrator, _Listing
+from dagwright.history.offloaded_regions import OffloadedNodes
 from dagwright.store import StoreUnavailable
 from tests.support.memory_store import MemoryStore
 
@@ -29,7 +29,7 @@ class SilentInsides(AsyncIterator[Any]):
 
 async def test_held_nodes_come_in_the_order_of_the_document_where_the_store_is_away() -> None:
     document = {"nodes": {name: {"result": 1, "error": None} for name in NAMES}}
-    restorer = _Restorer(MemoryStore(), most_bytes=None)
-    listing = _Listing(document, cast(Insides, SilentInsides()), restorer, counts=Counter())
+    restorer = _Hydrator(MemoryStore(), most_bytes=None)
+    listing = _Listing(document, cast(OffloadedNodes, SilentInsides()), restorer, counts=Counter())
     told = [name async for name, _ in listing.nodes()]
     assert told == [*NAMES[1::2], *NAMES[::2]]

@@ -13,7 +13,7 @@ from temporalio.api.enums.v1 import TaskQueueType
 from dagwright.core.boundary.wire import PAUSED_FOR_MISSING_TOOL, PAUSED_FOR_TOOL
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.features.run_scheduler import create_scheduler
-from dagwright.history.queues import OpenCall, Queue, WaitMarks, held_notes, notes_of, reason_of
+from dagwright.history.queues import OpenCall, Queue, WaitMarks, no_worker_notes, paused_call_notes, reason_of
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.tools import ToolLoadError
@@ -29,11 +29,11 @@ _WORKFLOWS = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
 
 def _call(task: str, tool: str = "mark", *, queue: str = "q", is_foreign: bool = False) -> OpenCall:
     call_queue = Queue(queue, _ACTIVITIES)
-    return OpenCall(call_queue, is_taken=False, scheduled_at=1.0, task=task, tool=tool, is_foreign=is_foreign)
+    return OpenCall(call_queue, is_started=False, scheduled_at=1.0, task=task, tool=tool, is_foreign=is_foreign)
 
 
 def _messages(*calls: OpenCall, tools: tuple[str, ...] = ()) -> list[object]:
-    return [note["message"] for note in notes_of(calls, workflow_id="it's", tools=tools)]
+    return [note["message"] for note in no_worker_notes(calls, workflow_id="it's", tools=tools)]
 
 
 START = "start one with `python worker.py --tools"
@@ -46,13 +46,13 @@ def test_note_names_queue_tools_and_a_command_that_can_be_copied() -> None:
     ]
     unknown = "FILE --tools-queue q`, where FILE is the file or module of the tool"
     assert _messages(_call("a")) == [f"no worker serves the queue 'q' of mark; {START} {unknown}"]
-    own = OpenCall(Queue("mine", _WORKFLOWS), is_taken=False, scheduled_at=1.0)
+    own = OpenCall(Queue("mine", _WORKFLOWS), is_started=False, scheduled_at=1.0)
     assert _messages(own) == [
         "no worker serves the queue 'mine', so the run cannot go on; start one with `dagwright watch 'it'\"'\"'s'` or "
         "`python worker.py --task-queue mine`"
     ]
-    message = "no worker serves the queue 'q' of mark; start the worker of your own that serves it"
-    notes = notes_of([_call("a", is_foreign=True)], workflow_id="x", tools=())
+    message = "no worker serves the queue 'q' of mark; start your own worker for it"
+    notes = no_worker_notes([_call("a", is_foreign=True)], workflow_id="x", tools=())
     assert notes == [{"code": "no_worker", "node_id": "a", "message": message}]
 
 
@@ -78,18 +78,18 @@ def test_paused_calls_are_noted_with_the_way_to_resume_them() -> None:
     assert [reason_of(call) for call in (*parked, by_hand)] == [words, words, "paused by eve"]
     resumed = "mark: tool paused by ann at noon; 2 calls wait; `dagwright tool resume mark` resumes them"
     paused = "mark: paused by eve; its call waits; `temporal activity unpause` resumes it"
-    assert held_notes([*parked, by_hand]) == [
+    assert paused_call_notes([*parked, by_hand]) == [
         {"code": "tool_paused", "node_id": None, "message": resumed},
         {"code": "call_paused", "node_id": "c", "message": paused},
     ]
-    [note] = held_notes([replace(_call("d"), held=missing)])
+    [note] = paused_call_notes([replace(_call("d"), held=missing)])
     assert (note["code"], note["node_id"]) == ("tool_missing", "d")
     assert note["message"] == (
         f"mark: {missing}; its call waits; add the tool to the file again, or name it in the tool that "
         "replaces it (`aliases=['mark']`), and start the worker again: the call continues by itself"
     )
     why = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no agent 'desk'"
-    [note] = held_notes([replace(_call("d"), tool="agent.desk", held=why)])
+    [note] = paused_call_notes([replace(_call("d"), tool="agent.desk", held=why)])
     assert "its call waits; add the agent to the file again, and start the worker again" in str(note["message"])
 
 

@@ -1,4 +1,4 @@
-"""`RunFeed` over constructed histories: what no worker of ours writes, and how it is reported."""
+"""`RunReader` over constructed histories: what no worker of ours writes, and how it is reported."""
 
 import asyncio
 import json
@@ -21,8 +21,8 @@ from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.states import STILL_OUTSIDE
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.history.pending_activities import PendingCall, lookup_notes, pending_calls
-from dagwright.history.replay import Projection
-from dagwright.history.run_reader import RunFeed, RunView
+from dagwright.history.replay import HistoryReplay
+from dagwright.history.run_reader import RunReader, RunView
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.conversion import data_converter
 from dagwright.protocol.messages import MessageInvalid, RunInput, plan_of_pages, read_message, run_input_to_json
@@ -53,7 +53,7 @@ async def _view(*events: HistoryEvent, attempt: int = 0) -> RunView:
     client = SimpleNamespace(
         namespace="default", get_workflow_handle=lambda *_, **__: handle, data_converter=data_converter
     )
-    return await RunFeed(cast(Client, client), "run-1").read()
+    return await RunReader(cast(Client, client), "run-1").read()
 
 
 def _payload(data: bytes) -> Payload:
@@ -101,8 +101,8 @@ async def test_stuck_workflow_task_is_reported_with_its_cause() -> None:
         "times: non deterministic error: no such command)"
     ]
     assert _messages(await _view(_plan_started(), attempt=3)) == [
-        "the run cannot continue: no worker answered in time; it continues by itself when one does (its workflow task "
-        "was tried 2 times: without an answer)"
+        "the run cannot continue: no worker responded in time; it continues by itself when one does (its workflow task "
+        "was tried 2 times: without a response)"
     ]
     # One failure is no reason, nor are those that have passed.
     failed = _task_failed(WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNSPECIFIED, "broke")
@@ -121,7 +121,7 @@ async def test_stuck_workflow_task_is_reported_with_its_cause() -> None:
 )
 def test_shortened_failure_is_read_from_its_cause(failure: Failure, said: str) -> None:
     raw = _pending(PendingActivityInfo(activity_id="a", attempt=2, last_failure=failure))
-    projection = cast(Projection, SimpleNamespace(task_of=str))
+    projection = cast(HistoryReplay, SimpleNamespace(task_of=str))
     assert pending_calls(raw, projection) == {"a": PendingCall(2, "scheduled", said)}
 
 
@@ -141,9 +141,9 @@ def test_retried_lookups_are_noted_with_attempt_and_reason() -> None:
         PendingActivityInfo(activity_id="lookup:person:Dee", attempt=2, last_failure=locked),
         PendingActivityInfo(activity_id="@result_1", attempt=2, last_failure=away),
     )
-    projection = cast(Projection, SimpleNamespace(task_of=str, scheduler=scheduler))
+    projection = cast(HistoryReplay, SimpleNamespace(task_of=str, scheduler=scheduler))
     assert lookup_notes(raw, projection) == [
-        {"code": "lookup_waits", "node_id": None, "message": f"looking up {words}; it is tried again by itself"}
+        {"code": "lookup_waits", "node_id": None, "message": f"looking up {words}; it is retried automatically"}
         for words in (
             "'Ann' (person) and 1 more, attempt 3: the database refuses: connection refused",
             "'Dee' (person), attempt 2: locked",
@@ -151,14 +151,14 @@ def test_retried_lookups_are_noted_with_attempt_and_reason() -> None:
     ]
 
 
-NO_CHUNK = "the input cannot be read: this is no chunk of a map: KeyError('given')"
+NO_CHUNK = "invalid input: not a map batch: KeyError('given')"
 
 
 @pytest.mark.parametrize(
     ("payloads", "message"),
     [
-        ([b'{"plan": {}, "inputs": {"x": 1e999}}'], "the payload is no JSON: a number is too large"),
-        ([b'{"plan": {}, "inputs": {"x": NaN}}'], "the payload is no JSON: expected value at line 1 column 30"),
+        ([b'{"plan": {}, "inputs": {"x": 1e999}}'], "the payload is not JSON: a number is too large"),
+        ([b'{"plan": {}, "inputs": {"x": NaN}}'], "the payload is not JSON: expected value at line 1 column 30"),
         ([b'{"compiled": {"format": 1, "nodes": []}, "map_batch": {}}'], NO_CHUNK),
         ([b"{}", b"{}"], 'the input must be an object such as {"plan": {…}, "inputs": {}}'),
         ([], 'the input must be an object such as {"plan": {…}, "inputs": {}}'),
@@ -172,7 +172,7 @@ async def test_invalid_input_is_refused_as_in_the_workflow(payloads: list[bytes]
 def test_read_message() -> None:
     assert read_message(_payload(b'{"a": 1}')) == {"a": 1}
     assert read_message(Payload(metadata={"encoding": b"binary/null"})) is None
-    with pytest.raises(MessageInvalid, match="the payload is no JSON: a number is too large"):
+    with pytest.raises(MessageInvalid, match="the payload is not JSON: a number is too large"):
         read_message(_payload(b"1e999"))
 
 
@@ -233,7 +233,7 @@ async def test_invalid_pages_leave_a_run_without_a_plan(pages: list[Any], told: 
 async def test_cancelled_look_ends_just_as_something_happens(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     changed, looks = asyncio.Event(), 0
 
-    async def read_on() -> None:
+    async def follow_history() -> None:
         await asyncio.Event().wait()
 
     async def described(*_: Any) -> Any:
@@ -247,13 +247,13 @@ async def test_cancelled_look_ends_just_as_something_happens(monkeypatch: pytest
         looks += 1
         return SimpleNamespace(is_closed=False)
 
-    monkeypatch.setattr(RunFeed, "_describe", described)
-    monkeypatch.setattr(RunFeed, "_number_of", number_of)
-    monkeypatch.setattr(RunFeed, "_reader", lambda *_, **__: SimpleNamespace(changed=changed, read_on=read_on))
-    monkeypatch.setattr(RunFeed, "_patiently_view", view)
+    monkeypatch.setattr(RunReader, "_describe", described)
+    monkeypatch.setattr(RunReader, "_number_of", number_of)
+    monkeypatch.setattr(RunReader, "_reader", lambda *_, **__: SimpleNamespace(changed=changed, follow=follow_history))
+    monkeypatch.setattr(RunReader, "_view_with_retries", view)
 
     async def follow() -> None:
-        async for _ in RunFeed(cast("Client", None), "run").follow():
+        async for _ in RunReader(cast("Client", None), "run").follow():
             pass
 
     following = asyncio.create_task(follow())

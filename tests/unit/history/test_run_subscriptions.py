@@ -1,4 +1,6 @@
-"""`RunFeeds` without a server: what a subscriber receives that reconnects, also from a reader that lags behind."""
+"""`RunSubscriptions` without a server: what a subscriber receives that reconnects, also from a reader that lags
+behind.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -11,11 +13,11 @@ from hypothesis import strategies as st
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.history import run_subscriptions
-from dagwright.history.executions import BEGINNING, Offset
+from dagwright.history.executions import START, Cursor
 from dagwright.history.moment_facts import MomentFacts, TaskFacts
 from dagwright.history.reader import TaskState
-from dagwright.history.run_reader import RunFeed, RunView
-from dagwright.history.run_subscriptions import RunFeeds, RunUpdate, Told
+from dagwright.history.run_reader import RunReader, RunView
+from dagwright.history.run_subscriptions import RunSubscriptions, RunUpdate, SubscriptionCursor
 
 DONE, RUNS, WAITS = NodeStatus.COMPLETED, NodeStatus.RUNNING, NodeStatus.WAITING
 States = Mapping[str, NodeStatus]
@@ -25,7 +27,7 @@ NO_TASK_FACTS = TaskFacts(0, DONE, None, "", None, None, None)
 def view(event: int, *, is_closed: bool = False, has_marks: bool = False, **states: NodeStatus) -> RunView:
     """Return a run at an event; its states stand where its scheduler would."""
     status, scheduler = "completed" if is_closed else "running", cast(Any, _tasks(states))
-    more: Any = {"is_closed": is_closed, "offset": Offset(1, event), "has_marks": has_marks}
+    more: Any = {"is_closed": is_closed, "offset": Cursor(1, event), "has_marks": has_marks}
     return RunView("run-1", "first", status, None, scheduler, {}, None, None, **more)
 
 
@@ -34,12 +36,12 @@ def _tasks(states: States) -> dict[str, TaskState]:
 
 
 class Feed:
-    def __init__(self, views: Sequence[RunView], seen: States, *, reached: Offset) -> None:
+    def __init__(self, views: Sequence[RunView], seen: States, *, reached: Cursor) -> None:
         self._views = views
         self._seen = seen
         self._reached = reached
 
-    async def seen_at(self, _: Offset) -> tuple[Mapping[str, TaskState], Offset]:
+    async def states_and_cursor_at(self, _: Cursor) -> tuple[Mapping[str, TaskState], Cursor]:
         return _tasks(self._seen), self._reached
 
     async def follow(self) -> AsyncGenerator[RunView, None]:
@@ -59,15 +61,18 @@ def states_are_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def told(
-    *views: RunView, after: Offset | Told | None = None, seen: States | None = None, reached: Offset = BEGINNING
+    *views: RunView,
+    after: Cursor | SubscriptionCursor | None = None,
+    seen: States | None = None,
+    reached: Cursor = START,
 ) -> list[RunUpdate]:
-    feeds = RunFeeds(lambda _: cast(RunFeed, Feed(views, seen or {}, reached=reached)))
+    feeds = RunSubscriptions(lambda _: cast(RunReader, Feed(views, seen or {}, reached=reached)))
     return [update async for update in feeds.subscribe("run-1", after=after)]
 
 
 async def test_states_are_those_of_their_update() -> None:
     updates = await told(view(5, a=RUNS), view(9, a=DONE, b=RUNS), view(12, is_closed=True, a=DONE, b=DONE))
-    assert [(str(each.told), {name: state.status for name, state in each.states.items()}) for each in updates] == [
+    assert [(str(each.position), {name: state.status for name, state in each.states.items()}) for each in updates] == [
         ("1-5", {"a": RUNS}),
         ("1-9", {"a": DONE, "b": RUNS}),
         ("1-12", {"b": DONE}),
@@ -76,14 +81,14 @@ async def test_states_are_those_of_their_update() -> None:
 
 async def test_lagging_reader_sends_nothing_until_it_has_caught_up() -> None:
     views = view(3, a=RUNS), view(6, a=DONE, b=RUNS), view(9, a=DONE, b=DONE), view(11, is_closed=True, a=DONE, b=DONE)
-    updates = await told(*views, after=Offset(1, 9), seen={"a": DONE, "b": DONE}, reached=Offset(1, 9))
+    updates = await told(*views, after=Cursor(1, 9), seen={"a": DONE, "b": DONE}, reached=Cursor(1, 9))
     assert [each.changed for each in updates] == [(), ()]
-    assert [str(each.told) for each in updates] == ["1-9", "1-11"]
+    assert [str(each.position) for each in updates] == ["1-9", "1-11"]
 
 
 async def test_unreached_offset_is_not_waited_for() -> None:
     views = view(3, a=RUNS), view(6, is_closed=True, a=DONE)
-    updates = await told(*views, after=Offset(1, 999), seen={"a": RUNS}, reached=Offset(1, 3))
+    updates = await told(*views, after=Cursor(1, 999), seen={"a": RUNS}, reached=Cursor(1, 3))
     assert [each.changed for each in updates] == [(), ("a",)]
 
 
@@ -92,21 +97,21 @@ async def test_calls_that_waited_for_a_worker_are_sent_again_because_no_event_re
     views = (view(5, is_closed=True, a=RUNS, b=DONE),)
     seen = {"a": RUNS, "b": DONE}
     for has_marks, changed in ((True, ("a",)), (False, ())):
-        after = Told(Offset(1, 5), has_marks=has_marks)
-        updates = await told(*views, after=after, seen=seen, reached=Offset(1, 5))
+        after = SubscriptionCursor(Cursor(1, 5), has_marks=has_marks)
+        updates = await told(*views, after=after, seen=seen, reached=Cursor(1, 5))
         assert [each.changed for each in updates] == [changed]
     updates = await told(view(5, has_marks=True, a=WAITS), view(5, is_closed=True, a=DONE))
-    assert [str(each.told) for each in updates] == ["1-5w", "1-5"]
+    assert [str(each.position) for each in updates] == ["1-5w", "1-5"]
 
 
 async def test_derived_value_of_an_update_is_computed_once() -> None:
-    feeds = RunFeeds(
-        lambda _: cast(RunFeed, Feed([view(5, a=RUNS), view(9, is_closed=True, a=DONE)], {}, reached=BEGINNING))
+    feeds = RunSubscriptions(
+        lambda _: cast(RunReader, Feed([view(5, a=RUNS), view(9, is_closed=True, a=DONE)], {}, reached=START))
     )
     made: list[str] = []
 
     def make(update: RunUpdate) -> str:
-        made.append(str(update.told))
+        made.append(str(update.position))
         return made[-1]
 
     async def watch() -> list[str]:
@@ -118,12 +123,12 @@ async def test_derived_value_of_an_update_is_computed_once() -> None:
 
 @given(st.integers(1, 10**6), st.integers(0, 10**6))
 def test_offset_is_parsed_as_it_was_written(run: int, event: int) -> None:
-    assert Offset.parse(str(Offset(run, event))) == Offset(run, event)
+    assert Cursor.parse(str(Cursor(run, event))) == Cursor(run, event)
 
 
 def test_invalid_offset_is_refused_and_offsets_are_ordered() -> None:
     for text in ("", "1", "0-1", "-1-2", "1-", "1-x", "1.5-2", "1-2-3", "٣-x", "9" * 40 + "-1"):
-        with pytest.raises(ValueError, match="is no offset; one looks like 1-145"):
-            Offset.parse(text)
-    offsets = [Offset(2, 1), Offset(1, 30), Offset(1, 4)]
-    assert sorted(offsets) == [Offset(1, 4), Offset(1, 30), Offset(2, 1)]
+        with pytest.raises(ValueError, match="is not a cursor; a cursor looks like 1-145"):
+            Cursor.parse(text)
+    offsets = [Cursor(2, 1), Cursor(1, 30), Cursor(1, 4)]
+    assert sorted(offsets) == [Cursor(1, 4), Cursor(1, 30), Cursor(2, 1)]

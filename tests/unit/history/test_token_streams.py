@@ -23,15 +23,15 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history import token_streams
 from dagwright.history.run_reader import RunNotFound, RunView
-from dagwright.history.run_subscriptions import RunFeeds
-from dagwright.history.text_stream import Mark, Piece, ToldText, Writing, Written, check_of
+from dagwright.history.run_subscriptions import RunSubscriptions
+from dagwright.history.text_stream import DeliveredText, PartialText, PartialTexts, TextMark, TextPart, text_checksum
 from dagwright.history.token_streams import (
-    LOOKS_PER_S,
     NEXT_PAUSE_S,
-    PIECES_PER_S,
-    AnswerTexts,
+    PARTS_PER_S,
+    POLLS_PER_S,
+    TokenStreams,
     answering_node,
-    is_given_up,
+    is_superseded,
     text_call,
 )
 from dagwright.planning.model_calls.calls import Message, ModelResponse, response_to_json
@@ -89,19 +89,19 @@ class _Server:
     def tell(self, text: str) -> None:
         self.described = DescribeWorkflowExecutionResponse(pending_activities=[_telling("answer", text)])
 
-    def texts(self) -> AnswerTexts:
-        return AnswerTexts(cast("Client", self), cast("RunFeeds", self))
+    def texts(self) -> TokenStreams:
+        return TokenStreams(cast("Client", self), cast("RunSubscriptions", self))
 
 
-async def _read(texts: AnswerTexts, pieces: list[Piece]) -> None:
-    async for piece in texts.pieces("run", ToldText()):
+async def _read(texts: TokenStreams, pieces: list[TextPart]) -> None:
+    async for piece in texts.parts("run", DeliveredText()):
         pieces.append(piece)
 
 
 async def test_readers_of_one_answer_share_one_look() -> None:
     server = _Server()
     texts = server.texts()
-    told: list[list[Piece]] = [[] for _ in range(50)]
+    told: list[list[TextPart]] = [[] for _ in range(50)]
     reading = [asyncio.create_task(_read(texts, pieces)) for pieces in told]
     server.tell("Oslo")
     await eventually(lambda: all(told))
@@ -110,7 +110,7 @@ async def test_readers_of_one_answer_share_one_look() -> None:
     looks = server.looks
     server.ended.set()
     await asyncio.gather(*reading)
-    assert told == [[Piece("answer", 1, 0, "Oslo"), Piece("answer", 1, 4, " has")]] * 50
+    assert told == [[TextPart("answer", 1, 0, "Oslo"), TextPart("answer", 1, 4, " has")]] * 50
     assert server.readers == 1
     # One look for each moment and not for each reader, however slow the machine.
     assert looks < 50
@@ -136,7 +136,7 @@ async def test_rest_of_an_ended_call_is_read_from_its_result(answer: Any, first:
     server = _Server()
     server.view = view_of(node("answer"), step=lambda scheduler: scheduler.complete("answer", answer, at=START))
     server.tell(first)
-    told: list[Piece] = []
+    told: list[TextPart] = []
     reading = asyncio.create_task(_read(server.texts(), told))
     await eventually(lambda: server.looks > 1 and len(told) == bool(first))
     server.described = DescribeWorkflowExecutionResponse()
@@ -152,10 +152,10 @@ async def test_look_goes_with_the_last_reader() -> None:
     texts = server.texts()
     server.tell("Oslo")
     before = asyncio.all_tasks()
-    async with aclosing(texts.pieces("run", ToldText())) as coming:
+    async with aclosing(texts.parts("run", DeliveredText())) as coming:
         assert (await anext(coming)).text == "Oslo"
     await eventually(lambda: asyncio.all_tasks() == before)
-    async with aclosing(texts.pieces("run", ToldText())) as coming:
+    async with aclosing(texts.parts("run", DeliveredText())) as coming:
         assert (await anext(coming)).text == "Oslo"
     assert server.readers == 2
 
@@ -169,13 +169,13 @@ async def test_new_reader_after_a_lost_server_looks_again() -> None:
     server = _Server()
     texts = server.texts()
     server.tell("Oslo")
-    async with aclosing(texts.pieces("run", ToldText())) as slow:
+    async with aclosing(texts.parts("run", DeliveredText())) as slow:
         await anext(slow)
         server.lose()
         with pytest.raises(RPCError):
             await _read(texts, [])
         server.ended.clear()
-        async with aclosing(texts.pieces("run", ToldText())) as again:
+        async with aclosing(texts.parts("run", DeliveredText())) as again:
             assert (await anext(again)).text == "Oslo"
         with pytest.raises(RPCError):
             await anext(slow)
@@ -187,7 +187,7 @@ def test_runs_share_a_rate_of_looks(runs: int, pause_s: float) -> None:
     held = [texts.pausing(NEXT_PAUSE_S) for _ in range(runs)]
     pauses_s = [each.__enter__() for each in held]
     assert pauses_s[-1] == pytest.approx(pause_s)
-    assert runs / pauses_s[-1] <= LOOKS_PER_S + 1e-6
+    assert runs / pauses_s[-1] <= POLLS_PER_S + 1e-6
     for each in held:
         each.__exit__(None, None, None)
     with texts.pausing(NEXT_PAUSE_S) as pause:
@@ -196,7 +196,7 @@ def test_runs_share_a_rate_of_looks(runs: int, pause_s: float) -> None:
 
 async def test_many_readers_of_one_run_get_larger_pieces() -> None:
     server = _Server()
-    texts, count = server.texts(), int(PIECES_PER_S * NEXT_PAUSE_S * 2)
+    texts, count = server.texts(), int(PARTS_PER_S * NEXT_PAUSE_S * 2)
     reading = [asyncio.create_task(_read(texts, [])) for _ in range(count)]
     await eventually(lambda: server.looks > 0)
     with texts.pausing(NEXT_PAUSE_S) as pause_s:
@@ -234,8 +234,8 @@ def test_answering_node_is_the_one_whose_result_is_the_output(bindings: Any, ans
     assert answering_node(CompiledPlan(nodes=(), tools={}, output_bindings=bindings)) == answering
 
 
-def _told(text: str) -> Mark:
-    return Mark("it/turn1", len(text), check_of(text))
+def _told(text: str) -> TextMark:
+    return TextMark("it/turn1", len(text), text_checksum(text))
 
 
 def _ended(*results: Any) -> RunView:
@@ -252,18 +252,18 @@ def _ended(*results: Any) -> RunView:
 
 def test_turn_with_another_result_than_its_text_is_abandoned() -> None:
     view = _ended(_answer("Let me see."), _answer("Four."))
-    assert not is_given_up(view, "turn1", _told("Let me"))
-    assert is_given_up(view, "turn1", _told("I will"))
+    assert not is_superseded(view, "turn1", _told("Let me"))
+    assert is_superseded(view, "turn1", _told("I will"))
     # Nothing is known of it yet.
-    assert not is_given_up(view_of(node("turn1")), "turn1", _told("I will"))
+    assert not is_superseded(view_of(node("turn1")), "turn1", _told("I will"))
     # A later call of it is the one that counts.
-    assert is_given_up(view, "turn1#2", _told("Let me"))
-    assert is_given_up(view, "turn2", _told("Fi"))
+    assert is_superseded(view, "turn1#2", _told("Let me"))
+    assert is_superseded(view, "turn2", _told("Fi"))
     # A result in the payload store is compared only if it is the answer.
     stored = StoredValue("v1/ref")
-    assert is_given_up(_ended(stored), "turn1", _told("I will"))
-    assert not is_given_up(_ended(stored, stored), "turn1", _told("I will"))
-    assert is_given_up(_ended(stored, stored), "turn2", _told("I will"))
+    assert is_superseded(_ended(stored), "turn1", _told("I will"))
+    assert not is_superseded(_ended(stored, stored), "turn1", _told("I will"))
+    assert is_superseded(_ended(stored, stored), "turn2", _told("I will"))
 
 
 @pytest.mark.parametrize(
@@ -281,23 +281,23 @@ async def test_abandoned_text_is_found_in_its_run(monkeypatch: pytest.MonkeyPatc
             said = _answer("Four.")
             return _ended(said)
 
-    monkeypatch.setattr(token_streams, "RunFeed", Feed)
+    monkeypatch.setattr(token_streams, "RunReader", Feed)
     mark = replace(_told("Fi"), node=path)
-    assert await _Server().texts().was_given_up("run-1", mark) is is_other
-    assert not await _Server().texts().was_given_up("run-1", replace(mark, length=0))
+    assert await _Server().texts().was_superseded("run-1", mark) is is_other
+    assert not await _Server().texts().was_superseded("run-1", replace(mark, length=0))
     assert read == (["run-1"] if "turn" in path else [])
 
 
-def _pieces(told: ToldText, *seen: Written) -> list[Piece]:
-    return [piece for written in seen if (piece := told.piece_of(written)) is not None]
+def _pieces(told: DeliveredText, *seen: PartialText) -> list[TextPart]:
+    return [piece for written in seen if (piece := told.part_of(written)) is not None]
 
 
-def _written(attempt: int, *texts: str) -> list[Written]:
-    return [Written("answer", attempt, text) for text in texts]
+def _written(attempt: int, *texts: str) -> list[PartialText]:
+    return [PartialText("answer", attempt, text) for text in texts]
 
 
-OSLO, OSLO_HAS = Piece("answer", 1, 0, "Oslo has"), _written(1, "Oslo has")
-FOUR = Piece("", 0, 0, "Four.", begins_again=True)
+OSLO, OSLO_HAS = TextPart("answer", 1, 0, "Oslo has"), _written(1, "Oslo has")
+FOUR = TextPart("", 0, 0, "Four.", restarts=True)
 
 
 @pytest.mark.parametrize(
@@ -305,24 +305,26 @@ FOUR = Piece("", 0, 0, "Four.", begins_again=True)
     [
         (
             _written(1, "", "Os", "Os", "Oslo ", "Oslo has"),
-            [Piece("answer", 1, 0, "Os"), Piece("answer", 1, 2, "lo "), Piece("answer", 1, 5, "has")],
-            [("Oslo has rain.", Piece("", 0, 8, " rain.")), ("Oslo has rain.", None)],
+            [TextPart("answer", 1, 0, "Os"), TextPart("answer", 1, 2, "lo "), TextPart("answer", 1, 5, "has")],
+            [("Oslo has rain.", TextPart("", 0, 8, " rain.")), ("Oslo has rain.", None)],
         ),
         (OSLO_HAS, [OSLO], []),
         # The next attempt writes the same, then continues.
-        ([*OSLO_HAS, *_written(2, "", "Oslo", "Oslo has rain")], [OSLO, Piece("answer", 2, 8, " rain")], []),
+        ([*OSLO_HAS, *_written(2, "", "Oslo", "Oslo has rain")], [OSLO, TextPart("answer", 2, 8, " rain")], []),
         # The next attempt writes something else.
         (
             [*OSLO_HAS, *_written(2, "Os", "Osaka")],
-            [OSLO, Piece("answer", 2, 0, "Osaka", begins_again=True)],
-            [("Osaka has", Piece("", 0, 5, " has"))],
+            [OSLO, TextPart("answer", 2, 0, "Osaka", restarts=True)],
+            [("Osaka has", TextPart("", 0, 5, " has"))],
         ),
         # The answer is another text in the end.
-        (_written(1, "Let me see"), [Piece("answer", 1, 0, "Let me see")], [("Four.", FOUR)]),
+        (_written(1, "Let me see"), [TextPart("answer", 1, 0, "Let me see")], [("Four.", FOUR)]),
     ],
 )
-def test_pieces_of_looks(seen: list[Written], pieces: list[Piece], rests: list[tuple[str, Piece | None]]) -> None:
-    told = ToldText()
+def test_pieces_of_looks(
+    seen: list[PartialText], pieces: list[TextPart], rests: list[tuple[str, TextPart | None]]
+) -> None:
+    told = DeliveredText()
     assert _pieces(told, *seen) == pieces
     assert [told.rest_of(answer) for answer, _ in rests] == [rest for _, rest in rests]
 
@@ -330,17 +332,17 @@ def test_pieces_of_looks(seen: list[Written], pieces: list[Piece], rests: list[t
 LOOKS = st.lists(st.integers(0, 60))
 
 
-def _looks(answer: str, first: list[int], second: list[int]) -> list[Written]:
+def _looks(answer: str, first: list[int], second: list[int]) -> list[PartialText]:
     seen = _written(1, *(f"{answer}!"[:end] for end in sorted(first)))
     return [*seen, *_written(2, *(answer[:end] for end in sorted(second)))]
 
 
-def _read_on(text: str, told: ToldText, looks: list[Written], answer: str) -> str:
+def _read_on(text: str, told: DeliveredText, looks: list[PartialText], answer: str) -> str:
     """Return the text of a reader that gets all pieces and the rest."""
     found = _pieces(told, *looks)
     rest = told.rest_of(answer)
     for piece in [*found, *([rest] if rest is not None else [])]:
-        text = "" if piece.begins_again else text
+        text = "" if piece.restarts else text
         assert (piece.offset, piece.text != "") == (len(text), True)
         text += piece.text
     return text
@@ -348,7 +350,7 @@ def _read_on(text: str, told: ToldText, looks: list[Written], answer: str) -> st
 
 @given(st.text(min_size=1), LOOKS, LOOKS)
 def test_reader_of_two_attempts_ends_with_the_answer(answer: str, first: list[int], second: list[int]) -> None:
-    assert _read_on("", ToldText(), _looks(answer, first, second), answer) == answer
+    assert _read_on("", DeliveredText(), _looks(answer, first, second), answer) == answer
 
 
 @given(st.text(min_size=1), LOOKS, LOOKS, st.integers(0, 100), st.booleans())
@@ -356,43 +358,45 @@ def test_reader_that_resumes_elsewhere_gets_the_same_text(
     answer: str, first: list[int], second: list[int], at: int, is_known: bool
 ) -> None:
     looks = _looks(answer, first, second)
-    told, text = ToldText(), ""
+    told, text = DeliveredText(), ""
     for written in looks[:at]:
-        piece = told.piece_of(written)
-        text = text if piece is None else piece.text if piece.begins_again else text + piece.text
+        piece = told.part_of(written)
+        text = text if piece is None else piece.text if piece.restarts else text + piece.text
     mark = told.mark if is_known else replace(told.mark, node="", check=told.mark.check & 0x7FF, bits=11)
-    other = ToldText(mark)
+    other = DeliveredText(mark)
     # It sees the same looks, or later ones.
     text = _read_on(text, other, looks[max(at - 1, 0) :], answer)
-    assert (text, other.mark.length, other.mark.check) == (answer, len(answer), check_of(answer))
+    assert (text, other.mark.length, other.mark.check) == (answer, len(answer), text_checksum(answer))
 
 
 def test_what_was_told_elsewhere_is_waited_for_and_known_again() -> None:
-    told = ToldText(Mark("answer#2", 7, check_of("Oslo ha")))
+    told = DeliveredText(TextMark("answer#2", 7, text_checksum("Oslo ha")))
     # Another attempt of the same call may come to the same; another call does not.
-    assert told.piece_of(Written("answer#3", 1, "Oslo")) is None
-    assert told.piece_of(Written("answer#3", 1, "Oslo has")) == Piece("answer#3", 1, 7, "s")
-    other = ToldText(Mark("turn1", 7, check_of("Oslo ha")))
-    assert other.piece_of(Written("turn2", 1, "Oslo")) == Piece("turn2", 1, 0, "Oslo", begins_again=True)
-    assert ToldText(Mark("answer", 4, check_of("Oslo"))).rest_of("Osaka") == Piece("", 0, 0, "Osaka", begins_again=True)
+    assert told.part_of(PartialText("answer#3", 1, "Oslo")) is None
+    assert told.part_of(PartialText("answer#3", 1, "Oslo has")) == TextPart("answer#3", 1, 7, "s")
+    other = DeliveredText(TextMark("turn1", 7, text_checksum("Oslo ha")))
+    assert other.part_of(PartialText("turn2", 1, "Oslo")) == TextPart("turn2", 1, 0, "Oslo", restarts=True)
+    assert DeliveredText(TextMark("answer", 4, text_checksum("Oslo"))).rest_of("Osaka") == TextPart(
+        "", 0, 0, "Osaka", restarts=True
+    )
 
 
 def test_windows_of_a_long_text_are_put_together() -> None:
-    writing, text = Writing(), "".join(f"{number} " for number in range(20_000))
+    writing, text = PartialTexts(), "".join(f"{number} " for number in range(20_000))
     for end in range(0, len(text), WINDOW_CHARACTERS // 2):
-        writing.take("answer", end_of(text[:end], attempt=1))
-    writing.take("answer", end_of(text, attempt=1))
-    assert writing.newest == Written("answer", 1, text)
+        writing.apply("answer", end_of(text[:end], attempt=1))
+    writing.apply("answer", end_of(text, attempt=1))
+    assert writing.newest == PartialText("answer", 1, text)
 
 
 def test_only_new_text_without_gaps_is_taken() -> None:
-    writing = Writing()
-    assert not writing.take("answer", TextSoFar(1, 9, "9"))
-    assert not writing.take("answer", TextSoFar(1, 0, ""))
-    assert writing.take("answer", TextSoFar(1, 0, "Oslo"))
+    writing = PartialTexts()
+    assert not writing.apply("answer", TextSoFar(1, 9, "9"))
+    assert not writing.apply("answer", TextSoFar(1, 0, ""))
+    assert writing.apply("answer", TextSoFar(1, 0, "Oslo"))
     for late in (TextSoFar(1, 9, "9"), TextSoFar(1, 0, "Os")):
-        assert not writing.take("answer", late)
-        assert writing.newest == Written("answer", 1, "Oslo")
+        assert not writing.apply("answer", late)
+        assert writing.newest == PartialText("answer", 1, "Oslo")
 
 
 def test_heartbeat_carries_the_end_of_a_long_text() -> None:

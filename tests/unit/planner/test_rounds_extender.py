@@ -24,7 +24,7 @@ from dagwright.planning.rounds.nodes import worker_node
 from dagwright.planning.rounds.rounds import RoundsLimits
 from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS, PlannedSubGoal
 from dagwright.protocol.documents import encoded_size
-from dagwright.protocol.scheduler_snapshot import carry_of, restore
+from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from tests.support.plan_building import pursuing, started
 from tests.support.rounds import Workers, done, failed, goes_on, ref, sub_goal
 
@@ -115,9 +115,9 @@ class Question:
 
     def hand_on(self) -> None:
         """Go on with another scheduler, as a new execution does."""
-        carried = carry_of(self.scheduler)
+        carried = state_to_json(self.scheduler)
         self.scheduler = self._scheduler()
-        restore(self.scheduler, carried)
+        restore_state(self.scheduler, carried)
 
     def planning(self) -> list[Task]:
         """Go on until the planner is asked for the second time, which the test answers."""

@@ -45,8 +45,8 @@ from dagwright.protocol.messages import (
     run_input_to_json,
     sub_plan_end_from_json,
 )
-from dagwright.protocol.outcomes import is_sub_plan, next_call, read_result, take_result, take_sub_plan_end
-from dagwright.protocol.query_results import graph_answer, node_answer, status_answer
+from dagwright.protocol.outcomes import apply_result, apply_sub_plan_end, is_sub_plan, next_call, read_result
+from dagwright.protocol.query_results import graph_result, node_result, status_result
 from tests.support.plan_building import broken, compiled, node, plan_of, problems_of, scheduler_of, started, started_run
 from tests.unit.core.test_compilation import EVERYTHING
 
@@ -92,7 +92,7 @@ def test_lineage_reports_which_call_made_a_cached_result() -> None:
     made = {"made_at": "2026-01-01T00:00:00.000Z", "run_id": "run-1", "node_id": "x"}
     scheduler = started_run(node("a"))
     metadata = {"encoding": b"json/plain", METADATA_CACHED: pydantic_core.to_json(made)}
-    take_result(scheduler, "a", Payload(metadata=metadata, data=b"5"), at=1.0)
+    apply_result(scheduler, "a", Payload(metadata=metadata, data=b"5"), at=1.0)
     document = result_document(scheduler, FACTS)["nodes"]["a"]
     assert (document["result"], document["lineage"]["cached"]) == (5, made)
     assert end_from_json(end_to_json(scheduler.records[0])) == scheduler.records[0]
@@ -151,7 +151,7 @@ def test_graph_document_has_edges_from_a_node_to_its_dependents() -> None:
         ],
         "edges": [["a", "b"]],
     }
-    assert graph_document(scheduler) == graph_answer(scheduler) == graph
+    assert graph_document(scheduler) == graph_result(scheduler) == graph
 
 
 def test_time_is_rfc_3339_with_milliseconds() -> None:
@@ -279,7 +279,7 @@ def test_everything_that_is_wrong_with_options_is_reported_at_once() -> None:
         run_input_from_json({"plan": {}, "options": options})
     assert [(problem.pointer, problem.message) for problem in caught.value.problems] == [
         ("/options/max_parallel", "options.max_parallel must be a number from 1 to 500, not 0"),
-        ("/options/deadlin", "there is no option 'deadlin'"),
+        ("/options/deadlin", "unknown option 'deadlin'"),
         (
             "/options/deadline",
             "options.deadline must be a duration: 'soon' is not a duration; write a number and a unit, such as 500ms, "
@@ -306,19 +306,19 @@ def test_graph_of_many_parts_is_told_by_its_counts() -> None:
         "`dagwright graph RUN --format json` lists all"
     )
     counts = {"pending": 5_000, "running": 1}
-    assert graph_answer(scheduler) == {"nodes": [], "edges": [], "counts": counts, "note": message}
+    assert graph_result(scheduler) == {"nodes": [], "edges": [], "counts": counts, "note": message}
     long = scheduler_of(*(node(f"n{number}", title="x" * 3_000) for number in range(500)))
-    assert graph_answer(long)["counts"] == {"ready": 500}
+    assert graph_result(long)["counts"] == {"ready": 500}
 
 
 def test_node_that_needs_very_many_is_reported_with_the_first_of_them() -> None:
     names = [f"{number}{'x' * 150}" for number in range(8_000)]
     scheduler = scheduler_of(*(node(name) for name in names), node("end", *names))
-    answer = node_answer(scheduler, "end")
+    answer = node_result(scheduler, "end")
     assert answer is not None
     kept = answer["lineage"]["inputs"]
     assert (kept, 2_000 < len(kept) < 3_000) == (names[: len(kept)], True)
-    assert answer["note"] == "too large for a query: lists are cut; `dagwright node RUN 'end' --full` tells all of it"
+    assert answer["note"] == "too large for a query: lists are cut; `dagwright node RUN 'end' --full` shows all of it"
     assert encoded_size(answer) < 1_500_000
 
 
@@ -326,23 +326,23 @@ def test_node_with_a_large_result_is_told_with_a_reference() -> None:
     scheduler = scheduler_of(node("a", for_each=list(range(300))))
     for task in started(scheduler):
         scheduler.complete(task.id, "x" * 8_000, at=1.0)
-    answer = node_answer(scheduler, "a")
+    answer = node_result(scheduler, "a")
     assert answer is not None
     assert (answer["result"]["ref"], answer["result"]["bytes"]) == ("node:a", 300 * 8_003 + 1)
-    small = node_answer(scheduler, "a[7]")
+    small = node_result(scheduler, "a[7]")
     assert small is not None
     assert (small["result"], "note" in small) == ("x" * 8_000, False)
-    assert node_answer(scheduler, "b") is None
+    assert node_result(scheduler, "b") is None
 
 
 def test_status_with_very_many_requests_is_told_with_the_first_of_them() -> None:
     scheduler = scheduler_of(node("a"))
     document = result_document(scheduler, RunFacts("run", "id"))
-    assert status_answer(document) == document
+    assert status_result(document) == document
     requests: list[dict[str, Any]] = [{"id": f"r{number}", "prompt": "x" * 4_000} for number in range(1_000)]
-    answer = status_answer({**document, "waiting_for": requests})
+    answer = status_result({**document, "waiting_for": requests})
     assert answer["waiting_for"] == requests[:99]
-    told = "901 of 1,000 requests are left out, which are too large for a query; `dagwright inbox` lists all"
+    told = "901 of 1,000 requests are omitted, because they are too large for a query; `dagwright inbox` lists all"
     assert answer["notes"] == [{"code": "too_large", "node_id": None, "message": told}]
 
 
@@ -393,5 +393,5 @@ def test_end_of_a_node_with_items_cannot_come_from_outside() -> None:
         pass
     names = ["each", "each[0]", "each[1]", "one", "nobody"]
     assert [is_sub_plan(scheduler, name) for name in names] == [False, True, True, True, False]
-    take_sub_plan_end(scheduler, SubPlanEnd("each", "completed", 7, None), at=1)
+    apply_sub_plan_end(scheduler, SubPlanEnd("each", "completed", 7, None), at=1)
     assert [record.status for record in scheduler.records] == [NodeStatus.RUNNING, NodeStatus.RUNNING]

@@ -35,7 +35,7 @@ low_limits = pytest.mark.usefixtures("_low_limits")
 def _too_many(limit: int) -> str:
     return (
         "the plan has too many nodes for a run to hold, not counting those inside of a large region of pure nodes: it "
-        f"has {limit + 1:,}, and may have {limit:,}; use for_each instead of many nodes, or split the plan into "
+        f"has {limit + 1:,}, the limit is {limit:,}; use for_each instead of many nodes, or split the plan into "
         "sub-plans"
     )
 
@@ -96,7 +96,7 @@ def test_edges_have_a_limit() -> None:
     assert _refusals([*first, *_nodes(99, "read", depends_on=needed)]) == []
     [(code, at, message)] = _refusals([*first, *_nodes(100, "read", depends_on=needed)])
     assert (code, at) == ("too_large", "")
-    assert "it has 20,100, and may have 20,000; let a node gather what many others wait for" in message
+    assert "it has 20,100, the limit is 20,000; add a node that joins common dependencies" in message
 
 
 @low_limits
@@ -113,7 +113,7 @@ def test_edges_have_a_limit() -> None:
         ),
         (
             {"plan": {"nodes": _nodes(_FEW_NODES + 1, "read")}},
-            "the sub-plan 'large' is too large, in nodes, those of its own sub-plans with them: it has 501, and may",
+            "the sub-plan 'large' is too large, in nodes, including those of its own sub-plans: it has 501, the lim",
         ),
     ],
     ids=["items", "bytes_below", "nodes_below"],
@@ -146,8 +146,8 @@ def test_compiled_plan_in_an_input_has_limits_of_its_own() -> None:
         run_input_from_json({"compiled": {"format": 1, "nodes": nodes}})
     assert (refused.value.code, str(refused.value)) == (
         "too_large",
-        "the compiled plan is too large for the input of a run, in nodes, those of its sub-plans with them: it has "
-        "20,001, and may have 20,000; give the plan as it was written, in 'plan'",
+        "the compiled plan is too large for the input of a run, in nodes, including those of its sub-plans: it has "
+        "20,001, the limit is 20,000; send the plan as written, in 'plan'",
     )
     below = {"format": 1, "nodes": [{"id": "a", "arguments": {"text": "x" * 1_000_000}}]}
     with pytest.raises(MessageInvalid, match="a sub-plan is too large, in bytes of its compiled form"):

@@ -19,7 +19,7 @@ from dagwright.features.feedback.plan_text import plan_words, words_and_shown
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.agent_loop.nodes import with_agents
 from dagwright.protocol.messages import RunInput, run_input_from_json, run_input_to_json
-from dagwright.protocol.run_start import begin_run, inherited_input, scheduler_for_run
+from dagwright.protocol.run_start import inherited_input, scheduler_for_run, start_run
 from tests.support.plan_building import TOOLS, compiled, ids_of, node, plan_of, resumed, started, states
 
 _TOOLS = {**TOOLS, "pay": ToolDeclaration("pay", Effects.WRITE), "keep": ToolDeclaration("keep", Effects.IDEMPOTENT)}
@@ -37,7 +37,7 @@ def _begun(raw: dict[str, Any] = _PLAN, **terms: Any) -> RunScheduler:
     plan = compiled(raw, tools=_TOOLS)
     run_input = run_input_from_json(run_input_to_json(RunInput(compiled=plan, **terms)))
     scheduler = scheduler_for_run(plan, run_input, began_at=0.0, inputs={})
-    begin_run(scheduler, run_input, at=0.0)
+    start_run(scheduler, run_input, at=0.0)
     return scheduler
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dagwright.core.boundary import wire
-from dagwright.core.model.states import Chunk
+from dagwright.core.model.states import MapBatch
 from dagwright.core.model.tasks import Task, TaskRef
 from dagwright.protocol.run_attributes import attributes_at_start, identifying_pairs
 from dagwright.protocol.run_labels import KEYWORD_CHARACTERS, MOST_TAGS, TagsInvalid, checked_tags, task_summary
@@ -51,11 +51,11 @@ def test_memo_of_any_shape_gives_attributes_that_a_server_accepts() -> None:
     assert all(len(tag.encode()) <= KEYWORD_CHARACTERS for tag in tags)
 
 
-def _task(title: str | None, *, item: int | None = None, key: str = "17", chunk: Chunk | None = None) -> Task:
+def _task(title: str | None, *, item: int | None = None, key: str = "17", map_batch: MapBatch | None = None) -> Task:
     plan = compiled(plan_of(node("order", **({"title": title} if title else {}))))
     task_id = f"order[{key}]" if item is not None else "order"
     path = [["node", "order"], *([["item", key]] if item is not None else [])]
-    return Task(task_id, plan.nodes[0], TaskRef(0, item), {}, path, chunk=chunk)
+    return Task(task_id, plan.nodes[0], TaskRef(0, item), {}, path, map_batch=map_batch)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def _task(title: str | None, *, item: int | None = None, key: str = "17", chunk:
         (_task("Fetch each order"), "Fetch each order"),
         (_task("Fetch each order", item=0), "Fetch each order [17]"),
         (_task(None, item=0), "order[17]"),
-        (_task("Fetch each order", chunk=Chunk(500, 500)), "Fetch each order [items 501 to 1000]"),
+        (_task("Fetch each order", map_batch=MapBatch(500, 500)), "Fetch each order [items 501 to 1000]"),
         (_task("T" * 300, item=0), f"{'T' * 194}… [17]"),
     ],
 )

@@ -15,8 +15,8 @@ from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.states import Attempt
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.messages import MessageInvalid, RunInput, run_input_from_json, run_input_to_json
-from dagwright.protocol.run_snapshot import CarryTooLarge, RunCarry, pieces_of, state_from_text, state_to_text
-from dagwright.protocol.scheduler_snapshot import carry_of, restore
+from dagwright.protocol.run_snapshot import RunSnapshot, SnapshotTooLarge, pieces_of, state_from_text, state_to_text
+from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from tests.support.plan_building import begun, compiled, node, plan_of
 
 _PLAN = compiled(plan_of(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("b", "a", "m")))
@@ -36,7 +36,7 @@ def _interrupted() -> RunScheduler:
 def test_carry_holds_what_differs_from_the_start() -> None:
     items = [["x", "x", {"status": "running", "started_at": 1.5}], ["y", "y", {"status": "ready"}]]
     completed = {"status": "completed", "result": {"n": 2**70}, "started_at": 1.5, "ended_at": 2.0}
-    assert carry_of(_interrupted()) == {
+    assert state_to_json(_interrupted()) == {
         "format": 1,
         "records": [
             {**completed, "attempts": 2, "tool_version": "7", "cached": {"node_id": "z"}},
@@ -49,24 +49,24 @@ def test_carry_holds_what_differs_from_the_start() -> None:
 
 def test_input_with_a_carry_comes_back_the_same_in_the_message_or_by_reference() -> None:
     notes = ({"code": "cancel", "node_id": None, "message": "no"},)
-    state = carry_of(_interrupted())
-    carry = RunCarry(12.25, state_to_text(state), notes=notes, omitted_notes=3)
+    state = state_to_json(_interrupted())
+    snapshot = RunSnapshot(12.25, state_to_text(state), notes=notes, omitted_notes=3)
     bound = {Lookup("Ann", "person"): {"id": "p1"}}
-    sent = RunInput(compiled=_PLAN, scope="root", bound=bound, asks=False, carry=carry)
+    sent = RunInput(compiled=_PLAN, scope="root", bound=bound, asks=False, snapshot=snapshot)
     read = run_input_from_json(json.loads(json.dumps(run_input_to_json(sent))))
-    assert (read.carry, read.scope, read.asks) == (carry, "root", False)
+    assert (read.snapshot, read.scope, read.asks) == (snapshot, "root", False)
     assert read.bound == bound
-    assert state_from_text(carry.state) == state
-    carry = RunCarry(12.25, refs=("sha256-a", "sha256-b"))
-    sent = RunInput(compiled=_PLAN, carry=carry)
-    assert run_input_from_json(json.loads(json.dumps(run_input_to_json(sent)))).carry == carry
+    assert state_from_text(snapshot.state) == state
+    snapshot = RunSnapshot(12.25, refs=("sha256-a", "sha256-b"))
+    sent = RunInput(compiled=_PLAN, snapshot=snapshot)
+    assert run_input_from_json(json.loads(json.dumps(run_input_to_json(sent)))).snapshot == snapshot
 
 
 def test_text_of_a_state_is_cut_into_pieces_and_has_a_limit() -> None:
     text = "0123456789" * 250_000
     pieces = pieces_of(text)
     assert (len(pieces), "".join(pieces)) == (3, text)
-    with pytest.raises(CarryTooLarge, match="the results in the run's own history have 17 MB"):
+    with pytest.raises(SnapshotTooLarge, match="the results in the run's own history have 17 MB"):
         state_to_text({"records": ["x" * 17_000_000]})
 
 
@@ -81,33 +81,33 @@ def test_text_of_a_state_is_cut_into_pieces_and_has_a_limit() -> None:
     ],
 )
 def test_text_that_is_no_state_is_refused_in_one_sentence(text: str) -> None:
-    with pytest.raises(ValueError, match="what the execution before handed on"):
+    with pytest.raises(ValueError, match="the previous execution"):
         state_from_text(text)
 
 
 @pytest.mark.parametrize(
-    "carry",
+    "snapshot",
     [
         *(None, 7, [], {}, {**_CARRY, "began_at": "soon", "state": ""}, {**_CARRY, "state": "", "notes": [1]}, _CARRY),
         *({**_CARRY, "refs": wrong} for wrong in (["x"] * 65, [1], 1)),
     ],
 )
-def test_object_that_is_no_carry_is_refused_in_one_sentence(carry: Any) -> None:
-    message = {**run_input_to_json(RunInput(compiled=_PLAN)), "snapshot": carry}
-    with pytest.raises(MessageInvalid, match="what the execution before handed on cannot be read"):
+def test_invalid_snapshot_is_refused_in_one_sentence(snapshot: Any) -> None:
+    message = {**run_input_to_json(RunInput(compiled=_PLAN)), "snapshot": snapshot}
+    with pytest.raises(MessageInvalid, match="invalid snapshot"):
         run_input_from_json(message)
 
 
 def test_carry_without_its_compiled_plan_is_refused() -> None:
-    with pytest.raises(MessageInvalid, match="belongs to a compiled plan"):
+    with pytest.raises(MessageInvalid, match="requires a compiled plan"):
         run_input_from_json({"plan": {"nodes": []}, "snapshot": {"began_at": 1}})
 
 
-_GOOD = carry_of(_interrupted())
+_GOOD = state_to_json(_interrupted())
 
 
 @pytest.mark.parametrize(
-    "carry",
+    "snapshot",
     [
         [],
         {**_GOOD, "format": 2},
@@ -117,9 +117,9 @@ _GOOD = carry_of(_interrupted())
         {name: part for name, part in _GOOD.items() if name != "is_stopped"},
     ],
 )
-def test_state_of_another_plan_or_kind_is_refused(carry: Any) -> None:
-    with pytest.raises(ValueError, match="the state that was handed on"):
-        restore(create_scheduler(_PLAN, {}), carry)
+def test_state_of_another_plan_or_kind_is_refused(snapshot: Any) -> None:
+    with pytest.raises(ValueError, match=r"state of the previous execution"):
+        restore_state(create_scheduler(_PLAN, {}), snapshot)
 
 
 _VALUES = st.recursive(

@@ -17,7 +17,7 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.planning.conversation import identified, is_session_name, names_set, turns_from_json
 from dagwright.protocol.documents import encoded_size
-from dagwright.protocol.messages import MessageInvalid, RunInput, TurnPlace, run_input_from_json, run_input_to_json
+from dagwright.protocol.messages import MessageInvalid, ParentSession, RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.sessions import Session, SessionNameInvalid, session_from_json, session_id, session_name
 from dagwright.protocol.turn_summaries import CUT, OLDER_RESPONSE_BYTES, cut_inside
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn, turn_end_from_json, turn_start_from_json
@@ -140,7 +140,7 @@ def test_run_of_a_turn_gets_what_the_session_knows_and_its_policy() -> None:
     _done(session, names={"cbu": FUND}, resolved_lookups=[JOHN])
     session.policy = policy_from_json({"approves_changes": True})
     place = {"session_workflow_id": "session-s", "turn": "b"}
-    raw = session.started_with(TurnStart("b", {"plan": {}}), workflow_id="session-s")
+    raw = session.input_of_turn(TurnStart("b", {"plan": {}}), workflow_id="session-s")
     assert raw == {
         "plan": {},
         "session": place,
@@ -149,7 +149,7 @@ def test_run_of_a_turn_gets_what_the_session_knows_and_its_policy() -> None:
         "context": {"cbu": FUND},
     }
     own = {"compiled": {}, "options": {"policy": {}, "deadline": "2h"}, "context": {}}
-    given_own = session.started_with(TurnStart("b", own), workflow_id="session-s")
+    given_own = session.input_of_turn(TurnStart("b", own), workflow_id="session-s")
     assert (given_own["options"], given_own["context"]) == (own["options"], {})
     session, policy = Session("s"), policy_from_json({"approves_changes": True})
     session.begin_turn(_turn(policy=policy), at=1.0)
@@ -163,7 +163,7 @@ def test_what_the_next_planner_is_reported_of_turns() -> None:
     _done(session, "a", explanation="Makes a fund.", names={"cbu": FUND})
     _done(session, "b", outcome="'x' failed: no")
     session.begin_turn(_turn("c"), at=5.0)
-    assert session.turn_words() == [
+    assert session.turn_texts() == [
         "Request: Do it.\nPlan: Makes a fund.\nIt set @cbu (Apex).\nResult: completed",
         "Request: Do it.\nResult: completed: 'x' failed: no",
     ]
@@ -185,7 +185,7 @@ def test_next_turn_gets_the_whole_clarification_that_it_answers() -> None:
     told = [summary.to_json() for summary in session.turn_summaries()]
     assert told == [{"turn_id": 1, "human_message": asked, "ai_response": _CLARIFICATION}]
     assert [turn.to_json() for turn in turns_from_json(told)] == told
-    assert session.turn_words() == [f"Request: {asked}\nResult: completed: {_CLARIFICATION}"]
+    assert session.turn_texts() == [f"Request: {asked}\nResult: completed: {_CLARIFICATION}"]
 
 
 def test_largest_answer_that_lies_in_no_store_is_kept_whole_until_a_newer_one_comes() -> None:
@@ -423,15 +423,15 @@ def test_party_that_was_created_by_a_run_that_was_compensated_is_not_known_to_th
 def test_name_of_a_session_is_any_text_but_an_empty_long_or_hidden_one(name: str) -> None:
     with pytest.raises(SessionNameInvalid) as invalid:
         session_name(name)
-    is_of_size = "it has 1 to 150 bytes of UTF-8" in str(invalid.value)
+    is_of_size = "it must be 1-150 bytes of UTF-8" in str(invalid.value)
     assert is_of_size == (not name.strip() or len(name) > 75)
     assert session_name("  Cafe\u0301 / 'x' 日本  ") == "Café / 'x' 日本"
     assert session_id("a/b") == "session-a/b"
 
 
 def test_place_of_a_turn_travels_with_the_run() -> None:
-    run_input = RunInput(plan={"nodes": []}, session=TurnPlace("session-s", "r"))
-    assert run_input_from_json(run_input_to_json(run_input)).session == TurnPlace("session-s", "r")
+    run_input = RunInput(plan={"nodes": []}, session=ParentSession("session-s", "r"))
+    assert run_input_from_json(run_input_to_json(run_input)).session == ParentSession("session-s", "r")
     for place in (3, {}, {"session_workflow_id": "", "turn": "r"}, {"session_workflow_id": "x" * 1001, "turn": "r"}):
         with pytest.raises(MessageInvalid, match="'session' must have"):
             run_input_from_json({"plan": {}, "session": place})

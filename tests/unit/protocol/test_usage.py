@@ -21,15 +21,15 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import RunFacts, result_document
 from dagwright.protocol.messages import sub_plan_end_from_json
 from dagwright.protocol.outcomes import (
-    MOST_STORE_WAITS,
+    MAX_STORE_WAITS,
     StoreWait,
-    take_failure,
-    take_loading_failure,
-    take_result,
-    take_sub_plan_end,
+    apply_failure,
+    apply_loading_failure,
+    apply_result,
+    apply_sub_plan_end,
     wait_for_store,
 )
-from dagwright.protocol.scheduler_snapshot import carry_of
+from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import (
     TOOLS,
     begun,
@@ -66,9 +66,9 @@ def failure(details: Any) -> ActivityError:
 
 def test_document_has_the_usage_of_nodes_and_no_cost_if_one_is_unknown() -> None:
     scheduler = started_run(node("a"), node("b"), node("c"))
-    take_result(scheduler, "a", answered(1, told(USED)), at=1.0)
-    take_failure(scheduler, "b", failure({"attempt": 3, "usage": USED.to_json()}), at=1.0)
-    take_result(scheduler, "c", Payload(metadata={"encoding": b"json/plain"}, data=b"1"), at=1.0)
+    apply_result(scheduler, "a", answered(1, told(USED)), at=1.0)
+    apply_failure(scheduler, "b", failure({"attempt": 3, "usage": USED.to_json()}), at=1.0)
+    apply_result(scheduler, "c", Payload(metadata={"encoding": b"json/plain"}, data=b"1"), at=1.0)
     document = result_document(scheduler, FACTS)
     none = dict.fromkeys(("cached_tokens", "reasoning_tokens", "unpriced_calls", "uncounted_calls"), 0)
     one = {
@@ -90,14 +90,14 @@ def test_document_has_the_usage_of_nodes_and_no_cost_if_one_is_unknown() -> None
     scheduler = started_run(node("a"))
     scheduler.complete("a", 1, at=1.0)
     assert result_document(scheduler, FACTS)["usage"] == {}
-    assert "usage" not in carry_of(scheduler)
+    assert "usage" not in state_to_json(scheduler)
 
 
 @pytest.mark.parametrize("told_as", [b"", b"[1]", b"no JSON", b'{"calls": -1}', b'{"calls": "many"}'])
 def test_usage_that_cannot_be_read_is_none(told_as: bytes) -> None:
     scheduler = started_run(node("a"), node("b"))
-    take_result(scheduler, "a", answered(1, told_as), at=1.0)
-    take_failure(scheduler, "b", failure({"usage": told_as.decode()}), at=1.0)
+    apply_result(scheduler, "a", answered(1, told_as), at=1.0)
+    apply_failure(scheduler, "b", failure({"usage": told_as.decode()}), at=1.0)
     assert (scheduler.records[0].result, scheduler.state.totals.usage) == (1, UsageBook())
 
 
@@ -130,10 +130,10 @@ def test_agents_are_reported_by_name_in_all_executions() -> None:
     scheduler.complete("w", 1, at=1.0, attempt=Attempt(usage=USED))
     inside = {**(USED + USED).to_document(), "agents": {"writer": USED.to_document(), "critic": USED.to_document()}}
     end = sub_plan_end_from_json({"task": "p", "status": "completed", "output": 1, "usage": inside})
-    take_sub_plan_end(scheduler, end, at=2.0)
-    take_sub_plan_end(scheduler, end, at=3.0)
+    apply_sub_plan_end(scheduler, end, at=2.0)
+    apply_sub_plan_end(scheduler, end, at=3.0)
     failed = {"task": "q", "status": "failed", "error": {"message": "no"}, "usage": USED.to_document()}
-    take_sub_plan_end(scheduler, sub_plan_end_from_json(failed), at=2.0)
+    apply_sub_plan_end(scheduler, sub_plan_end_from_json(failed), at=2.0)
     assert scheduler.state.totals.usage == UsageBook(
         USED + USED + USED + USED, {"w": USED, "p": USED + USED, "q": USED}, {"writer": USED + USED, "critic": USED}
     )
@@ -173,22 +173,22 @@ def _away(size_bytes: int | None, **details: Any) -> ApplicationError:
 
 def test_repeated_call_waits_longer_each_time_and_fails_at_last() -> None:
     scheduler = _running()
-    found = [wait_for_store(scheduler, "a", _away(9000), at=1.0) for _ in range(MOST_STORE_WAITS + 1)]
+    found = [wait_for_store(scheduler, "a", _away(9000), at=1.0) for _ in range(MAX_STORE_WAITS + 1)]
     assert found == [*(StoreWait(9000, pause_s) for pause_s in (0.0, 10.0, 20.0, 40.0, 80.0)), None]
-    failure = take_failure(scheduler, "a", _away(9000), at=2.0)
+    failure = apply_failure(scheduler, "a", _away(9000), at=2.0)
     assert failure is not None
     assert (failure.code, failure.retryable) == ("store_unavailable", True)
-    assert scheduler.records[0].attempts == MOST_STORE_WAITS + 1
+    assert scheduler.records[0].attempts == MAX_STORE_WAITS + 1
     scheduler = _running()
     wait_for_store(scheduler, "a", _away(0), at=1.0)
-    take_result(scheduler, "a", answered(1, told(USED)), at=2.0)
+    apply_result(scheduler, "a", answered(1, told(USED)), at=2.0)
     assert (store_waits_of(scheduler), scheduler.records[0].attempts) == ({}, 1)
     scheduler = _running()
     lineage = lineage_of_locations(["file:///in.csv"]).to_document()
     wait_for_store(scheduler, "a", _away(9000, usage=USED.to_json(), lineage=lineage), at=1.0)
     assert scheduler.state.totals.usage.total == USED
     assert lineage_of(scheduler).tasks["a"].to_document() == lineage
-    take_result(scheduler, "a", answered(1, told(USED)), at=2.0)
+    apply_result(scheduler, "a", answered(1, told(USED)), at=2.0)
     assert scheduler.state.totals.usage.total == USED + USED
 
 
@@ -198,7 +198,7 @@ def test_call_that_was_made_is_compensated_although_its_result_was_not_stored(
 ) -> None:
     scheduler = _running()
     assert wait_for_store(scheduler, "a", _away(size_bytes, attempt=attempt), at=1.0) is not None
-    take_loading_failure(scheduler, "a", ApplicationError("the wait failed"), at=2.0)
+    apply_loading_failure(scheduler, "a", ApplicationError("the wait failed"), at=2.0)
     assert scheduler.records[0].status is NodeStatus.FAILED
     assert has_changed(scheduler.state) is changed
 
@@ -206,7 +206,7 @@ def test_call_that_was_made_is_compensated_although_its_result_was_not_stored(
 def test_repeated_call_that_fails_before_its_change_is_compensated_for_the_first_one() -> None:
     scheduler = _running()
     wait_for_store(scheduler, "a", _away(9000), at=1.0)
-    take_failure(scheduler, "a", ApplicationError("refused", {"attempt": 1}, type="not_started"), at=2.0)
+    apply_failure(scheduler, "a", ApplicationError("refused", {"attempt": 1}, type="not_started"), at=2.0)
     assert has_changed(scheduler.state)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from dagwright.core.boundary.limits import NOTIFICATION_BYTES
 from dagwright.core.model.requests import Closing, Notification, Request, RequestBook, book_from_json
-from dagwright.protocol.notifications import notice_json
+from dagwright.protocol.notifications import notification_to_json
 from dagwright.protocol.webhooks import signed_headers, signing_key
 from tests.support.receiver import SECRET
 
@@ -16,11 +16,11 @@ def _request(request_id: str = "check", prompt: str = "Publish?") -> Request:
 
 
 def _json(notice: Notification, closing: Closing | None = None) -> Any:
-    return notice_json(notice, closing, workflow_id="run-1", identity=_IDENTITY)
+    return notification_to_json(notice, closing, workflow_id="run-1", identity=_IDENTITY)
 
 
-def _ids(*notices: Notification) -> list[str]:
-    return [_json(each)["id"] for each in notices]
+def _ids(*notifications: Notification) -> list[str]:
+    return [_json(each)["id"] for each in notifications]
 
 
 def test_signature_matches_the_example_of_the_standard() -> None:
@@ -65,5 +65,5 @@ def test_pending_notifications_survive_continue_as_new() -> None:
     book.close(book.open["a"], Closing("answered", 2.0, "ann"))
     again = book_from_json(book.to_json())
     keys = [("a", "opened", 1.5), ("b", "opened", 1.5), ("a", "answered", 2.0)]
-    assert [notice.key for notice in again.notices] == keys
-    assert again.notices[1].request is again.open["b"]
+    assert [notice.key for notice in again.notifications] == keys
+    assert again.notifications[1].request is again.open["b"]

@@ -52,7 +52,7 @@ def test_compensation_is_counted_apart() -> None:
     view = _ended(scheduler)
     sure = "(1 of failed calls that may have had an effect)"
     counts = f"nodes: 1 completed, 1 failed; compensation: 2 completed {sure}"
-    assert summary_line(view, view.unfilled_document()) == f"run-1: failed in 2.0 s; {counts}"
+    assert summary_line(view, view.document_with_refs()) == f"run-1: failed in 2.0 s; {counts}"
 
 
 def test_failed_run_has_the_same_error_in_its_document_and_in_why() -> None:
@@ -83,7 +83,7 @@ def test_cancel_that_stopped_nothing_says_so(is_running: bool, words: str) -> No
     else:
         scheduler.complete("a", "# The answer\n\nIt is **3**.", at=3.0)
     view = _ended(scheduler)
-    assert summary_line(view, view.unfilled_document()) == words
+    assert summary_line(view, view.document_with_refs()) == words
 
 
 class _Terminal(io.StringIO):
@@ -98,7 +98,7 @@ def test_answer_is_rendered_on_a_terminal(monkeypatch: pytest.MonkeyPatch, kind:
     written = kind()
     monkeypatch.setattr(sys, "stdout", written)
     view = _ended(scheduler)
-    tell_answer(view, view.unfilled_document(), Output(has_color=False))
+    tell_answer(view, view.document_with_refs(), Output(has_color=False))
     told = written.getvalue()
     assert ("**3**" in told, "|---|" in told) == (not is_drawn, not is_drawn)
     assert "https://example.org" in told
@@ -130,7 +130,7 @@ def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureF
     scheduler.next_task(1.0)
     scheduler.complete("@result_2", {"id": "role_1"}, at=1.0)
     view = _ended(scheduler)
-    tell_end(view, {**view.unfilled_document(), "lookups": [_JOHN]}, Output())
+    tell_end(view, {**view.document_with_refs(), "lookups": [_JOHN]}, Output())
     first, bound, made, *output = capsys.readouterr().out.splitlines()
     assert first.startswith("run-1: completed")
     assert bound == "'John Smith' is John Smith (person, GB, person_1): exact name"

@@ -12,7 +12,7 @@ from dagwright.core.model.errors import NodeError
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import Attempt, NodeStatus
 from dagwright.core.model.times import format_elapsed, format_time
-from dagwright.core.scheduler.map_batches import ChunkEnd
+from dagwright.core.scheduler.map_batches import MapBatchEnd
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.pending_activities import PendingCall
 from dagwright.history.run_reader import RunView
@@ -87,10 +87,10 @@ def test_items_are_a_bar_with_time_to_go_and_failures_are_named() -> None:
 
 
 def test_items_of_a_large_map_are_counted_by_batches() -> None:
-    end = ChunkEnd(NodeStatus.FAILED, {"completed": 100, "skipped": 20, "failed": 6}, error=NodeError("odd", "no"))
+    end = MapBatchEnd(NodeStatus.FAILED, {"completed": 100, "skipped": 20, "failed": 6}, error=NodeError("odd", "no"))
     view = view_of(
         node("fan", for_each=list(range(501))),
-        step=lambda scheduler: scheduler.end_chunk("fan[0-125]", end, at=START + 1),
+        step=lambda scheduler: scheduler.end_map_batch("fan[0-125]", end, at=START + 1),
     )
     assert [(row.name, row.done, row.total) for row in _progress(view).rows] == [("fan", 126, 501)]
 

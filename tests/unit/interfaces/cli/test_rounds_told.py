@@ -273,7 +273,7 @@ def test_question_that_used_its_rounds_says_how_to_have_more_where_there_are_mor
     names = [sub_goal(number, "pick", name=f"Carrier {number}") for number in range(1, most + 1)]
     question = Question(*map(goes_on, names), max_rounds=most)
     question.run()
-    document = _view(question).unfilled_document()
+    document = _view(question).document_with_refs()
     told = "used, and the planner has not said that it is done; to say so is a round too"
     # Nobody else than a command has that option.
     assert document["error"]["message"] == f"all {most} rounds are {told}"

@@ -63,7 +63,7 @@ class _Server:
         self.answers: list[Any] = []
         self.people = SimpleNamespace(requests_of=self._requests_of, answer=self._answer)
         self.feeds = SimpleNamespace(subscribe=self._subscribe)
-        self.texts = SimpleNamespace(pieces=self._subscribe, was_given_up=self._was_given_up)
+        self.texts = SimpleNamespace(pieces=self._subscribe, was_superseded=self._was_given_up)
 
     async def _confirmed(self) -> None:
         await self.is_taken.wait()

@@ -7,7 +7,7 @@ import pytest
 
 from dagwright.client.following import RunMoment
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.history.reader import TaskState, has_begun
+from dagwright.history.reader import TaskState, has_started
 from dagwright.history.run_reader import RunView
 from dagwright.interfaces.http.progress import ProgressEvents
 from dagwright.interfaces.http.request_fields import StreamProgress
@@ -89,4 +89,4 @@ def test_reported_state_is_not_repeated_with_a_new_request() -> None:
     ],
 )
 def test_has_begun(state: TaskState, record: Record, *, begun: bool) -> None:
-    assert has_begun(state, record) is begun
+    assert has_started(state, record) is begun

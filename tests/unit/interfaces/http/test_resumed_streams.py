@@ -15,8 +15,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.client import following
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.run_reader import RunView
-from dagwright.history.run_subscriptions import RunUpdate, Told
-from dagwright.history.text_stream import Written
+from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
+from dagwright.history.text_stream import PartialText
 from dagwright.interfaces.http.answer_stream import ANSWER_RESTARTS, NEXT_TURN
 from dagwright.interfaces.http.examples import PUBLISHED
 from dagwright.interfaces.http.response_items import ResponseRef
@@ -38,23 +38,23 @@ STEPS = (
     Step(24, {"sum": DONE, "more": DONE, "answer": RUNNING}),
     Step(31, {"sum": DONE, "more": DONE, "answer": DONE}, status="completed"),
 )
-TEXTS = tuple(Written("answer", 1, WORDS[:end]) for end in (4, 9, 21, 40))
+TEXTS = tuple(PartialText("answer", 1, WORDS[:end]) for end in (4, 9, 21, 40))
 ANSWERED = ToldRun(STEPS, TEXTS, WORDS)
 WAITING = {"status": "waiting", "requests": requests_named(["check", "name"])}
 ASKING = ToldRun(
     (*STEPS[:4], Step(22, dict.fromkeys(("sum", "more", "answer"), DONE), **WAITING)),  # type: ignore[arg-type] # both
-    (Written("it/turn1", 1, "I found two."),),
+    (PartialText("it/turn1", 1, "I found two."),),
     "",
 )
 RETRIED = ToldRun(
     STEPS,
-    (*TEXTS[:3], Written("answer", 2, "Osaka has sun,"), Written("answer", 2, "Osaka has sun, ")),
+    (*TEXTS[:3], PartialText("answer", 2, "Osaka has sun,"), PartialText("answer", 2, "Osaka has sun, ")),
     "Osaka has sun, all day.",
 )
-TURNS = ToldRun(STEPS, (Written("it/turn1", 1, "Let me see."), Written("it/turn2", 1, "Os")), WORDS)
+TURNS = ToldRun(STEPS, (PartialText("it/turn1", 1, "Let me see."), PartialText("it/turn2", 1, "Os")), WORDS)
 KILLED = ToldRun(
     STEPS,
-    (Written("it/turn1", 1, "Osaka has"), *(Written("it/turn1", 2, WORDS[:end]) for end in (4, 21))),
+    (PartialText("it/turn1", 1, "Osaka has"), *(PartialText("it/turn1", 2, WORDS[:end]) for end in (4, 21))),
     WORDS,
     said={"it/turn1": WORDS},
 )
@@ -169,7 +169,7 @@ class Breaking(ToldRun):
             self.has_failed = True
         return is_first
 
-    async def subscribe(self, run: str, *, after: Told | None = None) -> AsyncGenerator[RunUpdate, None]:
+    async def subscribe(self, run: str, *, after: SubscriptionCursor | None = None) -> AsyncGenerator[RunUpdate, None]:
         fails, number = self._fails("update"), 0
         async with aclosing(super().subscribe(run, after=after)) as updates:
             async for update in updates:
@@ -313,7 +313,7 @@ async def test_response_stream_resumes_after_any_sequence_number(gateway: Gatewa
 
 
 async def test_number_of_another_answer_begins_again(gateway: Gateway) -> None:
-    async with gateway(replace(ANSWERED, texts=(Written("answer", 1, "Osaka"),))) as http:
+    async with gateway(replace(ANSWERED, texts=(PartialText("answer", 1, "Osaka"),))) as http:
         events = events_of((await http.get(RESPONSE, params={"stream": "true"})).text)
         number = next(each.content["sequence_number"] for each in events if each.content.get("delta") == "Osaka")
     async with gateway(replace(ANSWERED, texts=TEXTS[3:])) as http:

@@ -7,26 +7,26 @@ from typing import Any
 import pytest
 
 from dagwright.core.model.states import NodeStatus
-from dagwright.history.executions import BEGINNING, Offset
+from dagwright.history.executions import START, Cursor
 from dagwright.history.reader import TaskState
 from dagwright.history.run_reader import RunView
-from dagwright.history.run_subscriptions import RunUpdate, Told
+from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.run_documents import event_cursor
 from dagwright.interfaces.http.run_events import EventId, run_events
 from tests.support.gateway import NamedEvent, named_events_of
 
-VIEW = RunView("run-1", "first", "running", "A plan", None, {}, None, None, is_closed=False, offset=Offset(1, 5))
+VIEW = RunView("run-1", "first", "running", "A plan", None, {}, None, None, is_closed=False, cursor=Cursor(1, 5))
 
 
 @pytest.mark.parametrize(
     ("text", "id"),
     [
-        ("1-145", EventId(Told(Offset(1, 145)))),
-        ("2-7w", EventId(Told(Offset(2, 7), has_marks=True))),
-        ("1-9e", EventId(Told(Offset(1, 9)), is_end=True)),
-        ("run-1/1-9e", EventId(Told(Offset(1, 9)), is_end=True, run="run-1")),
-        ("a/b/1-9", EventId(Told(Offset(1, 9)), run="a/b")),
+        ("1-145", EventId(SubscriptionCursor(Cursor(1, 145)))),
+        ("2-7w", EventId(SubscriptionCursor(Cursor(2, 7), has_marks=True))),
+        ("1-9e", EventId(SubscriptionCursor(Cursor(1, 9)), is_end=True)),
+        ("run-1/1-9e", EventId(SubscriptionCursor(Cursor(1, 9)), is_end=True, run="run-1")),
+        ("a/b/1-9", EventId(SubscriptionCursor(Cursor(1, 9)), run="a/b")),
     ],
 )
 def test_event_id_is_parsed_as_it_was_sent(text: str, id: EventId) -> None:
@@ -41,8 +41,8 @@ def test_invalid_event_id_is_refused(text: str) -> None:
 
 def test_header_takes_precedence_over_the_parameter() -> None:
     assert (event_cursor(None, None), event_cursor(" ", "")) == (None, None)
-    assert event_cursor("1-9", "1-5") == EventId(Told(Offset(1, 9)))
-    assert event_cursor(None, "1-5") == EventId(Told(Offset(1, 5)))
+    assert event_cursor("1-9", "1-5") == EventId(SubscriptionCursor(Cursor(1, 9)))
+    assert event_cursor(None, "1-5") == EventId(SubscriptionCursor(Cursor(1, 5)))
     id = "l\u00e4uft/1-5"
     assert event_cursor(id.encode().decode("latin-1"), None) == event_cursor(None, id)
 
@@ -62,7 +62,7 @@ def update(view: RunView, **states: NodeStatus) -> RunUpdate:
 
 
 async def test_each_change_is_sent_once_and_the_run_when_it_changes() -> None:
-    later = replace(VIEW, offset=Offset(1, 9))
+    later = replace(VIEW, cursor=Cursor(1, 9))
     waiting = replace(later, status="waiting", has_marks=True)
     running, both = update(VIEW, a=NodeStatus.RUNNING), update(later, a=NodeStatus.COMPLETED, b=NodeStatus.RUNNING)
     found = await told(running, update(VIEW), both, update(waiting))
@@ -84,9 +84,9 @@ async def test_end_has_status_and_error_and_a_failure_has_no_id() -> None:
     assert found[1].content["error"]["message"] == "away"
     with pytest.raises(ZeroDivisionError):
         await told(update(VIEW), ZeroDivisionError())
-    assert [str(Told(BEGINNING)), str(Told.parse("3-4w"))] == ["1-0", "3-4w"]
+    assert [str(SubscriptionCursor(START)), str(SubscriptionCursor.parse("3-4w"))] == ["1-0", "3-4w"]
     with pytest.raises(ValueError, match="is no offset"):
-        Told.parse("w")
+        SubscriptionCursor.parse("w")
 
 
 async def test_events_of_one_moment_are_encoded_once() -> None:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from dagwright.client.feedback import Answer, FeedbackRejected, OpenRequest, Place
 from dagwright.client.following import RunMoment
 from dagwright.history.run_reader import RunClosed, RunNotFound, RunView
-from dagwright.history.text_stream import Written
+from dagwright.history.text_stream import PartialText
 from dagwright.interfaces.http import GatewayContext, completions
 from dagwright.interfaces.http.answer_stream import ANSWER_RESTARTS, NEXT_TURN, SentAnswer
 from dagwright.interfaces.http.callers import Caller
@@ -135,7 +135,7 @@ def _told(*seen: tuple[str, int, str], end: str, asked: int = 0) -> str:
     """
     told, words = SentAnswer(), ""
     for node, attempt, text in seen:
-        piece = told.text.piece_of(Written(node, attempt, text))
+        piece = told.text.part_of(PartialText(node, attempt, text))
         words += told.text_for(piece) if piece is not None else ""
     return words + told.remaining(RunOutcome(end, [{"request_id": "q"}] * asked, {}, {}))
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagwright.history.executions import Offset
-from dagwright.history.run_subscriptions import Told
-from dagwright.history.text_stream import Mark, check_of
+from dagwright.history.executions import Cursor
+from dagwright.history.run_subscriptions import SubscriptionCursor
+from dagwright.history.text_stream import TextMark, text_checksum
 from dagwright.interfaces.http.stream_cursor import RESPONSE_OPENING_EVENTS, StreamCursor, StreamKind
 
 names = st.text(
@@ -15,14 +15,16 @@ names = st.text(
 )
 standings, outcomes = st.sampled_from(["", "9f3a01bc4d0e77a2"]), st.sampled_from(["", "9f3a01bc"])
 marks = st.builds(
-    lambda node, text: Mark(node, len(text), check_of(text)), st.one_of(st.just(""), names), st.text(max_size=30)
+    lambda node, text: TextMark(node, len(text), text_checksum(text)),
+    st.one_of(st.just(""), names),
+    st.text(max_size=30),
 )
 places = st.builds(
     StreamCursor,
     st.sampled_from(StreamKind),
     names,
     st.integers(1, RESPONSE_OPENING_EVENTS),
-    st.builds(Told, st.builds(Offset, st.integers(1, 99), st.integers(0, 10**6)), st.booleans()),
+    st.builds(SubscriptionCursor, st.builds(Cursor, st.integers(1, 99), st.integers(0, 10**6)), st.booleans()),
     standings,
     st.integers(30, 10**8),
     marks,
@@ -49,7 +51,7 @@ def test_numbers_of_a_response_grow_and_say_where_its_client_is(pieces: list[str
     text = ""
     for piece in pieces:
         text += piece
-        told.append(place := replace(place, total=len(text), mark=Mark("answer", len(text), check_of(text))))
+        told.append(place := replace(place, total=len(text), mark=TextMark("answer", len(text), text_checksum(text))))
     if is_asked:
         told.append(place := replace(place, total=place.total + 6, closing=1))
     told += [place := replace(place, closing=end) for end in range(2, 2 + ends)]
