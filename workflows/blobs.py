@@ -1,7 +1,7 @@
-"""Puts long texts of a run's own into the payload store: its state, and the results of a chunk.
+"""Storage of long texts of a run in the payload store: its state, and the results of a map batch.
 
-A store that does not answer holds the run up, for as long as it takes. What is refused for good (somebody failed the
-activity by hand, or a worker that is not ours took it) is told as `TextRefused`, so that no defect is made of it.
+A store that does not respond delays the run without a limit. A permanent refusal (an operator failed the activity, or a
+foreign worker took it) raises `TextRefused`, so that it is not reported as a bug.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from dagwright.workflows.retries import UNLIMITED
 
 
 class TextRefused(Exception):
-    """A text cannot be put into the payload store, and another attempt would not change that."""
+    """A text cannot be stored, and another attempt would fail as well."""
 
 
 async def put_text(text: str, *, activity_id: str, summary: str) -> str:
-    """Puts a text of at most a megabyte into the payload store and returns its reference.
+    """Store a text of at most a megabyte and return its reference.
 
     Raises:
         TextRefused: it was refused for good.
-        asyncio.CancelledError: whoever waits for it was told to stop.
+        asyncio.CancelledError: the caller was cancelled.
     """
     try:
         answer: RawValue = await workflow.execute_activity(
@@ -48,16 +48,16 @@ async def put_text(text: str, *, activity_id: str, summary: str) -> str:
         if is_cancellation(error):
             raise asyncio.CancelledError from error
         cause = error.__cause__
-        told = cause.message if isinstance(cause, FailureError) else str(cause)
-        raise TextRefused(cut_bytes(told or "no reason given", max_bytes=MESSAGE_LIMIT_BYTES // 2)) from None
+        message = cause.message if isinstance(cause, FailureError) else str(cause)
+        raise TextRefused(cut_bytes(message or "no reason given", max_bytes=MESSAGE_LIMIT_BYTES // 2)) from None
 
 
 def _ref_of(answer: RawValue) -> str:
     try:
-        told = read_message(answer.payload)
+        result = read_message(answer.payload)
     except MessageInvalid as error:
-        raise TextRefused(f"what {wire.ACTIVITY_PUT_BLOB} answered cannot be read: {error}") from None
-    ref = told.get("ref") if isinstance(told, Mapping) else None
+        raise TextRefused(f"invalid result of {wire.ACTIVITY_PUT_BLOB}: {error}") from None
+    ref = result.get("ref") if isinstance(result, Mapping) else None
     if not isinstance(ref, str) or len(ref) > REF_BYTES:
-        raise TextRefused(f"{wire.ACTIVITY_PUT_BLOB} answered with no reference")
+        raise TextRefused(f"the result of {wire.ACTIVITY_PUT_BLOB} has no reference")
     return ref

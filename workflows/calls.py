@@ -1,4 +1,4 @@
-"""How a task becomes a command: activity options from the plan, arguments as one payload, headers beside it."""
+"""Conversion of a task into a command: activity options from the plan, arguments as one payload, and headers."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -35,20 +35,24 @@ from dagwright.protocol.run_labels import task_summary
 from dagwright.workflows.retries import FIVE_ATTEMPTS, REGION_BATCH, UNLIMITED, retry_policy_of
 
 _HEARTBEAT_S = {Effects.PURE: 3.0, Effects.READ: 3.0, Effects.IDEMPOTENT: 30.0, Effects.WRITE: 30.0}
-"""Shorter than an outage of the server doubles effects; longer delays the next attempt (docs/guards.md F15)."""
+"""A timeout shorter than an outage of the server causes repeated effects; a longer one delays the next attempt
+(docs/guards.md F15).
+"""
 
 
-_SLICE_TIMEOUT = timedelta(days=1)
-"""A slice minds the time itself: it ends soon after its fifth of a second, or at the timeout of the node that runs. One
-that cannot reach the store waits and heartbeats; after a day of that another attempt does."""
+_BATCH_TIMEOUT = timedelta(days=1)
+"""A region batch limits its own time: it ends soon after its fifth of a second, or at the timeout of the running node.
+A batch that cannot reach the store waits and heartbeats; after a day another attempt takes over.
+"""
 
 OWN_ATTEMPT = timedelta(hours=1)
-"""Of one attempt of an activity of a run's own, which heartbeats by itself. It only ends what hangs: a worker that died
-is noticed by its heartbeats, and a store that does not answer fails the attempt within five minutes. No legal plan
-comes near it: the most that such an activity moves is a value of 1 GB, which takes a minute, or half an hour over 5
-Mbit/s; 250 MB joined take 15 s on a busy machine, and thousands of lookups some seconds."""
+"""Timeout of one attempt of an internal activity, which heartbeats by itself. It only ends attempts that hang: a dead
+worker is detected by its heartbeats, and a store that does not respond fails the attempt within five minutes. No valid
+plan comes near it: the largest value of such an activity is 1 GB, which takes a minute, or half an hour over 5 Mbit/s;
+250 MB joined take 15 s on a busy machine, and thousands of lookups some seconds.
+"""
 
-# Most calls of a run have the same options, and making them takes as long as all else of a command.
+# Most calls of a run have the same options, and creating them takes as long as the rest of a command.
 
 
 @lru_cache
@@ -57,7 +61,7 @@ def _priority(key: int) -> Priority:
 
 
 class Call(RawValue):
-    """The arguments of a call, encoded, with the headers that go beside them."""
+    """Encoded arguments of a call, with its headers."""
 
     def __init__(self, payload: Payload, headers: Mapping[str, Payload]) -> None:
         super().__init__(payload)
@@ -66,12 +70,12 @@ class Call(RawValue):
 
 @dataclass(frozen=True, slots=True)
 class RunScope:
-    """What every key and id of a run is made of: the root's scope, and the path from the root to this run.
+    """Scope of all keys and ids of a run: the scope of the top run, and the path from the top run.
 
     Args:
-        notifies: whether the hook is told of what is asked.
-        model: which model is asked in the run, and how, as `wire.HEADER_MODEL` has it; `None` if nothing says so.
-        parent: the run above, if there is one.
+        notifies: whether the webhook is notified of requests.
+        model: model configuration of the run in the form of `wire.HEADER_MODEL`, if there is one.
+        parent: parent run, if there is one.
     """
 
     scope: str
@@ -82,17 +86,17 @@ class RunScope:
     parent: Parent | None = None
 
     def key_of(self, scope: str | None, path: Sequence[Sequence[str]]) -> str:
-        """Returns the idempotency key of a call of the run.
+        """Return the idempotency key of a call of the run.
 
         Args:
-            scope: that of another run, if the call keeps one.
-            path: of the call in the run.
+            scope: scope of another run, if the call keeps it.
+            path: path of the call in the run.
         """
         return idempotency_key(scope or self.scope, [*map(list, self.path), *path])
 
 
 def make_call(ready: ReadyCall, run: RunScope, *, tool: ToolDeclaration) -> Call:
-    """Returns the payload and headers of a call."""
+    """Return the payload and headers of a call."""
     task = ready.task
     if task.node.kind == "region":
         return Call(json_payload(ready.arguments), {})
@@ -121,8 +125,8 @@ _JSON = Payload(metadata={"encoding": b"json/plain"})
 
 
 def json_payload(encoded: bytes) -> Payload:
-    """Returns JSON as a payload, as it is."""
-    # A third of the time of making one from its parts; each call has two or more.
+    """Return encoded JSON as a payload."""
+    # A third of the time of creating it from its parts; each call has two or more.
     payload = Payload()
     payload.CopyFrom(_JSON)
     payload.data = encoded
@@ -130,10 +134,10 @@ def json_payload(encoded: bytes) -> Payload:
 
 
 def start_call(task: Task, call: Call, *, tool: ToolDeclaration, run: RunScope) -> workflow.ActivityHandle[RawValue]:
-    """Starts the activity of a task; its id is the node's id."""
+    """Start the activity of a task; its id is the node's id."""
     node = task.node
     if node.kind == "region":
-        return _start_slice(task, call, task_queue=tool.task_queue or run.task_queue)
+        return _start_region_batch(task, call, task_queue=tool.task_queue or run.task_queue)
     heartbeat_s = node.heartbeat_s or (None if tool.is_foreign else _HEARTBEAT_S[tool.effects])
     return workflow.start_activity(
         node.tool,
@@ -176,14 +180,14 @@ async def _run_workflow(task: Task, call: Call, *, tool: ToolDeclaration, run: R
     return ended
 
 
-def _start_slice(task: Task, call: Call, *, task_queue: str) -> workflow.ActivityHandle[RawValue]:
+def _start_region_batch(task: Task, call: Call, *, task_queue: str) -> workflow.ActivityHandle[RawValue]:
     return workflow.start_activity(
         wire.ACTIVITY_RUN_REGION,
         call,
         activity_id=limits.activity_id(task.call_id),
         task_queue=task_queue,
         result_type=RawValue,
-        start_to_close_timeout=_SLICE_TIMEOUT,
+        start_to_close_timeout=_BATCH_TIMEOUT,
         heartbeat_timeout=timedelta(seconds=_HEARTBEAT_S[Effects.PURE]),
         retry_policy=REGION_BATCH,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
@@ -193,7 +197,7 @@ def _start_slice(task: Task, call: Call, *, task_queue: str) -> workflow.Activit
 
 
 def start_loading(task: Task, message: bytes, *, run: RunScope) -> workflow.ActivityHandle[RawValue]:
-    """Starts the activity that puts stored values into the arguments of a call."""
+    """Start the activity that loads stored values into the arguments of a call."""
     return workflow.start_activity(
         wire.ACTIVITY_LOAD_VALUES,
         RawValue(json_payload(message)),
@@ -209,7 +213,7 @@ def start_loading(task: Task, message: bytes, *, run: RunScope) -> workflow.Acti
 
 
 def start_store_wait(task: Task, message: bytes, *, run: RunScope) -> workflow.ActivityHandle[RawValue]:
-    """Start the activity that waits for the payload store, for a call that is made again afterwards."""
+    """Start the activity that waits for the payload store, for a call that is repeated afterwards."""
     return workflow.start_activity(
         wire.ACTIVITY_AWAIT_STORE,
         RawValue(json_payload(message)),
@@ -225,7 +229,9 @@ def start_store_wait(task: Task, message: bytes, *, run: RunScope) -> workflow.A
 
 
 class CallInterceptor(Interceptor):
-    """Puts the headers of a `Call` into the command, which `workflow.start_activity` alone cannot."""
+    """Interceptor that adds the headers of a `Call` to the command, which `workflow.start_activity` does not
+    support.
+    """
 
     def workflow_interceptor_class(
         self,
@@ -260,7 +266,7 @@ class _Inbound(WorkflowInboundInterceptor):
         running = workflow.instance()
         if isinstance(running, CountsSignals):
             running.count_signal()
-        # The handler of all other signals is given the name first, and then what came, as one list.
+        # The dynamic handler receives the name first, and then all arguments as one list.
         if _is_own_workflow() and workflow.get_signal_handler(input.signal) is not None:
             input.args = _one_argument(input.args)
         await super().handle_signal(input)
@@ -286,24 +292,24 @@ def _is_own_workflow() -> bool:
 def _one_argument(arguments: Sequence[Any]) -> Sequence[Any]:
     if len(arguments) == 1:
         return arguments
-    # Only that they are several is of use: they may be anything, and an exception here would wedge the run.
+    # Only their number is used: they may have any content, and an exception here would block the run.
     return [RawValue(json_payload(pydantic_core.to_json([None] * len(arguments) or None)))]
 
 
 @runtime_checkable
 class HasDetails(Protocol):
-    """A workflow that makes its current details when somebody looks at them, and not in every workflow task."""
+    """Workflow that computes its current details on request, not in every workflow task."""
 
     def details(self) -> str:
-        """Returns Markdown."""
+        """Return Markdown."""
 
 
 @runtime_checkable
 class CountsSignals(Protocol):
-    """A workflow that has to know how many signals and updates came."""
+    """Workflow that needs the number of its signals and updates."""
 
     def count_signal(self) -> None:
-        """Takes note of a signal or an update, whatever it is."""
+        """Count a signal or update of any kind."""
 
 
 class _Outbound(WorkflowOutboundInterceptor):
@@ -316,15 +322,15 @@ class _Outbound(WorkflowOutboundInterceptor):
 
 
 def owner_of_run() -> str | None:
-    """Return the owner of the key that the run was started with; empty if its memo holds something else there.
+    """Return the owner of the API key that started the run; empty if the memo has an invalid value.
 
-    A plan has no way to change the memo: the gateway sets it, and sub-plans and later executions inherit it.
+    A plan cannot change the memo: the gateway sets it, and sub-plans and later executions inherit it.
     """
     if wire.MEMO_OWNER not in workflow.info().raw_memo:
         return None
     try:
         owner = workflow.memo_value(wire.MEMO_OWNER)
-    # The process edge: the caller of a workflow may give any memo, and an exception here would wedge it.
+    # The process edge: the caller of a workflow may set any memo, and an exception here would block it.
     except Exception:
         return ""
     return owner if isinstance(owner, str) else ""

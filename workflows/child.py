@@ -1,8 +1,8 @@
 """Plans as child workflows of a user's workflow: `execute_plan` and `start_plan`.
 
-The child is an ordinary run: it is listed, watched and steered like every other one, and its requests are in the inbox.
-It compiles its plan by an activity of its own worker, so nothing of a plan is read in the workflow of the user, which
-may run in the SDK's sandbox. This module imports little, so that it works in a sandbox that shares no module too.
+The child is an ordinary run: it is listed, watched and controlled like every other run, and its requests are in the
+inbox. An activity of its own worker compiles the plan, so the user's workflow, which may run in the SDK's sandbox,
+decodes no plan. This module imports little, so that it works in a sandbox that shares no module too.
 
 Replay: the commands are one child workflow for each plan, and one activity for each output that the run wrote by
 reference.
@@ -86,12 +86,12 @@ class PlanOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class PlanResult:
-    """How the run of a plan ended.
+    """Result of the run of a plan.
 
     Args:
-        run_id: of the run, for `dagwright status` and the like.
-        status: `completed`, or `completed_with_failures` if nodes failed that the plan can do without.
-        output: of the plan.
+        run_id: id of the run, for `dagwright status` and other commands.
+        status: `completed`, or `completed_with_failures` if nodes failed that the plan does not require.
+        output: output of the plan.
         document: result document of the run, with its nodes; values over 8 KiB are references.
     """
 
@@ -232,16 +232,16 @@ _RUN_OPTIONS = {
 
 def _message_of(plan: WrittenPlan | Mapping[str, Any] | str, options: PlanOptions) -> dict[str, Any]:
     given: Mapping[str, Any] = {**options}
-    told = {name: given[option] for option, name in _RUN_OPTIONS.items() if option in given}
+    encoded_options = {name: given[option] for option, name in _RUN_OPTIONS.items() if option in given}
     if (deadline := options.get("deadline")) is not None:
-        told["deadline"] = format_duration(deadline)
+        encoded_options["deadline"] = format_duration(deadline)
     dialect = options.get("dialect") or (None if isinstance(plan, str | Mapping) else plan.dialect)
     return {
         "plan": _document_of(plan),
         **({"dialect": dialect} if dialect is not None else {}),
         "inputs": dict(options.get("inputs") or {}),
         "context": {name.removeprefix("@"): value for name, value in (options.get("names") or {}).items()},
-        "options": told,
+        "options": encoded_options,
         "reads_starts": True,
     }
 

@@ -1,4 +1,4 @@
-"""The live table in a run's current details: how the Temporal UI alone tells how the run is doing."""
+"""Live table in the current details of a run, which shows its progress in the Temporal UI."""
 
 import json
 from collections.abc import Mapping
@@ -32,12 +32,12 @@ _EXAMPLES: Mapping[str, Any] = {
     "CLARIFICATION": {"text": "…"},
     "INFORMATION": {"data": {}},
 }
-"""Type of a request -> what an answer looks like (docs/people.md)."""
+"""Type of a request -> example of an answer (docs/people.md)."""
 _URGENT = (NodeStatus.FAILED, NodeStatus.WAITING, NodeStatus.RUNNING, NodeStatus.READY)
 
 
 def render_details(scheduler: RunScheduler) -> str:
-    """Returns Markdown: counts by state, and a table of at most 50 nodes, those that matter most first."""
+    """Return Markdown: counts by state, and a table of at most 50 nodes, the most important ones first."""
     records = [record for _, record in scheduler.state.shown()]
     counts = counts_of(scheduler.plan, scheduler.records)
     summary = ", ".join(f"{count} {status.value}" for status, count in sorted(counts.items()))
@@ -59,7 +59,7 @@ def render_details(scheduler: RunScheduler) -> str:
 
 
 def _requests(scheduler: RunScheduler) -> list[str]:
-    """Returns a table of what waits for whom, and how to answer from here."""
+    """Return a table of the open requests, and how to answer them in the Temporal UI."""
     requests = list(scheduler.features.feedback.requests.open.values())
     if not requests:
         return []
@@ -72,8 +72,8 @@ def _requests(scheduler: RunScheduler) -> list[str]:
         lines.append(f"\n{len(requests) - _REQUEST_LINES} more requests are not shown.")
     request = requests[0]
     answer = {"request_id": request.id, "answer": _EXAMPLES.get(request.type, {}), "by": "your name"}
-    told = json.dumps(answer, ensure_ascii=False).replace("`", "'")
-    return [*lines, "", f"To answer, send the signal `{SIGNAL_FEEDBACK}`, such as `{told}`", ""]
+    example = json.dumps(answer, ensure_ascii=False).replace("`", "'")
+    return [*lines, "", f"To answer, send the signal `{SIGNAL_FEEDBACK}`, such as `{example}`", ""]
 
 
 def _shown(records: list[Record]) -> list[int]:
@@ -96,8 +96,8 @@ def _note(record: Record) -> str:
         done, total = items_done(record)
         return f"{done:,} of {total:,} items"
     if record.error:
-        went_on = "failed, went on with the given value: " if record.status is NodeStatus.COMPLETED else ""
-        return f"{went_on}{record.error.message}"[:120]
+        prefix = "failed, continued with the value of on_error: " if record.status is NodeStatus.COMPLETED else ""
+        return f"{prefix}{record.error.message}"[:120]
     return f"attempt {record.attempts}" if record.attempts > 1 else record.reason or ""
 
 

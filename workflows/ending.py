@@ -1,6 +1,6 @@
-"""How a cancelled run ends: as Canceled in Temporal, with its result document in the history before that.
+"""End of a cancelled run: as Canceled in Temporal, with its result document in the history before that.
 
-Replay: runs of versions before ended as Completed when they were cancelled by a signal; the patch marker
+Replay: runs of earlier versions ended as Completed when they were cancelled by a signal; the patch marker
 `ENDS_CANCELED` separates the two kinds.
 """
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
-    """Await something to its end, also if the run is cancelled meanwhile: it has ended already."""
+    """Await a coroutine to its end, even if the run is cancelled meanwhile: the run has ended already."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -49,7 +49,7 @@ async def end_canceled(document: Mapping[str, Any], *, reason: str | None) -> bo
         workflow.logger.warning("the run cannot end as Canceled", extra={"reason": str(error.cause)})
         return workflow.cancellation_reason() is not None
     while workflow.cancellation_reason() is None:
-        # The request itself interrupts the waiting.
+        # The cancellation request interrupts the wait.
         with suppress(asyncio.CancelledError):
             await workflow.wait_condition(lambda: workflow.cancellation_reason() is not None)
     return True

@@ -1,8 +1,7 @@
-"""`RunAgent` and `PlanAndExecute`: runs whose plans grow by themselves, as workflow types of their own.
+"""`RunAgent` and `PlanAndExecute`: workflow types of runs whose plans are extended while they run.
 
-They run plans as `RunPlan` does and take every message that it takes; what they add to their plans is decided by the
-extender that the plan names (`dagwright.features.plan_extension.extender`). The names tell them apart in lists and in
-the Temporal UI.
+They run plans like `RunPlan` and handle the same messages; the extender that the plan names adds nodes
+(`dagwright.features.plan_extension.extender`). The names distinguish the runs in lists and in the Temporal UI.
 """
 
 from collections.abc import Sequence
@@ -17,21 +16,21 @@ from dagwright.workflows.run_plan import PlanWorkflow, RunPlanWorkflow
 
 @workflow.defn(name=wire.WORKFLOW_RUN_AGENT, sandboxed=False)
 class RunAgentWorkflow(PlanWorkflow):
-    """Runs an agent: its plan grows by what its model wants called."""
+    """Run of an agent: its plan is extended by the tool calls that its model requests."""
 
     @workflow.run
     async def run(self, message: RawValue) -> Any:
-        """Runs the plan of the message."""
+        """Run the plan of the message."""
         return await self.run_to_end(message)
 
 
 @workflow.defn(name=wire.WORKFLOW_PLAN_AND_EXECUTE, sandboxed=False)
 class PlanAndExecuteWorkflow(PlanWorkflow):
-    """Pursues a goal: its plan grows by what a model plans."""
+    """Run of a goal: its plan is extended by the plans that a model writes."""
 
     @workflow.run
     async def run(self, message: RawValue) -> Any:
-        """Runs the plan of the message."""
+        """Run the plan of the message."""
         return await self.run_to_end(message)
 
 

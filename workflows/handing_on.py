@@ -1,4 +1,4 @@
-"""How the state of a run gets from one execution to the next: in the input, or through the payload store."""
+"""Transfer of the state of a run to the next execution: in the input, or through the payload store."""
 
 import asyncio
 import math
@@ -26,21 +26,23 @@ from dagwright.workflows.calls import OWN_ATTEMPT
 from dagwright.workflows.retries import UNLIMITED
 
 INLINE_BELOW_CHARACTERS = 4_000
-"""Of the state of a run below, as the run above keeps it: it may have hundreds, and hands them on with its own."""
+"""Largest state of a child run that its parent run stores inline: it may have hundreds, which are part of its own
+state.
+"""
 
 
 async def put_state(text: str, *, numbers: Iterator[int]) -> list[str]:
-    """Puts the state of a run into the store and returns the references of its pieces, in order.
+    """Store the state of a run and return the references of its pieces, in order.
 
     Args:
-        numbers: of the pieces, over all tries of one execution: a try that was given up may still be at work on one.
+        numbers: numbers of the pieces, unique in one execution: an aborted attempt may still be storing one.
 
     Raises:
-        TextRefused: the store takes it for no try.
+        TextRefused: the store has refused a piece for good.
     """
     refs = []
     for piece, number in zip(pieces_of(text), numbers, strict=False):
-        # One after the other: over 4 MB in one workflow task would wedge the run.
+        # One after the other: over 4 MB in one workflow task would block the run.
         activity_id = f"{wire.ID_PUT_STATE} {number}"
         summary = "keeping the state of the run, to go on in a new history"
         refs.append(await put_text(piece, activity_id=activity_id, summary=summary))
@@ -48,13 +50,13 @@ async def put_state(text: str, *, numbers: Iterator[int]) -> list[str]:
 
 
 async def told_below(scheduler: RunScheduler, *, numbers: Iterator[int]) -> Mapping[str, Any] | None:
-    """Returns what the run above needs of one that has ended, to take back what it did.
+    """Return the data with which the parent run can compensate a run that has ended.
 
     Args:
         numbers: as in `put_state`.
 
     Returns:
-        The carry of the run, `{}` if it changed nothing, or `None` if it is too large to be kept.
+        The snapshot of the run, `{}` if it changed nothing, or `None` if it cannot be stored.
     """
     if not has_changed(scheduler.state):
         return NOTHING_BELOW
@@ -67,18 +69,18 @@ async def told_below(scheduler: RunScheduler, *, numbers: Iterator[int]) -> Mapp
 
 
 async def state_of(snapshot: RunSnapshot, *, time_left: timedelta | None) -> Mapping[str, Any]:
-    """Returns the state that the execution before handed on.
+    """Return the state of the previous execution.
 
     Args:
-        time_left: until the deadline of the run.
+        time_left: time until the deadline of the run.
 
     Raises:
-        ActivityError: it cannot be had.
-        ValueError: it is none.
+        ActivityError: the state cannot be loaded.
+        ValueError: the state is invalid.
     """
     if not snapshot.refs:
         return state_from_text(snapshot.state)
-    getting = [
+    loads = [
         workflow.execute_activity(
             wire.ACTIVITY_GET_BLOB,
             {"ref": ref},
@@ -92,4 +94,4 @@ async def state_of(snapshot: RunSnapshot, *, time_left: timedelta | None) -> Map
         )
         for number, ref in enumerate(snapshot.refs, 1)
     ]
-    return state_from_text("".join(got["text"] for got in await asyncio.gather(*getting)))
+    return state_from_text("".join(piece["text"] for piece in await asyncio.gather(*loads)))

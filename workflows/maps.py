@@ -1,4 +1,4 @@
-"""Large maps inside of a workflow: the runs of their chunks, from both sides, and the joining of the results."""
+"""Activities of large maps: items that are loaded, and results that are stored and joined."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from dagwright.workflows.retries import JOIN_ITEMS, UNLIMITED
 
 
 def start_join(scheduler: RunScheduler, task: Task) -> tuple[workflow.ActivityHandle[RawValue], int]:
-    """Starts the activity that joins the results of a large map; returns it and the bytes of what it is given."""
+    """Start the activity that joins the results of a large map; return it and the size of its input."""
     encoded = pydantic_core.to_json(join_input(scheduler, task))
     handle = workflow.start_activity(
         wire.ACTIVITY_JOIN_ITEMS,
@@ -49,15 +49,15 @@ def start_join(scheduler: RunScheduler, task: Task) -> tuple[workflow.ActivityHa
 async def items_of_map_batch(
     map_batch: MapBatchInput, node: CompiledNode, *, time_left: timedelta | None
 ) -> Sequence[Any]:
-    """Returns the items of the chunk that this run does, from the payload store if they are there.
+    """Return the items of the map batch of this run, from the payload store if they are there.
 
     Args:
-        node: the node whose items they are.
-        time_left: until the deadline of the run.
+        node: the map node.
+        time_left: time until the deadline of the run.
 
     Raises:
-        ActivityError: they cannot be had.
-        ValueError: they are none.
+        ActivityError: the items cannot be loaded.
+        ValueError: the items are invalid.
     """
     if map_batch.source is None:
         return map_batch.items
@@ -74,23 +74,23 @@ async def items_of_map_batch(
     )
     items = value_from_json(loaded["value"], loaded.get("stored"))
     if not isinstance(items, list):
-        raise ValueError("the items of a chunk must be a list")
+        raise ValueError("the items of a map batch must be a list")
     return items
 
 
 async def end_of_map_batch(scheduler: RunScheduler) -> dict[str, Any]:
-    """Returns what this run tells the one above of its chunk; large results go to the store first.
+    """Return the report of the map batch of this run; large results are stored first.
 
-    A chunk whose results the store refuses has failed there, though its items are done.
+    If the store refuses the results, the batch has failed in the parent run, although its items are done.
     """
     pieces = pieces_of_results(own_record(scheduler))
-    putting = [
+    uploads = [
         put_text(text, activity_id=f"{wire.ID_PUT_RESULTS} {number}", summary="keeping the results")
         for number, (text, _) in enumerate(pieces, 1)
     ]
     try:
-        refs = await asyncio.gather(*putting)
+        refs = await asyncio.gather(*uploads)
     except TextRefused as error:
-        told = f"the items are done, and the payload store refused their results for good: {error}"
-        return map_batch_failure_to_json(scheduler, NodeError(wire.ERROR_STORE_REFUSED, told))
+        message = f"the items are done, but the payload store refused their results for good: {error}"
+        return map_batch_failure_to_json(scheduler, NodeError(wire.ERROR_STORE_REFUSED, message))
     return map_batch_end_to_json(scheduler, [(ref, count) for ref, (_, count) in zip(refs, pieces, strict=True)])

@@ -1,7 +1,7 @@
-"""Tells the hook of a run what happens to its requests, beside everything else that the run does.
+"""Notifications of requests to the webhook of a run, in parallel to the run.
 
-A notice stays in the book of requests until the hook has taken it or its time is over, so an execution that goes on in
-a new one loses none: the new one tells it again, under the same id.
+A notification stays in the request book until the webhook has accepted it or its time has expired, so none is lost at
+continue-as-new: the new execution sends it again with the same id.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,11 +25,11 @@ from dagwright.workflows.retries import UNLIMITED
 
 
 class Notifier:
-    """Tells what happens to the requests of one run, if it has a hook.
+    """Sender of the notifications of one run, if it has a webhook.
 
     Args:
-        run: what the ids of the notices are made of, and whether there is a hook.
-        note: takes code and message of what is worth saying.
+        run: scope of the ids of the notifications, and whether there is a webhook.
+        note: function that adds a note, with code and message.
     """
 
     def __init__(self, scheduler: RunScheduler, run: RunScope, *, note: Callable[[str, str], None]) -> None:
@@ -37,15 +37,15 @@ class Notifier:
         self._run = run
         self._note = note
         self._in_flight: dict[tuple[str, str, float], int] = {}
-        """Key of a notice that is being told -> number of its activity."""
+        """Key of a notification in flight -> number of its activity."""
         self._numbers = count(1)
         self._wake: Callable[[], None] = lambda: None
 
     def send(self, *, wake: Callable[[], None]) -> None:
-        """Begins to tell what has happened; without a hook it is forgotten.
+        """Start to send new notifications; without a webhook they are dropped.
 
         Args:
-            wake: called when something has been told.
+            wake: called when notifications have been sent.
         """
         requests = self._scheduler.features.feedback.requests
         if not self._run.notifies:
@@ -53,15 +53,15 @@ class Notifier:
         if not requests.notifications:
             return
         self._wake = wake
-        self._forget_oldest()
-        waiting = [notice for notice in requests.notifications if notice.key not in self._in_flight]
+        self._drop_oldest()
+        waiting = [notification for notification in requests.notifications if notification.key not in self._in_flight]
         while waiting and len(set(self._in_flight.values())) < limits.CONCURRENT_NOTIFICATIONS:
             batch, encoded = self._batch(waiting)
             self._start(batch, encoded)
             waiting = waiting[len(batch) :]
 
     async def finish(self) -> None:
-        """Waits until everything has been told, but not for long; what has not been is noted."""
+        """Wait until everything is sent, but not for long; the rest becomes a note."""
         self.send(wake=lambda: None)
         notifications = self._scheduler.features.feedback.requests.notifications
         if not notifications:
@@ -73,37 +73,37 @@ class Notifier:
                 timeout_summary=wire.TIMER_NOTIFY,
             )
         if notifications:
-            why = f"the hook did not take them within {limits.NOTIFY_GRACE_S:g} s of the end of the run"
+            why = f"the webhook did not accept them within {limits.NOTIFY_GRACE_S:g} s of the end of the run"
             self._note(NOTE, dropped_note(len(notifications), why=why))
 
-    def _forget_oldest(self) -> None:
+    def _drop_oldest(self) -> None:
         notifications = self._scheduler.features.feedback.requests.notifications
         surplus = len(notifications) - limits.NOTIFICATIONS_QUEUED
         if surplus > 0:
             del notifications[:surplus]
-            self._note(NOTE, dropped_note(surplus, why="the hook does not take them as fast as they come"))
+            self._note(NOTE, dropped_note(surplus, why="the webhook does not accept them fast enough"))
 
     def _batch(self, notifications: Sequence[Notification]) -> tuple[Sequence[Notification], list[Any]]:
-        """Returns the first of the notices, as many as are told together, and what they are to the activity."""
+        """Return the first notifications, as many as are sent together, and their encoded form."""
         workflow_id, closed = workflow.info().workflow_id, self._scheduler.features.feedback.requests.closed
         encoded: list[Any] = []
         size = 0
-        for notice in notifications[: limits.NOTIFICATIONS_PER_ACTIVITY]:
-            told_so = notification_to_json(
-                notice,
-                closed.get(notice.request.id),
+        for notification in notifications[: limits.NOTIFICATIONS_PER_ACTIVITY]:
+            encoded_one = notification_to_json(
+                notification,
+                closed.get(notification.request.id),
                 workflow_id=workflow_id,
                 identity=[self._run.scope, self._run.path],
             )
-            size += encoded_size(told_so)
+            size += encoded_size(encoded_one)
             if encoded and size > limits.NOTIFICATIONS_BYTES:
                 break
-            encoded.append(told_so)
+            encoded.append(encoded_one)
         return notifications[: len(encoded)], encoded
 
     def _start(self, batch: Sequence[Notification], encoded: list[Any]) -> None:
         number = next(self._numbers)
-        self._in_flight |= {notice.key: number for notice in batch}
+        self._in_flight |= {notification.key: number for notification in batch}
         message = {"title": self._scheduler.plan.title, "notifications": encoded}
         handle = workflow.start_activity(
             wire.ACTIVITY_NOTIFY,
@@ -121,11 +121,11 @@ class Notifier:
 
     def _end(self, batch: Sequence[Notification], handle: "workflow.ActivityHandle[RawValue]") -> None:
         if handle.cancelled():
-            # Nobody else does that: the worker puts the run out of its memory.
+            # Only the eviction of the run from the cache of the worker cancels it.
             return
-        keys = {notice.key for notice in batch}
+        keys = {notification.key for notification in batch}
         notifications = self._scheduler.features.feedback.requests.notifications
-        notifications[:] = [notice for notice in notifications if notice.key not in keys]
+        notifications[:] = [notification for notification in notifications if notification.key not in keys]
         for key in keys:
             del self._in_flight[key]
         if (error := handle.exception()) is not None:

@@ -1,6 +1,6 @@
-"""What people ask of a run while it runs: result at once, or as soon as the run has its plan.
+"""Handlers of the commands of people: applied at once, or as soon as the run has its plan.
 
-The handlers never await, so that a run may always go on in a new execution.
+The handlers never await, so that a run can continue as new at any time.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ from dagwright.workflows.timers import now_s
 
 
 class People:
-    """Takes the messages of people.
+    """Handler of the messages of people.
 
     Args:
-        notes: of the run.
+        notes: notes of the run.
     """
 
     def __init__(self, notes: Notes) -> None:
@@ -33,20 +33,20 @@ class People:
         self._commands = CommandHandler(notes)
 
     def begin(self, engine: Engine) -> None:
-        """Takes what came before there was an engine."""
+        """Apply the commands that arrived before the engine existed."""
         self._engine = engine
         engine.apply_commands(lambda scheduler, at: self._commands.apply_stored(scheduler, at=at))
 
     def end(self) -> None:
-        """Takes nothing from now on: the run has ended."""
+        """Refuse all commands from now on, because the run has ended."""
         self._commands.end()
 
     def take_signal(self, name: str, message: RawValue) -> None:
-        """Does what a signal asks for, or notes why not."""
-        self._take(name, message, through="signal")
+        """Apply the command of a signal, or add a note why it is refused."""
+        self._handle(name, message, through="signal")
 
     def check_update(self, name: str, message: RawValue) -> None:
-        """Looks whether an update can be done; it changes nothing, for a refused one is in no history.
+        """Validate an update without side effects, because a refused update is not in the history.
 
         Raises:
             ApplicationError: `Refused`, with the reason.
@@ -56,24 +56,24 @@ class People:
         _raise_refused(self._commands.refusal_of(name, read, scheduler=scheduler, at=now_s()))
 
     def take_update(self, name: str, message: RawValue) -> Mapping[str, Any]:
-        """Does what an update asks for, and says so.
+        """Apply the command of an update and return the confirmation.
 
         Raises:
-            ApplicationError: `Refused`, with the reason, if it cannot be done any more.
+            ApplicationError: `Refused`, with the reason, if it cannot be applied any more.
         """
-        result = self._take(name, message, through="update")
+        result = self._handle(name, message, through="update")
         _raise_refused(result.refusal)
         return {"ok": True, "message": result.confirmation}
 
-    def _take(self, name: str, message: RawValue, *, through: Through) -> CommandResult:
-        take = partial(self._commands.handle, name, partial(read_message, message.payload), through=through)
+    def _handle(self, name: str, message: RawValue, *, through: Through) -> CommandResult:
+        handle = partial(self._commands.handle, name, partial(read_message, message.payload), through=through)
         if self._engine is None:
-            result = take(scheduler=None, at=now_s())
+            result = handle(scheduler=None, at=now_s())
         else:
-            [result] = self._engine.apply_commands(lambda scheduler, at: [take(scheduler=scheduler, at=at)])
+            [result] = self._engine.apply_commands(lambda scheduler, at: [handle(scheduler=scheduler, at=at)])
         if result.error is not None:
             workflow.logger.error(
-                "a message was refused by a defect", exc_info=result.error, extra={"message_name": name}
+                "a message was refused because of a bug", exc_info=result.error, extra={"message_name": name}
             )
         return result
 

@@ -1,4 +1,4 @@
-"""Reads a large plan page by page: the workflow's side of `dagwright.plans.pages`."""
+"""Loading of a large plan page by page: the workflow's side of `dagwright.plans.pages`."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,20 +17,20 @@ from dagwright.workflows.calls import OWN_ATTEMPT
 from dagwright.workflows.retries import PLAN_PAGE
 
 PAGES_AT_ONCE = 4
-"""Their nodes are read in one workflow task, some 20 ms for a page."""
+"""Pages that are decoded in one workflow task, some 20 ms per page."""
 
 
 async def load_plan(pages: Sequence[str], *, time_left: timedelta | None) -> CompiledPlan:
-    """Returns the plan of the pages.
+    """Return the plan of the pages.
 
     Args:
-        pages: references, the first one of the plan without its nodes.
-        time_left: until the deadline of the run.
+        pages: references; the first page is the plan without its nodes.
+        time_left: time until the deadline of the run.
 
     Raises:
-        ActivityError: a page cannot be had.
-        PlanTooLarge: it is more than a run can hold.
-        ValueError: the pages are no plan.
+        ActivityError: a page cannot be loaded.
+        PlanTooLarge: the plan is too large for a run.
+        ValueError: the pages are not a plan.
     """
     (head,) = await _load(pages[:1], time_left)
     nodes: list[CompiledNode] = []

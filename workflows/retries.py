@@ -13,16 +13,16 @@ from dagwright.core.model.tasks import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 
 UNLIMITED = RetryPolicy(maximum_interval=timedelta(minutes=1))
-"""For what must not end a run: a payload store or webhook that does not answer delays it."""
+"""For activities whose failure must not end a run: a payload store or webhook that does not respond delays it."""
 FIVE_ATTEMPTS = RetryPolicy(maximum_attempts=5)
-"""For activities that read a plan or arguments: a defect must not repeat for ever."""
+"""For activities that read a plan or arguments: a bug must not be retried without end."""
 QUICK_FIVE_ATTEMPTS = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=5)
 REGION_BATCH = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=3)
 """A batch fails because of its worker, not its nodes; after that the nodes run one by one."""
 PLAN_PAGE = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_attempts=12)
 JOIN_ITEMS = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=10)
 FIND_ENDED = RetryPolicy(maximum_attempts=3)
-"""The next look repeats it."""
+"""The next poll repeats it."""
 
 _TOO_LONG = "TemporalTimeout:StartToClose"
 """The server's error type for a `write` that takes too long: the outcome is unknown."""
@@ -41,7 +41,7 @@ def retry_policy_of(task: Task, tool: ToolDeclaration) -> RetryPolicy:
 # Most calls of a run have the same policy, and making one takes as long as the rest of a command.
 @lru_cache
 def _policy(rule: RetryRule, effects: Effects, *, is_foreign: bool) -> RetryPolicy:
-    # Temporal takes no first delay that is over the longest; a run that sends one is stuck without a reason.
+    # Temporal rejects a first delay that exceeds the longest; a run that sends one is stuck without a reason.
     first_delay_s = min(rule.first_delay_s, rule.max_delay_s or rule.first_delay_s)
     return RetryPolicy(
         initial_interval=timedelta(seconds=first_delay_s),
@@ -55,7 +55,7 @@ def _policy(rule: RetryRule, effects: Effects, *, is_foreign: bool) -> RetryPoli
 def _maximum_attempts(rule: RetryRule, effects: Effects, *, is_foreign: bool) -> int:
     if effects is not Effects.WRITE:
         return rule.max_attempts
-    # What a foreign write failed of is not known to be before its change, so it is never tried again.
+    # A failed foreign write may have made its change, so it is never retried.
     return 1 if is_foreign else rule.max_attempts + _LOST_STARTS
 
 

@@ -1,12 +1,12 @@
-"""`RunPlan`: runs one plan. The workflow is a shell: it decodes, lets the engine run, and writes the document.
+"""`RunPlan`: runs one plan. The workflow decodes the input, lets the engine run, and writes the document.
 
-Everything that comes from outside is decoded here, inside of one process-edge `try`: an exception in workflow code
-would otherwise be tried again for ever, and the run would stay RUNNING (docs/guards.md F7).
+All data from outside is decoded here, inside of one process-edge `try`: an exception in workflow code would otherwise
+be retried without end, and the run would stay RUNNING (docs/guards.md F7).
 
-It runs outside of the SDK's sandbox: nobody's code but ours runs here, and the sandbox is entered seven times for
-each payload, which costs more than all the rest of a run (benchmarks/README.md).
+It runs outside of the SDK's sandbox: the workflow contains no user code, and the sandbox is entered seven times for
+each payload, which costs more than the rest of a run (benchmarks/README.md).
 
-Replay: commands come from the scheduler's order alone. A change of that order needs a patch marker, and the saved
+Replay: commands follow from the scheduler's order alone. A change of that order needs a patch marker, and the saved
 histories of the versions before in `tests/replay`.
 """
 
@@ -86,7 +86,7 @@ from dagwright.workflows.timers import now_s
 
 
 class PlanRefused(Exception):
-    """A run cannot begin; carries the run-level error of the document."""
+    """A run cannot start; it has the error for the result document."""
 
     def __init__(self, error: dict[str, Any]) -> None:
         super().__init__(error["message"])
@@ -94,9 +94,9 @@ class PlanRefused(Exception):
 
 
 class PlanWorkflow(Steerable):
-    """Runs one plan to its end and returns the result document.
+    """Run one plan to its end and return the result document.
 
-    Workflow classes are kinds of run: `RunPlan` here, and those of `dagwright.workflows.extended_runs`.
+    Subclasses are the workflow types of runs: `RunPlan` here, and those of the module for growing plans.
     """
 
     def __init__(self) -> None:
@@ -107,30 +107,30 @@ class PlanWorkflow(Steerable):
         self._notes = Notes()
         self._signals = 0
         self._state_pieces = count(1)
-        """Numbers of the pieces of the state that were put into the store, or begun to be."""
+        """Numbers of the stored pieces of the state, including those of aborted attempts."""
         self._early_ends: list[SubPlanEnd] = []
-        """Reports that came before the plan was known."""
-        self._early_news: list[BudgetMessage] = []
-        """The same of what runs above and below tell of the budget."""
+        """Reports that arrived before the plan was known."""
+        self._early_budget_messages: list[BudgetMessage] = []
+        """Budget messages that arrived before the plan was known."""
         super().__init__(People(self._notes))
         self._attributes = SearchAttributes()
         self._began_at = workflow.info().workflow_start_time.timestamp()
-        """When the first execution of this run started; deadlines count from there."""
+        """Start of the first execution of this run; deadlines count from there."""
 
     async def run_to_end(self, message: RawValue) -> Any:
-        """Runs the plan of the message.
+        """Run the plan of the message.
 
         Raises:
             ApplicationError: `PlanFailed` with the document as its detail if the plan failed; `Bug` if Dagwright did.
-            CancelledError: Temporal's own cancel was asked for; everything that ran has been stopped.
+            CancelledError: Temporal's own cancel was requested; all running tasks have been stopped.
         """
         try:
             return await self._run(message)
         except ApplicationError:
             raise
-        # The process edge: what nobody expected ends the run with its reason, instead of wedging it.
+        # The process edge: an unexpected exception ends the run with its reason, instead of blocking it.
         except Exception as error:
-            workflow.logger.exception("the run ended by a defect")
+            workflow.logger.exception("the run ended because of a bug")
             raise ApplicationError(
                 f"{type(error).__name__}: {error}", type=wire.ERROR_BUG, non_retryable=True
             ) from error
@@ -155,7 +155,7 @@ class PlanWorkflow(Steerable):
         plan, run_input = await self._plan_of(run_input)
         self._title = plan.title
         if problems := wrong_inputs(plan.inputs, run_input.inputs):
-            # A sub-plan is given values that came out of results, which nobody could check before.
+            # The inputs of a sub-plan may be results, which could not be checked before.
             told = [problem.to_json() for problem in problems]
             raise PlanRefused({**error_json(problems[0].code, problems[0].text), "errors": told})
         info = workflow.info()
@@ -173,7 +173,7 @@ class PlanWorkflow(Steerable):
             inputs = with_items(inputs, await self._items_of(map_batch, plan.nodes[-1], deadline_s=deadline_s))
         scheduler = scheduler_for_run(plan, run_input, began_at=self._began_at, inputs=inputs)
         scheduler.set_options(replace(scheduler.state.options, key_of=scope.key_of))
-        await self._begin(scheduler, run_input, deadline_s=deadline_s)
+        await self._start(scheduler, run_input, deadline_s=deadline_s)
         self._engine = Engine(
             scheduler,
             scope,
@@ -184,14 +184,14 @@ class PlanWorkflow(Steerable):
         for end in self._early_ends:
             if is_expected_report(end, scheduler, self._notes):
                 self._engine.sub_plan_ended(end)
-        for news in self._early_news:
+        for news in self._early_budget_messages:
             self._engine.budget_news(news)
         self._people.begin(self._engine)
         await self._engine.run()
         while not scheduler.is_finished:
             rest = next_map_batch_input(map_batch) if map_batch is not None else None
             following = replace(run_input, plan=None, compiled=plan, map_batch=rest)
-            await self._go_on_in_new_execution(self._engine, following)
+            await self._continue_as_new(self._engine, following)
             await self._engine.run()
 
     async def _items_of(
@@ -200,12 +200,12 @@ class PlanWorkflow(Steerable):
         try:
             return await items_of_map_batch(map_batch, node, time_left=self._time_left(deadline_s))
         except ActivityError as error:
-            raise PlanRefused(_refusal(error, "the items cannot be had")) from None
+            raise PlanRefused(_refusal(error, "the items cannot be loaded")) from None
         except ValueError as error:
             raise MessageInvalid(str(error)) from None
 
-    async def _begin(self, scheduler: RunScheduler, run_input: RunInput, *, deadline_s: float | None) -> None:
-        """Begins a run, or goes on where the execution before this one left it."""
+    async def _start(self, scheduler: RunScheduler, run_input: RunInput, *, deadline_s: float | None) -> None:
+        """Start a run, or restore the state of the previous execution."""
         snapshot = run_input.snapshot
         if snapshot is None:
             start_run(scheduler, run_input, at=now_s())
@@ -217,20 +217,20 @@ class PlanWorkflow(Steerable):
             restore_state(scheduler, await state_of(snapshot, time_left=self._time_left(deadline_s)))
             start_restored_run(scheduler, run_input, at=now_s())
         except ActivityError as error:
-            raise PlanRefused(_refusal(error, "the run cannot go on")) from None
+            raise PlanRefused(_refusal(error, "the run cannot continue")) from None
         except ValueError as error:
             raise MessageInvalid(str(error)) from None
         lost = [task_id for task_id in tasks_in_flight(scheduler) if not is_sub_plan(scheduler, task_id)]
         if lost:
-            raise MessageInvalid(f"the execution before this one left {lost[0]!r} running, whose end nobody would hear")
+            raise MessageInvalid(f"the previous execution left {lost[0]!r} running, whose end would be lost")
         self._notes.prepend(snapshot.notes, snapshot.omitted_notes)
 
-    async def _go_on_in_new_execution(self, engine: Engine, run_input: RunInput) -> None:
-        """Ends this execution and starts the next one of the run, with an empty history.
+    async def _continue_as_new(self, engine: Engine, run_input: RunInput) -> None:
+        """End this execution and start the next one of the run, with an empty history.
 
-        Signals that come meanwhile go to the next one; the server lets no execution end that has not seen them all.
-        What comes while a large state is put into the store has to be taken first, and then this returns; so it does
-        if the state cannot be handed on, and the run ends here.
+        Signals that arrive meanwhile go to the next one; the server lets no execution end that has not received all of
+        them. Events that arrive while a large state is stored have to be applied first, so the method returns; it also
+        returns if the state cannot be stored, and the run ends here.
         """
         try:
             state = state_to_text(state_to_json(engine.scheduler))
@@ -264,13 +264,13 @@ class PlanWorkflow(Steerable):
         return pydantic_core.to_json(run_input_to_json(replace(run_input, snapshot=snapshot, notes=())))
 
     def _time_left(self, deadline_s: float | None) -> timedelta | None:
-        """Returns what is left of a deadline that counts from the start of the run, at least a millisecond."""
+        """Return the time until a deadline that counts from the start of the run, at least a millisecond."""
         if deadline_s is None:
             return None
         return timedelta(seconds=max(self._began_at + deadline_s - now_s(), 0.001))
 
     async def _plan_of(self, run_input: RunInput) -> tuple[CompiledPlan, RunInput]:
-        """Returns the compiled plan of the input, and the input as it would be given to a run of that plan."""
+        """Return the compiled plan of the input, and the input for a run of that plan."""
         if run_input.compiled is not None:
             return run_input.compiled, run_input
         if not run_input.pages:
@@ -284,14 +284,14 @@ class PlanWorkflow(Steerable):
         try:
             return await load_plan(run_input.pages, time_left=self._time_left(deadline_of(None, run_input))), run_input
         except ActivityError as error:
-            raise PlanRefused(_refusal(error, "the plan cannot be read")) from None
+            raise PlanRefused(_refusal(error, "the plan cannot be loaded")) from None
         except PlanTooLarge as error:
             raise PlanRefused(error_json("too_large", str(error))) from None
         except ValueError as error:
-            raise PlanRefused(error_json("invalid", f"the plan cannot be read: {error}")) from None
+            raise PlanRefused(error_json("invalid", f"the plan cannot be loaded: {error}")) from None
 
     async def _compile(self, run_input: RunInput) -> dict[str, Any]:
-        """Compiles a plan that came as it was written, outside of the workflow; returns what `compile_plan` answers."""
+        """Compile a plan as written in an activity, and return the result of `compile_plan`."""
         message = {"plan": run_input.plan, "inputs": run_input.inputs, "context": run_input.context}
         if run_input.dialect is not None:
             message["dialect"] = run_input.dialect
@@ -301,7 +301,7 @@ class PlanWorkflow(Steerable):
             message["written_by_model"] = True
         encoded = pydantic_core.to_json(message)
         if len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
-            # Numbers may be longer here than they were written, and the server ends a run that sends 2 MB.
+            # Numbers may be longer here than as written, and the server ends a run that sends 2 MB.
             allowed = f"at most {limits.RUN_INPUT_LIMIT_BYTES:,} can be run"
             told = f"the plan and its inputs have {len(encoded):,} bytes; {allowed}"
             raise PlanRefused(error_json("too_large", told))
@@ -319,7 +319,7 @@ class PlanWorkflow(Steerable):
         except ActivityError as error:
             details = error.__cause__.details if isinstance(error.__cause__, ApplicationError) else ()
             self._attributes.are_there |= _has_state(details[1] if len(details) > 1 else None)
-            raise PlanRefused(_refusal(error, "the plan cannot be read")) from None
+            raise PlanRefused(_refusal(error, "the plan cannot be loaded")) from None
         if _has_state(answer):
             self._attributes.found()
         return answer
@@ -345,9 +345,9 @@ class PlanWorkflow(Steerable):
                 end = {**end, "output": None, "stored_output": None, **chunk_end}
                 compact = map_batch_document(compact)
             if not await undisturbed(report_end(run_input.parent, end)):
-                # The run above takes the result instead, if it is still there, and needs the output in full.
+                # The parent run uses the result instead, if it still exists, and needs the full output.
                 compact |= end
-                # What the parent needs to compensate, or to join the items of a map, is in the result alone.
+                # The data that the parent needs to compensate, or to join the items of a map, is only in the result.
                 must_return = cancelled is None and not end.keys().isdisjoint({"child_snapshot", "map_batch"})
         if run_input is not None and run_input.session is not None:
             scheduler = self._engine.scheduler if self._engine is not None else None
@@ -376,7 +376,7 @@ class PlanWorkflow(Steerable):
         if self._engine is None:
             waiting = None if self._error else RunStatus.RUNNING.value
             return result_document(None, facts, status=self._status or waiting)
-        # It is told as counts in any case, and to tell each node takes longer than all that a few calls take.
+        # It has counts in any case, and the documents of all nodes take longer than all else in a short run.
         is_large = self._written_count() > limits.DOCUMENT_NODES
         make = counted_result_document if is_large else result_document
         return make(self._engine.scheduler, facts, status=self._status)
@@ -389,74 +389,74 @@ class PlanWorkflow(Steerable):
 
     @workflow.query(name=wire.QUERY_PENDING)
     def pending_feedback(self) -> Sequence[dict[str, Any]]:
-        """Returns what people are asked."""
+        """Return the open requests."""
         return shown_requests(self._engine.scheduler, workflow.info().workflow_id) if self._engine else []
 
     @workflow.signal(name=wire.SIGNAL_SUB_PLAN_ENDED)
     def sub_plan_ended(self, message: RawValue) -> None:
-        """Takes the report of a sub-plan."""
+        """Handle the report of a sub-plan."""
         end = read_sub_plan_report(partial(read_message, message.payload), self._notes)
         if end is None:
             return
         if self._engine is None:
-            # A run that has just gone on in a new execution gets what came meanwhile before anything else.
+            # An execution that has just started receives earlier signals before anything else.
             self._early_ends.append(end)
         elif is_expected_report(end, self._engine.scheduler, self._notes):
             self._engine.sub_plan_ended(end)
 
     @workflow.signal(name=wire.SIGNAL_BUDGET_REPORT)
     def budget_report(self, message: RawValue) -> None:
-        """Takes what a sub-plan tells of its calls of models."""
-        self._take_budget(wire.SIGNAL_BUDGET_REPORT, message)
+        """Handle the budget report of a sub-plan."""
+        self._handle_budget_message(wire.SIGNAL_BUDGET_REPORT, message)
 
     @workflow.signal(name=wire.SIGNAL_BUDGET_GRANT)
     def budget_grant(self, message: RawValue) -> None:
-        """Takes which calls of models the run above lets start."""
-        self._take_budget(wire.SIGNAL_BUDGET_GRANT, message)
+        """Handle the budget grant of the parent run."""
+        self._handle_budget_message(wire.SIGNAL_BUDGET_GRANT, message)
 
-    def _take_budget(self, name: str, message: RawValue) -> None:
+    def _handle_budget_message(self, name: str, message: RawValue) -> None:
         news = read_budget_message(name, partial(read_message, message.payload), self._notes)
         if news is not None and self._engine is None:
-            self._early_news.append(news)
+            self._early_budget_messages.append(news)
         elif news is not None and self._engine is not None:
             self._engine.budget_news(news)
 
     @workflow.signal(dynamic=True)
     def other_signal(self, name: str, _arguments: Sequence[RawValue]) -> None:
-        """Refuses a signal that no run takes."""
+        """Refuse an unknown signal."""
         note_unknown_signal(name, self._notes)
 
     def count_signal(self) -> None:
-        """Takes note of a signal or an update, whatever it is: the server takes so many for one execution."""
+        """Count a signal or update of any kind: the server limits them for one execution."""
         self._signals += 1
 
     @workflow.query(name=wire.QUERY_STATUS)
     def status(self) -> dict[str, Any]:
-        """Returns the result document as far as it is."""
+        """Return the current result document."""
         return status_result(self._compact(self._document()))
 
     @workflow.query(name=wire.QUERY_NODE)
     def node(self, node_id: str) -> dict[str, Any] | None:
-        """Returns the document of one node or item; null if there is none of that id."""
+        """Return the document of one node or item; null if there is no such node."""
         return node_result(self._engine.scheduler, node_id) if self._engine else None
 
     def details(self) -> str:
-        """Returns the live table for the Temporal UI."""
+        """Return the live table for the Temporal UI."""
         return render_details(self._engine.scheduler) if self._engine else ""
 
     @workflow.query(name=wire.QUERY_GRAPH)
     def graph(self) -> dict[str, Any]:
-        """Returns nodes and edges with their states."""
+        """Return nodes and edges with their states."""
         return graph_result(self._engine.scheduler) if self._engine else {"nodes": [], "edges": []}
 
 
 @workflow.defn(name=wire.WORKFLOW_RUN_PLAN, sandboxed=False)
 class RunPlanWorkflow(PlanWorkflow):
-    """Runs a plan that somebody gave."""
+    """Run of a plan."""
 
     @workflow.run
     async def run(self, message: RawValue) -> Any:
-        """Runs the plan of the message."""
+        """Run the plan of the message."""
         return await self.run_to_end(message)
 
 
@@ -470,12 +470,12 @@ def _has_state(answer: Any) -> bool:
 
 
 def _refusal(error: ActivityError, otherwise: str) -> dict[str, Any]:
-    """Returns the run-level error that the failure of a preparing activity stands for."""
+    """Return the error of the run for the failure of a preparing activity."""
     cause = error.__cause__
     if is_cancellation(error):
         raise asyncio.CancelledError from error
     if isinstance(cause, TimeoutError) and cause.type == TimeoutType.SCHEDULE_TO_CLOSE:
-        return error_json("deadline_exceeded", f"{otherwise}: the run took over its deadline")
+        return error_json("deadline_exceeded", f"{otherwise}: the run exceeded its deadline")
     if not isinstance(cause, ApplicationError):
         return error_json("failed", f"{otherwise}: {cause}")
     found = cause.details[0] if cause.details else None

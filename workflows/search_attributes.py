@@ -1,7 +1,7 @@
-"""What a run tells in its search attributes: its state, and whom it waits for.
+"""Search attributes of a run: its state, and the assignees that it waits for.
 
-Each write is an event and work for the server, so they are written when they change, at most once in five seconds,
-and at the end. That somebody is waited for is written at once: who looks for what is asked would not see it.
+Each write is an event and work for the server, so they are written when they change, at most once in five seconds, and
+at the end. The first assignee is written at once, so that it is found without delay.
 """
 
 import asyncio
@@ -20,37 +20,37 @@ _AWAITING = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
 
 
 class SearchAttributes:
-    """The search attributes of one run, if its namespace has them: a run that sets one that is not there is stuck."""
+    """Search attributes of one run, if its namespace has them: a run that sets an undefined attribute is stuck."""
 
     def __init__(self) -> None:
         given = workflow.info().typed_search_attributes
         self._state = given.get(_STATE)
         self._awaiting = list(given.get(_AWAITING) or ())
         self.are_there = self._state is not None
-        """Whether the namespace is known to have them."""
-        self._told_at: float | None = None
+        """Whether the namespace has them, as far as known."""
+        self._written_at: float | None = None
         self._timer: asyncio.Task[None] | None = None
 
     def found(self) -> None:
-        """Takes note that the namespace has them, though whoever started the run did not set them."""
+        """Record that the namespace has them, although the client that started the run did not set them."""
         if not self.are_there:
             self.are_there = True
             self._write(RunStatus.RUNNING.value, [])
 
     def tell(self, state: str, awaiting: list[str], *, at: float, wake: Callable[[], None]) -> None:
-        """Tells state and whom the run waits for, now or as soon as it may; that it begins to wait for anyone, now.
+        """Write state and assignees now or as soon as possible; the first assignee is written at once.
 
         Args:
-            wake: called when it may; this is to be called again then.
+            wake: called when the method has to be called again.
         """
         asks = bool(awaiting) and not self._awaiting
         if not self.are_there or (state, awaiting) == (self._state, self._awaiting):
             return
         if self._timer is not None and not asks:
             return
-        left_s = 0.0 if self._told_at is None or asks else self._told_at + SEARCH_UPDATE_PAUSE_S - at
+        left_s = 0.0 if self._written_at is None or asks else self._written_at + SEARCH_UPDATE_PAUSE_S - at
         if left_s <= 0:
-            self._told_at = at
+            self._written_at = at
             self._write(state, awaiting)
             return
 
@@ -63,13 +63,13 @@ class SearchAttributes:
         self._timer.add_done_callback(passed)
 
     def tell_end(self, state: str) -> None:
-        """Tells how the run ended; it waits for nobody any more."""
+        """Write the final state, without assignees."""
         self.rest()
         if self.are_there:
             self._write(state, [])
 
     def rest(self) -> None:
-        """Waits no longer to tell something: the run ends, or goes on in a new execution."""
+        """Cancel a pending write: the run ends, or continues as new."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -1,8 +1,8 @@
-"""`Session`: a session of several requests. It starts the run of each turn, and keeps what the next one has to know.
+"""`Session`: a conversation of several requests. It starts the run of each turn, and stores the state for the next one.
 
-What may happen to it is decided in `dagwright.protocol.sessions`. The state lies in the memo: whoever looks needs no
-worker, and the next execution begins with it, whatever its input says. Runs are abandoned children that report their
-end as sub-plans do; handlers never await, so that a session may always go on in a new execution.
+The transitions are in `dagwright.protocol.sessions`. The state is in the memo: clients need no worker to read it, and
+the next execution continues with it, whatever its input. Runs are abandoned children that report their end as sub-plans
+do; handlers never await, so that a session can continue as new at any time.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _CHECKED_INPUT = "session-input-checked"
 
 @workflow.defn(name=wire.WORKFLOW_SESSION, sandboxed=False)
 class SessionWorkflow:
-    """Takes turns one after the other until it is ended, and returns what it knows then."""
+    """Session that runs turns one after the other until it is ended, and returns its final state."""
 
     def __init__(self) -> None:
         name = name_of_session(workflow.info().workflow_id)
@@ -54,18 +54,20 @@ class SessionWorkflow:
         try:
             state = workflow.memo().get(wire.MEMO_SESSION_STATE)
             self._session = Session(name) if state is None else session_from_json(state, name=name)
-        # The process edge: anybody may start a workflow with any memo, and an exception here would wedge it.
+        # The process edge: a client may start a workflow with any memo, and an exception here would block it.
         except Exception as error:
-            self._unreadable, self._session = f"the memo of the session cannot be read: {error}", Session(name)
-        self._told = self._session.version
+            self._unreadable, self._session = f"invalid memo of the session: {error}", Session(name)
+        self._published_version = self._session.version
         self._starting: TurnStart | None = None
-        """A turn whose run has not been started; it is in no state, so nothing goes on elsewhere until it has."""
+        """A turn whose run is not started yet; it is not part of the state, so the session does not continue as new
+        before.
+        """
         self._following: list[asyncio.Task[None]] = []
         self._signals = 0
 
     @workflow.run
     async def run(self, message: RawValue) -> Any:
-        """Takes turns until it is ended.
+        """Run turns until the session is ended.
 
         Raises:
             ApplicationError: `Refused` if its input or its memo is invalid; `Bug` if Dagwright fails.
@@ -76,12 +78,12 @@ class SessionWorkflow:
                 raise ApplicationError(problem, type=wire.ERROR_REFUSED, non_retryable=True)
             if self._unreadable is not None:
                 raise ApplicationError(self._unreadable, type=wire.ERROR_REFUSED, non_retryable=True)
-            return await self._converse()
+            return await self._run_turns()
         except ApplicationError:
             raise
         # The process edge, as for a run.
         except Exception as error:
-            workflow.logger.exception("the session ended by a defect")
+            workflow.logger.exception("the session ended because of a bug")
             raise ApplicationError(bug_message(error), type=wire.ERROR_BUG, non_retryable=True) from error
 
     def _input_problem(self, message: RawValue) -> str | None:
@@ -91,27 +93,27 @@ class SessionWorkflow:
         except MessageInvalid as error:
             return f"the input of a session is invalid: {error}"
 
-    async def _converse(self) -> dict[str, Any]:
+    async def _run_turns(self) -> dict[str, Any]:
         if (running := self._session.running) is not None and self._starting is None:
-            self._follow(self._look_after(running.run))
+            self._follow(self._poll_end(running.run))
         while not self._session.has_ended:
-            await workflow.wait_condition(self._has_news)
-            self._tell()
+            await workflow.wait_condition(self._has_work)
+            self._publish_state()
             if self._starting is not None:
                 start, self._starting = self._starting, None
                 await self._start(start)
             elif self._is_full():
-                self._go_on_in_new_execution()
-        self._tell()
+                self._continue_as_new()
+        self._publish_state()
         return self._session.to_json()
 
-    def _has_news(self) -> bool:
-        return self._starting is not None or self._session.version != self._told or self._is_full()
+    def _has_work(self) -> bool:
+        return self._starting is not None or self._session.version != self._published_version or self._is_full()
 
-    def _tell(self) -> None:
-        """Writes what the session knows where others look, if it has changed."""
-        if self._session.version != self._told:
-            self._told = self._session.version
+    def _publish_state(self) -> None:
+        """Write the state to the memo, if it has changed."""
+        if self._session.version != self._published_version:
+            self._published_version = self._session.version
             workflow.upsert_memo({wire.MEMO_SESSION_STATE: self._session.to_json()})
 
     # The run of a turn.
@@ -136,7 +138,7 @@ class SessionWorkflow:
                 search_attributes=attributes_of_turn(info.typed_search_attributes, start.memo),
             )
         except WorkflowAlreadyStartedError:
-            # A run of somebody else: whoever steers the turn would steer that one.
+            # The run belongs to another caller, who must not be affected by commands to the turn.
             self._session.drop_turn(start.run)
             return
         except FailureError as error:
@@ -145,23 +147,23 @@ class SessionWorkflow:
         self._follow(self._await_end(start.run, handle))
 
     def _follow(self, following: Any) -> None:
-        # A task that nobody holds may be collected.
+        # A task without a reference may be garbage-collected.
         self._following = [asyncio.create_task(following)]
 
     async def _await_end(self, run: str, handle: workflow.ChildWorkflowHandle[Any, Any]) -> None:
-        """Takes the end of a run that sends no report: one that was terminated, or could not read its input."""
+        """Handle the end of a run that sends no report: one that was terminated, or whose input is invalid."""
         try:
             payload: RawValue = await handle
             end = _end_from(read_message(payload.payload))
         except ChildWorkflowError as error:
             end = _end_of_failure(error)
-        # The edge of this task: nobody awaits it, so the session would wait for ever.
+        # The edge of this task: it is not awaited, so the session would wait without end.
         except Exception as error:
             end = _failed(bug_message(error))
         self._end_turn(run, end)
 
-    async def _look_after(self, run: str) -> None:
-        """Asks now and then, ever more seldom, whether a run that an execution before has started ended unheard."""
+    async def _poll_end(self, run: str) -> None:
+        """Poll, with increasing pauses, whether a run that a previous execution has started ended without a report."""
         pause_s = limits.SUB_PLAN_CHECK_S
         while not self._has_ended(run):
             with suppress(TimeoutError):
@@ -170,11 +172,11 @@ class SessionWorkflow:
                 )
                 return
             pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
-            # The next look may do better.
+            # The next poll may succeed.
             with suppress(ActivityError, MessageInvalid):
-                found = read_message((await find_ended([run])).payload)
-                if isinstance(found, Mapping) and run in found:
-                    self._end_turn(run, _end_from(found[run]))
+                ended = read_message((await find_ended([run])).payload)
+                if isinstance(ended, Mapping) and run in ended:
+                    self._end_turn(run, _end_from(ended[run]))
 
     def _has_ended(self, run: str) -> bool:
         turn = self._session.running
@@ -183,10 +185,10 @@ class SessionWorkflow:
     def _end_turn(self, run: str, end: TurnEnd) -> None:
         self._session.end_turn(run, end, at=now_s())
 
-    # Going on elsewhere.
+    # Continue-as-new.
 
     def _is_full(self) -> bool:
-        """Tells whether the session goes on in a new execution: between two turns, or wherever signals flood it."""
+        """Return whether the session continues as new: between two turns, or at any time after a flood of signals."""
         if self._session.running is None:
             return workflow.info().is_continue_as_new_suggested() or self._is_at_mark()
         return self._is_at_mark()
@@ -195,15 +197,15 @@ class SessionWorkflow:
         is_long = workflow.info().get_current_history_length() >= limits.DRAIN_AT_EVENTS
         return is_long or self._signals >= limits.DRAIN_AT_SIGNALS
 
-    def _go_on_in_new_execution(self) -> None:
+    def _continue_as_new(self) -> None:
         encoded = pydantic_core.to_json({"session_id": self._session.name})
         workflow.continue_as_new(RawValue(json_payload(encoded)), memo=dict(workflow.memo()))
 
-    # What others send.
+    # Messages.
 
     @workflow.update(name=wire.UPDATE_START_TURN)
     def start_turn(self, message: RawValue) -> Mapping[str, Any]:
-        """Starts the run of a turn; the same one again changes nothing."""
+        """Start the run of a turn; a repeated request changes nothing."""
         start = self._turn_from(message)
         if self._session.begin_turn(start, at=now_s()):
             self._starting = start
@@ -214,56 +216,56 @@ class SessionWorkflow:
         self._turn_from(message)
 
     def _turn_from(self, message: RawValue) -> TurnStart:
-        """Returns the turn that a message wants to start.
+        """Return the turn that a message requests.
 
         Raises:
-            ApplicationError: `Refused`, with what is wrong and its code.
+            ApplicationError: `Refused`, with the problem and its code.
         """
         try:
             start = turn_start_from_json(read_message(message.payload))
             refusal = self._session.refusal_of(start)
         except MessageInvalid as error:
             refusal = TurnRefused(error.code, str(error))
-        # The process edge: an exception in a validator would be tried again for ever.
+        # The process edge: an exception in a validator would be retried without end.
         except Exception as error:
             refusal = TurnRefused("invalid", bug_message(error))
         if refusal is None:
             return start
-        told = {"code": refusal.code, "run_id": refusal.run, "version": self._session.version}
-        raise ApplicationError(refusal.message, told, type=wire.ERROR_REFUSED, non_retryable=True)
+        reported = {"code": refusal.code, "run_id": refusal.run, "version": self._session.version}
+        raise ApplicationError(refusal.message, reported, type=wire.ERROR_REFUSED, non_retryable=True)
 
     @workflow.signal(name=wire.SIGNAL_TURN_ENDED)
     def turn_ended(self, message: RawValue) -> None:
-        """Takes the report of the run of a turn."""
+        """Handle the report of the run of a turn."""
         try:
-            told = read_message(message.payload)
-            self._end_turn(told["turn"], turn_end_from_json(told))
-        # The process edge: anybody may send anything, and the run that is waited for is followed too.
+            reported = read_message(message.payload)
+            self._end_turn(reported["turn"], turn_end_from_json(reported))
+        # The process edge: a client may send any content, and the end of the run is followed anyway.
         except Exception as error:
             workflow.logger.warning("a report was refused", extra={"reason": str(error)})
 
     @workflow.signal(name=wire.SIGNAL_END_SESSION)
     def end_session(self, _message: RawValue) -> None:
-        """Takes no more turns, and ends as soon as none runs."""
+        """Accept no more turns, and end when no turn is running."""
         self._session.end()
 
     @workflow.signal(dynamic=True)
     def other_signal(self, name: str, _arguments: Sequence[RawValue]) -> None:
-        """Leaves aside a signal that no session takes."""
+        """Ignore an unknown signal."""
         workflow.logger.warning("no session takes this signal", extra={"signal": name[:200]})
 
     def count_signal(self) -> None:
-        """Takes note of a signal or an update, whatever it is: the server takes so many for one execution."""
+        """Count a signal or update of any kind: the server limits them for one execution."""
         self._signals += 1
 
     @workflow.query(name=wire.QUERY_STATUS)
     def status(self) -> dict[str, Any]:
-        """Returns what the session knows."""
+        """Return the state of the session."""
         return self._session.to_json()
 
 
 def _end_from(document: Any) -> TurnEnd:
-    """Returns the end of a run from its document, or from what was found of it."""
+    """Return the end of a run from its document, or from the result of `find_ended`."""
     return end_of_turn(document) if isinstance(document, Mapping) else _failed("the run ended without a document")
 
 

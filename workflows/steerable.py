@@ -1,6 +1,7 @@
-"""The messages by which people answer and steer a run: each a signal, and an update that says whether it counts.
+"""Signals and updates with which people answer and control a run: each command is a signal, and an update with a
+response.
 
-It stands apart from the run itself. Names and payloads: docs/internals/messages.md.
+Names and payloads: docs/internals/messages.md.
 """
 
 from collections.abc import Mapping
@@ -14,10 +15,10 @@ from dagwright.workflows.people import People
 
 
 class Steerable:
-    """A workflow that people can answer and steer.
+    """Workflow that handles answers and commands of people.
 
     Args:
-        people: takes the messages.
+        people: handler of the messages.
     """
 
     def __init__(self, people: People) -> None:
@@ -25,12 +26,12 @@ class Steerable:
 
     @workflow.signal(name=wire.SIGNAL_FEEDBACK)
     def feedback(self, message: RawValue) -> None:
-        """Takes an answer; one that is refused becomes a note."""
+        """Handle an answer; a refused answer becomes a note."""
         self._people.take_signal(wire.SIGNAL_FEEDBACK, message)
 
     @workflow.update(name=wire.UPDATE_SUBMIT_FEEDBACK)
     def submit_feedback(self, message: RawValue) -> Mapping[str, Any]:
-        """Takes an answer."""
+        """Handle an answer."""
         return self._people.take_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
 
     @submit_feedback.validator
@@ -39,17 +40,17 @@ class Steerable:
 
     @workflow.signal(name=wire.SIGNAL_PLANNED)
     def planned(self, message: RawValue) -> None:
-        """Takes nodes of a plan that a model still writes."""
+        """Add nodes of a plan that a model is still writing."""
         self._people.take_signal(wire.SIGNAL_PLANNED, message)
 
     @workflow.signal(name=wire.PAUSE)
     def signal_pause(self, message: RawValue) -> None:
-        """Lets nothing new start; an empty payload works too."""
+        """Pause the run; the payload may be empty."""
         self._people.take_signal(wire.PAUSE, message)
 
     @workflow.update(name=wire.PAUSE)
     def pause(self, message: RawValue) -> Mapping[str, Any]:
-        """Lets nothing new start; an empty payload works too."""
+        """Pause the run; the payload may be empty."""
         return self._people.take_update(wire.PAUSE, message)
 
     @pause.validator
@@ -58,12 +59,12 @@ class Steerable:
 
     @workflow.signal(name=wire.RESUME)
     def signal_resume(self, message: RawValue) -> None:
-        """Lets what is ready start again; an empty payload works too."""
+        """Resume a paused run; the payload may be empty."""
         self._people.take_signal(wire.RESUME, message)
 
     @workflow.update(name=wire.RESUME)
     def resume(self, message: RawValue) -> Mapping[str, Any]:
-        """Lets what is ready start again; an empty payload works too."""
+        """Resume a paused run; the payload may be empty."""
         return self._people.take_update(wire.RESUME, message)
 
     @resume.validator
@@ -72,12 +73,12 @@ class Steerable:
 
     @workflow.signal(name=wire.CANCEL)
     def signal_cancel(self, message: RawValue) -> None:
-        """Stops the run; an empty payload works too."""
+        """Cancel the run; the payload may be empty."""
         self._people.take_signal(wire.CANCEL, message)
 
     @workflow.update(name=wire.CANCEL)
     def cancel(self, message: RawValue) -> Mapping[str, Any]:
-        """Stops the run; an empty payload works too."""
+        """Cancel the run; the payload may be empty."""
         return self._people.take_update(wire.CANCEL, message)
 
     @cancel.validator
@@ -86,12 +87,12 @@ class Steerable:
 
     @workflow.signal(name=wire.CANCEL_NODE)
     def signal_cancel_node(self, message: RawValue) -> None:
-        """Stops a node or an item, with `branch` all that needs it too."""
+        """Cancel a node or item; with `branch` also its dependents."""
         self._people.take_signal(wire.CANCEL_NODE, message)
 
     @workflow.update(name=wire.CANCEL_NODE)
     def cancel_node(self, message: RawValue) -> Mapping[str, Any]:
-        """Stops a node or an item, with `branch` all that needs it too."""
+        """Cancel a node or item; with `branch` also its dependents."""
         return self._people.take_update(wire.CANCEL_NODE, message)
 
     @cancel_node.validator
@@ -100,12 +101,12 @@ class Steerable:
 
     @workflow.signal(name=wire.RETRY_NODE)
     def signal_retry_node(self, message: RawValue) -> None:
-        """Has a node or item tried again."""
+        """Retry a node or item."""
         self._people.take_signal(wire.RETRY_NODE, message)
 
     @workflow.update(name=wire.RETRY_NODE)
     def retry_node(self, message: RawValue) -> Mapping[str, Any]:
-        """Has a node or item tried again."""
+        """Retry a node or item."""
         return self._people.take_update(wire.RETRY_NODE, message)
 
     @retry_node.validator
@@ -114,12 +115,12 @@ class Steerable:
 
     @workflow.signal(name=wire.SET_RESULT)
     def signal_set_result(self, message: RawValue) -> None:
-        """Gives a node or item its result by hand."""
+        """Set the result of a node or item."""
         self._people.take_signal(wire.SET_RESULT, message)
 
     @workflow.update(name=wire.SET_RESULT)
     def set_result(self, message: RawValue) -> Mapping[str, Any]:
-        """Gives a node or item its result by hand."""
+        """Set the result of a node or item."""
         return self._people.take_update(wire.SET_RESULT, message)
 
     @set_result.validator
@@ -142,12 +143,12 @@ class Steerable:
 
     @workflow.signal(name=wire.SET_POLICY)
     def signal_set_policy(self, message: RawValue) -> None:
-        """Changes which calls people are asked about; what waits for an approval no more goes on."""
+        """Change which calls need an approval; calls that no longer need one start."""
         self._people.take_signal(wire.SET_POLICY, message)
 
     @workflow.update(name=wire.SET_POLICY)
     def set_policy(self, message: RawValue) -> Mapping[str, Any]:
-        """Changes which calls people are asked about; what waits for an approval no more goes on."""
+        """Change which calls need an approval; calls that no longer need one start."""
         return self._people.take_update(wire.SET_POLICY, message)
 
     @set_policy.validator
@@ -156,12 +157,12 @@ class Steerable:
 
     @workflow.signal(name=wire.SET_LIMITS)
     def signal_set_limits(self, message: RawValue) -> None:
-        """Changes how much of the run runs at once, or how long it may take."""
+        """Change the concurrency, the deadline or the budget of the run."""
         self._people.take_signal(wire.SET_LIMITS, message)
 
     @workflow.update(name=wire.SET_LIMITS)
     def set_limits(self, message: RawValue) -> Mapping[str, Any]:
-        """Changes how much of the run runs at once, or how long it may take."""
+        """Change the concurrency, the deadline or the budget of the run."""
         return self._people.take_update(wire.SET_LIMITS, message)
 
     @set_limits.validator

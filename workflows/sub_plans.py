@@ -1,9 +1,8 @@
-"""Sub-plans: child workflows that outlive their parent and report their end by signal.
+"""Sub-plans: child workflows that survive the continue-as-new of their parent and report their end by signal.
 
-A child of the default kind would end with its parent, also at a continue-as-new; an abandoned one does
-not, so its end comes as the signal `sub_plan_ended` (docs/guards.md F5). The child's own end is listened
-to as well, because a child that was terminated sends nothing; one that an execution before has started is asked for
-now and then.
+A child of the default kind would end with its parent, also at continue-as-new; an abandoned child does not, so its end
+arrives as the signal `sub_plan_ended` (docs/guards.md F5). The end of the child workflow itself is followed as well,
+because a terminated child sends no signal; children that a previous execution has started are polled.
 """
 
 import asyncio
@@ -61,61 +60,59 @@ _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 _TITLE = SearchAttributeKey.for_keyword(wire.SEARCH_TITLE)
 
 _COMMAND_BYTES = 2_000
-"""About what the start of a sub-plan has beside its input."""
+"""Approximate size of the start of a sub-plan besides its input."""
 
 EndTaken = Callable[[SubPlanEnd], None]
 
 
 class SubPlans:
-    """The sub-plans of one run.
+    """Sub-plans of one run.
 
     Args:
-        run: what the ids and keys of the run are made of.
-        take_end: takes the end of a sub-plan; the second one for the same task has no effect.
-        scheduler: of the run; what a sub-plan is given comes out of it.
-        note: takes code and message of what is worth saying.
+        run: scope of the ids and keys of the run.
+        take_end: function that handles the end of a sub-plan; a second end for the same task has no effect.
+        scheduler: scheduler of the run, from which the inputs of sub-plans are derived.
+        note: function that adds a note, with code and message.
     """
 
     def __init__(
-        self, run: RunScope, take_end: EndTaken, *, scheduler: RunScheduler, note: Callable[[str, str], None]
+        self, run: RunScope, handle_end: EndTaken, *, scheduler: RunScheduler, note: Callable[[str, str], None]
     ) -> None:
         self._run = run
-        self._take_end = take_end
+        self._handle_end = handle_end
         self._scheduler = scheduler
         self._open: dict[str, asyncio.Task[None] | None] = {}
-        """Id of a call -> what follows its sub-plan; nothing does for one that an execution before has started."""
+        """Id of a call -> task that follows its sub-plan; `None` if a previous execution has started it."""
         self._messages: list[asyncio.Task[None]] = []
         self._sending: list[asyncio.Task[None]] = []
         self._note = note
-        self._looking: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
         self._stop_reason: str | None = None
         self._stopping: dict[str, str] = {}
-        """Calls that are to stop as soon as their sub-plan has started -> why."""
+        """Call to cancel as soon as its sub-plan has started -> reason."""
         self._handles: dict[str, workflow.ExternalWorkflowHandle[Any] | workflow.ChildWorkflowHandle[Any, Any]] = {}
 
     @property
     def open_tasks(self) -> list[str]:
-        """Ids of the tasks whose sub-plans have not ended, in order of their start."""
+        """Ids of the tasks whose sub-plans have not ended, in the order of their start."""
         return [task_id for call in self._open if (task_id := task_of_call(self._scheduler.state, call)) is not None]
 
     @property
     def is_busy(self) -> bool:
-        """Tells whether a sub-plan is about to start or to be told something: it would be lost if the run went on
-        elsewhere now.
-        """
+        """Whether a sub-plan is being started or signalled, which would be lost at continue-as-new."""
         return len(self._handles) < len(self._open) or bool(self._sending)
 
     def send(self, sent: ChildSignal) -> None:
-        """Sends a signal on to the sub-plan that it belongs to, or to all that have started."""
+        """Send a signal to a sub-plan, or to every sub-plan that has started."""
         if sent.task is None:
             self.tell_all(sent.signal, sent.message)
             return
-        sending = asyncio.create_task(self._send_on(sent, sent.task))
+        sending = asyncio.create_task(self._forward(sent, sent.task))
         self._sending.append(sending)
         sending.add_done_callback(self._sending.remove)
 
-    async def _send_on(self, message: ChildSignal, task_id: str) -> None:
-        """Sends a message on to a sub-plan, as soon as it has started; one that has ended takes none."""
+    async def _forward(self, message: ChildSignal, task_id: str) -> None:
+        """Send a signal to a sub-plan as soon as it has started; a sub-plan that has ended refuses it."""
         call = call_of_task(self._scheduler.state, task_id)
         await workflow.wait_condition(lambda: call in self._handles or call not in self._open)
         handle = self._handles.get(call)
@@ -128,77 +125,77 @@ class SubPlans:
             self._refuse(message, error.message)
 
     def _refuse(self, message: ChildSignal, reason: str) -> None:
-        self._note("refused", f"{message.signal}: the sub-plan {message.task!r} cannot be told: {reason}")
+        self._note("refused", f"{message.signal}: the sub-plan {message.task!r} cannot be signalled: {reason}")
 
     def adopt(self, task_id: str) -> None:
-        """Takes over the sub-plan of a task that an execution before has started; its end comes by its report."""
+        """Take over the sub-plan of a task that a previous execution has started; its end arrives as its report."""
         call = call_of_task(self._scheduler.state, task_id)
         child_id = limits.child_workflow_id(workflow.info().workflow_id, call)
         self._open[call] = None
         self._handles[call] = workflow.get_external_workflow_handle(child_id)
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._look_after_adopted())
+        if self._polling is None:
+            self._polling = asyncio.create_task(self._poll_adopted())
 
     def start(self, task: Task) -> int:
-        """Starts the child workflow of a task; returns about how many bytes its command has."""
+        """Start the child workflow of a task; return the approximate size of its command."""
         encoded = pydantic_core.to_json(self._input_of(task))
         self._open[task.call_id] = asyncio.create_task(self._follow(task, json_payload(encoded)))
         return len(encoded) + _COMMAND_BYTES
 
     def forget(self, call: str) -> None:
-        """Drops a sub-plan that has ended, or is waited for no longer."""
+        """Drop a sub-plan that has ended or was abandoned."""
         self._open.pop(call, None)
         self._handles.pop(call, None)
         self._stopping.pop(call, None)
 
     def cancel(self, call: str, reason: str) -> None:
-        """Tells one sub-plan to stop; it reports its end as ever."""
+        """Cancel one sub-plan; it reports its end as usual."""
         if call in self._handles:
-            self._messages.append(asyncio.create_task(self._tell_to_stop(call, reason)))
+            self._messages.append(asyncio.create_task(self._signal_cancel(call, reason)))
         elif call in self._open:
             self._stopping[call] = reason
 
     def cancel_all(self, reason: str) -> None:
-        """Tells every open sub-plan to stop; each reports its end as ever."""
-        # One that is about to start cannot be stopped yet: it is told as soon as it has started.
+        """Cancel every open sub-plan; each reports its end as usual."""
+        # A sub-plan that is being started cannot be cancelled yet: it is cancelled as soon as it has started.
         self._stop_reason = reason
         for call in self._handles:
-            self._messages.append(asyncio.create_task(self._tell_to_stop(call, reason)))
+            self._messages.append(asyncio.create_task(self._signal_cancel(call, reason)))
 
     def go_on(self) -> None:
-        """Takes back that all are to stop: the run goes on, and starts others."""
+        """Do not cancel new sub-plans any more, because the run continues."""
         self._stop_reason = None
 
     def tell_all(self, signal: str, message: Mapping[str, Any]) -> None:
-        """Sends a signal to every open sub-plan that has started."""
+        """Send a signal to every open sub-plan that has started."""
         for call in self._handles:
-            self._messages.append(asyncio.create_task(self._tell(call, signal, message)))
+            self._messages.append(asyncio.create_task(self._signal(call, signal, message)))
 
     def tell_widths(self) -> None:
-        """Tells the runs of the chunks of large maps how many of their items may run at once now."""
+        """Send the current concurrency to the runs of map batches."""
         for call in self._handles:
             width = width_of_map_batch(self._scheduler, call)
             if width is not None:
-                self._messages.append(asyncio.create_task(self._tell(call, wire.SET_LIMITS, width_message(width))))
+                self._messages.append(asyncio.create_task(self._signal(call, wire.SET_LIMITS, width_message(width))))
 
-    async def _tell(self, call: str, signal: str, message: Mapping[str, Any]) -> None:
-        # One that has ended meanwhile needs to know nothing more.
+    async def _signal(self, call: str, signal: str, message: Mapping[str, Any]) -> None:
+        # A sub-plan that has ended needs no signal.
         with suppress(FailureError, KeyError):
             await self._handles[call].signal(signal, message)
 
-    async def _tell_to_stop(self, call: str, reason: str) -> None:
+    async def _signal_cancel(self, call: str, reason: str) -> None:
         try:
             await self._handles[call].signal(wire.CANCEL, {"reason": reason})
         except KeyError:
-            # Its end was taken in the same moment.
+            # Its end was handled in the same moment.
             return
         except FailureError:
-            # It has ended meanwhile, and its end is on its way, unless nobody follows it and it was terminated.
+            # It has ended, and its report is on the way, unless it is not followed and was terminated.
             if self._open.get(call, self) is None:
-                self._take_end(SubPlanEnd(call, RunStatus.CANCELLED, None, None))
+                self._handle_end(SubPlanEnd(call, RunStatus.CANCELLED, None, None))
 
     async def _follow(self, task: Task, encoded: Payload) -> None:
-        """Starts a sub-plan and takes its end, should it come without a report."""
+        """Start a sub-plan and handle its end if it comes without a report."""
         call, policy, shared = (
             task.call_id,
             self._scheduler.features.feedback.child_policy,
@@ -209,29 +206,29 @@ class SubPlans:
             handle = await self._start_child(task, encoded)
             self._handles[call] = handle
             if (reason := self._stop_reason or self._stopping.pop(call, None)) is not None:
-                await self._tell_to_stop(call, reason)
+                await self._signal_cancel(call, reason)
             elif (paused := self._scheduler.state.paused) is not None:
-                await self._tell(call, wire.PAUSE, {"reason": paused.reason, "by": paused.by})
+                await self._signal(call, wire.PAUSE, {"reason": paused.reason, "by": paused.by})
             if (changed := self._scheduler.features.feedback.child_policy) != policy:
-                await self._tell(call, wire.SET_POLICY, {"policy": changed.to_json()})
+                await self._signal(call, wire.SET_POLICY, {"policy": changed.to_json()})
             if (changed_budget := shared_budget(self._scheduler)) and changed_budget != shared:
-                await self._tell(call, wire.SIGNAL_BUDGET_GRANT, changed_budget)
+                await self._signal(call, wire.SIGNAL_BUDGET_GRANT, changed_budget)
             if (now := width_of_map_batch(self._scheduler, call)) is not None and now != width:
-                await self._tell(call, wire.SET_LIMITS, width_message(now))
+                await self._signal(call, wire.SET_LIMITS, width_message(now))
             payload: RawValue = await handle
-            self._take_end(read_sub_plan_end(call, payload.payload))
+            self._handle_end(read_sub_plan_end(call, payload.payload))
         except (FailureError, ResultInvalid, asyncio.CancelledError) as error:
-            self._take_end(sub_plan_failure(call, error, task.node))
-        # The edge of this task: nobody awaits it, so what nobody expected would leave the run waiting for ever.
+            self._handle_end(sub_plan_failure(call, error, task.node))
+        # The edge of this task: it is not awaited, so an unexpected exception would leave the run waiting without end.
         except Exception as error:
-            workflow.logger.exception("following a sub-plan ended by a defect", extra={"node_id": task.id})
+            workflow.logger.exception("following a sub-plan failed because of a bug", extra={"node_id": task.id})
             bug = NodeError(wire.ERROR_BUG, f"{type(error).__name__}: {error}")
-            self._take_end(SubPlanEnd(call, RunStatus.FAILED, None, bug.to_json()))
+            self._handle_end(SubPlanEnd(call, RunStatus.FAILED, None, bug.to_json()))
 
-    # Sub-plans that an execution before has started.
+    # Sub-plans of previous executions.
 
-    async def _look_after_adopted(self) -> None:
-        """Asks now and then, ever more seldom, whether one has ended without a report."""
+    async def _poll_adopted(self) -> None:
+        """Poll, with increasing pauses, whether an adopted sub-plan has ended without a report."""
         pause_s = limits.SUB_PLAN_CHECK_S
         while True:
             await workflow.sleep(pause_s, summary=wire.TIMER_CHECK_SUB_PLANS)
@@ -244,11 +241,11 @@ class SubPlans:
                 together = adopted[first : first + limits.SUB_PLANS_PER_CHECK]
                 calls = {limits.child_workflow_id(workflow_id, call): call for call in together}
                 for end in await self._find_ended(calls):
-                    self._take_end(end)
+                    self._handle_end(end)
 
     @staticmethod
     async def _find_ended(calls: Mapping[str, str]) -> list[SubPlanEnd]:
-        """Returns the ends of those that have ended.
+        """Return the ends of the sub-plans that have ended.
 
         Args:
             calls: workflow id -> the call that started it.
@@ -257,14 +254,14 @@ class SubPlans:
             payload = await find_ended(list(calls))
             return found_sub_plan_ends(payload.payload, calls)
         except (ActivityError, MessageInvalid):
-            # The next look may do better.
+            # The next poll may succeed.
             return []
 
     def _input_of(self, task: Task) -> dict[str, Any]:
         if task.undoes is None:
-            child_input = self._given_to(task)
+            child_input = self._input_of_task(task)
         else:
-            given = self._given_to(task.undoes)
+            given = self._input_of_task(task.undoes)
             map_batch = next_map_batch_input(given.map_batch) if given.map_batch is not None else None
             snapshot = replace(snapshot_from_json(task.child_snapshot), began_at=now_s())
             child_input = replace(given, deadline_s=None, map_batch=map_batch, snapshot=snapshot, only_compensates=True)
@@ -274,10 +271,10 @@ class SubPlans:
         child_input = replace(child_input, scope=scope, parent=parent, notifies=run.notifies, model=run.model)
         return run_input_to_json(inherited_input(child_input, self._scheduler, number=task.ref.node))
 
-    def _given_to(self, task: Task) -> RunInput:
-        """Returns what the run of a task is given, without what all are."""
+    def _input_of_task(self, task: Task) -> RunInput:
+        """Return the input of the run of a task, without the fields that are the same for all runs."""
         if task.map_batch is not None:
-            # Its items have the paths that they would have here.
+            # Its items have the same paths as in this run.
             return replace(map_batch_run_input(self._scheduler, task), path=self._run.path)
         return RunInput(
             compiled=task.node.sub_plan,
@@ -319,16 +316,16 @@ def _title_of_child(task: Task) -> str | None:
 
 
 async def find_ended(workflow_ids: Sequence[str]) -> RawValue:
-    """Returns what is found of the runs that have ended, of those with these ids.
+    """Return the ends of those runs that have ended.
 
     Raises:
-        ActivityError: nothing is found out; the next look may do better.
+        ActivityError: the activity failed; the next poll may succeed.
     """
     found: RawValue = await workflow.execute_activity(
         wire.ACTIVITY_FIND_ENDED,
         list(workflow_ids),
         activity_id=wire.ID_FIND_ENDED,
-        # 500 sub-plans are looked at in 2 s; a server that takes longer is asked again at the next look.
+        # 500 sub-plans are checked in 2 s; a slower server is polled again later.
         start_to_close_timeout=timedelta(minutes=2),
         heartbeat_timeout=timedelta(seconds=30),
         retry_policy=FIND_ENDED,
@@ -342,8 +339,9 @@ def attributes_of_turn(own: TypedSearchAttributes, memo: Mapping[str, Any]) -> T
     """Return the search attributes of the run of a turn.
 
     Args:
-        own: of the session; it has a title only if the namespace has all attributes of `identifying_pairs`.
-        memo: of the run.
+        own: search attributes of the session; it has a title only if the namespace has all attributes of
+            `identifying_pairs`.
+        memo: memo of the run.
     """
     pairs = identifying_pairs(memo) if own.get(_TITLE) is not None else []
     given = given_on(own)
@@ -352,47 +350,48 @@ def attributes_of_turn(own: TypedSearchAttributes, memo: Mapping[str, Any]) -> T
 
 
 def given_on(own: TypedSearchAttributes, *, title: str | None = None) -> TypedSearchAttributes | None:
-    """Return the search attributes with which a child run starts: those that its parent does not write of itself.
+    """Return the search attributes with which a child run starts: those of its parent, without those that each run sets
+    itself.
 
     Args:
-        own: of the parent.
-        title: of the child; without one it has none.
+        own: search attributes of the parent.
+        title: title of the child, if it has one.
     """
     own_names = (wire.SEARCH_STATE, wire.SEARCH_AWAITING, wire.SEARCH_TITLE, wire.SEARCH_TEMPLATE)
-    kept = [pair for pair in own.search_attributes if pair.key.name not in own_names]
+    pairs = [pair for pair in own.search_attributes if pair.key.name not in own_names]
     if own.get(_STATE) is not None:
-        kept.append(SearchAttributePair(_STATE, RunStatus.RUNNING.value))
+        pairs.append(SearchAttributePair(_STATE, RunStatus.RUNNING.value))
     if title and own.get(_TITLE) is not None:
-        kept.append(SearchAttributePair(_TITLE, keyword(title)))
-    return TypedSearchAttributes(kept) if kept else None
+        pairs.append(SearchAttributePair(_TITLE, keyword(title)))
+    return TypedSearchAttributes(pairs) if pairs else None
 
 
 def end_of(document: dict[str, Any]) -> dict[str, Any]:
-    """Returns what a run tells the one above it; an output that is too large to hand up is a failure there."""
+    """Return the report of a run for its parent; an output that is too large becomes a failure."""
     output = value_to_json(document["output"])
     end = {"status": document["status"], "output": output["value"], "error": document["error"]}
     if "stored" in output:
         end["stored_output"] = output["stored"]
-    told = {"usage": document["usage"]} if document["usage"] else {}
+    extra = {"usage": document["usage"]} if document["usage"] else {}
     if wire.DETAIL_LINEAGE in document:
-        told[wire.DETAIL_LINEAGE] = document[wire.DETAIL_LINEAGE]
-    end |= told
+        extra[wire.DETAIL_LINEAGE] = document[wire.DETAIL_LINEAGE]
+    end |= extra
     if end["status"] == RunStatus.FAILED and end["error"] is None:
         end["error"] = error_json("failed", NOTHING_COMPLETED_MESSAGE)
     if encoded_size(output) > limits.RESULT_LIMIT_BYTES:
-        message = f"its output has over {limits.RESULT_LIMIT_BYTES:,} bytes, which is more than can be handed up"
-        return {"status": RunStatus.FAILED.value, "output": None, "error": error_json("too_large", message), **told}
+        message = f"its output has over {limits.RESULT_LIMIT_BYTES:,} bytes, which is too large for a report"
+        return {"status": RunStatus.FAILED.value, "output": None, "error": error_json("too_large", message), **extra}
     return end
 
 
 async def report_end(parent: Parent, end: dict[str, Any]) -> bool:
-    """Tells the run above how this one ended; returns whether it could be told."""
+    """Report the end of this run to its parent; return whether the parent exists."""
     return await _report(parent.workflow_id, wire.SIGNAL_SUB_PLAN_ENDED, {**end, "task": parent.task})
 
 
-async def report_turn(place: ParentSession, end: TurnEnd) -> bool:
-    """Tells the session whose turn this run is what it has come to; returns whether it could be told."""
-    return await _report(place.workflow_id, wire.SIGNAL_TURN_ENDED, {**end.to_json(), "turn": place.turn})
+async def report_turn(session: ParentSession, end: TurnEnd) -> bool:
+    """Report the end of this run to its session; return whether the session exists."""
+    return await _report(session.workflow_id, wire.SIGNAL_TURN_ENDED, {**end.to_json(), "turn": session.turn})
 
 
 async def _report(workflow_id: str, signal: str, message: Mapping[str, Any]) -> bool:
@@ -400,5 +399,5 @@ async def _report(workflow_id: str, signal: str, message: Mapping[str, Any]) -> 
         await workflow.get_external_workflow_handle(workflow_id).signal(signal, message)
         return True
     except FailureError as error:
-        workflow.logger.info("the run above is gone", extra={"parent": workflow_id, "reason": error.message})
+        workflow.logger.info("the parent run no longer exists", extra={"parent": workflow_id, "reason": error.message})
         return False

@@ -1,4 +1,4 @@
-"""The workflow's own time, and timers that are made anew where their time changes."""
+"""Time of the workflow, and timers that are replaced when their time changes."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,16 +7,16 @@ from temporalio import workflow
 
 
 def now_s() -> float:
-    """Returns the workflow's own time in seconds since the epoch."""
+    """Return the time of the workflow in seconds since the epoch."""
     return workflow.now().timestamp()
 
 
 class Timer:
-    """One timer of a run at most, for one purpose.
+    """One timer of a run for one purpose.
 
     Args:
-        summary: what the Temporal UI shows of it.
-        ring: called when it is due.
+        summary: summary in the Temporal UI.
+        ring: called when the timer fires.
     """
 
     def __init__(self, summary: str, ring: Callable[[], None]) -> None:
@@ -24,10 +24,10 @@ class Timer:
         self._ring = ring
         self._sleeping: asyncio.Task[None] | None = None
         self.at: float | None = None
-        """When it is due, in seconds since the epoch; `None` if there is none."""
+        """Time at which it fires, in seconds since the epoch; `None` if it is stopped."""
 
     def set(self, at: float | None) -> None:
-        """Makes it anew for a time, or stops it."""
+        """Replace the timer, or stop it."""
         self.stop()
         if at is None:
             return
@@ -36,7 +36,7 @@ class Timer:
         self._sleeping.add_done_callback(self._end)
 
     def stop(self) -> None:
-        """Stops it, if there is one."""
+        """Stop the timer."""
         if self._sleeping is not None:
             self._sleeping.cancel()
         self._sleeping = self.at = None

@@ -28,7 +28,7 @@ class WorkflowTypeRemoved(RuntimeError):
 
 @workflow.defn(dynamic=True, sandboxed=False)
 class UnknownTypeWorkflow:
-    """Ends an execution whose workflow type no worker of this version has."""
+    """Failure of an execution whose workflow type no worker of this version has."""
 
     @workflow.run
     async def run(self, _arguments: Sequence[RawValue]) -> Any:

@@ -18,7 +18,7 @@ def _limits() -> dict[str, set[str]]:
 def test_attempts_of_activities_end_by_their_node_or_after_longer_than_any_work_takes() -> None:
     assert _limits() == {
         "timedelta(seconds=node.activity_timeout_s)": {"workflows/calls.py"},
-        "_SLICE_TIMEOUT": {"workflows/calls.py"},
+        "_BATCH_TIMEOUT": {"workflows/calls.py"},
         "OWN_ATTEMPT": {
             "workflows/blobs.py",
             "workflows/calls.py",

@@ -60,7 +60,7 @@ async def test_run_whose_queue_nobody_serves_waits_for_a_worker(client: Client, 
     finally:
         await handle.terminate()
     assert [note["message"] for note in view.document()["notes"]] == [
-        f"no worker serves the queue {nobody.task_queue!r}, so the run cannot go on; start one with "
+        f"no worker serves the queue {nobody.task_queue!r}, so the run cannot continue; start one with "
         f"`dagwright watch {handle.id}` or `python worker.py --task-queue {nobody.task_queue}`"
     ]
 

@@ -48,8 +48,8 @@ def test_note_names_queue_tools_and_a_command_that_can_be_copied() -> None:
     assert _messages(_call("a")) == [f"no worker serves the queue 'q' of mark; {START} {unknown}"]
     own = OpenCall(Queue("mine", _WORKFLOWS), is_started=False, scheduled_at=1.0)
     assert _messages(own) == [
-        "no worker serves the queue 'mine', so the run cannot go on; start one with `dagwright watch 'it'\"'\"'s'` or "
-        "`python worker.py --task-queue mine`"
+        "no worker serves the queue 'mine', so the run cannot continue; "
+        "start one with `dagwright watch 'it'\"'\"'s'` or `python worker.py --task-queue mine`"
     ]
     message = "no worker serves the queue 'q' of mark; start your own worker for it"
     notes = no_worker_notes([_call("a", is_foreign=True)], workflow_id="x", tools=())
