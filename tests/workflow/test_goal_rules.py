@@ -115,7 +115,7 @@ def test_ids_that_are_the_runs_own_go_back_where_a_condition_reads_them() -> Non
     last = {**call("sum", "plus", left="{{read.result}}", right=1), "when": "read.result > 0"}
     run = asked(written(call("read", "plus", left=1, right=1), last), SUM, "7")
     (told,) = problems_told(run)
-    assert (told["code"], told["node_id"], told["at"]) == ("reserved_id", "read", "/nodes/0/id")
+    assert (told["code"], told["node"], told["at"]) == ("reserved_id", "read", "/nodes/0/id")
     assert told["problem"] == "the id 'read' is taken by the run itself, as are answer, approve, plan, read"
 
 

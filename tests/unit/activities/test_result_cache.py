@@ -188,7 +188,7 @@ async def test_store_that_never_answers_does_not_hold_a_call_up(bench: Bench, mo
         await asyncio.Event().wait()
         return None
 
-    monkeypatch.setattr(bench.store, "recall", get_cache_entry)
+    monkeypatch.setattr(bench.store, "get_cache_entry", get_cache_entry)
     with structlog.testing.capture_logs() as logs:
         assert await bench.ask(bench.process(), "a") == ("a", None)
     assert [log["reason"] for log in logs] == ["the payload store did not answer within 0.01 s"]
@@ -231,7 +231,7 @@ async def test_call_waits_for_its_own_result_to_be_written_and_for_no_other(
             await may_end.wait()
         bench.store.cached[key] = (content, expires_at)
 
-    monkeypatch.setattr(bench.store, "remember", put_cache_entry)
+    monkeypatch.setattr(bench.store, "put_cache_entry", put_cache_entry)
     for key in (slow, KEY):
         cache.start_write(asked(key=key), CachedResult(b"1", BEGAN, 1.0, "run-1", "n"))
     async with asyncio.timeout(60):

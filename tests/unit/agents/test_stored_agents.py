@@ -141,7 +141,7 @@ def test_commands_add_list_show_and_remove(capsys: pytest.CaptureFixture[str]) -
         code = run_command_line(["agents", *arguments])
         return (code, *capsys.readouterr())
 
-    nobody = "no agents were added; `dagwright agents add FILE` adds those of a file\n"
+    nobody = "there are no agents; `dagwright agents add FILE` adds the agents of a file\n"
     missing = "the agent 'writer' names tools that are not built in: web_serch; give them with --tools\n"
     assert said("list") == (0, nobody, "")
     assert said("add", "agents.json") == (0, "writer: version 1\n", "")

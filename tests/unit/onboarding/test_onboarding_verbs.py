@@ -208,7 +208,7 @@ def test_tools_take_their_key_from_the_context(database: EntityDatabase) -> None
         ("sqlite://", "in-memory"),
         ("sqlite:///:memory:", "in-memory"),
         ("mysql://host/db", "'mysql'"),
-        ("x", "cannot be"),
+        ("x", "invalid database URL"),
     ],
 )
 def test_url_that_is_no_shared_store_is_refused(url: str, message: str) -> None:

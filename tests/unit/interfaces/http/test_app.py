@@ -123,7 +123,7 @@ async def test_unknown_status_form_data_and_invalid_metadata_are_refused(untouch
 async def test_plan_is_checked_without_a_server(untouched: httpx.AsyncClient) -> None:
     written = "plan: 1\nnodes: [{id: a, tool: calculater}]"
     good, text = [(await untouched.post("/v1/plans/check", json={"plan": plan})).json() for plan in (PLAN, written)]
-    assert (good["status"], good["nodes"], good["errors"]) == ("valid", 1, [])
+    assert (good["status"], good["node_count"], good["errors"]) == ("valid", 1, [])
     (error,) = text["errors"]
     assert (text["status"], error["code"], error["line"]) == ("invalid", "unknown_tool", 2)
 
