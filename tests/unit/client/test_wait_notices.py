@@ -18,7 +18,11 @@ from dagwright.features.explain.why import Chain
 from dagwright.history.explaining import Explanation
 from tests.unit.interfaces.cli.views import node, view_of
 
-NOTE = {"code": "no_worker", "node": "a", "message": "no worker serves the queue 'shop' of stock; start one with `x`"}
+NOTE = {
+    "code": "no_worker",
+    "node_id": "a",
+    "message": "no worker serves the queue 'shop' of stock; start one with `x`",
+}
 REQUEST = FeedbackRequest(
     id="check",
     run_id="refill-1",
