@@ -28,10 +28,10 @@ def main() -> int:
     except SettingsError as error:
         return _end(str(error), _BAD_USAGE)
     asked = _parser(settings.opensearch_prefix).parse_args()
-    indices, wanted = asked.prefix, DataSet(asked.today, asked.documents, asked.seed)
+    indices, data_set = asked.prefix, DataSet(asked.today, asked.documents, asked.seed)
     try:
         address = find_address(settings)
-        took_s = asyncio.run(_load(address, indices, wanted))
+        took_s = asyncio.run(_load(address, indices, data_set))
     except NoSearchServer as error:
         return _end(str(error), _NO_SERVER)
     except LoadFailed as error:
@@ -39,7 +39,7 @@ def main() -> int:
     except OpenSearchException as error:
         return _end(f"the search server at {shown(address)} refused the data: {error}", _NO_SERVER)
     sys.stdout.write(
-        f"loaded {wanted.documents:,} shipments of {wanted.today} (seed {wanted.seed}) into {indices.prefix}-* "
+        f"loaded {data_set.documents:,} shipments of {data_set.today} (seed {data_set.seed}) into {indices.prefix}-* "
         f"at {shown(address)} in {took_s:.1f} s\n"
     )
     return 0
@@ -78,10 +78,10 @@ def _indices(text: str) -> Indices:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-async def _load(address: str, indices: Indices, wanted: DataSet) -> float:
+async def _load(address: str, indices: Indices, data_set: DataSet) -> float:
     started = time.monotonic()
     async with client_of(address) as client:
-        await load(client, indices, wanted, on_progress=_print_progress)
+        await load(client, indices, data_set, on_progress=_print_progress)
     return time.monotonic() - started
 
 

@@ -130,7 +130,7 @@ def labels_of(results: Sequence[EsResults]) -> list[str]:
     differing = [name for name in names if len({conditions.get(name) for conditions in each}) > 1]
     labels = [", ".join(conditions[name] for name in differing if name in conditions) for conditions in each]
     is_clear = len(set(labels)) == len(labels) and all(labels)
-    return labels if is_clear else [f"result {place}" for place in range(1, len(results) + 1)]
+    return labels if is_clear else [f"result {number}" for number in range(1, len(results) + 1)]
 
 
 def _conditions(query: Any) -> Iterator[tuple[str, str]]:

@@ -76,5 +76,5 @@ def _read(answer: Mapping[str, Any]) -> str:
 
 
 def _with_options(message: str, options: Sequence[str]) -> str:
-    lines = [f"{place}. {cell(option, _OPTION_WIDTH)}" for place, option in enumerate(options, 1)]
+    lines = [f"{position}. {cell(option, _OPTION_WIDTH)}" for position, option in enumerate(options, 1)]
     return "\n\n".join([message, "\n".join(lines)]) if lines else message

@@ -127,7 +127,7 @@ def _quarter(match: re.Match[str], today: date) -> Period:
 
 def _month(match: re.Match[str], today: date) -> Period | None:
     """`December 2025`; without a year, the latest that has started."""
-    number = next((place for place, name in enumerate(_MONTHS, 1) if _is_month(match[1], name)), None)
+    number = next((position for position, name in enumerate(_MONTHS, 1) if _is_month(match[1], name)), None)
     if number is None:
         return None
     first = date(int(match[2] or today.year), number, 1)

@@ -147,7 +147,7 @@ async def read_groups(search: Search, index: str, groups: Mapping[str, Any]) -> 
     total, results = 0, dict[str, Any]()
     names = list(groups)
     for start in range(0, len(names) or 1, _FIELDS_PER_QUERY):
-        called = {f"field{place}": name for place, name in enumerate(names[start : start + _FIELDS_PER_QUERY])}
+        called = {f"field{position}": name for position, name in enumerate(names[start : start + _FIELDS_PER_QUERY])}
         aggregations = {word: groups[name] for word, name in called.items()}
         found = await run_internal_query(search, index, {"size": 0, **({"aggs": aggregations} if aggregations else {})})
         # The maximum, because documents may be added between two queries.

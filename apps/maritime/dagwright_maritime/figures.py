@@ -77,10 +77,10 @@ class Table:
     def markdown(self) -> str:
         """Return the table as Markdown."""
         shown = [[name, *self._shown(values)] for name, values in (*self.rows[:MOST_ROWS], *self.sums)]
-        said = [f"**{cell(self.title, 200)}**", table([self.of, *(each.name for each in self.columns)], shown)]
+        parts = [f"**{cell(self.title, 200)}**", table([self.of, *(each.name for each in self.columns)], shown)]
         if (left := len(self.rows) - MOST_ROWS) > 0:
-            said.append(f"There are {left:,} more rows.")
-        return "\n\n".join([*said, *self.notes])
+            parts.append(f"There are {left:,} more rows.")
+        return "\n\n".join([*parts, *self.notes])
 
     def for_model(self) -> Iterator[dict[str, Any]]:
         """Yield the table for a model: each row with its figures as they must be written, then the notes."""
@@ -161,9 +161,9 @@ def _overall(results: Sequence[EsResults], labels: Sequence[str]) -> Iterator[Ta
     numbers = [name for name in names if name not in days]
     rows = _rows(numbers, each)
     if len(results) > 1:
-        for place, label in enumerate(labels[1:], 1):
+        for position, label in enumerate(labels[1:], 1):
             columns = [*columns, Column(f"{labels[0]} minus {label}"), Column(f"{labels[0]} of {label}", "%")]
-            rows = [(name, [*values, *_compared(values[0], values[place])]) for name, values in rows]
+            rows = [(name, [*values, *_compared(values[0], values[position])]) for name, values in rows]
     yield Table("All matching documents", "figure", columns, rows, notes=_without_value(numbers, each, labels))
 
 
@@ -236,25 +236,25 @@ class _Scope:
         return _Scope(asked, _number(bucket.get("doc_count")), (*self.names, key or grouping))
 
 
-def _groupings(groups: Mapping[str, Any], around: _Scope, *, title: str) -> Iterator[Table]:
+def _groupings(groups: Mapping[str, Any], scope: _Scope, *, title: str) -> Iterator[Table]:
     """Yield a table for each grouping, then those of nested groupings, each under the key of its group."""
     for name, grouping in groups.items():
         buckets = bucket_list(grouping)
         if buckets is None:
             continue
-        of = " / ".join([*around.names, name])
+        of = " / ".join([*scope.names, name])
         counts = [_number(bucket.get("doc_count")) or 0 for _, bucket in buckets]
         about = _Grouping(
             title=f"{title}: {of}" if title else of,
             of=name,
-            asked=around.asked.get(name),
-            documents=around.documents,
+            asked=scope.asked.get(name),
+            documents=scope.documents,
             counted=sum(counts),
             others=omitted_documents(grouping),
         )
         yield _group_table(buckets, about)
         for key, bucket in buckets[:MOST_TABLES]:
-            yield from _groupings(bucket, around.inside(name, key, bucket), title=title)
+            yield from _groupings(bucket, scope.inside(name, key, bucket), title=title)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,7 +309,7 @@ def _group_table(buckets: Sequence[tuple[str, Mapping[str, Any]]], about: _Group
     names = list(dict.fromkeys(name for each in figures for name in each))
     parts = [part for name in names for part in _columns_of(name, [each.get(name) for each in figures], about)]
     rows: list[Row] = [
-        (key or about.of, [part.values[place] for part in parts]) for place, (key, _) in enumerate(buckets)
+        (key or about.of, [part.values[position] for part in parts]) for position, (key, _) in enumerate(buckets)
     ]
     sums: list[Row] = [("all other groups", [part.others for part in parts])] if about.others else []
     if about.adds_up and (len(rows) > 1 or about.others):

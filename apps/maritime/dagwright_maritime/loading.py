@@ -38,7 +38,7 @@ class ForeignIndex(LoadFailed):
 
 
 async def load(
-    client: "AsyncOpenSearch", indices: Indices, wanted: DataSet, *, on_progress: ProgressCallback | None = None
+    client: "AsyncOpenSearch", indices: Indices, data_set: DataSet, *, on_progress: ProgressCallback | None = None
 ) -> None:
     """Create the indices again and fill them; the documents are searchable when this returns.
 
@@ -58,18 +58,18 @@ async def load(
     await _send(client, indices.names, ((f"{each['kind']}-{each['code']}", each) for each in name_documents()))
     await _send(client, indices.helpdesk, ((each["article_id"], each) for each in articles()))
     await client.indices.put_settings(index=indices.shipments, body={"index": {"refresh_interval": "-1"}})
-    documents = ((each["shipment_id"], each) for each in wanted.shipments())
+    documents = ((each["shipment_id"], each) for each in data_set.shipments())
     await _send(client, indices.shipments, documents, on_progress=on_progress)
     await client.indices.put_settings(index=indices.shipments, body={"index": {"refresh_interval": None}})
     await client.indices.refresh(index=",".join(indices.bodies()))
-    meta = {**_with_marker(indices.bodies()[indices.shipments])["mappings"]["_meta"], "loaded": wanted.to_json()}
+    meta = {**_with_marker(indices.bodies()[indices.shipments])["mappings"]["_meta"], "loaded": data_set.to_json()}
     await client.indices.put_mapping(index=indices.shipments, body={"_meta": meta})
 
 
-async def is_loaded(client: "AsyncOpenSearch", indices: Indices, wanted: DataSet) -> bool:
+async def is_loaded(client: "AsyncOpenSearch", indices: Indices, data_set: DataSet) -> bool:
     """Return whether the indices hold exactly these shipments."""
     meta = await _meta(client, indices.shipments)
-    return meta is not None and meta.get("loaded") == wanted.to_json()
+    return meta is not None and meta.get("loaded") == data_set.to_json()
 
 
 def articles() -> list[Mapping[str, Any]]:

@@ -64,9 +64,9 @@ async def _values(search: Search, read: ParsedQuestion, fields: IndexFields) -> 
 def _result(
     read: ParsedQuestion, fields: IndexFields, names: Sequence[NameMatch], values: Sequence[ValueMatch]
 ) -> WorkerResult:
-    places = [_place(mention, match) for mention, match in zip(read.mentions, names, strict=True)]
+    fields_of_names = [_field_of_name(mention, match) for mention, match in zip(read.mentions, names, strict=True)]
     problems = [*_problems(names), *_problems(values)]
-    found = _ResolvedNames(read.mentions, names, places)
+    found = _ResolvedNames(read.mentions, names, fields_of_names)
     whole = with_names(_with_values(read, values), filters=found.filters(), entities=found.entities())
     metadata = MetadataResults(
         index=fields.index, fields=[fields.by_name[name].to_slot() for name in whole.named_fields]
@@ -97,7 +97,7 @@ def _notes(names: Sequence[NameMatch]) -> str:
     return "; ".join(taken)
 
 
-def _place(mention: Mention, match: NameMatch) -> str | None:
+def _field_of_name(mention: Mention, match: NameMatch) -> str | None:
     """Return the field of a name, according to its resolved kind."""
     names = match.meant or match.near
     fitting = KIND_FIELDS[names[0].kind] if names else ()
@@ -110,13 +110,13 @@ class _ResolvedNames:
 
     mentions: Sequence[Mention]
     names: Sequence[NameMatch]
-    places: Sequence[str | None]
+    fields_of_names: Sequence[str | None]
 
     def values(self) -> list[ValueResult]:
         """Return the possible values of each name, resolved or ambiguous."""
         return [
             ValueResult(text=match.text, field=field, value=name.name, kind=name.kind, score=round(name.score, 3))
-            for match, field in zip(self.names, self.places, strict=True)
+            for match, field in zip(self.names, self.fields_of_names, strict=True)
             if field is not None
             for name in (match.meant or match.near)[:_MAX_VALUES]
         ]
@@ -125,7 +125,7 @@ class _ResolvedNames:
         """Return the text, field and value of each resolved name."""
         return [
             (match.text, field, match.meant[0])
-            for match, field in zip(self.names, self.places, strict=True)
+            for match, field in zip(self.names, self.fields_of_names, strict=True)
             if match.is_clear and field is not None
         ]
 

@@ -67,13 +67,13 @@ async def request_answer(
         NoUsableAnswer: no answer was valid.
         ModelFailure: the model does not answer.
     """
-    said: list[Message] = [system(task), user(data)]
+    messages: list[Message] = [system(task), user(data)]
     output, problem = load_state().answer, "the answer to an earlier attempt was invalid"
     while output is not None or load_state().answers < MAX_ANSWERS:
         written = Message(role="assistant", content=json.dumps(output, ensure_ascii=False))
         try:
             if output is None:
-                answer = await _answer(said, schema)
+                answer = await _answer(messages, schema)
                 output, written = answer.output, answer.message
             found = read(output)
             if judge is not None:
@@ -87,11 +87,11 @@ async def request_answer(
         else:
             return found
         output = None
-        said += [written, user(f"Invalid answer. {problem[:_PROBLEM_CHARACTERS]}\nWrite the whole answer again.")]
+        messages += [written, user(f"Invalid answer. {problem[:_PROBLEM_CHARACTERS]}\nWrite the whole answer again.")]
     raise NoValidAnswer(problem)
 
 
-async def _answer(said: Sequence[Message], schema: Mapping[str, Any]) -> ModelResponse:
+async def _answer(messages: Sequence[Message], schema: Mapping[str, Any]) -> ModelResponse:
     """Call the model once and return the answer.
 
     Raises:
@@ -104,7 +104,7 @@ async def _answer(said: Sequence[Message], schema: Mapping[str, Any]) -> ModelRe
     silent = before.model_failures + 1
     save_state(model_failures=silent)
     try:
-        answer = await context().ask_model(said, purpose=PURPOSE, output=schema)
+        answer = await context().ask_model(messages, purpose=PURPOSE, output=schema)
     except ModelFailure as failure:
         if failure.action is Action.FIX:
             save_state(answer=None, answers=before.answers + 1, model_failures=before.model_failures)

@@ -91,14 +91,14 @@ async def find_name(search: Search, text: str, *, kind: str = "") -> NameMatch:
         RetryLater: the server is unavailable.
     """
     fields, text = ["name.text", "aliases.text"], text[:TEXT_CHARACTERS]
-    wanted = [
+    queries = [
         {"multi_match": {"query": text, "fields": ["name.folded^20"]}},
         {"multi_match": {"query": text, "fields": ["aliases.folded^20"]}},
         {"multi_match": {"query": text.upper(), "fields": ["code^20"]}},
         {"multi_match": {"query": text, "fields": fields, "fuzziness": "AUTO"}},
         {"multi_match": {"query": text, "fields": fields, "type": "bool_prefix"}},
     ]
-    body = {"size": _CANDIDATES, "query": {"bool": {"should": wanted, "minimum_should_match": 1}}}
+    body = {"size": _CANDIDATES, "query": {"bool": {"should": queries, "minimum_should_match": 1}}}
     return rank_candidates(text, await find_documents(search, search.indices.names, body), kind=kind)
 
 

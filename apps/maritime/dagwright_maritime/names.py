@@ -164,15 +164,15 @@ SHIPPERS = (
 )
 
 
-def shipper_id(place: int) -> str:
+def shipper_id(position: int) -> str:
     """Return the identifier of the shipper at an index of `SHIPPERS`, from 0."""
-    return f"SHP-{place + 1:03d}"
+    return f"SHP-{position + 1:03d}"
 
 
 def name_documents() -> Iterator[Mapping[str, Any]]:
     """Yield the documents of the names in a fixed order: kind, name, aliases and code."""
-    for place, shipper in enumerate(SHIPPERS):
-        yield _document("shipper", shipper.name, shipper.aliases, shipper_id(place))
+    for position, shipper in enumerate(SHIPPERS):
+        yield _document("shipper", shipper.name, shipper.aliases, shipper_id(position))
     for carrier in CARRIERS:
         yield _document("carrier", carrier.name, carrier.aliases, carrier.code)
     for port in PORTS:

@@ -107,7 +107,7 @@ async def page_query(
         outputs={
             "page_results": {"hits": hits, "index": es_query.index, "total": answer.total, "has_more": has_more},
             "has_more": has_more,
-            "next_offset": answer.places[len(hits) - 1] if has_more else None,
+            "next_offset": answer.sort_values[len(hits) - 1] if has_more else None,
         },
         message=" ".join([f"{_matching(answer.total)} {on_page}", *answer.problems]),
     )

@@ -111,7 +111,7 @@ class _Choice:
     def __init__(self, weights: Sequence[int]) -> None:
         self._sums = list(accumulate(weights))
 
-    def place(self, drawn: float) -> int:
+    def draw(self, drawn: float) -> int:
         """Return the index for a random number, 0 <= `drawn` < 1."""
         return bisect(self._sums, drawn * self._sums[-1])
 
@@ -127,15 +127,15 @@ class _Generator:
         self._destinations = _Choice([port.weight[1] for port in PORTS])
         self._commodities = _Choice([weight for _, weight in _COMMODITIES])
         self._delays = _Choice([weight for _, weight in _DELAYS])
-        self._ports = {port.code: place for place, port in enumerate(PORTS)}
+        self._ports = {port.code: index for index, port in enumerate(PORTS)}
 
     def make(self) -> Iterator[Shipment]:
         for number in count(1):
             yield self._shipment(number)
 
     def _shipment(self, number: int) -> Shipment:
-        shipper_place = self._shippers.place(self._random())
-        shipper, carrier = SHIPPERS[shipper_place], CARRIERS[self._carriers.place(self._random())]
+        shipper_index = self._shippers.draw(self._random())
+        shipper, carrier = SHIPPERS[shipper_index], CARRIERS[self._carriers.draw(self._random())]
         origin = self._port(shipper.origin, self._origins, home=_HOME_ORIGIN)
         destination = self._port(shipper.destination, self._destinations, home=_HOME_DESTINATION)
         if destination == origin:
@@ -143,14 +143,14 @@ class _Generator:
         return {
             "shipment_id": f"SH-{number:08d}",
             "shipper_name": shipper.name,
-            "shipper_id": shipper_id(shipper_place),
+            "shipper_id": shipper_id(shipper_index),
             "carrier_name": carrier.name,
             "carrier_code": carrier.code,
             "origin_port": PORTS[origin].name,
             "origin_port_code": PORTS[origin].code,
             "destination_port": PORTS[destination].name,
             "destination_port_code": PORTS[destination].code,
-            "commodity": _COMMODITIES[self._commodities.place(self._random())][0],
+            "commodity": _COMMODITIES[self._commodities.draw(self._random())][0],
             "teu": min(60, 1 + int(-6 * log(1 - self._random()))),
             **self._voyage(
                 base_days=_BASE_DAYS[_REGIONS[PORTS[origin].region]][_REGIONS[PORTS[destination].region]]
@@ -162,13 +162,13 @@ class _Generator:
     def _port(self, own: str, others: _Choice, *, home: float) -> int:
         """Return the index of a port; always draws two numbers."""
         at_home, drawn = self._random() < home, self._random()
-        return self._ports[own] if at_home else others.place(drawn)
+        return self._ports[own] if at_home else others.draw(drawn)
 
     def _voyage(self, *, base_days: float, reports: bool) -> Shipment:
         """Return status, dates and transit time; day 0 is today. Always draws five numbers."""
         left = int(self._random() * (_PAST_DAYS + _COMING_DAYS + 1)) - _PAST_DAYS
         expected = left + max(2, round(base_days * (0.9 + 0.2 * self._random())))
-        arrived = expected + _DELAYS[self._delays.place(self._random())][0]
+        arrived = expected + _DELAYS[self._delays.draw(self._random())][0]
         hours, heard = self._random(), self._random()
         made: Shipment = {
             "status": "booked" if left > 0 else "arrived" if arrived <= 0 else "in_transit",

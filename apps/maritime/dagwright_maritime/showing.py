@@ -40,18 +40,18 @@ def _shown(results: EsResults, rows: int) -> str:
         return "Nothing matches."
     if results.is_page:
         return _page_shown(results, rows)
-    said = []
+    parts = []
     if results.aggregations:
-        said.append(group_tables(results.aggregations, rows=rows))
-        said += [
+        parts.append(group_tables(results.aggregations, rows=rows))
+        parts += [
             f"{gap.metric} is available for {gap.with_value} of {gap.groups}."
             if gap.group
             else f"{gap.metric} is not available."
             for gap in results.missing_values
         ]
     if results.hits or not results.aggregations:
-        said.append(document_table(results.hits, total=results.total, rows=rows, first=_FIRST))
-    return "\n\n".join(said)
+        parts.append(document_table(results.hits, total=results.total, rows=rows, first=_FIRST))
+    return "\n\n".join(parts)
 
 
 def _page_shown(results: EsResults, rows: int) -> str:

@@ -61,9 +61,9 @@ def bind_parties(database: EntityDatabase, found: Sequence[Mapping[str, Any]], *
 
 def _bound_and_created(call: Call, found: Sequence[Mapping[str, Any]]) -> list[Entry]:
     entries = _bound(call.session, found)
-    for place, entry in enumerate(found):
+    for position, entry in enumerate(found):
         if "create" in entry:
-            entries[place] = _created(call, entry)
+            entries[position] = _created(call, entry)
     if any("problem" in entry for entry in entries):
         raise _Unbound(_problems_of(entries))
     return entries

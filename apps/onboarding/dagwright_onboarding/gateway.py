@@ -131,15 +131,15 @@ def _roles(session: Session, ids: Sequence[str]) -> defaultdict[str, list[str]]:
         partition_by=RoleAssignment.entity_id, order_by=(RoleAssignment.created_at.desc(), RoleAssignment.id)
     )
     held = (
-        select(RoleAssignment.entity_id, RoleAssignment.cbu_id, RoleAssignment.role, latest.label("place"))
+        select(RoleAssignment.entity_id, RoleAssignment.cbu_id, RoleAssignment.role, latest.label("rank"))
         .where(RoleAssignment.entity_id.in_(ids))
         .subquery()
     )
     query = (
         select(held.c.entity_id, held.c.role, Party.name)
         .join(Party, Party.id == held.c.cbu_id)
-        .where(held.c.place <= ROLES_RETURNED)
-        .order_by(held.c.entity_id, held.c.place)
+        .where(held.c.rank <= ROLES_RETURNED)
+        .order_by(held.c.entity_id, held.c.rank)
     )
     found: defaultdict[str, list[str]] = defaultdict(list)
     for entity_id, role, cbu_name in session.execute(query):

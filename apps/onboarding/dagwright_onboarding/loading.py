@@ -197,15 +197,15 @@ def _parts(database: EntityDatabase, rows: Sequence[PartyRow]) -> Iterator[Seque
 
 def _in_rename_order(waiting: Sequence[_ConflictingRow]) -> list[_ConflictingRow]:
     """Return the rows ordered so that each follows the row that frees its name; rows in a cycle are left out."""
-    behind: defaultdict[str | None, list[_ConflictingRow]] = defaultdict(list)
+    followers: defaultdict[str | None, list[_ConflictingRow]] = defaultdict(list)
     for each in waiting:
-        behind[each.holder_id].append(each)
+        followers[each.holder_id].append(each)
     there = {each.row.id for each in waiting}
     turns = deque(each for each in waiting if each.holder_id not in there)
     found: list[_ConflictingRow] = []
     while turns:
         found.append(each := turns.popleft())
-        turns += behind.pop(each.row.id, [])
+        turns += followers.pop(each.row.id, [])
     return found
 
 

@@ -205,10 +205,10 @@ class PartyFinder:
         text = _checked_text(search_text)
         found = self._exact(text, asked)
         hits = found.active
-        gone = found.inactive
+        unusable = found.inactive
         if not any(hit.reason in _CERTAIN for hit in hits):
-            gone = [*gone, *self._inactive_by_name(text, asked)]
-        inactive = tuple(_ranked(replace(each, binds=False) for each in gone))
+            unusable = [*unusable, *self._inactive_by_name(text, asked)]
+        inactive = tuple(_ranked(replace(each, binds=False) for each in unusable))
         if not hits:
             names = NameIndex(self._session, kinds=asked.kinds, jurisdiction=asked.jurisdiction)
             hits = next((some for some in (step(text, names) for step in _STEPS) if some), [])

@@ -110,10 +110,10 @@ class NameIndex:
         if all(spellings.values()):
             yield self._most_similar([[spellings[word] for word in spellings]], words, min_similarity=min_similarity)
         for combinations in word_subsets(words, min_similarity=min_similarity):
-            wanted = [[spellings[words[at]] for at in positions] for positions in combinations]
-            wanted = [found for found in wanted if all(found)]
-            if wanted:
-                yield self._most_similar(wanted, words, min_similarity=min_similarity)
+            required = [[spellings[words[at]] for at in positions] for positions in combinations]
+            required = [found for found in required if all(found)]
+            if required:
+                yield self._most_similar(required, words, min_similarity=min_similarity)
 
     def _most_similar(
         self, alternatives: Sequence[RequiredWords], words: Sequence[str], *, min_similarity: float
@@ -232,7 +232,7 @@ class NameIndex:
     def _expression(self, alternatives: Sequence[RequiredWords]) -> str:
         """Return the full-text expression for names that match one of the alternatives."""
         return self._any(
-            self._all(self._any(map(_quote_for(self._is_sqlite), one)) for one in wanted) for wanted in alternatives
+            self._all(self._any(map(_quote_for(self._is_sqlite), one)) for one in required) for required in alternatives
         )
 
     def _any(self, expressions: Iterable[str]) -> str:

@@ -92,7 +92,7 @@ class PartyResolver:
 
     def __init__(self, gateway: EntityGateway, wanted: LookupRequest, *, asks: bool) -> None:
         self._gateway = gateway
-        self._wanted = wanted
+        self._lookup = wanted
         self._asks = asks
 
     def resolve(self, answers: Sequence[Any], checkpoint: Any) -> dict[str, Any]:
@@ -106,13 +106,13 @@ class PartyResolver:
             AskPerson: a person must say which party is meant.
         """
         if not answers or not isinstance(checkpoint, Mapping):
-            return self._search(self._wanted.search_text)
+            return self._search(self._lookup.search_text)
         answer, text = answers[-1], str(checkpoint["text"])
         before = _PreviousQuestion(checkpoint["step"], text, str(checkpoint.get("shown", text)))
         match before.step:
             case "choose":
-                said = answer["text"].strip() if "text" in answer else answer["selected"][0]["id"]
-                return self._chosen(said, before)
+                answered_text = answer["text"].strip() if "text" in answer else answer["selected"][0]["id"]
+                return self._chosen(answered_text, before)
             case "name":
                 return self._named(answer["text"].strip(), before)
             case "kind":
@@ -131,7 +131,7 @@ class PartyResolver:
         Raises:
             AskPerson: the text is ambiguous or finds nothing.
         """
-        wanted = self._wanted
+        wanted = self._lookup
         try:
             findings = self._find(text)
         except ValueError as error:
@@ -166,7 +166,7 @@ class PartyResolver:
         return self._unclear(LOOKUP_NOT_FOUND, message, hint, text=text, before=before)
 
     def _find(self, text: str) -> Findings:
-        return self._gateway.find(text, self._wanted.entity_type, jurisdiction=self._wanted.jurisdiction)
+        return self._gateway.find(text, self._lookup.entity_type, jurisdiction=self._lookup.jurisdiction)
 
     def _unclear(
         self,
@@ -206,7 +206,7 @@ class PartyResolver:
         if before.step == "choose" and findings.hits:
             return self._ask_which(findings.hits, text, shown=before.shown, why=why)
         # Near matches of another type were already declined.
-        near = _listed([each for each in findings.near if self._wanted.takes(each.kind)])
+        near = _listed([each for each in findings.near if self._lookup.takes(each.kind)])
         if near and near not in why:
             why = f"{why}Near {_shown(before.shown)}: {near}. "
         return self._ask_other_name(why, text, shown=before.shown)
@@ -224,40 +224,40 @@ class PartyResolver:
             {"id": hit.id, "label": label if labels.count(label) == 1 else f"{label} {hit.id}"}
             for hit, label in zip(hits, labels, strict=True)
         ]
-        others = [NONE_OF_THESE] if self._wanted.is_term else [NONE_OF_THESE, CREATE_NEW]
+        others = [NONE_OF_THESE] if self._lookup.is_term else [NONE_OF_THESE, CREATE_NEW]
         options += [{"id": other, "label": other} for other in others]
-        origin = f" (lookup: {self._wanted.words})" if meant != self._wanted.search_text else ""
-        prompt = f"{why}Which {self._wanted.entity_type} is meant by {_shown(meant)}{origin}? Or enter another name."
+        origin = f" (lookup: {self._lookup.words})" if meant != self._lookup.search_text else ""
+        prompt = f"{why}Which {self._lookup.entity_type} is meant by {_shown(meant)}{origin}? Or enter another name."
         question = {"type": "SELECTION", "prompt": prompt, "options": options, "allow_text": True}
         return AskPerson(question, checkpoint=_checkpoint("choose", text, shown))
 
     def _ask_other_name(self, why: str, text: str, *, shown: str | None = None) -> AskPerson:
         ways = f"Enter another name, an identifier or the id of a party, or {CREATE_NEW!r}."
         what = "party"
-        if self._wanted.is_term:
+        if self._lookup.is_term:
             # The catalogue is closed, so no term can be created.
-            what, ways = self._wanted.entity_type, "Enter another name or a code."
-        prompt = f"{why}Which {what} is meant by {self._wanted.words}? {ways}"
+            what, ways = self._lookup.entity_type, "Enter another name or a code."
+        prompt = f"{why}Which {what} is meant by {self._lookup.words}? {ways}"
         return AskPerson({"type": "CLARIFICATION", "prompt": prompt}, checkpoint=_checkpoint("name", text, shown))
 
     # Answers.
 
-    def _chosen(self, said: str, before: _PreviousQuestion) -> dict[str, Any]:
-        if said.casefold() == NONE_OF_THESE:
+    def _chosen(self, answered_text: str, before: _PreviousQuestion) -> dict[str, Any]:
+        if answered_text.casefold() == NONE_OF_THESE:
             raise self._ask_other_name("", before.text, shown=before.shown)
-        return self._named(said, before)
+        return self._named(answered_text, before)
 
-    def _named(self, said: str, before: _PreviousQuestion) -> dict[str, Any]:
-        if said.casefold() == CREATE_NEW and not self._wanted.is_term:
+    def _named(self, answered_text: str, before: _PreviousQuestion) -> dict[str, Any]:
+        if answered_text.casefold() == CREATE_NEW and not self._lookup.is_term:
             return self._create_named(before.text)
-        party = self._gateway.get(said)
+        party = self._gateway.get(answered_text)
         if party is None or party.kind in RESOLVER.terms:
-            return self._search(said, before)
+            return self._search(answered_text, before)
         # The party was offered possibly days ago; if it is no longer valid, no other option replaces it.
         if not party.is_active:
             raise self._ask_again(f"{party.name!r} ({party.id}) is inactive. ", before.text, before)
-        if not self._wanted.takes(party.kind):
-            wanted = either(RESOLVER.kinds_of(self._wanted.entity_type) or ())
+        if not self._lookup.takes(party.kind):
+            wanted = either(RESOLVER.kinds_of(self._lookup.entity_type) or ())
             why = f"{party.name!r} is a {party.kind}, but the lookup is for a {wanted}. "
             raise self._ask_again(why, before.text, before)
         return _bound(party, CHOSEN)
@@ -266,8 +266,8 @@ class PartyResolver:
 
     def _create_named(self, text: str) -> dict[str, Any]:
         """Return the party to create; a text that was only searched for must be confirmed as its name."""
-        wanted = self._wanted.search_text
-        kinds = kinds_of_entity_type(self._wanted.entity_type)
+        wanted = self._lookup.search_text
+        kinds = kinds_of_entity_type(self._lookup.entity_type)
         if text != wanted and len(kinds) == 1:
             raise self._ask_details(wanted, kinds[0])
         return self._create(wanted)
@@ -278,7 +278,7 @@ class PartyResolver:
         Raises:
             AskPerson: details are missing.
         """
-        kinds = kinds_of_entity_type(self._wanted.entity_type)
+        kinds = kinds_of_entity_type(self._lookup.entity_type)
         kind = kind or (kinds[0] if len(kinds) == 1 else None)
         if kind is None:
             options = [each.value for each in kinds]
@@ -292,7 +292,7 @@ class PartyResolver:
         name = str(details.get("name", text))
         try:
             name = clean_name(name)
-            jurisdiction = details.get("jurisdiction", self._wanted.jurisdiction)
+            jurisdiction = details.get("jurisdiction", self._lookup.jurisdiction)
             jurisdiction = parse_jurisdiction(str(jurisdiction)) if jurisdiction else None
             born = validate_date_of_birth(str(details["date_of_birth"])) if "date_of_birth" in details else None
         except ValueError as error:
@@ -323,9 +323,9 @@ class PartyResolver:
         if kind == PartyKind.PERSON:
             fields["date_of_birth"] = _text_field("date_of_birth", pattern=_DATE, example="1980-01-31")
             required += ["date_of_birth"] if of_birth else []
-        if kind != PartyKind.PERSON or self._wanted.jurisdiction is None:
+        if kind != PartyKind.PERSON or self._lookup.jurisdiction is None:
             fields["jurisdiction"] = _text_field("jurisdiction", pattern=_JURISDICTION, example="LU")
-        if kind != PartyKind.PERSON and self._wanted.jurisdiction is None:
+        if kind != PartyKind.PERSON and self._lookup.jurisdiction is None:
             required.append("jurisdiction")
         schema = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
         prompt = f"{why}Give the details of the {kind} to create as {_shown(text)}."
@@ -403,14 +403,14 @@ def _inactive(candidates: Sequence[Candidate]) -> str:
 def _advice(hits: Sequence[Candidate], wanted: LookupRequest) -> str:
     """Return how to write the lookup so that it means one of some parties without a question."""
     names = Counter(name_key(hit.name) for hit in hits)
-    places = Counter(hit.jurisdiction for hit in hits if hit.jurisdiction)
+    jurisdictions = Counter(hit.jurisdiction for hit in hits if hit.jurisdiction)
     schemes = sorted({each.scheme for hit in hits for each in hit.identifiers})
     ways = ["its id"]
     if name_key(wanted.search_text) not in names and any(count == 1 for count in names.values()):
         ways.append("its whole name")
     ways += [f"its {scheme}" for scheme in schemes]
     where = ""
-    if wanted.jurisdiction is None and len(hits) > 1 and any(count == 1 for count in places.values()):
+    if wanted.jurisdiction is None and len(hits) > 1 and any(count == 1 for count in jurisdictions.values()):
         where = ", or add its jurisdiction"
     return f"Name the party by {' or '.join(ways)}, as search_text or in the text of the request{where}."
 

@@ -53,7 +53,7 @@ def _verb(spec: ToolSpec, declared: Sequence[ToolDeclaration]) -> dict[str, Any]
         "effects": declaration.effects.value,
         "parameters": parameters,
         "returns": {"id": f"of a {declaration.returns}", **_fields(spec)},
-        **{name: said for name, said in named.items() if said is not None},
+        **{name: value for name, value in named.items() if value is not None},
     }
 
 

@@ -22,11 +22,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
         columns: at least one.
         rows: each with a value for each column.
     """
-    places = range(len(columns))
-    right = [any(_is_number(row[place]) for row in rows) for place in places]
+    positions = range(len(columns))
+    right = [any(_is_number(row[position]) for row in rows) for position in positions]
     lines = [
         _line([cell(name) for name in columns]),
-        _line(["---:" if right[place] else "---" for place in places]),
+        _line(["---:" if right[position] else "---" for position in positions]),
         *(_line([cell(value) for value in row]) for row in rows),
     ]
     return "\n".join(lines)
@@ -83,10 +83,10 @@ def _cut(text: str, width: int) -> str:
     if sum(map(_width, text)) <= width:
         return text
     used = 0
-    for place, character in enumerate(text):
+    for position, character in enumerate(text):
         used += _width(character)
         if used > width - 1:
-            return text[:place].rstrip() + "…"
+            return text[:position].rstrip() + "…"
     return text
 
 

@@ -148,7 +148,7 @@ def _multi_match(check: Check, value: Any, path: Path, depth: int) -> Json:  # n
     if not isinstance(fields, list) or not 0 < len(fields) <= 20:
         check.refuse((*path, "fields"), "expected a list of 1 to 20 fields")
         return {}
-    checked["fields"] = [_weighted(check, each, (*path, "fields", place)) for place, each in enumerate(fields)]
+    checked["fields"] = [_weighted(check, each, (*path, "fields", position)) for position, each in enumerate(fields)]
     if "type" in given:
         kinds = ("best_fields", "most_fields", "cross_fields", "phrase", "bool_prefix")
         checked["type"] = check.choice(given["type"], (*path, "type"), among=kinds)
@@ -210,8 +210,8 @@ def _bool(check: Check, value: Any, path: Path, depth: int) -> Json:
         here = (*path, occurs)
         if isinstance(given[occurs], list):
             checked[occurs] = [
-                check_condition(check, each, (*here, place), depth + 1)
-                for place, each in enumerate(given[occurs][: check.limits.clauses + 1])
+                check_condition(check, each, (*here, position), depth + 1)
+                for position, each in enumerate(given[occurs][: check.limits.clauses + 1])
             ]
         else:
             checked[occurs] = [check_condition(check, given[occurs], here, depth + 1)]

@@ -36,7 +36,7 @@ _RANGES = 50
 
 def check_groupings(check: Check, value: Any, path: Path) -> Json:
     """Return the aggregations of a query as they are sent to the server; problems are added to `check`."""
-    checked = _groupings(check, value, path, depth=1, around=1)
+    checked = _groupings(check, value, path, depth=1, multiplier=1)
     if check.buckets > check.limits.buckets:
         check.refuse(
             path, f"the query requests at least {check.buckets:,} groups, over the limit of {check.limits.buckets:,}"
@@ -47,7 +47,7 @@ def check_groupings(check: Check, value: Any, path: Path) -> Json:
     return checked
 
 
-def _groupings(check: Check, value: Any, path: Path, *, depth: int, around: int) -> Json:
+def _groupings(check: Check, value: Any, path: Path, *, depth: int, multiplier: int) -> Json:
     if not isinstance(value, dict) or not 0 < len(value) <= MOST_GROUPINGS:
         check.refuse(path, f"expected an object of 1 to {MOST_GROUPINGS} aggregations by name")
         return {}
@@ -56,39 +56,39 @@ def _groupings(check: Check, value: Any, path: Path, *, depth: int, around: int)
         if _NAME.fullmatch(name) is None:
             check.refuse((*path, name), "an aggregation name must have 1 to 80 letters, digits, _, -, . and spaces")
         else:
-            checked[name] = _grouping(check, inner, (*path, name), depth=depth, around=around)
+            checked[name] = _grouping(check, inner, (*path, name), depth=depth, multiplier=multiplier)
     return checked
 
 
-def _grouping(check: Check, value: Any, path: Path, *, depth: int, around: int) -> Json:
+def _grouping(check: Check, value: Any, path: Path, *, depth: int, multiplier: int) -> Json:
     if not check.clause(path, depth):
         return {}
     if not isinstance(value, dict):
         check.refuse(path, "expected an object with the kind of an aggregation")
         return {}
     kinds = {kind: inner for kind, inner in value.items() if kind not in ("aggs", "aggregations")}
-    below = [inner for kind, inner in value.items() if kind in ("aggs", "aggregations")]
+    nested = [inner for kind, inner in value.items() if kind in ("aggs", "aggregations")]
     found = check.one(kinds, path, what="the kind of an aggregation")
     if found is None:
         return {}
     kind, given = found
     here = (*path, kind)
     if kind in _FIGURES:
-        if below:
+        if nested:
             check.refuse(path, f"{kind} makes no groups, so it cannot have aggregations")
-        figure = _FIGURES[kind](check, given, here, around)
-        check.figures += around * (len(figure.get("percents", ())) or _NUMBERS.get(kind, 1))
+        figure = _FIGURES[kind](check, given, here, multiplier)
+        check.figures += multiplier * (len(figure.get("percents", ())) or _NUMBERS.get(kind, 1))
         return {kind: figure}
     if kind not in _GROUPS:
         check.refuse(here, f"unknown aggregation; allowed: {', '.join([*_GROUPS, *_FIGURES])}")
         return {}
     checked, groups = _GROUPS[kind](check, given, here)
-    check.buckets += around * groups
-    if not below:
+    check.buckets += multiplier * groups
+    if not nested:
         return {kind: checked}
-    if len(below) > 1:
+    if len(nested) > 1:
         check.refuse(path, "aggs and aggregations are synonyms; use one of them")
-    inside = _groupings(check, below[0], (*path, "aggs"), depth=depth + 1, around=around * groups)
+    inside = _groupings(check, nested[0], (*path, "aggs"), depth=depth + 1, multiplier=multiplier * groups)
     return {kind: checked, "aggs": inside}
 
 
@@ -155,9 +155,9 @@ def _ranges(check: Check, given: Json, path: Path) -> tuple[Json, int]:
     if not isinstance(ranges, list) or not 0 < len(ranges) <= _RANGES:
         check.refuse(here, f"expected a list of 1 to {_RANGES} ranges")
         return members(checked), 1
-    for place, each in enumerate(ranges):
-        known = check.known(each, (*here, place), keys=("from", "to", "key"))
-        checked["ranges"].append({name: check.scalar(known[name], (*here, place, name)) for name in known})
+    for position, each in enumerate(ranges):
+        known = check.known(each, (*here, position), keys=("from", "to", "key"))
+        checked["ranges"].append({name: check.scalar(known[name], (*here, position, name)) for name in known})
     return members(checked), len(ranges)
 
 
@@ -216,19 +216,19 @@ def _filled(check: Check, given: Json, path: Path) -> Json:
 # Figures: each function returns the checked aggregation.
 
 
-def _of_field(check: Check, value: Any, path: Path, around: int) -> Json:  # noqa: ARG001 - as every figure
+def _of_field(check: Check, value: Any, path: Path, multiplier: int) -> Json:  # noqa: ARG001 - as every figure
     given = check.known(value, path, keys=("field",))
     return members({"field": check.field_name(given.get("field"), (*path, "field"))})
 
 
-def _sum(check: Check, value: Any, path: Path, around: int) -> Json:
-    checked = _of_field(check, value, path, around)
+def _sum(check: Check, value: Any, path: Path, multiplier: int) -> Json:
+    checked = _of_field(check, value, path, multiplier)
     if check.fields is not None and check.fields.get(checked.get("field", "")) in _DATES:
         check.refuse((*path, "field"), "dates cannot be summed; use min, max or avg")
     return checked
 
 
-def _cardinality(check: Check, value: Any, path: Path, around: int) -> Json:  # noqa: ARG001
+def _cardinality(check: Check, value: Any, path: Path, multiplier: int) -> Json:  # noqa: ARG001
     given = check.known(value, path, keys=("field", "precision_threshold"))
     checked: Json = {"field": check.field_name(given.get("field"), (*path, "field"))}
     if "precision_threshold" in given:
@@ -237,7 +237,7 @@ def _cardinality(check: Check, value: Any, path: Path, around: int) -> Json:  # 
     return members(checked)
 
 
-def _percentiles(check: Check, value: Any, path: Path, around: int) -> Json:  # noqa: ARG001
+def _percentiles(check: Check, value: Any, path: Path, multiplier: int) -> Json:  # noqa: ARG001
     given = check.known(value, path, keys=("field", "percents"))
     checked: Json = {"field": check.field_name(given.get("field"), (*path, "field"))}
     if "percents" in given:
@@ -248,7 +248,7 @@ def _percentiles(check: Check, value: Any, path: Path, around: int) -> Json:  # 
     return members(checked)
 
 
-def _top_hits(check: Check, value: Any, path: Path, around: int) -> Json:
+def _top_hits(check: Check, value: Any, path: Path, multiplier: int) -> Json:
     given = check.known(value, path, keys=("size", "sort", "_source"))
     checked: Json = {"size": 3}
     if "size" in given:
@@ -257,7 +257,7 @@ def _top_hits(check: Check, value: Any, path: Path, around: int) -> Json:
         checked["sort"] = check_sort(check, given["sort"], (*path, "sort"))
     if "_source" in given:
         checked["_source"] = check_source(check, given["_source"], (*path, "_source"))
-    check.buckets += around * (checked["size"] or 1)
+    check.buckets += multiplier * (checked["size"] or 1)
     return members(checked)
 
 

@@ -135,7 +135,7 @@ class Check:
         if not isinstance(value, list) or len(value) > self.limits.values:
             self.refuse(path, f"expected a list of at most {self.limits.values:,} values, got {_shown(value)}")
             return []
-        return [self.scalar(each, (*path, place)) for place, each in enumerate(value)]
+        return [self.scalar(each, (*path, position)) for position, each in enumerate(value)]
 
     def text(self, value: Any, path: Path, *, form: re.Pattern[str], what: str) -> str | None:
         """Return a text that matches a pattern; `what` describes it."""

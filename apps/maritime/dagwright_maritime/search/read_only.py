@@ -130,7 +130,9 @@ def _place(check: Check, value: Any) -> list[Any]:
     if not isinstance(value, list):
         check.refuse(("search_after",), "expected a list")
         return []
-    return [None if each is None else check.scalar(each, ("search_after", place)) for place, each in enumerate(value)]
+    return [
+        None if each is None else check.scalar(each, ("search_after", position)) for position, each in enumerate(value)
+    ]
 
 
 def _time(check: Check, given: Json) -> str:

@@ -65,7 +65,7 @@ class SearchResult:
     """
 
     hits: list[Json]
-    places: list[list[Any]]
+    sort_values: list[list[Any]]
     groups: Json
     total: int
     took_ms: int
@@ -106,7 +106,7 @@ def parse_result(response: Mapping[str, Any], asked: Mapping[str, Any], limits: 
         )
     return SearchResult(
         hits=[hit.get("_source", {}) for hit in kept],
-        places=[hit.get("sort", []) for hit in kept],
+        sort_values=[hit.get("sort", []) for hit in kept],
         groups=groups,
         total=int(response["hits"]["total"]["value"]),
         took_ms=int(response.get("took", 0)),
@@ -247,9 +247,9 @@ def _gaps(asked: Any, among: Sequence[tuple[str, Any]], *, group: str) -> Iterat
                 yield Gap(group, name, len(found), without)
         elif "aggs" in kinds:
             inside = [
-                (" / ".join(part for part in (key, below) if part), bucket)
+                (" / ".join(part for part in (key, inner_key) if part), bucket)
                 for key, grouping in found
-                for below, bucket in bucket_list(grouping) or ()
+                for inner_key, bucket in bucket_list(grouping) or ()
             ]
             yield from _gaps(kinds["aggs"], inside, group=group if kind in _ONE_GROUP else name)
 

@@ -13,7 +13,7 @@ def check_sort(check: Check, value: Any, path: Path) -> list[Json]:
     most = check.limits.sorts
     if len(sorts) > most:
         check.refuse(path, f"at most {most} sort fields are allowed")
-    return [_sort(check, each, (*path, place)) for place, each in enumerate(sorts[:most])]
+    return [_sort(check, each, (*path, position)) for position, each in enumerate(sorts[:most])]
 
 
 def _sort(check: Check, value: Any, path: Path) -> Json:
@@ -49,4 +49,4 @@ def _names(check: Check, value: Any, path: Path) -> list[str | None]:
     if not isinstance(names, list) or len(names) > _FIELDS:
         check.refuse(path, f"expected a list of at most {_FIELDS} fields")
         return []
-    return [check.field_name(each, (*path, place)) for place, each in enumerate(names)]
+    return [check.field_name(each, (*path, position)) for position, each in enumerate(names)]

@@ -37,8 +37,8 @@ def _bucket_problems(buckets: Any, path: Path) -> Iterator[str]:
     if not isinstance(buckets, list | Mapping):
         yield f"{pointer_of(path)}: expected a list of groups, or groups by name"
         return
-    for place, bucket in enumerate(buckets) if isinstance(buckets, list) else buckets.items():
+    for position, bucket in enumerate(buckets) if isinstance(buckets, list) else buckets.items():
         if isinstance(bucket, Mapping):
-            yield from shape_problems(bucket, (*path, place))
+            yield from shape_problems(bucket, (*path, position))
         else:
-            yield f"{pointer_of((*path, place))}: expected a group, an object"
+            yield f"{pointer_of((*path, position))}: expected a group, an object"

@@ -36,13 +36,13 @@ def document_table(
         return f"{max(total or 0, len(hits)):,} match; no fields were requested."
     omitted = columns[MAX_COLUMNS:]
     columns = columns[:MAX_COLUMNS]
-    said = [table(columns, [[hit.get(name) for name in columns] for hit in shown])]
+    parts = [table(columns, [[hit.get(name) for name in columns] for hit in shown])]
     more = max(total or 0, len(hits)) - len(shown)
     if more > 0:
-        said.append(f"{len(shown):,} of {len(shown) + more:,} are shown; there are {more:,} more.")
+        parts.append(f"{len(shown):,} of {len(shown) + more:,} are shown; there are {more:,} more.")
     if omitted:
-        said.append(f"Not shown: {', '.join(map(cell, omitted))}.")
-    return "\n\n".join(said)
+        parts.append(f"Not shown: {', '.join(map(cell, omitted))}.")
+    return "\n\n".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,12 @@ class GroupTable:
         shown = self.groups[:rows]
         figures = list(dict.fromkeys(name for _, group in shown for name, _ in figures_of(group)))
         lines = [[*keys, group.get("doc_count"), *_values(group, figures)] for keys, group in shown]
-        said = [table([*self.names, _COUNT, *figures], lines)] if shown else ["There are no groups."]
+        parts = [table([*self.names, _COUNT, *figures], lines)] if shown else ["There are no groups."]
         if len(self.groups) > len(shown):
-            said.append(f"{len(shown):,} of {len(self.groups):,} groups are shown.")
+            parts.append(f"{len(shown):,} of {len(self.groups):,} groups are shown.")
         if self.others:
-            said.append(f"{self.others:,} more documents are in groups that were not requested.")
-        return "\n\n".join(said)
+            parts.append(f"{self.others:,} more documents are in groups that were not requested.")
+        return "\n\n".join(parts)
 
 
 def group_tables(groups: Mapping[str, Any], *, rows: int) -> str:
@@ -81,28 +81,28 @@ def group_tables(groups: Mapping[str, Any], *, rows: int) -> str:
     figures = [*figures_of(groups)]
     tables = [*_tables([((), groups)], ())]
     has_many = len(tables) + bool(figures) > 1
-    said = [table(["figure", "value"], figures)] if figures else []
+    parts = [table(["figure", "value"], figures)] if figures else []
     for each in tables[:MAX_TABLES]:
         title = f"**{cell(' / '.join(each.names))}**\n\n" if has_many else ""
-        said.append(title + each.markdown(rows))
+        parts.append(title + each.markdown(rows))
     if len(tables) > MAX_TABLES:
-        said.append(f"{len(tables) - MAX_TABLES} more tables are not shown.")
-    return "\n\n".join(said)
+        parts.append(f"{len(tables) - MAX_TABLES} more tables are not shown.")
+    return "\n\n".join(parts)
 
 
-def _tables(around: Sequence[Keyed], names: tuple[str, ...]) -> Iterator[GroupTable]:
+def _tables(enclosing: Sequence[Keyed], names: tuple[str, ...]) -> Iterator[GroupTable]:
     """Yield a table for each grouping within some groups, then those nested in it."""
-    for name in dict.fromkeys(name for _, group in around for name in group):
-        found = [(keys, group[name]) for keys, group in around if bucket_list(group.get(name)) is not None]
+    for name in dict.fromkeys(name for _, group in enclosing for name in group):
+        found = [(keys, group[name]) for keys, group in enclosing if bucket_list(group.get(name)) is not None]
         inside: list[Keyed] = [
-            ((*keys, below), bucket) for keys, grouping in found for below, bucket in bucket_list(grouping) or ()
+            ((*keys, key), bucket) for keys, grouping in found for key, bucket in bucket_list(grouping) or ()
         ]
         if not found or _is_one_group(found[0][1]):
             continue
         others = sum(omitted_documents(grouping) for _, grouping in found)
         yield GroupTable((*names, name), inside, others)
         yield from _tables(inside, (*names, name))
-    ones = [((*keys, name), one) for keys, group in around for name, one in group.items() if _is_one_group(one)]
+    ones = [((*keys, name), one) for keys, group in enclosing for name, one in group.items() if _is_one_group(one)]
     if ones:
         yield GroupTable((*names, _ONE_GROUP), ones)
         yield from _tables(ones, (*names, _ONE_GROUP))
