@@ -49,6 +49,6 @@ async def test_next_attempt_is_told_what_was_started_and_finishes_the_plan(
     assert (document["status"], document["output"]) == ("completed", "Done.")
     assert [*document["nodes"]] == ["plan", "read", "a", "b", "answer"]
     told = server.calls[1].messages[-1]["content"]
-    assert told.startswith("Your last answer broke off before the plan was whole.")
+    assert told.startswith("Your last answer ended before the plan was complete.")
     assert json.dumps(first) in told
     await assert_whole(handle)

@@ -125,7 +125,7 @@ MODEL_STEPS = (
     # The second attempt of a plan whose stream broke off, and the plan that repairs it: before all that fits them too.
     step(
         slow(text(written(_LOOK, _SUM, call("last", "fly"))), characters=_PIECE, each_s=0.02),
-        last="Your last answer broke off",
+        last="Your last answer ended",
         times=ANY_NUMBER,
     ),
     step(

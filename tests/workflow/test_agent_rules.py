@@ -27,10 +27,10 @@ def test_calls_that_cannot_be_made_are_answered_and_fail_nothing() -> None:
     states = {name: node["status"] for name, node in found["nodes"].items()}
     assert states == {"turn1": "completed", "turn1.4": "failed", "turn2": "completed"}
     unknown, unread, wrong, broken = [each["content"] for each in run.calls[1].messages if each["role"] == "tool"]
-    assert unknown == "There is no tool 'plas'; did you mean 'plus'? There are: plus, fail."
-    assert unread.startswith("The arguments of plus are no JSON: EOF while parsing")
-    assert wrong == 'plus was not called, for its arguments are wrong: arguments/left: "one" is not of type "number"'
-    assert broken == "It failed (tool_failed): no"
+    assert unknown == "Unknown tool 'plas'; did you mean 'plus'? Available tools: plus, fail."
+    assert unread.startswith("Invalid JSON in the arguments of plus: EOF while parsing")
+    assert wrong == 'Invalid arguments of plus: arguments/left: "one" is not of type "number"'
+    assert broken == "Failed (tool_failed): no"
 
 
 def test_last_turn_is_asked_to_finish_without_tools() -> None:
@@ -39,14 +39,16 @@ def test_last_turn_is_asked_to_finish_without_tools() -> None:
     assert found["output"] == "What I have."
     assert [*found["nodes"]] == ["turn1", "turn1.1", "turn2", "turn2.1", "turn3"]
     assert [call.tool_choice for call in run.calls] == ["", "", "none"]
-    assert told(run, 2) == "No more tools can be called. Answer now with what you have, and say what is missing."
+    assert (
+        told(run, 2) == "No more tool calls are allowed.\nAnswer now with the results you have.\nSay what is missing."
+    )
 
 
 def test_tokens_that_are_used_up_call_no_tool_and_ask_to_finish() -> None:
     run = agent(calling(("echo", {"n": 1})), "So far.", max_tokens=1)
     found = run.ended()
     assert (found["output"], [*found["nodes"]]) == ("So far.", ["turn1", "turn2"])
-    assert told(run, 1).startswith("No more tools can be called.")
+    assert told(run, 1).startswith("No more tool calls are allowed.")
 
 
 def test_model_that_calls_tools_when_it_should_finish_fails_the_run() -> None:
@@ -94,7 +96,7 @@ def test_person_sees_each_answer_of_an_agent_that_always_asks() -> None:
     run.answer("turn1.check", {"approved": False, "reason": "too short"})
     run.answer("turn2.check", {"approved": True})
     assert run.ended()["output"] == "Better."
-    assert told(run, 1) == "A person does not take this answer: too short. Do better."
+    assert told(run, 1) == "A person rejected this answer: too short.\nWrite a better answer."
 
 
 def test_answer_that_is_but_a_question_is_asked_where_the_policy_says_so() -> None:

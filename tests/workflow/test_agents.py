@@ -63,7 +63,7 @@ async def test_a_write_that_a_tool_result_talks_a_model_into_is_held_for_a_perso
     async with scripted(
         tool_call("echo", text=injected),
         tool_call("write", name=unique),
-        step("I could not.", last="not allow"),
+        step("I could not.", last="rejected this call"),
         bench=bench,
     ) as (model, runs):
         handle = await runs.start_compiled(agent(runs, "echo", "write"), inputs={"objective": "Read my mail."})
@@ -74,12 +74,12 @@ async def test_a_write_that_a_tool_result_talks_a_model_into_is_held_for_a_perso
     assert bench.effects[unique] == []
     assert (document["status"], document["output"]) == ("completed_with_failures", "I could not.")
     assert document["nodes"]["turn2.1"] == failed("rejected: rejected by ann: never")
-    assert said(model.calls[2])[-1] == ("tool", "A person did not allow this call: rejected by ann: never")
+    assert said(model.calls[2])[-1] == ("tool", "A person rejected this call: rejected by ann: never")
 
 
 async def test_an_answer_that_is_none_of_the_schema_is_asked_for_again(scripted: Scripted) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    steps = (tool_call("echo", n=1), "nonsense", step(json_text({"n": 2}), last="of no use"))
+    steps = (tool_call("echo", n=1), "nonsense", step(json_text({"n": 2}), last="is invalid"))
     async with scripted(*steps) as (_, runs):
         plan = agent(runs, "echo", output=OutputSchema("number", schema))
         handle = await runs.start_compiled(plan, inputs={"objective": "Which number?"})
@@ -144,7 +144,7 @@ async def test_a_call_that_a_person_cancels_or_answers_by_hand_is_told_to_the_mo
         "turn2": "completed",
     }
     told = [content for role, content in said(model.calls[1]) if role == "tool"]
-    assert [told[0].split(":")[0], told[1]] == ["It was cancelled", "made by hand"]
+    assert [told[0].split(":")[0], told[1]] == ["Cancelled", "made by hand"]
 
 
 async def test_a_question_far_into_a_long_answer_is_asked(scripted: Scripted) -> None:
@@ -229,8 +229,8 @@ async def test_calls_of_an_agent_that_no_json_can_carry_are_answered(scripted: S
     assert told == [
         ("one", '{"text":"half \ufffd a character"}'),
         ("two", told[1][1]),
-        ("three", "There is no tool 'e\\ncho\\x00'; did you mean 'echo'? There are: echo."),
+        ("three", "Unknown tool 'e\\ncho\\x00'; did you mean 'echo'? Available tools: echo."),
         ("call_4", '{"n":4}'),
         ("call_5", '{"n":5}'),
     ]
-    assert told[1][1].startswith("The arguments of echo are no JSON: ")
+    assert told[1][1].startswith("Invalid JSON in the arguments of echo: ")

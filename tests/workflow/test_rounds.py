@@ -114,7 +114,7 @@ async def test_failed_sub_goal_is_told_tried_again_and_what_waits_for_it_goes_on
     }
     told = said_to(server, "plan#2")
     assert '"error": "tool_failed: the numbers of Maersk are not there"' in told
-    assert '"waits_for": [{"sub_goal": 1, "which": "failed"}]' in told
+    assert '"waits_for": [{"sub_goal": 1, "status": "failed"}]' in told
     assert "This is round 2 of 10." in told
 
 
@@ -152,7 +152,7 @@ async def test_planner_that_calls_a_tool_is_told_to_write_its_plan(client: Clien
         found = await ended(runs, await runs.start_compiled(question(runs)))
     assert (found["status"], found["output"]) == ("completed", "Which one?")
     assert purposes([*server.calls])[1:3] == [("plan", "planner"), ("plan#2", "repair")]
-    assert "This answer cannot be taken" in said_to(server, "plan#2")
+    assert "This answer is invalid" in said_to(server, "plan#2")
 
 
 async def test_worker_that_always_fails_is_tried_three_times_and_the_run_says_why(
@@ -220,7 +220,7 @@ async def test_planner_is_told_a_large_slot_by_its_beginning_and_the_answer_has_
         found = await runs.restored(handle, full=True)
         told = said_to(server, "plan#2")
         assert len(server.calls) == 3
-    assert '"rows": {"not_shown": "it is long; workers get all of it", "type": "list", "length": 9000' in told
+    assert '"rows": {"truncated": "workers receive the whole value", "type": "list", "length": 9000' in told
     assert '"row_count": 9000' in told
     assert len(told) < 20_000
     rows = [{"row": row, "text": "x" * 50} for row in range(9_000)]
@@ -239,4 +239,4 @@ async def test_turns_are_told_to_whoever_puts_the_question_into_words(client: Cl
     told = said_to(server, "intention")
     assert '- {"human": "Compare Maersk.", "answer": "With which one?"}' in told
     assert told.endswith("The newest message:\nEvergreen")
-    assert f"What it means:\n{INTENTION}" in said_to(server, "plan")
+    assert f"Meaning:\n{INTENTION}" in said_to(server, "plan")

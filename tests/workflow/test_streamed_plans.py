@@ -175,7 +175,7 @@ async def test_stream_that_is_cut_off_goes_on_with_what_was_accepted(scripted: S
         *[(2, 0, ["b"]) for m in messages[2:]],
     ]
     last = server.calls[1].messages[-1]["content"]
-    assert last.startswith("Your last answer broke off before the plan was whole. These nodes")
+    assert last.startswith("Your last answer ended before the plan was complete. These nodes")
     assert json.dumps(first) in last
     assert (found["status"], found["output"], bench.entered) == ("completed", "Done.", ["a"])
     assert nodes_told(found) == ["plan", "read", "a", "b", "answer"]
@@ -295,7 +295,7 @@ async def test_call_that_somebody_makes_again_finishes_the_plan_of_the_one_that_
         ("plan#2", 1, []),
     ]
     last = server.calls[1].messages[-1]["content"]
-    assert last.startswith("Your last answer broke off before the plan was whole. These nodes")
+    assert last.startswith("Your last answer ended before the plan was complete. These nodes")
     assert json.dumps(first) in last
     assert [received.metadata["node_id"] for received in server.calls] == ["plan", "plan", "answer"]
     assert (found["status"], found["output"], bench.entered) == ("completed", "Done.", ["a"])

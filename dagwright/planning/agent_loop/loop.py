@@ -40,9 +40,9 @@ from dagwright.planning.model_calls.responses import ResponseSummary, summarize_
 _OWN_ID = re.compile(r"turn[0-9]+(\.([0-9]+|ask|check))?(#[0-9]+)?")
 CORRECTIONS = 2
 """How often a turn is asked again whose answer could not be read."""
-_LAST_TURN = "No more tools can be called. Answer now with what you have, and say what is missing."
-_TOKENS_SPENT = "It was not called: this agent has used the {used:,} tokens that it may use."
-_TOO_MANY = f"It was not called: one turn calls at most {MAX_CALLS} tools."
+_LAST_TURN = "No more tool calls are allowed.\nAnswer now with the results you have.\nSay what is missing."
+_TOKENS_SPENT = "Not called: the agent has used its limit of {used:,} tokens."
+_TOO_MANY = f"Not called: one turn may call at most {MAX_CALLS} tools."
 
 
 class AgentLoop:
@@ -164,7 +164,7 @@ class _Turn:
             raise GoalUnreachable(NodeError("agent_stopped", f"{self._name!r} was {self.record.status.value}{why}"))
         if error.code != ModelError.OUTPUT_INVALID or self._corrections() >= CORRECTIONS:
             raise GoalUnreachable(error)
-        words = f"Your last answer was of no use: {error.message}. Answer again, and mind that."
+        words = f"Your last answer is invalid: {error.message}.\nFix it and answer again."
         node = self._node
         said = [*node.arguments["messages"], user(words).to_json()]
         again = replace(
@@ -229,12 +229,12 @@ class _Turn:
             case NodeStatus.COMPLETED:
                 return ("", ResultOf(node_id, "result"))
             case NodeStatus.FAILED if record.error is not None and record.error.code == "rejected":
-                return (f"A person did not allow this call: {record.error.message}",)
+                return (f"A person rejected this call: {record.error.message}",)
             case NodeStatus.FAILED if record.error is not None:
-                return (f"It failed ({record.error.code}): {record.error.message}",)
+                return (f"Failed ({record.error.code}): {record.error.message}",)
             case NodeStatus.CANCELLED:
-                return (f"It was cancelled{f': {record.reason}' if record.reason else ''}",)
-        return (f"It was {record.status.value}",)
+                return (f"Cancelled{f': {record.reason}' if record.reason else ''}",)
+        return (f"Not completed: {record.status.value}",)
 
     @staticmethod
     def _message(call_id: str, words: str) -> Message:
@@ -249,7 +249,7 @@ class _Turn:
         # Of a text that lies in the store the marker alone is here.
         asked = said or parse_answer(self._said.marker or "", self._spec)
         if asked.problem and not self.is_last:
-            words = f"No request was sent: {asked.problem}. Ask again, or answer without asking."
+            words = f"No request was sent: {asked.problem}.\nAsk again or answer without asking."
             return self._next([(user(words), None)], [self._number])
         if asked.question is not None and not self.is_last:
             return self._after_asking(asked.question)
@@ -297,7 +297,7 @@ class _Turn:
             raise GoalUnreachable(
                 NodeError("rejected", f"a person did not take the answer{reason}, and no turn is left")
             )
-        words = f"A person does not take this answer{reason}. Do better."
+        words = f"A person rejected this answer{reason}.\nWrite a better answer."
         return self._next([(user(words), None)], [self._number_of(node_id)])
 
     def _output_of(self, output: tuple[Any, Sequence[Binding]]) -> Extension | None:

@@ -45,7 +45,7 @@ def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn: int) ->
         return _question_node(_arguments_of(call, question), node_id, turn)
     tool = spec.tools.get(call.name)
     if tool is None:
-        raise UnknownTool(f"There is no tool {call.name[:_NAME_CHARACTERS]!r}.")
+        raise UnknownTool(f"Unknown tool {call.name[:_NAME_CHARACTERS]!r}.")
     arguments = _arguments_of(call, tool)
     effects = effects_of_call(tool, arguments)
     return CompiledNode(
@@ -68,9 +68,9 @@ def tools_there_are(name: str, spec: AgentSpec) -> str:
     known = [tool.name for tool in spec.offered]
     name = name[:_NAME_CHARACTERS]
     if not known:
-        return f"There is no tool {name!r}, and no other one: answer without tools."
+        return f"Unknown tool {name!r}: no tools are available. Answer without tools."
     near = suggestion(name, known)
-    return f"There is no tool {name!r}{f'; {near}' if near else '.'} There are: {', '.join(known)}."
+    return f"Unknown tool {name!r}{f'; {near}' if near else '.'} Available tools: {', '.join(known)}."
 
 
 def _arguments_of(call: ToolCall, tool: ToolDeclaration) -> Mapping[str, Any]:
@@ -78,11 +78,11 @@ def _arguments_of(call: ToolCall, tool: ToolDeclaration) -> Mapping[str, Any]:
         # A model that calls a tool without arguments may leave them empty.
         arguments = json_from_bytes(call.arguments.encode(errors="replace") or b"{}")
     except ValueError as error:
-        raise CallRefused(f"The arguments of {tool.name} are no JSON: {error}. Write one JSON object.") from None
+        raise CallRefused(f"Invalid JSON in the arguments of {tool.name}: {error}. Write one JSON object.") from None
     if not isinstance(arguments, dict):
         raise CallRefused(f"The arguments of {tool.name} must be one JSON object, not {call.arguments:.80}")
     if (problem := problem_of_call(tool, arguments)) is not None:
-        raise CallRefused(f"{tool.name} was not called, for its arguments are wrong: {problem}")
+        raise CallRefused(f"Invalid arguments of {tool.name}: {problem}")
     return arguments
 
 

@@ -580,7 +580,11 @@ def _planned_nodes(found: Mapping[str, Any]) -> PlannedNodes:
 
 
 def _clash_words(found: Mapping[str, Any]) -> str:
-    return f"This plan cannot be run: {_problems(found)}. Write the whole plan again, with other ids for these nodes."
+    return (
+        f"This plan cannot be run: {_problems(found)}.\n"
+        "Give these nodes other ids.\n"
+        "Write the whole plan again as one JSON object."
+    )
 
 
 def _shown(found: Mapping[str, Any]) -> frozenset[str]:

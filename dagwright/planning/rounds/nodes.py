@@ -52,7 +52,7 @@ def rounds_plan(rounds: RoundsSpec, messages: Sequence[Message], *, title: str) 
     """
     call = ModelCall(tuple(messages), config=rounds.config, labels=CallLabels(purpose=INTENTION))
     first = model_node(INTENTION, ModelRequest(call), title="putting the question into words")
-    words = f"This is round 1 of {rounds.max_rounds}.\nNothing has been done yet."
+    words = f"This is round 1 of {rounds.max_rounds}.\nNo sub-goal exists yet."
     plan = planner_node(rounds, PLAN, words, number=1, known=(), dependencies=(0,))
     return CompiledPlan(
         nodes=(first, plan),
@@ -129,7 +129,7 @@ def _planner_call(
 
 
 def _intention_parts() -> tuple[Part, ...]:
-    return "What it means:\n", ResultOf(INTENTION, "result", ("message", "content"))
+    return "Meaning:\n", ResultOf(INTENTION, "result", ("message", "content"))
 
 
 def worker_node(

@@ -45,10 +45,10 @@ def state_message(run: RoundsState, *, number: int) -> str:
         number: of the round that it plans, from 1.
     """
     most = run.rounds.max_rounds
-    last = " It is the last one: what you begin still runs, and you are not asked again." if number >= most else ""
+    last = " It is the last round: its sub-goals still run, and you are not asked again." if number >= most else ""
     head = f"This is round {number} of {most}.{last}"
     if not run.sub_goals:
-        return f"{head}\nNothing has been done yet."
+        return f"{head}\nNo sub-goal exists yet."
     return "\n".join([head, *_reasons(run), *_state_lines(run)])
 
 
@@ -78,7 +78,7 @@ def _reasons(run: RoundsState) -> Iterator[str]:
         lines.append(f"- {json_line({'round': call.round, 'reasoning': words})}")
     told = [line for line in in_short([(line, "") for line in lines], most=REASONS_BYTES) if line]
     if told:
-        yield "Your reasoning in the rounds before:"
+        yield "Your reasoning in earlier rounds:"
         yield from told
 
 
@@ -93,7 +93,7 @@ def _state_lines(run: RoundsState) -> Iterator[str]:
         ("Completed sub-goals:", [one for one in each if one.is_done]),
         ("Failed sub-goals:", [one for one in each if one.status == "failed"]),
         (
-            "Pending sub-goals, which begin by themselves as soon as what they wait for is there:",
+            "Pending sub-goals, which start by themselves as soon as their inputs are available:",
             [one for one in each if one.status in ("pending", "running")],
         ),
     )
@@ -117,7 +117,7 @@ def _brief(one: SubGoalProgress) -> dict[str, Any]:
     """Returns what is told of a sub-goal for which there is no room: what it can be used for."""
     description = cut_bytes(_CONTROLS.sub(" ", one.sub_goal.description), max_bytes=_BRIEF_BYTES)
     told = {"id": one.sub_goal.id, "worker": one.sub_goal.worker, "description": description, "status": one.status}
-    return {**told, "slots": list(one.slots[:_BRIEF_SLOTS]), "not_shown": "the rest of it"}
+    return {**told, "slots": list(one.slots[:_BRIEF_SLOTS]), "truncated": "other fields are omitted"}
 
 
 def _head(one: SubGoalProgress) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _failed(one: SubGoalProgress) -> dict[str, Any]:
 
 def _pending(one: SubGoalProgress, run: RoundsState) -> dict[str, Any]:
     waits = [source for source in one.sub_goal.sources if source in run.sub_goals and not run.sub_goals[source].is_done]
-    told = [{"sub_goal": source, "which": run.sub_goals[source].status} for source in waits]
+    told = [{"sub_goal": source, "status": run.sub_goals[source].status} for source in waits]
     return {**_head(one), "waits_for": told}
 
 
@@ -162,19 +162,19 @@ def _shown(value: Any, *, limit: int) -> Any:
     if isinstance(value, StoredValue):
         shape = value.shape
         size = {"type": shape.type, "length": shape.length, "bytes": shape.size_bytes} if shape is not None else {}
-        return {"not_shown": "it is long; workers get all of it", **size, "begins": shape.preview if shape else ""}
+        return {"truncated": "workers receive the whole value", **size, "preview": shape.preview if shape else ""}
     if not is_whole(value):
-        return {"not_shown": "it is long; workers get all of it"}
+        return {"truncated": "workers receive the whole value"}
     text = json.dumps(value, ensure_ascii=False)
     if (bytes_of := len(text.encode(errors="replace"))) <= limit:
         return value
     size = {"length": len(value)} if isinstance(value, list | Mapping) else {}
     beginning = value if isinstance(value, str) else text
     return {
-        "not_shown": "it is long; workers get all of it",
+        "truncated": "workers receive the whole value",
         **size,
         "bytes": bytes_of,
-        "begins": cut_bytes(beginning, max_bytes=limit),
+        "preview": cut_bytes(beginning, max_bytes=limit),
     }
 
 
@@ -192,13 +192,13 @@ def caveats(run: RoundsState, stopped: NodeError | None) -> str:
     if (left := len(told) - CAVEATS) > 0:
         lines.append(f"- and {left} more")
     why = [_why_stopped(stopped)] if stopped is not None else []
-    return "\n".join([*why, *(["What is not whole:", *lines] if lines else [])])
+    return "\n".join([*why, *(["Incomplete findings:", *lines] if lines else [])])
 
 
 def _why_stopped(stopped: NodeError) -> str:
     if stopped.code == MAX_ROUNDS_REACHED:
-        return "The work had to end here, as there were as many rounds as there may be. Answer with what there is."
-    return f"The work had to end here: {json_line(_cut(stopped.message))}. Answer with what there is."
+        return "The work ended at the limit of rounds.\nAnswer from the findings."
+    return f"The work ended early: {json_line(_cut(stopped.message))}.\nAnswer from the findings."
 
 
 def gap_lines(gaps: Sequence[SubGoalProgress], stopped: NodeError | None) -> Sequence[str]:
@@ -229,4 +229,4 @@ def _caveat(one: SubGoalProgress) -> dict[str, Any] | None:
         return {**told, **_said(one)}
     if one.status == "failed":
         return {**told, "error": _cut(one.error or ""), **_said(one)}
-    return {**told, "status": "not begun"} if one.status == "pending" else None
+    return {**told, "status": "not started"} if one.status == "pending" else None

@@ -115,7 +115,7 @@ def test_an_extender_that_cannot_continue_ends_the_run_with_its_reason(
 
 
 TOOLS = {name: ToolDeclaration(name, Effects.READ) for name in ("look", "find")}
-TOO_MANY = "It was not called: one turn calls at most 64 tools."
+TOO_MANY = "Not called: one turn may call at most 64 tools."
 
 
 def agent_of(spec: AgentSpec) -> RunScheduler:
@@ -157,9 +157,9 @@ def test_tools_are_named_once_to_a_model_that_calls_many_that_are_not_there() ->
     scheduler = agent_of(AgentSpec("helper", tools=TOOLS))
     scheduler.complete("turn1", calling("loot", "x" * 1_000, "fin"), at=1.0)
     assert told(scheduler) == [
-        "There is no tool 'loot'; did you mean 'look'? There are: look, find.",
-        f"There is no tool '{'x' * 80}'.",
-        "There is no tool 'fin'.",
+        "Unknown tool 'loot'; did you mean 'look'? Available tools: look, find.",
+        f"Unknown tool '{'x' * 80}'.",
+        "Unknown tool 'fin'.",
     ]
 
 
@@ -171,4 +171,4 @@ def test_the_tokens_of_all_turns_count() -> None:
             assert ids_of(started(scheduler)) == ["turn1.1"]
             scheduler.complete("turn1.1", "seen", at=2.0)
             assert told(scheduler) == ["seen"]
-    assert told(scheduler) == ["It was not called: this agent has used the 20 tokens that it may use."]
+    assert told(scheduler) == ["Not called: the agent has used its limit of 20 tokens."]

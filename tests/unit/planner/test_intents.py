@@ -234,7 +234,7 @@ def test_planner_gets_rules_verbs_session_turns_and_request_without_ids() -> Non
         "Names of the session:",
         '{"ref": "@cbu", "kind": "fund", "name": "Apex Capital Fund", "jurisdiction": "LU"}',
         "",
-        "Done before in this session, the newest last:",
+        "Earlier requests of this session, the newest last:",
         '- "Made a fund."',
         "",
         "Request:",
@@ -299,8 +299,7 @@ def test_repair_is_reported_in_the_words_of_intents() -> None:
     words = repair_message([Problem("cycle", "a circle", "/intents/0", "@result_1")], profile="intents").splitlines()
     assert (words[0], words[-1]) == (
         "These intents cannot be run:",
-        "Write all intents again, as one JSON object with explanation and confidence, with all of this put right and "
-        "all else as it was.",
+        "Write all intents again as one JSON object with intents, explanation and confidence.",
     )
 
 

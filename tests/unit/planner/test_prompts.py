@@ -98,14 +98,16 @@ def test_repair_lists_problems_with_place_and_hint_up_to_a_limit() -> None:
     ]
     assert repair_message(problems).splitlines() == [
         "This plan cannot be run:",
-        '- {"code": "unknown_tool", "at": "/nodes/0/tool", "node": "a", "problem": "there is no tool \'serch\'", '
+        '- {"problem": "there is no tool \'serch\'", "code": "unknown_tool", "at": "/nodes/0/tool", "node": "a", '
         '"hint": "did you mean \'search\'?"}',
-        '- {"code": "empty_plan", "problem": "it has\\nno nodes"}',
-        "Write the whole plan again, as one JSON object, with all of this put right and all else as it was.",
+        '- {"problem": "it has\\nno nodes", "code": "empty_plan"}',
+        "Fix every problem.",
+        "Keep everything else unchanged.",
+        "Write the whole plan again as one JSON object.",
     ]
     words = repair_message([Problem("invalid_field", "x" * 5_000)] * 1_000).splitlines()
     assert sum(map(len, words)) < 30_000
-    assert words[-2] == f"- and {1_000 - (len(words) - 3)} more problems"
+    assert words[-4] == f"- and {1_000 - (len(words) - 5)} more problems"
 
 
 @pytest.mark.parametrize(

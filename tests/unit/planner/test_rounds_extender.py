@@ -165,7 +165,7 @@ def test_pending_sub_goals_are_carried_over_until_what_they_wait_for_is_tried_ag
     )
     assert question.run()[2:] == [["sg1", "sg9"], ["plan#2"], ["sg2"], ["plan#3"], ["sg1#2"], ["sg3"], ["plan#4"]]
     assert question.known == {"plan": [], "plan#2": [1, 3, 9], "plan#3": [1, 3, 9, 2], "plan#4": [1, 3, 9, 2]}
-    assert '"waits_for": [{"sub_goal": 1, "which": "failed"}]' in question.told["plan#3"]
+    assert '"waits_for": [{"sub_goal": 1, "status": "failed"}]' in question.told["plan#3"]
     assert question.scheduler.status() is RunStatus.COMPLETED
 
 
@@ -431,12 +431,12 @@ def test_planner_prompt_is_short_and_has_the_earlier_reasoning() -> None:
     question = Question(goes_on(*each), failed("enough"), workers=workers)
     question.run()
     assert len(question.told["plan#2"]) < 70_000
-    assert question.told["plan#2"].count('"begins": ') == 40
+    assert question.told["plan#2"].count('"preview": ') == 40
     rounds = (goes_on(PICK, reasoning="First\nMaersk."), goes_on(SUM, reasoning="Then the sum."), failed("no"))
     question = Question(*rounds)
     question.run()
     told = question.told["plan#3"].splitlines()
-    at = told.index("Your reasoning in the rounds before:")
+    at = told.index("Your reasoning in earlier rounds:")
     assert told[at + 1 : at + 3] == [
         '- {"round": 1, "reasoning": "First Maersk."}',
         '- {"round": 2, "reasoning": "Then the sum."}',
@@ -460,8 +460,8 @@ def test_call_of_the_planner_and_the_document_have_a_bound_whatever_the_sub_goal
     assert question.sizes["plan#11"] < ARGUMENTS_LIMIT_BYTES // 2
     # All are told, the newest best.
     assert [f'- {{"id": {number}, ' in last for number in range(1, 101)] == [True] * 100
-    assert last.count('"begins": ') > 0
-    assert last.rindex('"not_shown": "the rest of it"') < last.rindex('- {"id": 100, ')
+    assert last.count('"preview": ') > 0
+    assert last.rindex('"truncated": "other fields are omitted"') < last.rindex('- {"id": 100, ')
     assert '{"round": 10, ' in last
     document = _document(question)
     assert encoded_size(document) < DOCUMENT_LIMIT_BYTES // 2

@@ -85,7 +85,7 @@ FAILED_AND_PENDING = (known(1, "pick", "failed", name="x"), known(2, "add_up", "
 def problems_of(answer: str, *there: KnownSubGoal) -> list[tuple[str, str]]:
     found = read(answer, *there)
     assert found["valid"] is False
-    assert found["repair"].startswith("This answer cannot be taken:\n- ")
+    assert found["repair"].startswith("This answer is invalid:\n- ")
     return [(problem["code"], problem["pointer"]) for problem in found["problems"]]
 
 

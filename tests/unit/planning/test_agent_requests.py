@@ -75,7 +75,7 @@ def test_invalid_schema_is_a_problem_that_the_model_can_fix() -> None:
     (turn,) = started(scheduler)
     words = turn.arguments["messages"][-1]["content"]
     assert words.startswith("No request was sent: invalid question of the tool: schema: ")
-    assert words.endswith("Ask again, or answer without asking.")
+    assert words.endswith("Ask again or answer without asking.")
     scheduler.complete("turn2", _said(f"[[FEEDBACK INFORMATION: How much? | {IN_JSON}]]"), at=2.0)
     assert ids_of(started(scheduler)) == []
     assert _asked(scheduler, "turn2.ask") == ("INFORMATION", AMOUNT)
