@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 _STRICT: tuple[str, ...] = (
+    "dagwright/interfaces/cli/",
     "activities/",
     "benchmarks/",
     "scripts/",

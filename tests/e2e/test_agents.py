@@ -59,9 +59,9 @@ async def test_a_plan_of_agents_runs_from_a_file_of_cards(server: LiveServer, tm
 @pytest.mark.parametrize(
     ("options", "environment", "status", "told"),
     [
-        ((), {}, "no_model", "no model is named and the agent of node 'below/add' asks one"),
+        ((), {}, "no_model", "no model is configured and the agent of node 'below/add' needs one"),
         (("--model", "small"), {}, "no_key", "there is no key for https://api.openai.com/v1 and the agent of node"),
-        (("--detach",), {"OPENAI_API_KEY": "key"}, "no_model", "no model is named and the agent of node 'below/add'"),
+        (("--detach",), {"OPENAI_API_KEY": "key"}, "no_model", "no model is configured and the agent of node"),
     ],
 )
 async def test_run_whose_agents_would_have_no_model_is_refused_before_anything_starts(

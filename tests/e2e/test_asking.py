@@ -105,7 +105,7 @@ async def test_what_nothing_can_come_of_is_refused(command_line: CommandLine, ar
     assert (end.code, end.document["status"]) == (2, status)
 
 
-_NO_MODEL = "no model is named: give one with --model, or set DAGWRIGHT_MODEL"
+_NO_MODEL = "no model is configured: give one with --model, or set DAGWRIGHT_MODEL"
 _NO_KEY = (
     "there is no key for https://api.openai.com/v1: set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no "
     "key"

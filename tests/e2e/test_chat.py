@@ -126,7 +126,7 @@ async def test_what_a_run_asks_is_asked_in_place(own_command_line: CommandLine, 
         chat.types(f"Show it.{ENTER}")
         await chat.shows("Which? (number or name):")
         chat.types(f"3{ENTER}")
-        await chat.shows("is none of the 2 options")
+        await chat.shows("is not one of the 2 options")
         await chat.shows("Which? (number or name):")
         await say(chat, "2", "Done.")
         await leave(chat)

@@ -150,10 +150,10 @@ async def test_step_of_a_killed_worker_is_retried(command_line: CommandLine, wri
 
     again.succeeded()
     assert again.stdout.startswith("run lost already exists with the same plan; continuing it\n")
-    words = "waiting    long was running when its worker died; it is tried again at the latest in "
+    words = "waiting    long was running when its worker died; it is retried at the latest in "
     assert words in again.stdout
     assert "running    long (attempt 2: its worker died or hung)\n" in again.stdout
     assert "Heartbeat timeout" not in again.stdout
 
     once_more = await command_line("run", plan, "--id", "lost")
-    assert once_more.stdout.startswith("run lost has ended already\nlost (Killed in a step): completed in ")
+    assert once_more.stdout.startswith("run lost has already ended\nlost (Killed in a step): completed in ")

@@ -136,7 +136,7 @@ async def test_one_answer_for_all_sub_plans_of_a_node(command_line: CommandLine,
         "own",
     ]
     assert [done.code for done in (unclear, wrong, given, again, own, end)] == [2, 2, 0, 2, 0, 0]
-    assert unclear.stderr.startswith("the run 'all' asks 4 things; say which: ")
+    assert unclear.stderr.startswith("the run 'all' has 4 open requests; name one: ")
     assert wrong.document["message"].startswith("answered in 0 of 3 sub-plans: 'each/check': unknown key 'text'")
     assert no_item.code == 2
     assert re.fullmatch(
@@ -145,7 +145,7 @@ async def test_one_answer_for_all_sub_plans_of_a_node(command_line: CommandLine,
         no_item.stderr,
     )
     assert given.stdout == "answered in 3 of 3 sub-plans: 'each/check' is answered\n"
-    assert again.stderr.startswith("the run 'all' does not ask 'each/check' now")
+    assert again.stderr.startswith("the run 'all' has no open request 'each/check'")
     result = await command_line("result", "all", "--json")
     assert result.document["output"] == ["fine", "fine", "fine"]
 
@@ -165,10 +165,10 @@ async def test_without_a_terminal_an_answer_must_be_given(command_line: CommandL
     assert [end.code for end in (missing, unclear, unknown, nowhere)] == [2, 2, 2, 2]
     assert missing.stderr == "b waits for ann: Is b right? (give --text TEXT)\n"
     assert fields.stderr == (
-        "c waits for ann: Is c right? (give --data JSON; its fields: size (S or L); hat (may be left out))\n"
+        "c waits for ann: Is c right? (give --data JSON; its fields: size (S or L); hat (optional))\n"
     )
-    assert "\n  size (S or L)\n  hat (may be left out)\n" in shown.stdout
-    assert unclear.stderr == "the run 'must-give' asks 3 things; say which: a, b, c\n"
+    assert "\n  size (S or L)\n  hat (optional)\n" in shown.stdout
+    assert unclear.stderr == "the run 'must-give' has 3 open requests; name one: a, b, c\n"
     assert unknown.document["message"] == "there is no request 'aa'; did you mean 'a'?"
     assert nowhere.document == {"status": "not_found", "message": "there is no run 'nowhere'"}
     await command_line("cancel", "must-give")

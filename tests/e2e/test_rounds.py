@@ -42,7 +42,7 @@ async def test_rounds_are_told_and_then_the_answer(command_line: CommandLine) ->
         other = await asking(command_line, server)(*ask, "--max-rounds", "3", "--json")
     assert (end.code, end.stderr) == (0, "")
     lines = end.stdout.splitlines()
-    first = lines.index("What is meant: How many shipments does Maersk have?")
+    first = lines.index("Interpretation: How many shipments does Maersk have?")
     assert lines[first + 1 : first + 7] == [
         "Round 1 (continue): Count both.",
         "  sg1 count: partial: of this year alone",

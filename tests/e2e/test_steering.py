@@ -76,7 +76,7 @@ async def test_run_is_mended_while_it_goes_on(command_line: CommandLine, write_p
     table = (await command_line("status", "repaired")).stdout
     (row,) = [line for line in table.splitlines() if " more " in line]
     assert row.rstrip().endswith("added to the plan by ann")
-    assert "\nby hand: add nodes by ann at " in (await command_line("node", "repaired", "more")).stdout
+    assert "\nmanual: add nodes by ann at " in (await command_line("node", "repaired", "more")).stdout
     nodes = await _nodes(command_line, "repaired")
     assert {name: (node["status"], node["result"]) for name, node in nodes.items()} == {
         "sum": ("superseded", None),
@@ -104,7 +104,7 @@ async def test_json_that_no_history_could_hold_and_empty_ids_are_refused(command
     ]
     messages = [end.document["message"] for end in ends]
     assert [end.code for end in ends] == [2] * 5
-    assert all(message.startswith("set-result takes JSON, and '") for message in messages[:3])
+    assert all(message.startswith("set-result must be JSON, not '") for message in messages[:3])
     assert messages[3:] == ["there is no run ''"] * 2
 
 
@@ -127,7 +127,7 @@ async def test_node_of_a_sub_plan_is_steered_by_its_path(command_line: CommandLi
     missing = await command_line("node", "mended_above", "archive/som", "--json")
     assert (shown.document["node_id"], shown.document["run_id"]) == ("archive/sum", "mended_above/archive")
     assert (shown.document["result"], told.stdout.splitlines()[0]) == (4, "archive/sum: completed")
-    assert f"\nby hand: set result by {account_name()} at " in told.stdout
+    assert f"\nmanual: set result by {account_name()} at " in told.stdout
     (line,) = [line for line in table.stdout.splitlines() if " sum " in line]
     assert line.rstrip().endswith(f"result set manually by {account_name()}")
     message = "the run 'mended_above/archive' has no node 'som'; did you mean 'sum'?"

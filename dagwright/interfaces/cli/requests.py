@@ -158,7 +158,7 @@ class ServeRequest:
         plans: folder of templates.
         starts_worker: run a worker in this process.
         needs_keys: require keys if other machines can reach the address.
-        told: file for the address, read by the command that started this one.
+        address_file: file for the address, read by the command that started this one.
     """
 
     host: str

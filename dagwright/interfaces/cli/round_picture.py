@@ -21,18 +21,18 @@ _MARKS = {
 """State of a sub-goal -> mark and style."""
 
 
-def rounds_table(told: Mapping[str, Any], *, room: int, calls: Mapping[str, str] = NO_CALLS) -> Table:
+def rounds_table(rounds_part: Mapping[str, Any], *, room: int, calls: Mapping[str, str] = NO_CALLS) -> Table:
     """Return the newest lines about the rounds of a run that fit.
 
     Args:
-        told: the part `rounds` of a document.
+        rounds_part: the part `rounds` of a document.
         room: number of lines that fit.
         calls: from `calls_of`.
     """
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column()
-    rows = [*_rows(told, calls)]
+    rows = [*_rows(rounds_part, calls)]
     most = max(room, 4)
     if len(rows) > most:
         table.add_row("", _text(f"{len(rows) - most + 1:,} earlier lines", style="dim"))
@@ -42,17 +42,17 @@ def rounds_table(told: Mapping[str, Any], *, room: int, calls: Mapping[str, str]
     return table
 
 
-def _rows(told: Mapping[str, Any], calls: Mapping[str, str]) -> Iterator[tuple[Text, Text]]:
-    for line in lines_of(told):
+def _rows(rounds_part: Mapping[str, Any], calls: Mapping[str, str]) -> Iterator[tuple[Text, Text]]:
+    for line in lines_of(rounds_part):
         if line.status:
             yield _row(line, calls.get(line.key, "") if line.status == "running" else "")
         elif line.action:
-            of = f"{line.name} of {told['max_rounds']}"
+            of = f"{line.name} of {rounds_part['max_rounds']}"
             yield Text(""), _text(f"{of}: {line.words}" if line.is_taken else f"{of}, rejected: {line.words}", "bold")
         else:
             yield Text(""), _text(f"{line.name}: {line.words}")
     # The text of a failed planner is the only line of its run.
-    text = _text(phase_words(told), "dim")
+    text = _text(phase_words(rounds_part), "dim")
     # At most one of these calls is open.
     if call := next(filter(None, map(calls.get, (INTENTION, PLAN, ANSWER))), ""):
         text.append(f"  {call}", style="yellow")

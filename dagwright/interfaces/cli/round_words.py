@@ -20,7 +20,7 @@ from dagwright.planning.rounds.state import RoundsState
 WORDS = 600
 """Maximum length of a text of a planner or worker tool."""
 LEFT_OUT = "left out"
-"""Status of a line that stands for omitted results."""
+"""Status of the line that replaces omitted results."""
 NO_CALLS: Mapping[str, str] = MappingProxyType({})
 _OPEN = ("pending", "running")
 _ENDS = {"pending": "never started", LEFT_OUT: ""}
@@ -87,16 +87,16 @@ def times_of(view: RunView) -> Mapping[str, float]:
     return {key: record.ended_at for key, record in found.items() if record is not None and record.ended_at is not None}
 
 
-def lines_of(told: Mapping[str, Any]) -> Iterator[RoundLine]:
+def lines_of(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
     """Yield the interpretation of a question, and its rounds with their results and open sub-goals.
 
     Args:
-        told: the part `rounds` of a document.
+        rounds_part: the part `rounds` of a document.
     """
-    if told.get("intention"):
-        yield RoundLine("meant", "Interpretation", _said(told["intention"]))
-    sub_goals = {sub_goal["id"]: sub_goal for sub_goal in told.get("sub_goals", ())}
-    rounds = told.get("rounds", ())
+    if rounds_part.get("intention"):
+        yield RoundLine("meant", "Interpretation", _said(rounds_part["intention"]))
+    sub_goals = {sub_goal["id"]: sub_goal for sub_goal in rounds_part.get("sub_goals", ())}
+    rounds = rounds_part.get("rounds", ())
     # A sub-goal that was started again is in several rounds, and open only in the newest of them.
     newest = {number: each["round"] for each in rounds for number in each["sub_goals"]}
     for each in rounds:
@@ -117,10 +117,10 @@ def lines_of(told: Mapping[str, Any]) -> Iterator[RoundLine]:
 
 def round_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the text about the rounds of a run that has ended; nothing for other runs."""
-    told = document.get("rounds")
-    if not isinstance(told, Mapping):
+    rounds_part = document.get("rounds")
+    if not isinstance(rounds_part, Mapping):
         return
-    for line in lines_of(told):
+    for line in lines_of(rounds_part):
         if line.status:
             yield ": ".join(filter(None, [f"  {line.name}", _ENDS.get(line.status, line.status), line.words]))
         else:
@@ -129,8 +129,10 @@ def round_lines(document: Mapping[str, Any]) -> Iterator[str]:
 
 def reason_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the interpretation and the reason of each round, without sub-goals."""
-    told = document.get("rounds")
-    yield from (_reason(line) for line in lines_of(told) if not line.status) if isinstance(told, Mapping) else ()
+    rounds_part = document.get("rounds")
+    yield from (
+        (_reason(line) for line in lines_of(rounds_part) if not line.status) if isinstance(rounds_part, Mapping) else ()
+    )
 
 
 def phase_line(document: Mapping[str, Any], *, is_closed: bool) -> str | None:
@@ -139,37 +141,39 @@ def phase_line(document: Mapping[str, Any], *, is_closed: bool) -> str | None:
     Args:
         is_closed: the run has ended.
     """
-    told = document.get("rounds")
-    if not isinstance(told, Mapping) or "round" not in told:
+    rounds_part = document.get("rounds")
+    if not isinstance(rounds_part, Mapping) or "round" not in rounds_part:
         return None
-    words = told["phase"] if is_closed else f"{told['phase']}: {phase_words(told)}"
-    return f"round {told['round']} of {told['max_rounds']}, {words}"
+    words = rounds_part["phase"] if is_closed else f"{rounds_part['phase']}: {phase_words(rounds_part)}"
+    return f"round {rounds_part['round']} of {rounds_part['max_rounds']}, {words}"
 
 
-def phase_words(told: Mapping[str, Any]) -> str:
+def phase_words(rounds_part: Mapping[str, Any]) -> str:
     """Return the text of the phase of a question, or the reason of its failure.
 
     Args:
-        told: the part `rounds` of a document.
+        rounds_part: the part `rounds` of a document.
     """
-    phase = str(told["phase"])
-    if phase == "planning" and not told.get("intention"):
+    phase = str(rounds_part["phase"])
+    if phase == "planning" and not rounds_part.get("intention"):
         return "the question is being interpreted"
     words = _PHASES.get(phase, "")
-    return words if phase != "failed" else told.get("planner_reasoning") or words
+    return words if phase != "failed" else rounds_part.get("planner_reasoning") or words
 
 
-def new_lines(told: Mapping[str, Any] | None, seen: set[str]) -> Sequence[tuple[str, str]]:
+def new_lines(rounds_part: Mapping[str, Any] | None, seen: set[str]) -> Sequence[tuple[str, str]]:
     """Return the new lines about rounds for progress without a terminal: key and text of each line.
 
     Sub-goals have the lines of their nodes. The reason of a round is shown when its plan is accepted; before that, the
     errors of rejected plans.
 
     Args:
-        told: from `rounds_of`.
+        rounds_part: from `rounds_of`.
         seen: keys of earlier lines; new keys are added.
     """
-    lines = [line for line in (lines_of(told) if told is not None else ()) if line.words and not line.status]
+    lines = [
+        line for line in (lines_of(rounds_part) if rounds_part is not None else ()) if line.words and not line.status
+    ]
     found = []
     for line in lines:
         words = line.words if line.is_taken else f"rejected: {line.words}"

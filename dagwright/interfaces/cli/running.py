@@ -65,7 +65,9 @@ def _continue_run_of_missing_tools(
             return found
 
         showing = Showing(tell_run, output)
-        return run_prepared(prepared, request, toolset, showing=showing, settings=settings, name=name, begin=find)
+        return run_prepared(
+            prepared, request, toolset, showing=showing, settings=settings, name=name, start_or_find=find
+        )
     except (PlanInvalid, RunIdInUse):
         tell_refused(request, invalid, output)
         return ExitCode.REFUSED
@@ -97,13 +99,13 @@ class Showing:
     """How a command shows its run.
 
     Args:
-        tell: writes the end of the run, or its document.
+        write: writes the end of the run, or its document.
         output: of the command.
         meanwhile: called while the run is served, before it is followed.
         way_out: watchdog that starts after the end of the run, for steps of other runs that do not end.
     """
 
-    tell: Callable[[RunView, Mapping[str, Any], Output], None]
+    write: Callable[[RunView, Mapping[str, Any], Output], None]
     output: Output
     meanwhile: Callable[[Runs, str, Output], Awaitable[None]] | None = None
     way_out: WayOut | None = None
@@ -136,13 +138,13 @@ def run_prepared(
     showing: Showing,
     settings: Settings,
     name: str | None = None,
-    begin: Callable[[Runs], Awaitable[Started]] | None = None,
+    start_or_find: Callable[[Runs], Awaitable[Started]] | None = None,
 ) -> int:
     """Start a run and follow it to its end, or leave it to the background; return the exit code.
 
     Args:
         name: title of the run in lists if its plan has none.
-        begin: starts or finds the run; `None` starts `prepared`.
+        start_or_find: starts or finds the run; `None` starts `prepared`.
     """
     output = showing.output
 
@@ -151,7 +153,7 @@ def run_prepared(
 
     async def work(farewell: Farewell) -> int:
         async with connected_to_run(settings, toolset) as connection:
-            started = await (begin or start_prepared)(open_runs(connection, settings))
+            started = await (start_or_find or start_prepared)(open_runs(connection, settings))
             if start.is_detached:
                 await leave_to_background(settings, toolset)
                 return tell_left(started, prepared, connection, output=output)
@@ -216,7 +218,7 @@ async def follow_to_end(
 
 
 async def _show_end(runs: Runs, view: RunView, showing: Showing) -> None:
-    showing.tell(view, await runs.document(view), showing.output)
+    showing.write(view, await runs.document(view), showing.output)
 
 
 def tell_run(view: RunView, document: Mapping[str, Any], output: Output) -> None:
