@@ -146,7 +146,7 @@ async def test_id_over_a_thousand_bytes_is_told_and_starts_nothing(runs: Runs) -
     nodes = [{"id": node_id, "tool": "echo"} for node_id in ids]
     below = [{"id": "s", "kind": "plan", "sub_plan": _compiled(node)["compiled"]} for node in nodes]
     documents = await asyncio.gather(*(runs.run_raw(_compiled(node)) for node in (*nodes, *below)))
-    told = [f"invalid: the input cannot be read: the id {each[:40]!r} has not 1 to 200 bytes of UTF-8" for each in ids]
+    told = [f"invalid: invalid input: the id {each[:40]!r} must be 1-200 bytes of UTF-8" for each in ids]
     assert [document["error"] for document in documents] == [*told, *told]
 
 
@@ -189,9 +189,7 @@ async def test_edges_that_no_compiler_made_are_told(runs: Runs) -> None:
         for dependencies, _ in wrong
     )
     documents = await asyncio.gather(*(runs.run_raw(_compiled(*nodes)) for nodes in plans))
-    assert [document["error"] for document in documents] == [
-        f"invalid: the input cannot be read: {error}" for _, error in wrong
-    ]
+    assert [document["error"] for document in documents] == [f"invalid: invalid input: {error}" for _, error in wrong]
 
 
 async def test_options_that_temporal_would_not_take_fail_their_node(runs: Runs) -> None:

@@ -153,7 +153,7 @@ async def test_hook_that_hangs_holds_nothing_back(hooked: Runs, receiver: Receiv
             ("check", "beside"), "completed"
         )
         assert [note["message"] for note in document["notes"]] == [
-            "2 notices were not told: the hook did not take them within 0.5 s of the end of the run"
+            "2 notifications were not sent: the webhook did not accept them within 0.5 s of the end of the run"
         ]
         await hooked.check_ended()
 

@@ -209,7 +209,7 @@ async def test_result_of_a_sub_plan_that_is_no_object_fails_its_node() -> None:
 @pytest.mark.parametrize(
     ("pages", "told"),
     [
-        ([["no", "head"], {"same": {}, "each": {"id": []}}], "the first of its pages is no object"),
+        ([["no", "head"], {"same": {}, "each": {"id": []}}], "the first page of the plan is not an object"),
         ([{"format": 1}, {"same": {}, "each": {"id": ["a"], "tool": ["t"], "dependencies": [[7]]}}], None),
         ([{"format": 1}, 5], None),
     ],
