@@ -142,10 +142,10 @@ def test_commands_add_list_show_and_remove(capsys: pytest.CaptureFixture[str]) -
         return (code, *capsys.readouterr())
 
     nobody = "there are no agents; `dagwright agents add FILE` adds the agents of a file\n"
-    missing = "the agent 'writer' names tools that are not built in: web_serch; give them with --tools\n"
+    missing = "the agent 'writer' names unknown tools: web_serch; give them with --tools\n"
     assert said("list") == (0, nobody, "")
     assert said("add", "agents.json") == (0, "writer: version 1\n", "")
-    assert said("add", "agents.json") == (0, "writer: version 1, as it was\n", "")
+    assert said("add", "agents.json") == (0, "writer: version 1, unchanged\n", "")
     assert said("add", "more.json") == (0, "writer: version 2\n", missing)
     code, listed, _ = said("list", "--json")
     writer = {"name": "writer", "version": 2, "type": "llm", "description": "Writes", "is_current": True}
@@ -154,9 +154,9 @@ def test_commands_add_list_show_and_remove(capsys: pytest.CaptureFixture[str]) -
     assert document["card"] == {"name": "writer", **WRITER, "tools": ["web_serch"]}
     assert [(each["version"], each["is_current"]) for each in document["versions"]] == [(2, True), (1, False)]
     words = said("show", "writer")[1].splitlines()
-    assert [line.partition(" of ")[0] for line in words[:2]] == ["writer: version 2", "before that version 1"]
+    assert [line.partition(" of ")[0] for line in words[:2]] == ["writer: version 2", "earlier: version 1"]
     assert said("show", "writter")[0::2] == (2, "there is no agent 'writter'; did you mean 'writer'?\n")
-    near = "there is no agent 'writer'; `dagwright agents list` lists those that were added\n"
+    near = "there is no agent 'writer'; `dagwright agents list` lists the agents\n"
     assert (said("remove", "writer")[0], said("remove", "writer")[0::2]) == (0, (2, near))
     assert said("list") == (0, nobody, "")
     assert said("show", "writer")[1].startswith("writer: version 2 of ")
