@@ -126,7 +126,7 @@ async def test_a_model_that_may_make_agents_gives_them_no_tools_and_no_leave_tha
         step(gaining, last="Look."),
         step(right, last="needs an unknown tool"),
         step(tool_call("write", name=unique), last="Look."),
-        step("I could not.", last="not allow"),
+        step("I could not.", last="rejected this call"),
         "Nothing was done.",
     )
     async with scripted(*steps, bench=bench) as (model, runs):
