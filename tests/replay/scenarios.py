@@ -117,6 +117,7 @@ _MAP = {
     ]
 }
 _FAILED = {"nodes": [_add("a", 1), {"id": "b", "tool": "give_up", "depends_on": ["a"]}]}
+_AFTER_FAILED = {"id": "c", "tool": "echo", "arguments": {"got": "{{b.result}}"}}
 
 
 _REGION = {
@@ -385,7 +386,7 @@ SCENARIOS: dict[str, Scenario] = {
     "pages": _in_pages(_MIXED),
     "inside": _in_pages(_INSIDE),
     "failed": _plan(_FAILED),
-    "fail_fast": _plan({**_FAILED, "on_failure": "fail_fast", "nodes": [*_FAILED["nodes"], _add("c", "{{b.result}}")]}),
+    "fail_fast": _plan({**_FAILED, "on_failure": "fail_fast", "nodes": [*_FAILED["nodes"], _AFTER_FAILED]}),
     "deadline": _plan(_held("deadline", deadline="500ms")),
     "raw": _raw,
     "refused": _refused,
