@@ -91,7 +91,7 @@ def _unnamed(binding: Any) -> list[Any]:
 
 def _unnamed_part(part: Mapping[str, Any]) -> dict[str, Any]:
     found = {key: value for key, value in part.items() if key != "name" or "stored" not in part}
-    return {**found, "holes": [_unnamed(binding) for binding in found["holes"]]} if "holes" in found else found
+    return {**found, "bindings": [_unnamed(binding) for binding in found["bindings"]]} if "bindings" in found else found
 
 
 def to_stored_form(result: CachedResult) -> bytes:

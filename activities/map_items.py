@@ -36,9 +36,9 @@ def map_activities(values: Values) -> list[Callable[..., Any]]:
 
     @activity.defn(name=ACTIVITY_LOAD_ITEMS)
     async def load_items(message: dict[str, Any]) -> dict[str, Any]:
-        """Return the slice `{"list", "first", "count", "wanted"}` of a stored list, with large items by reference."""
+        """Return the slice `{"list", "first", "count", "projections"}` of a stored list, with large items by reference."""
         stretch = stored_list_from_json(message)
-        whole, wanted = stretch.value, projections_from_json(message.get("wanted", ()))
+        whole, wanted = stretch.value, projections_from_json(message.get("projections", ()))
 
         async def loaded_items() -> dict[str, Any]:
             (loaded,) = (await values.load([whole.ref])).values()

@@ -76,10 +76,10 @@ def load_values_activity(values: Values) -> LoadValues:
 
     @activity.defn(name=ACTIVITY_LOAD_VALUES)
     async def load_values(message: dict[str, Any]) -> RawValue:
-        """Return the arguments of `{"arguments", "holes"}` with the bindings filled in."""
+        """Return the arguments of `{"arguments", "bindings"}` with the bindings filled in."""
         arguments = message["arguments"]
         try:
-            await with_store(lambda: values.hydrate(arguments, message["holes"], secrets={}))
+            await with_store(lambda: values.hydrate(arguments, message["bindings"], secrets={}))
             encoded = pydantic_core.to_json(arguments)
             if len(encoded) > ARGUMENTS_LIMIT_BYTES:
                 raise ResultTooLarge(

@@ -131,7 +131,7 @@ def load_items_message(source: StoredList, node: CompiledNode) -> dict[str, Any]
     read.
     """
     wanted = parts_of_key(node)
-    return stored_list_to_json(source) | ({"wanted": projections_to_json(wanted)} if wanted else {})
+    return stored_list_to_json(source) | ({"projections": projections_to_json(wanted)} if wanted else {})
 
 
 def with_items(inputs: Mapping[str, Any], items: Sequence[Any]) -> dict[str, Any]:

@@ -332,7 +332,7 @@ def is_workflow_call(scheduler: RunScheduler, node: CompiledNode) -> bool:
 
 def loading_call(ready: ReadyCall) -> tuple[bytes, ReadyCall]:
     """Return the input of the activity that loads the arguments of a call, and the call without its bindings."""
-    message = b'{"arguments":' + ready.arguments + b',"holes":' + pydantic_core.to_json(ready.bindings) + b"}"
+    message = b'{"arguments":' + ready.arguments + b',"bindings":' + pydantic_core.to_json(ready.bindings) + b"}"
     return message, replace(ready, bindings=())
 
 

@@ -147,7 +147,7 @@ def _add_root(plan: Json) -> None:
 
 def _drop_last(plan: Json) -> None:
     plan["nodes"].pop()
-    plan["output_holes"] = []
+    plan["output_bindings"] = []
 
 
 def _reverse_priorities(plan: Json) -> None:

@@ -136,7 +136,7 @@ def test_session_history_goes_on_in_a_new_execution_and_hears_of_a_run_that_does
 
 
 def test_budget_history_is_asked_by_runs_below_runs_below_and_was_given_more_twice() -> None:
-    claimed = {key for each in _messages("budget", "budget_report") for key in each["claims"]}
+    claimed = {key for each in _messages("budget", "budget_report") for key in each["reservations"]}
     assert claimed == {"turn1", "4:deep/turn1", "6:deeper/turn1"}
     updates = [
         event.workflow_execution_update_accepted_event_attributes for event in load_history(_good("budget")).events

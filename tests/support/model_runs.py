@@ -23,7 +23,7 @@ ASK_MODELS = "AskModels"
 
 @workflow.defn(name=ASK_MODELS, sandboxed=False)
 class AskModelsWorkflow:
-    """Make the calls of `{"requests", "holes", "task_queue"}` and return the outcomes."""
+    """Make the calls of `{"requests", "bindings", "task_queue"}` and return the outcomes."""
 
     @workflow.run
     async def run(self, message: dict[str, Any]) -> list[Any]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import date, datetime, timedelta
 from enum import EnumMeta
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -25,7 +24,6 @@ _WORDS: Mapping[type, str] = {
     int: "an integer",
     float: "a number",
     str: "a string",
-    Path: "a path",
     date: "a date",
     datetime: "a datetime",
     timedelta: "a timedelta",
@@ -162,7 +160,8 @@ def _words(hint: Any) -> str:
     """Return the accepted values of a type in words, such as `a string or a list of strings`."""
     if hint is None or isinstance(hint, type):
         other = f"a member of {hint.__name__}" if isinstance(hint, EnumMeta) else _with_article(hint)
-        return _WORDS.get(hint or NoneType, other)
+        # The core does not import `pathlib`.
+        return "a path" if getattr(hint, "__name__", "") == "Path" else _WORDS.get(hint or NoneType, other)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         *others, last = dict.fromkeys(_words(each) for each in arguments if each is not NoneType)

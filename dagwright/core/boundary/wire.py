@@ -168,7 +168,7 @@ A list of `[path, parts]`: `path` is a list of object keys and list indices into
 value at the path; several parts are joined to one text, in which a text is inserted unchanged and any other value as
 JSON. A part is `{"text": str}`, `{"secret": name}`, `{"stored": ref, "name": str, "paths": [path or query]}` (the value
 at the paths in a value of the payload store; `name` is the name of that value in messages), or
-`{"value": JSON, "holes": [as here]}`.
+`{"value": JSON, "bindings": [as here]}`.
 """
 HEADER_PROJECTIONS = "dagwright-projections"
 """Activity header, JSON payload: `[[path or query, "value" or "whole"], …]`, the projections of the result that the

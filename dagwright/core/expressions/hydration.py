@@ -36,7 +36,7 @@ def _parts(bindings: Sequence[Any]) -> Iterator[Part]:
     for _, parts in bindings:
         for part in parts:
             yield part
-            yield from _parts(part.get("holes", ()))
+            yield from _parts(part.get("bindings", ()))
 
 
 def hydrate(arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, str], take: LoadPart) -> None:
@@ -60,7 +60,7 @@ def _value_of(part: Part, *, secrets: Mapping[str, str], take: LoadPart) -> Any:
     if "stored" in part:
         return take(part["stored"], paths_from_json(part.get("paths", ())), part.get("name") or part["stored"])
     value = part["value"]
-    hydrate(value, part["holes"], secrets=secrets, take=take)
+    hydrate(value, part["bindings"], secrets=secrets, take=take)
     return value
 
 

@@ -89,7 +89,7 @@ def _binding_part(part: Any) -> dict[str, Any]:
     if isinstance(part, StoredValue):
         encoded: dict[str, Any] = {"stored": part.ref, "name": part.name}
         return {**encoded, "paths": paths_to_json(part.paths)} if part.paths else encoded
-    return {"value": with_shown(part, lambda _: None), "holes": bindings_of(part)}
+    return {"value": with_shown(part, lambda _: None), "bindings": bindings_of(part)}
 
 
 # JSON form between runs, and in continue-as-new.

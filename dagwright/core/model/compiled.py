@@ -259,8 +259,8 @@ def first_model_node(plan: CompiledPlan) -> str | None:
 
 NODE_KINDS = get_args(NodeKind)
 _DEFAULT_NODE = CompiledNode(id="")
-_BINDINGS_KEYS = {"bindings": "holes", "item_bindings": "item_holes", "approval_bindings": "approval_holes"}
-OUTPUT_BINDINGS_KEY = "output_holes"
+_BINDINGS_KEYS = {"bindings": "bindings", "item_bindings": "item_bindings", "approval_bindings": "approval_bindings"}
+OUTPUT_BINDINGS_KEY = "output_bindings"
 BINDINGS_KEY = _BINDINGS_KEYS["bindings"]
 _BINDINGS = frozenset(_BINDINGS_KEYS.values())
 CONVERTED_FIELDS = frozenset(
@@ -282,7 +282,7 @@ def plan_to_json(plan: CompiledPlan) -> dict[str, Any]:
         if getattr(plan, name) not in (None, {}, ()):
             encoded[name] = getattr(plan, name)
     if plan.extender is not None:
-        encoded["pursuit"] = plan.extender
+        encoded["extender"] = plan.extender
     if plan.on_failure != "continue":
         encoded["on_failure"] = plan.on_failure
     if plan.output_bindings:
@@ -331,7 +331,7 @@ def plan_from_json(encoded: Mapping[str, Any]) -> CompiledPlan:
             output=encoded.get("output"),
             output_bindings=_bindings_from_json(encoded.get(OUTPUT_BINDINGS_KEY, ())),
             dialect=encoded.get("dialect", "plan"),
-            extender=encoded.get("pursuit"),
+            extender=encoded.get("extender"),
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"not a compiled plan: {error!r}") from None

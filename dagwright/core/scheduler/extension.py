@@ -56,7 +56,7 @@ class Extension:
             "tools": {name: tool_to_json(tool) for name, tool in self.tools.items()},
         }
         if self.wanted:
-            encoded["wanted"] = {node_id: projections_to_json(wanted) for node_id, wanted in self.wanted.items()}
+            encoded["projections"] = {node_id: projections_to_json(wanted) for node_id, wanted in self.wanted.items()}
         if self.output is not None:
             value, bindings = self.output
             encoded["output"] = [value, field_to_json(BINDINGS_KEY, bindings)]
@@ -76,7 +76,7 @@ def extension_from_json(encoded: Any) -> Extension:
             int(encoded["base"]),
             tuple(node_from_json(node) for node in encoded["nodes"]),
             {name: tool_from_json(name, tool) for name, tool in encoded["tools"].items()},
-            {str(name): projections_from_json(wanted) for name, wanted in encoded.get("wanted", {}).items()},
+            {str(name): projections_from_json(wanted) for name, wanted in encoded.get("projections", {}).items()},
             _output_from_json(encoded.get("output")),
             tuple(str(name) for name in encoded.get("abandoned", ())),
         )

@@ -153,7 +153,7 @@ def test_agent_runs_as_the_tool_of_its_name_with_objective_and_context() -> None
         {"format": 2, "nodes": []},
         {"format": 1},
         {"format": 1, "nodes": [5]},
-        {"format": 1, "nodes": [{"id": "a", "holes": [[["x"], [{"nonsense": 1}]]]}]},
+        {"format": 1, "nodes": [{"id": "a", "bindings": [[["x"], [{"nonsense": 1}]]]}]},
         {"format": 1, "nodes": [], "tools": {"t": {"effects": "odd"}}},
     ],
 )

@@ -233,7 +233,7 @@ def test_bindings_say_what_belongs_where_and_a_secret_is_a_text() -> None:
     assert bindings_of(_ARGUMENTS) == [
         (("held", 1, "x"), [stored]),
         (("token",), [{"text": "Bearer "}, {"secret": "KEY"}]),
-        (("both",), [{"text": "<"}, {"value": [None], "holes": [((0,), [stored])]}]),
+        (("both",), [{"text": "<"}, {"value": [None], "bindings": [((0,), [stored])]}]),
     ]
     assert bindings_of({"plain": 1, "text": "{{a.result}}"}) == []
     assert secret_names(bindings_of(_ARGUMENTS)) == {"KEY"}

@@ -370,7 +370,7 @@ def test_assembled_answer_names_what_is_incomplete() -> None:
 def test_run_started_without_the_field_has_a_model_write_its_answer() -> None:
     question = Question(goes_on(ASK), done(all=ref(9, "clarification")))
     encoded = plan_to_json(question.plan)
-    del encoded["pursuit"]["synthesis"]
+    del encoded["extender"]["synthesis"]
     question.plan = plan_from_json(encoded)
     question.scheduler = question._scheduler()
     question.scheduler.begin(0.0)
