@@ -36,7 +36,7 @@ def map_activities(values: Values) -> list[Callable[..., Any]]:
 
     @activity.defn(name=ACTIVITY_LOAD_ITEMS)
     async def load_items(message: dict[str, Any]) -> dict[str, Any]:
-        """Return the slice `{"list", "first", "count", "projections"}` of a stored list, with large items by reference."""
+        """Return items of `{"list", "first", "count", "projections"}`, a stored list; large ones by reference."""
         stretch = stored_list_from_json(message)
         whole, wanted = stretch.value, projections_from_json(message.get("projections", ()))
 

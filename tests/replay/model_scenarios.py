@@ -168,7 +168,7 @@ MODEL_STEPS = (
         last="Add and write.",
         times=ANY_NUMBER,
     ),
-    step("3. [[FEEDBACK CLARIFICATION: Is that enough?]]", last="no tool", times=ANY_NUMBER),
+    step("3. [[FEEDBACK CLARIFICATION: Is that enough?]]", last="Unknown tool", times=ANY_NUMBER),
     step("It is 3.", last="Yes", times=ANY_NUMBER),
     step("Lines.", last="Write a line.", times=ANY_NUMBER),
     step("A line.", last="too short", times=ANY_NUMBER),
