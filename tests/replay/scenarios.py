@@ -346,7 +346,7 @@ async def _session(runs: Runs, bench: Bench) -> Handle:
 
     plan = {"nodes": [{"id": "a", "tool": "echo", "arguments": {"n": 1}}]}
     for number, start in enumerate([{"plan": plan}, {"plan": plan}, {"neither": 1}], 1):
-        turn = {"run": f"replay-turn-{number}", "request": f"Turn {number}.", "start": start}
+        turn = {"run_id": f"replay-turn-{number}", "request": f"Turn {number}.", "start": start}
         await newest.execute_update(wire.UPDATE_START_TURN, turn)
         await newest.signal(wire.SIGNAL_TURN_ENDED, {"turn": "nobody"})
         await eventually(is_idle)
