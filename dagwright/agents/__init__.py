@@ -1,7 +1,7 @@
-"""Agents: their cards, read from YAML and Python, as tools of a plan.
+"""Agents: cards from YAML or Python that plans can call as tools.
 
-`--agents FILE` names a file of cards. What an agent is for is in its card (`dagwright.core.model.agent_cards`); which
-model it asks is said by each request.
+`--agents FILE` names a file of cards. A card (`dagwright.core.model.agent_cards`) describes the task of an agent. The
+model is not part of the card: each request chooses it.
 """
 
 from dagwright.agents.classes import AgentContext, ClassAgent

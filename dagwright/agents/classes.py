@@ -1,7 +1,7 @@
-"""Agents that are Python classes: how a class is found, and what it is given.
+"""Class agents: loading the class, and the context that the class receives.
 
-A class agent has one method, `async def run(self, objective, context, agent)`. A new object is made for each call, so
-that no call sees anything of another.
+A class agent has one method, `async def run(self, objective, context, agent)`. Each call creates a new object, so calls
+share no state.
 """
 
 import inspect
@@ -17,17 +17,17 @@ from dagwright.tools.loading import load_module
 from dagwright.tools.model_access import PendingModelCall
 
 SHIPPED: Mapping[str, str] = {"ReasoningAgent": "dagwright.agents.reasoning"}
-"""Classes that come with Dagwright, by their bare names -> their modules."""
+"""Bare name of a class that comes with Dagwright -> its module."""
 PURPOSE = "agent"
-"""What the questions of agents are labelled with."""
+"""Label of the model calls of agents."""
 
 
 class AgentContext:
-    """What an agent may do while it works: ask models, ask a person, and tell how far it is.
+    """Context of a call of an agent: call models, ask a person, and report progress.
 
     Args:
-        card: its own.
-        call: the call that it serves.
+        card: the card of the agent.
+        call: the tool call that the agent serves.
     """
 
     def __init__(self, card: AgentCard, call: ToolContext) -> None:
@@ -41,81 +41,82 @@ class AgentContext:
         output: OutputSchema | Mapping[str, Any] | None = None,
         config: ModelConfig | None = None,
     ) -> PendingModelCall:
-        """Returns a question to a model, to be awaited; what all of them use is told with the agent's node.
+        """Create a call of a model, to be awaited. The node of the agent reports the usage of all its model calls.
 
         Args:
-            said: the conversation; a text is what a user says.
-            output: JSON Schema of the answer, which is `output` of it then; without it the answer is a `text`.
-            config: which model is asked and how; what is not set is as the worker's settings say.
+            said: the conversation; a string is one user message.
+            output: JSON Schema of the answer, which is then in the field `output`. Without a schema, the answer is in
+                the field `text`.
+            config: the model and its settings; settings of the worker process apply to fields that are not set.
 
         Raises:
-            ValueError: nothing is said.
+            ValueError: the conversation is empty.
         """
         return self.call.ask_model(said, purpose=PURPOSE, output=output, config=config)
 
     def ask_person(self, request: Any, *, checkpoint: Any = None) -> NoReturn:
-        """Ends the call with a question to a person; it is made again, with the answer in `answers`.
+        """End the call with a question to a person. The agent is called again with the answer in `answers`.
 
         Args:
-            request: a text, or a JSON object with the fields of `human` in a plan.
-            checkpoint: JSON that the next call finds as `checkpoint`.
+            request: a string, or a JSON object with the fields of `human` in a plan.
+            checkpoint: JSON that the next call finds in `checkpoint`.
 
         Raises:
             AskPerson: the question.
-            GiveUp: the card says that this agent never asks.
+            GiveUp: the card sets `feedback_policy: never`.
         """
         raise question_to_person(self.card, request, checkpoint=checkpoint)
 
     @property
     def answers(self) -> tuple[Any, ...]:
-        """What people answered to what this call has asked, in order."""
+        """Answers of people to the questions of this call, in order."""
         return self.call.answers
 
     @property
     def checkpoint(self) -> Any:
-        """What this call gave to `ask_person` as its checkpoint, `None` if nothing."""
+        """Checkpoint that this call passed to `ask_person`, or `None`."""
         return self.call.checkpoint
 
     @property
     def model(self) -> ModelConfig:
-        """Which model the request wants asked, and how; `ask` asks it without being told."""
+        """Model and settings of the request; `ask` uses them by default."""
         return self.call.model
 
     @property
     def log(self) -> Any:
-        """A structlog logger with the run, the node and the attempt bound."""
+        """Structlog logger with the run, the node and the attempt bound."""
         return self.call.log
 
 
 class ClassAgent(Protocol):
-    """What a class agent looks like."""
+    """Interface of a class agent."""
 
     async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> Any:
-        """Returns the result, which must be JSON or a pydantic model or dataclass.
+        """Return the result: JSON, a pydantic model or a dataclass.
 
         Args:
-            objective: what it shall do.
-            context: id of a node that it depends on -> the result of that, in declared order.
-            agent: what it may do meanwhile.
+            objective: the task, in words.
+            context: id of a dependency -> its result, in declared order.
+            agent: the context of the call.
         """
 
 
 def question_to_person(card: AgentCard, request: Any, *, checkpoint: Any) -> AskPerson | GiveUp:
-    """Returns what ends a call in which an agent wants to ask a person."""
+    """Create the error that ends a call with a question to a person."""
     if card.feedback_policy == "never":
         return GiveUp(f"the agent {card.name!r} wants to ask a person, and its card says feedback_policy: never")
     return AskPerson(request, checkpoint=checkpoint)
 
 
 def load_class(name: str, *, folder: Path) -> type[ClassAgent]:
-    """Returns the class of a card.
+    """Load the class of a card.
 
     Args:
-        name: `package.module:Class`, the same with a dot, or the bare name of a class that is shipped.
-        folder: where modules may lie, beside what is installed.
+        name: `package.module:Class`, the same with a dot, or the bare name of a class that comes with Dagwright.
+        folder: searched for modules in addition to the installed packages.
 
     Raises:
-        ToolLoadError: there is none, or it is no class of an agent; the message is one sentence.
+        ToolLoadError: the class does not exist or is not the class of an agent; the message is one sentence.
     """
     module_name, _, class_name = name.rpartition(":" if ":" in name else ".")
     if not module_name:

@@ -1,6 +1,6 @@
-"""Finds the agents in the database for plans and workers, and opens none where nobody has added any.
+"""Load agents from the database for plans and workers. A database file without agents is not opened with SQLAlchemy.
 
-Every command knows these agents, and most users have none: SQLAlchemy takes longer to import than `check` takes to run.
+Every command loads these agents, and most users have none: importing SQLAlchemy takes longer than running `check`.
 """
 
 import logging
@@ -19,12 +19,12 @@ from dagwright.tools.spec import ToolSpec
 
 _HAS_AGENTS = "SELECT 1 FROM agent_card LIMIT 1"
 
-# Not structlog, which writes to stdout in a command that has configured no log.
+# Not structlog, which writes to stdout in a command that has no log configured.
 _LOG = logging.getLogger(__name__)
 
 
 def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
-    """Return the cards of new plans by name; log a warning and return no card if the database cannot be read.
+    """Return the cards that new plans use, sorted by name; log a warning and return none if the database is unreadable.
 
     Raises:
         MissingExtra: the libraries that read the database are not installed.
@@ -51,10 +51,10 @@ def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
 
 
 class StoredAgentTools:
-    """The agents in a database as tools that a worker can call; nothing is opened before one is.
+    """Agents in a database as tools that a worker can call. The database is opened on the first call.
 
     Args:
-        environment: of the worker.
+        environment: environment of the worker.
     """
 
     def __init__(self, database_url: str, environment: ToolEnvironment) -> None:
@@ -62,13 +62,13 @@ class StoredAgentTools:
         self._environment = environment
 
     def spec(self, name: str, version: str | None) -> ToolSpec | None:
-        """Returns an agent as a tool, also one that was removed; `None` if nobody has added it, or it is no tool.
+        """Return an agent as a tool, including removed agents; `None` if the agent is unknown or has type `llm`.
 
         Args:
-            version: of the card; `None` for the newest.
+            version: version of the card; `None` for the newest.
 
         Raises:
-            ToolLoadError: the database cannot be read, or the class is not there.
+            ToolLoadError: the database cannot be read, or the class does not exist.
             MissingExtra: the libraries that read the database are not installed.
         """
         card = self._card(name, version)
@@ -98,7 +98,7 @@ class StoredAgentTools:
 
 
 def _may_have_agents(database_url: str) -> bool:
-    """Tells whether a database has to be asked: always, unless it is a file in which nobody has added an agent."""
+    """Return whether to query the database: always, except for an SQLite file without agents."""
     if not database_url.startswith("sqlite"):
         return True
     path = Path(database_url.partition(":///")[2].partition("?")[0])

@@ -1,6 +1,6 @@
 """Load the agents of `--agents FILE`: cards in YAML or JSON (`agents: {name: card}`), or `AgentCard`s in Python.
 
-Every problem of a file is reported at once, with its place as a JSON pointer.
+All problems of a file are reported together, each with a JSON pointer.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +21,12 @@ from dagwright.tools.references import absolute_path
 
 
 def load_agents(files: Sequence[str]) -> AgentRegistry:
-    """Returns the agents of files, in order; a file that is named twice is read once.
+    """Load the agents of files, in order; duplicate files are read once.
 
-    The classes of agents are imported: a module may lie beside the file.
+    Classes of agents are imported; a module may be in the folder of the file.
 
     Raises:
-        AgentsUnreadable: a file is wrong, there is no class of a name, or two agents have one name.
+        AgentsUnreadable: a file is invalid, a class does not exist, or two agents have the same name.
         ToolLoadError: a Python file cannot be imported.
     """
     classes: dict[str, type[ClassAgent]] = {}
@@ -61,7 +61,7 @@ def _cards_in(path: Path) -> list[AgentCard]:
 
 
 def _cards_of(value: object) -> list[AgentCard]:
-    """Returns the cards that a name of a module stands for: one, or those of a list, an object or a registry."""
+    """Return the cards in a module attribute: a single card, a list, an object or a registry."""
     if isinstance(value, AgentCard):
         return [value]
     if isinstance(value, AgentRegistry):
@@ -79,14 +79,14 @@ _EXPECTED = {
     "tuple_type": "a list of names",
     "literal_error": "{expected}",
 }
-"""What pydantic calls a mistake -> what it expected."""
+"""Type of a pydantic error -> expected value."""
 
 
 def read_agents(file: Path) -> list[AgentCard]:
-    """Returns the agents of a file, in order.
+    """Read the agents of a YAML or JSON file, in order.
 
     Raises:
-        AgentsUnreadable: with everything that is wrong, each with its place in the file as a JSON pointer.
+        AgentsUnreadable: the file is invalid; the message lists all problems, each with a JSON pointer.
     """
     try:
         document = read_plan_file(file)

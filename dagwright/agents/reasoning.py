@@ -1,7 +1,7 @@
-"""`ReasoningAgent`: a class agent that thinks in several steps, each a question to a model.
+"""`ReasoningAgent`: a class agent that answers a question in several model calls.
 
-It takes a question apart, works on one part after the other with what it knows until then, and answers from that. It is
-an example to copy as well: see docs/agents.md.
+The agent splits the question into parts, settles the parts one after the other with the findings so far, and answers
+from the findings. It is also an example to copy: see docs/agents.md.
 """
 
 import json
@@ -15,9 +15,9 @@ from dagwright.planning.model_calls.failures import ModelFailure
 from dagwright.tools.errors import GiveUp
 
 STEPS = 5
-"""Most parts of one question: each is a question to a model of its own."""
+"""Maximum number of parts of a question; each part is one model call."""
 CONTEXT_CHARACTERS = 24_000
-"""Of the results that it is given, about 6,000 tokens; the rest is cut, and said to be."""
+"""Maximum size of the given results, about 6,000 tokens; the cut is marked in the text."""
 
 CALLS_FOR_PARTS = 4
 """The first answer and three repairs."""
@@ -41,10 +41,10 @@ _PARTS = {
 
 
 class ReasoningAgent:
-    """Answers a complex question in several steps."""
+    """Answer a complex question in several steps."""
 
     async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> dict[str, Any]:
-        """Returns `{"answer", "steps": [{"question", "finding"}]}`."""
+        """Return `{"answer", "steps": [{"question", "finding"}]}`."""
         known = _told(context)
         asked = f"{known}The question: {objective}"
         parts = await _parts(agent, [system(_TAKE_APART), user(asked)])

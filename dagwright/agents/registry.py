@@ -1,4 +1,4 @@
-"""A set of agents by name, which never changes once it is made."""
+"""Immutable set of agents by name."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,11 +16,11 @@ class AgentsUnreadable(ToolLoadError):
 
 @dataclass(frozen=True, slots=True)
 class AgentRegistry:
-    """Holds agents by name, in the order they were given.
+    """Agents by name, in the given order.
 
     Args:
         cards: name -> card.
-        files: name -> file that the card came from, for those that came from one.
+        files: name -> file of the card, for cards that come from a file.
         classes: name of an agent of type `class` -> its class.
     """
 
@@ -35,10 +35,10 @@ class AgentRegistry:
         files: Mapping[str, str] = MappingProxyType({}),
         classes: Mapping[str, type[ClassAgent]] = MappingProxyType({}),
     ) -> "AgentRegistry":
-        """Returns a registry of cards.
+        """Create a registry of cards.
 
         Raises:
-            ValueError: two different cards have one name.
+            ValueError: two different cards have the same name.
         """
         found: dict[str, AgentCard] = {}
         for card in cards:
@@ -47,7 +47,7 @@ class AgentRegistry:
         return cls(MappingProxyType(found), MappingProxyType(dict(files)), MappingProxyType(dict(classes)))
 
     def __iter__(self) -> Iterator[AgentCard]:
-        """Goes through the agents in the order they were given."""
+        """Iterate over the agents in the given order."""
         return iter(self.cards.values())
 
     def __len__(self) -> int:
@@ -57,10 +57,10 @@ class AgentRegistry:
         return name in self.cards
 
     def __getitem__(self, name: str) -> AgentCard:
-        """Returns the agent called `name`.
+        """Return the agent called `name`.
 
         Raises:
-            KeyError: there is none; the message names the nearest.
+            KeyError: the agent does not exist; the message names the nearest match.
         """
         if name not in self.cards:
             near = suggestion(name, list(self.cards)) or f"there are {', '.join(self.cards) or 'none'}"
@@ -68,7 +68,7 @@ class AgentRegistry:
         return self.cards[name]
 
     def missing_tools(self, tools: Iterable[str]) -> dict[str, list[str]]:
-        """Returns what agents name and nobody has: name of the agent -> names of its tools that are not there."""
+        """Return name of an agent -> names of its tools that do not exist."""
         known = frozenset(tools)
         missing = {card.name: [name for name in card.tools if name not in known] for card in self}
         return {name: found for name, found in missing.items() if found}

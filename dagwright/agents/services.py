@@ -1,7 +1,7 @@
-"""Agents that are services: one POST of JSON for each attempt, signed if the card names a secret (docs/agents.md).
+"""Service agents: one POST of JSON per attempt, signed if the card names a secret (docs/agents.md).
 
-The idempotency key of a call goes along in each attempt. Redirects are not followed, and addresses that are not public
-are refused unless the settings allow them.
+Each attempt sends the idempotency key of the call. Redirects are not followed, and private addresses are refused unless
+the settings allow them.
 """
 
 import json
@@ -28,14 +28,14 @@ _EXCERPT_BYTES = 400
 _PASSING = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY)
 _ANSWER_KEYS = ("result", "feedback", "checkpoint")
 _SENT = {"sent": True}
-"""Kept in the heartbeat while a request is on its way that must not be repeated."""
+"""Heartbeat details while a request is in flight that must not be repeated."""
 
 
 class ServiceCall:
-    """One attempt of one call of a service agent.
+    """One attempt of a call of a service agent.
 
     Args:
-        environment: whether private addresses may be used, and where secrets are.
+        environment: secrets, and whether private addresses are allowed.
     """
 
     def __init__(self, card: AgentCard, call: ToolContext, environment: ToolEnvironment) -> None:
@@ -48,17 +48,17 @@ class ServiceCall:
         self._is_write = card.effects not in ("read", "idempotent")
 
     async def answer(self, objective: str, context: Mapping[str, Any]) -> Any:
-        """Returns the result that the service answers.
+        """Send the request and return the result of the service.
 
         Raises:
             AskPerson: the service asks a person.
-            ToolError: there is no answer of use; which one says whether to try again.
+            ToolError: the call failed; the class of the error decides whether the call is retried.
         """
         body = json.dumps(self._told(objective, context), ensure_ascii=False).encode()
         headers = self._headers(body)
         self._refuse_twice()
         transport = PinnedTransport(self._environment.allow_private_addresses)
-        # Temporal's time-out of the attempt ends a wait; the service may think for as long as that.
+        # The service has no time limit of its own: Temporal's timeout of the attempt ends the wait.
         timeout = httpx.Timeout(None, connect=CONNECT_S)
         async with httpx.AsyncClient(
             transport=transport, trust_env=False, timeout=timeout, follow_redirects=False
@@ -107,7 +107,7 @@ class ServiceCall:
         return {**headers, **signed}
 
     def _refuse_twice(self) -> None:
-        """Lets no attempt of a `write` follow one that died without an answer: nobody knows what became of that."""
+        """Refuse a retry of a `write` after an attempt that died without an answer, because the outcome is unknown."""
         if not self._is_write:
             return
         if self._call.last_heartbeat == _SENT:
@@ -120,7 +120,7 @@ class ServiceCall:
         return error
 
     def _refusal(self, response: httpx.Response, content: bytes) -> Exception:
-        """Returns what a status means for the next attempt."""
+        """Map a status to the error that decides about the next attempt."""
         status = response.status_code
         excerpt = one_line(content[:_EXCERPT_BYTES].decode(errors="replace"))
         said = f"{self._shown} answers {status}" + (f": {excerpt}" if excerpt else "")
@@ -136,7 +136,7 @@ class ServiceCall:
         return GiveUp(said)
 
     def _read(self, content: bytes) -> Any:
-        """Returns the result in the body of an answer."""
+        """Return the result in the body of a response."""
         try:
             answer = json.loads(content)
         except (ValueError, RecursionError):

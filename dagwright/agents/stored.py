@@ -1,6 +1,7 @@
-"""Agents that were added at run time, in the database: cards that never change, one version after the other.
+"""Agents that were added at run time: immutable, versioned cards in the database.
 
-What is removed stays for the runs that were checked with it. Imports SQLAlchemy: `finding` says whether that is needed.
+Removed cards stay for the runs that were checked with them. This module imports SQLAlchemy; `finding` decides whether
+it is needed.
 """
 
 from collections.abc import Sequence
@@ -23,11 +24,11 @@ AGENTS = Schema(
 
 
 class Base(DeclarativeBase):
-    """The metadata of the table of agents."""
+    """Metadata of the table of agents."""
 
 
 class StoredCard(Base):
-    """One version of the card of an agent. Natural key: its name and number."""
+    """One version of the card of an agent. Natural key: name and number."""
 
     __tablename__ = TABLE
     __table_args__ = (UniqueConstraint("name", "number", name="agent_card_version"),)
@@ -35,9 +36,9 @@ class StoredCard(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(NAME_BYTES))
     number: Mapped[int]
-    """1 for the first; the newest counts."""
+    """1 for the first version; the newest version is in use."""
     version: Mapped[str] = mapped_column(String(12))
-    """Of the card, as `AgentCard.version`."""
+    """`AgentCard.version` of the card."""
     card: Mapped[dict[str, Any]] = mapped_column(JSON)
     added_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     removed_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
@@ -45,11 +46,11 @@ class StoredCard(Base):
 
 @dataclass(frozen=True, slots=True)
 class AgentVersion:
-    """One version of an agent, as it is told.
+    """One version of an agent, as reports show it.
 
     Args:
-        number: 1 for the first.
-        is_current: whether new plans get it.
+        number: 1 for the first version.
+        is_current: whether new plans use this version.
     """
 
     card: AgentCard
@@ -60,10 +61,10 @@ class AgentVersion:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What became of a card that was added.
+    """Outcome of adding a card.
 
     Args:
-        is_new: false if its newest version said the same already.
+        is_new: false if the newest version has the same content.
     """
 
     name: str
@@ -72,26 +73,26 @@ class Added:
 
 
 class StoredAgents:
-    """The agents in a database with the schema `AGENTS`; nothing is opened before the first use."""
+    """Agents in a database with the schema `AGENTS`; the database is opened on first use."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(self, cards: Sequence[AgentCard]) -> list[Added]:
-        """Adds cards, all or none of them, each as a new version unless the newest one says the same."""
+        """Add cards, all or none. A card becomes a new version unless the newest version has the same content."""
         return self._database.write(lambda session: [_added(session, card) for card in cards])
 
     def current(self) -> list[AgentVersion]:
-        """Returns the agents that new plans get, by name."""
+        """Return the agents that new plans use, sorted by name."""
         return self._database.read(lambda session: [each for each in _versions(session) if each.is_current])
 
     def versions(self, name: str) -> list[AgentVersion]:
-        """Returns all versions of an agent, the newest first; none if it was never added."""
+        """Return all versions of an agent, newest first; empty if the agent was never added."""
         known = self._database.read(_versions)
         return [each for each in reversed(known) if each.card.name == name]
 
     def card(self, name: str, version: str | None) -> AgentCard | None:
-        """Returns a card by its name and version, also one that was removed; `None` if there is none.
+        """Return a card by name and version, including removed cards; `None` if it does not exist.
 
         Args:
             version: `None` for the newest.
@@ -100,7 +101,7 @@ class StoredAgents:
         return next((each.card for each in found if version in (None, each.card.version)), None)
 
     def remove(self, name: str) -> bool:
-        """Removes an agent for new plans; returns whether it was there."""
+        """Remove an agent for new plans; return whether it existed."""
         return self._database.write(lambda session: _removed(session, name))
 
 

@@ -1,4 +1,4 @@
-"""The tools that agents are: `agent.NAME`, called with an objective and the results it depends on."""
+"""Agents as tools: `agent.NAME`, called with an objective and the results of the dependencies."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
@@ -21,25 +21,24 @@ from dagwright.tools.registry import ToolRegistry
 from dagwright.tools.spec import ToolSpec
 
 PASSED_CARDS = "agents"
-"""Source of agents that a Python program passes as cards, which names their queue."""
+"""Source of agents that a Python program passes as cards; the program names their task queue."""
 _NOT_BEGUN_ATTEMPTS = 3
-"""Tries of a `write` of a service: only a call that is known not to have begun is made again."""
+"""Maximum attempts of a service with effects `write`; a call is retried only if the service certainly did not start."""
 
 
 FindsCard = Callable[[str, str], Awaitable[AgentCard | None]]
-"""Name and version of an agent -> its card, `None` if nobody knows it."""
+"""Name and version of an agent -> its card, `None` if unknown."""
 
 
-async def _no_card(name: str, version: str) -> AgentCard | None:  # noqa: ARG001 - the signature of who knows cards
-    """Knows no cards."""
+async def _no_card(name: str, version: str) -> AgentCard | None:  # noqa: ARG001 - the signature of FindsCard
     return None
 
 
 def agent_tools(agents: AgentRegistry, environment: ToolEnvironment, *, find: FindsCard = _no_card) -> ToolRegistry:
-    """Returns a tool for each agent, in order; those of type `llm` are sub-plans, which no worker serves as a tool.
+    """Create a tool for each agent, in order. Agents of type `llm` run as sub-plans, which no worker serves as a tool.
 
     Args:
-        find: knows the cards of other versions: a plan may have been checked with one of them.
+        find: looks up cards of other versions, because a plan may have been checked with an older card.
     """
     known = _Known(agents, environment, find)
     files = {name: agents_reference(file) for name, file in agents.files.items()}
@@ -48,7 +47,7 @@ def agent_tools(agents: AgentRegistry, environment: ToolEnvironment, *, find: Fi
 
 
 def declared_agents(cards: Iterable[AgentCard]) -> ToolRegistry:
-    """Returns what plans know of agents that somebody else serves, in order."""
+    """Return the declarations of agents that other workers serve, in order."""
     return ToolRegistry.of(*(ToolSpec(_declaration_of(card)) for card in cards))
 
 
@@ -59,10 +58,10 @@ class _Known:
     find: FindsCard
 
     async def card(self, card: AgentCard, checked_version: str | None) -> AgentCard:
-        """Returns the card that the plan of a call was checked with.
+        """Return the card that the plan of the call was checked with.
 
         Raises:
-            ToolChanged: it is another one, which nobody knows.
+            ToolChanged: the card has changed, and the old version is unknown.
         """
         if checked_version in (None, card.version):
             return card
@@ -74,7 +73,7 @@ class _Known:
         return found
 
     def kind(self, card: AgentCard) -> type[ClassAgent]:
-        """Returns the class of a card, which need not be that of the card that is known by its name."""
+        """Return the class of a card; a newer card of the same name may have a different class."""
         assert card.class_name is not None
         if card.name in self.agents and self.agents[card.name].class_name == card.class_name:
             return self.agents.classes[card.name]
@@ -88,7 +87,7 @@ def _tool_of(card: AgentCard, known: _Known) -> ToolSpec:
     if card.type == "llm":
         return ToolSpec(_declaration_of(card))
 
-    # It holds on to what stands for no code that could be told: results of agents are never used again.
+    # The closure captures cards, which have no code fingerprint. This is safe: results of agents are never reused.
     async def call_agent(objective: str, context: dict[str, Any] | None = None) -> Any:
         call = current_call()
         checked = await known.card(card, call.checked_version)

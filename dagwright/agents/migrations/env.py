@@ -1,4 +1,4 @@
-"""What Alembic runs around the revisions: they happen in the transaction of the connection that `migrations` gives."""
+"""Alembic environment: run the revisions in the transaction of the connection that `migrations` passes."""
 
 from alembic import context
 

@@ -1,1 +1,1 @@
-"""One module for each revision of the table of agents; `stored.AGENTS` lists them."""
+"""One module per revision of the table of agents; `stored.AGENTS` lists the revisions."""

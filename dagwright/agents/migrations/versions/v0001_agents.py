@@ -1,4 +1,4 @@
-"""Cards of agents; databases of earlier versions have the table already."""
+"""Table of agent cards; databases of earlier versions already have it."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make the table if it is not there."""
+    """Create the table if it does not exist."""
     op.create_table(
         "agent_card",
         sa.Column("id", sa.Integer, primary_key=True),
