@@ -12,32 +12,32 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.features.run_scheduler import RunScheduler
 
 MAX_TURNS_IN_PROMPT = 20
-"""Earlier turns that a model is told of, the newest ones."""
+"""Maximum number of earlier turns in a prompt; the newest ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnSummary:
-    """One turn of a conversation: what a person said, and what was answered."""
+    """One turn of a conversation: the message of a person and the response."""
 
     turn_id: int
     human_message: str
     ai_response: str
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the turn as it travels."""
+        """Serialize the turn."""
         return {"turn_id": self.turn_id, "human_message": self.human_message, "ai_response": self.ai_response}
 
     def shortened(self, characters: int) -> "TurnSummary":
-        """Returns the turn with so many characters of each side; of an answer the end is kept, where it asks."""
+        """Shorten both sides to `characters`. The end of the response stays, because it may be a question."""
         message = cut_for_model(self.human_message, characters)
         return TurnSummary(self.turn_id, message, cut_middle_for_model(self.ai_response, characters))
 
 
 def turns_from_json(encoded: Any) -> tuple[TurnSummary, ...]:
-    """Returns the turns of a list of objects, oldest first.
+    """Parse a list of turns, oldest first.
 
     Raises:
-        ValueError: it is none; the text says what was expected.
+        ValueError: the list is invalid; the message states what was expected.
     """
     expected = 'a list of {"turn_id": 1, "human_message": "…", "ai_response": "…"}'
     if not isinstance(encoded, list):
@@ -55,29 +55,29 @@ def turns_from_json(encoded: Any) -> tuple[TurnSummary, ...]:
 def recent_turns(
     turns: Sequence[TurnSummary], *, characters: int, newest: int | None = None
 ) -> tuple[TurnSummary, ...]:
-    """Returns the turns that are told, each of its sides with so many characters.
+    """Return the turns that go into a prompt, both sides shortened to `characters`.
 
     Args:
-        newest: characters of the sides of the newest one; `None` for as many as of the others.
+        newest: limit for the sides of the newest turn; `None` for the same limit as for the others.
     """
     told = turns[-MAX_TURNS_IN_PROMPT:]
     return tuple(turn.shortened((newest or characters) if turn is told[-1] else characters) for turn in told)
 
 
 IDENTITY_BYTES = 300
-"""Of the id behind a name, and of what people call it."""
+"""Maximum size of the id and of the display name of a named value."""
 
 _NAME = re.compile(r"(?!(?i:result))[A-Za-z_][A-Za-z0-9_.-]{0,79}")
-"""As a planner takes it, which reads `@result_1` as what an intent makes."""
+"""Name of a session. Planners read `@result_1` as the result of an intent, so names must not start with `result`."""
 
 
 def is_session_name(name: Any) -> bool:
-    """Tells whether a text can stand behind an `@`."""
+    """Return whether `name` is valid after an `@`."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def identified(result: Any) -> dict[str, Any] | None:
-    """Returns what a session knows of what has a name there: `{"id", "name", "kind"}`; `None` of what has no id."""
+    """Return the identity of a named result, `{"id", "name", "kind"}`; `None` if the result has no id."""
     known = _told(result) if isinstance(result, StoredValue) else result
     known = known if isinstance(known, Mapping) else {"id": known}
     identity = known.get("id")
@@ -88,20 +88,19 @@ def identified(result: Any) -> dict[str, Any] | None:
 
 
 def _told(result: StoredValue) -> dict[str, Any]:
-    """Returns what is known of the parts of a result that lies in the store."""
+    """Return the identifying fields of a stored result, as far as they are known without loading it."""
     parts = {key: result.at((key,)) for key in IDENTIFYING}
     return {key: part.value for key, (part, rest) in parts.items() if isinstance(part, Part) and not rest}
 
 
 def names_set(scheduler: RunScheduler) -> dict[str, dict[str, Any]]:
-    """Returns the names that a run has set so far, in plan order, the last one of each: name -> what it stands for.
+    """Return the names that a run has set so far, in plan order: name -> identity. The last setting of a name wins.
 
-    A tool that `sets` a name gives it to what its result stands for, as soon as its node has completed and as long as
-    that is not taken back.
+    A tool that `sets` a name gives the name to its result when its node completes, until the node is compensated.
     """
     found: dict[str, dict[str, Any]] = {}
     if all(declared.sets is None for declared in scheduler.plan.tools.values()):
-        # A plan may have a hundred thousand nodes.
+        # Skip the scan: a plan may have a hundred thousand nodes.
         return found
     compensated_tasks = {
         node.undoes for node, record in scheduler.state.shown() if node.undoes and record.status is NodeStatus.COMPLETED
@@ -121,6 +120,6 @@ def names_set(scheduler: RunScheduler) -> dict[str, dict[str, Any]]:
 
 
 def line_or_none(value: Any, *, max_bytes: int) -> str | None:
-    """Returns a text on one line that is not too long; `None` of what is no text, or an empty one."""
+    """Return a string on one line, cut to `max_bytes`; `None` for an empty string or another type."""
     line = one_line(value) if isinstance(value, str) else ""
     return cut_bytes(line, max_bytes=max_bytes) or None

@@ -21,14 +21,14 @@ _KINDS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], PlanExtender]]] = 
     GOAL_KIND: (wire.WORKFLOW_PLAN_AND_EXECUTE, PlanAndExecute.from_json),
     ROUNDS_KIND: (wire.WORKFLOW_PLAN_AND_EXECUTE, Rounds.from_json),
 }
-"""Kind of an extender -> workflow type of its runs, and what reads it or says in a ValueError what is wrong."""
+"""Kind of an extender -> workflow type of its runs, and its parser, which raises ValueError for invalid JSON."""
 
 
 def extender_of(plan: CompiledPlan) -> PlanExtender | None:
-    """Returns what a plan pursues.
+    """Parse the extender of a plan.
 
     Raises:
-        ValueError: it is nothing that this program knows.
+        ValueError: the extender is invalid or its kind is unknown.
     """
     encoded: Any = plan.extender
     if encoded is None:
@@ -41,10 +41,10 @@ def extender_of(plan: CompiledPlan) -> PlanExtender | None:
 
 
 def check_extenders(plan: CompiledPlan) -> None:
-    """Checks what a plan pursues, and its sub-plans.
+    """Validate the extenders of a plan and its sub-plans.
 
     Raises:
-        ValueError: one of them pursues nothing that this program knows.
+        ValueError: an extender is invalid or its kind is unknown.
     """
     extender_of(plan)
     for node in plan.nodes:
@@ -53,6 +53,6 @@ def check_extenders(plan: CompiledPlan) -> None:
 
 
 def workflow_type_of(plan: CompiledPlan | None) -> str:
-    """Returns the workflow type as which a run of a plan starts; `None` is a plan that is not known yet."""
+    """Return the workflow type of the runs of a plan; `None` for a plan that is not known yet."""
     extender = plan.extender if plan is not None else None
     return wire.WORKFLOW_RUN_PLAN if extender is None else _KINDS[extender["kind"]][0]
