@@ -1,4 +1,4 @@
-"""What a run knows of a request in words, and of the plan that a model wrote for it, as both travel."""
+"""Wire form of a goal (a request in natural language) and of the nodes of the plan that a model writes for it."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,32 +20,32 @@ from dagwright.core.model.tools import GOAL_KIND, Effects, ToolDeclaration
 from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
 
 PLAN, READ, APPROVE, ANSWER = "plan", "read", "approve", "answer"
-"""Ids of the nodes that a run adds by itself; those that follow have `#` and a number behind."""
+"""IDs of the nodes that the run itself adds; later nodes of the same kind have the suffix `#` and a number."""
 OWN_IDS = frozenset({PLAN, READ, APPROVE, ANSWER})
 PLAN_INVALID = "plan_invalid"
-"""Code of the error of a run for which no plan was found that can be run."""
+"""Error code of a run whose model wrote no plan that can run."""
 LOW_CONFIDENCE = "low_confidence"
-"""Code of the error of a run whose model was not sure enough of its plan, and which asks nobody."""
+"""Error code of a non-interactive run whose model reported too little confidence in its plan."""
 REPAIR, REPLAN = "repair", "replan"
-"""Purposes of the calls of a model that is shown what is wrong with its plan, or what became of it; of the others it is
-their id."""
+"""Purposes of the calls that show a model the problems of its plan, or the results of its plan. For other calls, the
+purpose is the node ID."""
 MAX_PLANS = 4
-"""Plans that a model may write for one request, the repaired ones among them."""
+"""Maximum number of plans per round of planning, including repaired plans."""
 PLANS_LIMIT = 20
 MAX_REPLANS = 3
-"""How often it is planned again, once a plan has run."""
+"""Maximum number of replans after a plan has run."""
 REPLANS_LIMIT = 20
 
 Profile = Literal["plan", "intents"]
-"""How a request is planned for: as a plan with an answer behind it, or as intents that find or name what there is."""
+"""Planning profile: a plan followed by an answer, or intents that find or name existing objects."""
 PROFILES: Sequence[Profile] = get_args(Profile)
 CONTEXT_NAMES = 100
-"""Names of a session that a request may be given."""
+"""Maximum number of session names in the context of a goal."""
 
 READ_MODEL_PLAN = ToolDeclaration(
     ACTIVITY_READ_MODEL_PLAN,
     Effects.READ,
-    # Whoever approves a plan may give another one instead.
+    # A person who approves a plan may submit a different plan instead.
     input_schema={
         "type": "object",
         "properties": {
@@ -62,18 +62,18 @@ READ_MODEL_PLAN = ToolDeclaration(
         "additionalProperties": False,
     },
 )
-"""What a run knows of the activity that reads and checks a plan."""
+"""Declaration of the activity that parses and checks a plan."""
 DECLARATION = TypeAdapter(ToolDeclaration)
-"""How tools are told to whoever reads a plan."""
+"""Adapter for the JSON form of the tools, as passed to the plan parser."""
 HARMLESS = (Effects.PURE, Effects.READ)
-"""Effects of the tools that may be called before all of a plan is known."""
+"""Effects of the tools that may run before the plan is complete."""
 
 
 def decode_tools(told: Any) -> dict[str, ToolDeclaration]:
-    """Returns the tools that `dagwright.planner.plan_parser` told.
+    """Decode the tools that `dagwright.planner.plan_parser` encoded.
 
     Raises:
-        ValueError: they are none.
+        ValueError: `told` is not a list of tool declarations.
     """
     if not isinstance(told, list):
         raise ValueError("tools must be a list")
@@ -82,10 +82,10 @@ def decode_tools(told: Any) -> dict[str, ToolDeclaration]:
 
 
 def may_start_early(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> bool:
-    """Tells whether a node may run before all of its plan is known: it changes nothing, and nobody is asked first.
+    """Check whether a node may run before its plan is complete: it has no side effects and needs no approval.
 
     Args:
-        tools: what the plan may use.
+        tools: the tools that the plan may use.
     """
     is_call = node.kind == "tool" and node.sub_plan is None and node.tool in tools
     is_harmless = is_call and tool_of(node, tools).effects in HARMLESS
@@ -93,13 +93,13 @@ def may_start_early(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) ->
 
 
 def own_id(node_id: str) -> str | None:
-    """Returns which of `OWN_IDS` a run has given a node, without the number behind; `None` if the node is another."""
+    """Return the entry of `OWN_IDS` that a node ID is derived from, without its number; `None` for other nodes."""
     name = node_id.partition("#")[0]
     return name if name in OWN_IDS else None
 
 
 def is_own(node_id: str) -> bool:
-    """Tells whether an id is one of those that a run adds by itself."""
+    """Check whether a node ID belongs to a node that the run itself adds."""
     return own_id(node_id) is not None
 
 
@@ -108,28 +108,30 @@ _FLAGS = ("approve_plan", "plan_only", "streams", "inline_agents")
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A request, and all that is needed to plan for it and to answer it.
+    """A request, with everything needed to plan for it and to answer it.
 
-    The texts that models are told travel along, so that another version of them changes no run that goes on.
+    The prompts are part of the goal, so a new version of the prompts does not change a run that continues.
 
     Args:
         words: the request.
-        tools: what a plan may use, as `dagwright.planner.plan_parser` tells and reads it.
+        tools: the tools that a plan may use, in the encoding of `dagwright.planner.plan_parser`.
         schema: response format of the planner.
         answer_prompt: system message of the call that writes the answer.
-        replan_prompt: what the planner is told first when it has to plan again.
-        answer_schema: response format of an answer that may say what is missing in it, while it can be planned again.
-        config: how models are asked.
-        plans: how many plans the model may write each time, the repaired ones among them.
-        replans: how often it may plan again once a plan has run.
-        approve_plan: whether somebody has to approve the plan before it runs.
+        replan_prompt: first instruction to the planner at a replan.
+        answer_schema: response format of an answer that can report missing information, used while a replan is
+            possible.
+        config: model configuration.
+        plans: maximum number of plans per round of planning, including repaired plans.
+        replans: maximum number of replans after a plan has run.
+        approve_plan: whether a person must approve the plan before it runs.
         plan_only: whether the run ends with the plan and does not run it.
-        streams: whether nodes that change nothing start while the model still writes the plan.
-        inline_agents: whether a plan may make agents itself.
-        profile: what the model writes, and whether there is an answer behind it.
-        context: names of the session, without their `@` -> `{"id", "name", "kind"}` of what each stands for.
-        confidence: 0 to 1; where the model is less sure of its plan, somebody has to approve it. `None` asks nobody.
-        output_schema: JSON Schema of the answer; empty for a text. Such an answer cannot say what is missing in it.
+        streams: whether nodes without side effects start while the model is still writing the plan.
+        inline_agents: whether a plan may define agents.
+        profile: whether the model writes a plan that an answer follows, or intents.
+        context: session names, without their `@` -> `{"id", "name", "kind"}` of the named object.
+        confidence: 0 to 1; a plan with a lower confidence needs approval. `None` disables the check.
+        output_schema: JSON Schema of the answer; empty for text. An answer with a schema cannot report missing
+            information.
     """
 
     words: str
@@ -151,7 +153,7 @@ class Goal:
     output_schema: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the goal as an extender travels in a plan."""
+        """Return the goal as the `extender` of a plan."""
         encoded: dict[str, Any] = {
             "kind": GOAL_KIND,
             "goal": self.words,
@@ -175,10 +177,10 @@ class Goal:
 
 
 def goal_from_json(encoded: Any) -> Goal:
-    """Returns the goal that `Goal.to_json` told.
+    """Decode a goal from the JSON form of `Goal.to_json`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the JSON is not a goal.
     """
     try:
         plans, tools, schema = encoded.get("plans", MAX_PLANS), encoded["tools"], encoded["schema"]
@@ -216,15 +218,15 @@ def goal_from_json(encoded: Any) -> Goal:
 
 _CONTEXT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,79}")
 _CONTEXT_FIELDS = 8
-"""Facts of one name of a session that a planner is told."""
+"""Maximum number of fields per session name that are sent to the planner."""
 _CONTEXT_CHARACTERS = 500
 
 
 def context_from_json(encoded: Any) -> dict[str, dict[str, str]]:
-    """Returns names of a session with what they stand for; `{"order": "ID"}` is short for `{"order": {"id": "ID"}}`.
+    """Decode the session names; `{"order": "ID"}` is short for `{"order": {"id": "ID"}}`.
 
     Raises:
-        ValueError: it is no such thing; the text says where.
+        ValueError: the JSON is invalid; the message names the part.
     """
     if not isinstance(encoded, Mapping) or len(encoded) > CONTEXT_NAMES:
         raise ValueError(f"context: expected an object of at most {CONTEXT_NAMES} names")
@@ -247,10 +249,10 @@ def _named(name: Any, what: Any) -> dict[str, str]:
 
 
 def confidence_from_json(encoded: Any) -> float | None:
-    """Returns how sure a model has to be, 0 to 1, or `None` if that is not said.
+    """Decode the minimum confidence, 0 to 1; `None` if it is not set.
 
     Raises:
-        ValueError: it is no such number.
+        ValueError: the value is not a number from 0 to 1.
     """
     if encoded is None:
         return None
@@ -261,13 +263,13 @@ def confidence_from_json(encoded: Any) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class PlannedNodes:
-    """The nodes of a plan, ready to be added to a run; their dependencies count from the first of them."""
+    """The nodes of a plan, ready to be added to a run; dependencies are indexes into `nodes`."""
 
     nodes: Sequence[CompiledNode]
     tools: Mapping[str, ToolDeclaration]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the nodes as they travel."""
+        """Return the nodes in their JSON form."""
         return {
             "nodes": [node_to_json(node) for node in self.nodes],
             "tools": {name: tool_to_json(tool) for name, tool in self.tools.items()},
@@ -275,10 +277,10 @@ class PlannedNodes:
 
 
 def planned_nodes_from_json(encoded: Mapping[str, Any]) -> PlannedNodes:
-    """Returns the nodes that `PlannedNodes.to_json` told.
+    """Decode nodes from the JSON form of `PlannedNodes.to_json`.
 
     Raises:
-        ValueError: they are none.
+        ValueError: the JSON is not a list of nodes with their tools.
     """
     try:
         return PlannedNodes(

@@ -1,10 +1,10 @@
 """Plan-and-execute: a model plans, the plan is parsed and checked, its nodes run, and a model answers from the results.
 
-What comes next follows from the plan and the records alone. Ids: the model's plan is `plan`, what was read of it
-`read`; where it cannot be run, or has run and did not do, the next one is `plan#2` and `read#2`, and so on. `approve`
-asks somebody whether it may run, and `answer` is the last node.
+The next step depends on the plan and the records alone. IDs: the model call that writes the plan is `plan`, and the
+node that parses it is `read`. If the plan is invalid, or if it has run without success, the next pair is `plan#2` and
+`read#2`, and so on. `approve` requests approval of the plan, and `answer` is the last node.
 
-Replay: ids, order and content of the nodes are part of the history of a run.
+Replay: IDs, order and content of the nodes are part of the history of a run.
 """
 
 from collections.abc import Mapping
@@ -27,27 +27,27 @@ from dagwright.planning.plan_and_execute.state import GoalState, Stage
 
 
 class PlanAndExecute:
-    """Adds what a request needs: the next plan, the nodes of one that can be run, and the answer."""
+    """Extends a run for a request: adds the next planning call, the nodes of a valid plan, and the answer."""
 
     def __init__(self, goal: Goal) -> None:
         self._goal = goal
         self._tools: Mapping[str, ToolDeclaration] | None = None
-        """Those of the goal, read once: thousands of messages may name them at one moment."""
+        """Tools of the goal, decoded once: thousands of messages may refer to them at the same time."""
 
     @classmethod
     def from_json(cls, encoded: Mapping[str, Any]) -> "PlanAndExecute":
-        """Returns the extender that a goal stands for.
+        """Decode the extender from the JSON form of a goal.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the JSON is not a goal.
         """
         return cls(goal_from_json(encoded))
 
     def next_extension(self, state: RunState) -> Extension | None:
-        """Returns what is to be done next for the request.
+        """Return the next extension for the request.
 
         Raises:
-            GoalUnreachable: the model has written as many plans as it may, and none can be run.
+            GoalUnreachable: the model has written the maximum number of plans, and none of them can run.
         """
         run = GoalState(state, self._goal)
         step = self._plan(run)
@@ -56,7 +56,7 @@ class PlanAndExecute:
         return step if isinstance(step, Extension) else None
 
     def _plan(self, run: GoalState) -> Extension | Stage:
-        """Returns what is to be done next for the newest plan, or how far it has come."""
+        """Return the next extension for the newest plan, or its stage if there is nothing to add."""
         read = run.last(READ)
         if read is None:
             return Stage.OPEN
@@ -78,7 +78,7 @@ class PlanAndExecute:
         return run.next_plan(read, clash) if clash else run.planned(read, found)
 
     def _approved(self, run: GoalState, read: int, asked: int, found: Mapping[str, Any]) -> Extension | Stage:
-        """Returns what is to be done next for a plan about which somebody was asked."""
+        """Return the next extension for a plan with a request for approval, or its stage."""
         if (approved := run.read_by(asked)) is None:
             return run.without_approval(asked)
         if not approved["valid"]:
@@ -89,21 +89,21 @@ class PlanAndExecute:
         return run.approval(read, found, problems=clash) if clash else run.planned(asked, approved)
 
     def shortfall(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - an extender
-        """Returns nothing: what such a run lacks is told by its nodes."""
+        """Return `None`: the nodes report the errors of such a run."""
         return None
 
     def is_own(self, node_id: str) -> bool:
-        """Tells whether an id is one of those that the run itself gives."""
+        """Check whether a node ID belongs to a node that the run itself adds."""
         return is_own(node_id)
 
     def refusal_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - an extender
-        """Returns why nobody may give the result of a node: a plan is read and approved, and not set."""
+        """Return why the result of a node cannot be overridden: plans are parsed and approved, not set."""
         if not is_own(node_id):
             return None
         return f"{node_id!r} is a node of the run itself, which goes by its result: try it again instead"
 
     def early_tools(self) -> Mapping[str, ToolDeclaration] | None:
-        """Returns what nodes may use that come while the model writes; `None` if none may come."""
+        """Return the tools that nodes may use while the model is writing the plan; `None` if streaming is off."""
         if self._tools is None and self._goal.streams:
             self._tools = decode_tools(list(self._goal.tools))
         return self._tools
@@ -111,10 +111,10 @@ class PlanAndExecute:
     def refusal_of_early(
         self, state: RunState, extension: Extension, *, tools: Mapping[str, ToolDeclaration]
     ) -> str | None:
-        """Returns why nodes may not run before the plan is known that they are of.
+        """Return why nodes may not run before their plan is complete.
 
         Args:
-            tools: those of `early_tools`.
+            tools: the result of `early_tools`.
         """
         ids = [node.id for node in (*state.plan.nodes[: extension.base], *extension.nodes)]
         for node in extension.nodes:

@@ -25,11 +25,11 @@ from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS, 
 
 
 def goal_plan(goal: Goal, messages: Sequence[Message], *, title: str) -> CompiledPlan:
-    """Returns the plan that a run for a request starts with: the planner's first call, and what reads its answer.
+    """Build the initial plan of a run for a request: the first planning call, and the node that parses its result.
 
     Args:
-        messages: what the planner is told.
-        title: of the run.
+        messages: messages to the planner.
+        title: title of the run.
     """
     call = model_node(PLAN, plan_request(goal, messages, purpose=PLAN), title="planning")
     plan = with_accepted_projection(call, goal)
@@ -57,15 +57,15 @@ def _policy_of(goal: Goal) -> dict[str, Any]:
 def plan_request(
     goal: Goal, messages: Sequence[Message], *, purpose: str, replan_context: ReplanContext | None = None
 ) -> ModelRequest:
-    """Returns a call in which a model is asked for a plan.
+    """Build a call that requests a plan from a model.
 
     Args:
-        replan_context: what the run has come to, for a plan that is made again; such a one may be empty.
+        replan_context: state of the run at a replan. The plan of a replan may be empty.
     """
     call = ModelCall(
         tuple(messages),
         config=goal.config,
-        # What does not fit is read all the same, as models write it.
+        # The parser also accepts plans that do not match the schema, because models deviate from it.
         output=OutputSchema(
             goal.profile, goal.schema if replan_context is None else _or_nothing(goal.schema), is_binding=False
         ),
@@ -76,7 +76,7 @@ def plan_request(
 
 
 def _or_nothing(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the response format of a plan that may have no nodes."""
+    """Return the response format for a plan that may have no nodes."""
     properties = schema.get("properties")
     nodes = properties.get("nodes") if isinstance(properties, Mapping) else None
     if not isinstance(nodes, Mapping) or not isinstance(properties, Mapping):
@@ -86,19 +86,19 @@ def _or_nothing(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def with_accepted_projection(plan: CompiledNode, goal: Goal) -> CompiledNode:
-    """Returns the node that asks for a plan, with what is told of its answer if that is large."""
+    """Add the projection of the accepted nodes, which the run needs if the response is large."""
     return replace(plan, wanted=(*plan.wanted, ACCEPTED_PROJECTION)) if goal.streams else plan
 
 
 def read_node(
     node_id: str, plan_id: str, goal: Goal, *, number: int, replan_context: ReplanContext | None = None
 ) -> CompiledNode:
-    """Returns the node that reads the plan that a model wrote.
+    """Build the node that parses the plan of a model.
 
     Args:
-        plan_id: of the model's call.
-        number: of that node.
-        replan_context: what the run has come to, for a plan that is made again.
+        plan_id: ID of the node that calls the model.
+        number: number of that node.
+        replan_context: state of the run at a replan.
     """
     bindings: list[Binding] = [
         (("plan",), (ResultOf(plan_id, "result", ("output",)),)),
@@ -123,25 +123,25 @@ def read_node(
 
 
 def read_as(goal: Goal) -> Mapping[str, Any]:
-    """Returns what whoever reads a plan is told of how it is read, and of what it may do beside using tools."""
+    """Return the parser options: the profile with its context, or whether the plan may define agents."""
     if goal.profile == "intents":
         return {"profile": goal.profile, "context": {name: dict(what) for name, what in goal.context.items()}}
     return {"inline_agents": True} if goal.inline_agents else {}
 
 
 def output_of_plan(goal: Goal, read_id: str) -> tuple[Any, Sequence[Binding]] | None:
-    """Returns the output of a run that ends with the plan; `None` for any other one."""
+    """Return the output of a run that ends with the plan; `None` for other runs."""
     if not goal.plan_only:
         return None
     return None, (((), (ResultOf(read_id, "result", ("plan",)),)),)
 
 
 def without_what_followed(plan: CompiledPlan, rerun: Collection[str]) -> CompiledPlan:
-    """Returns the plan of a run without what it has added behind the first of its own nodes that is done again.
+    """Return the plan of a run, cut after the first of the run's own nodes that a fork runs again.
 
     Args:
-        plan: of a run, as far as it has grown; one that pursues something else stays as it is.
-        rerun: ids of the nodes that a fork does again.
+        plan: plan of a run with all extensions so far. A plan with another extender is returned unchanged.
+        rerun: IDs of the nodes that the fork runs again.
     """
     if not plan.has_planner:
         return plan
@@ -149,7 +149,7 @@ def without_what_followed(plan: CompiledPlan, rerun: Collection[str]) -> Compile
     again = [number for number, node in enumerate(plan.nodes) if node.id in rerun and own[number] is not None]
     if not again:
         return plan
-    # A call that plans is of no use without what reads its answer.
+    # A planning call needs the node that parses its result.
     reads = [number for number, name in enumerate(own) if name == READ]
     count = max(again[0], *(number for number in reads if number <= again[0] + 1)) + 1
     if ANSWER in own[:count]:

@@ -1,4 +1,4 @@
-"""What a run for a request had come to when its planner was asked again: what the next plan may name, and take over."""
+"""State of a run at a replan: the nodes that the next plan may refer to and replace."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import ToolDeclaration
 
 EXISTING_NODE = ToolDeclaration("\0a node of the run")
-"""Stands, where a plan is read, for whatever the nodes are that the run has already; no plan can name it."""
+"""Placeholder for the existing nodes of the run when a plan is parsed; no plan can name it."""
 REFERABLE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
-"""States of the nodes that new ones may refer to."""
+"""States of the nodes that new nodes may refer to."""
 REPLACEABLE = (NodeStatus.FAILED, NodeStatus.BLOCKED)
-"""States of the nodes whose places new ones may take."""
+"""States of the nodes that new nodes may replace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class ReplanContext:
     """State of the run at a replan.
 
     Args:
-        because: ids of the nodes for which it was: those that failed, those that a person answered with guidance, or
-            the answer in which something is missing.
-        ended: state -> the names of the nodes of the plan that were in it.
+        because: IDs of the nodes that caused the replan: nodes that failed, nodes with guidance from a person, or an
+            answer that reports missing information.
+        ended: state -> names of the plan's nodes in that state.
     """
 
     because: Sequence[str]
@@ -30,17 +30,17 @@ class ReplanContext:
 
     @property
     def referable(self) -> Sequence[str]:
-        """Names of the nodes that new ones may refer to."""
+        """Names of the nodes that new nodes may refer to."""
         return [name for status in REFERABLE for name in self.ended.get(status.value, ())]
 
     @property
     def left(self) -> Sequence[str]:
-        """Names of the nodes that ended otherwise."""
+        """Names of all other nodes."""
         there = frozenset(self.referable)
         return [name for names in self.ended.values() for name in names if name not in there]
 
     def stand_ins(self) -> Sequence[Mapping[str, str]]:
-        """Returns what stands for the nodes that new ones may refer to, as written nodes."""
+        """Return placeholder nodes, in plan syntax, for the nodes that new nodes may refer to."""
         return [{"id": name, "tool": EXISTING_NODE.name} for name in self.referable]
 
 

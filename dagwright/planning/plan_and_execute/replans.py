@@ -1,8 +1,9 @@
-"""Planning again: for which nodes a planner is asked once more, what it is told, and what its plan leaves behind.
+"""Replanning: the nodes that cause a replan, the messages to the planner, and the nodes that the new plan abandons.
 
-It is asked when every node of the plan has ended, so two failures are one question, and what still ran counts too.
+A replan starts when every node of the plan has ended. So two failures cause one replan, and the results of nodes that
+were still running are included.
 
-Replay: ids, order and content of the nodes are part of the history of a run.
+Replay: IDs, order and content of the nodes are part of the history of a run.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,21 +20,22 @@ from dagwright.planning.plan_and_execute.replan_context import REPLACEABLE, Repl
 from dagwright.planning.plan_and_execute.steps import Step, StepMessages, characters_of_each, step_messages, step_text
 
 PLANNING_AGAIN = "planning again"
-"""Begins the title of the call: people see by it how often it was planned again, and why."""
+"""Prefix of the title of the call: the title shows the number of the replan and its reason."""
 _TITLE_BYTES = 300
 _REASON_BYTES = 1_200
-"""Of why one node is a reason to plan again."""
+"""Maximum size of the reason that one node gives for a replan."""
 _REASONS_TOLD = 20
 _DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why it is planned again.
+    """Reason for a replan.
 
     Args:
-        node: id of the node that failed, that a person answered with guidance, or that is an answer with gaps.
-        words: what became of it.
+        node: ID of a node that failed, a node with guidance from a person, or an answer that reports missing
+            information.
+        words: description of the failure, the guidance or the missing information.
     """
 
     node: str
@@ -41,23 +43,23 @@ class Reason:
 
 
 def is_replan(node: CompiledNode) -> bool:
-    """Tells whether a node is a call in which a planner is asked again once its plan has run."""
+    """Check whether a node is a planning call of a replan."""
     labels = node.arguments.get("labels")
     return isinstance(labels, Mapping) and labels.get("purpose") == REPLAN
 
 
 def reasons_of(steps: Sequence[Step], *, told: Collection[str]) -> list[Reason]:
-    """Returns for which nodes of a plan its planner is to be asked again, in plan order.
+    """Return the reasons for a replan, in plan order.
 
     Args:
-        told: ids of those for which it was.
+        told: IDs of the nodes that have already caused a replan.
     """
     found = ((node.id, _reason_of(node, record)) for node, record in steps if node.id not in told)
     return [Reason(node_id, words) for node_id, words in found if words is not None]
 
 
 def reason_of_gaps(node: CompiledNode, gaps: Sequence[str]) -> Reason:
-    """Returns why it is planned again after an answer in which something is missing."""
+    """Return the reason for a replan after an answer that reports missing information."""
     return Reason(node.id, f"missing in the answer: {cut_bytes('; '.join(gaps), max_bytes=_REASON_BYTES)}")
 
 
@@ -73,7 +75,7 @@ def _reason_of(node: CompiledNode, record: Record) -> str | None:
 
 
 def _guidance_in(result: Any) -> Iterator[str]:
-    """Yields what people said of how to go on; who gave nodes with it has planned already."""
+    """Yield the guidance of people as text; guidance with nodes is already a plan."""
     if isinstance(result, list):
         for part in result:
             yield from _guidance_in(part)
@@ -84,10 +86,10 @@ def _guidance_in(result: Any) -> Iterator[str]:
 
 
 def title_of(reasons: Sequence[Reason], *, count: int, most: int) -> str:
-    """Returns the title of a call that plans again: the how manieth time it is, and why.
+    """Return the title of a replanning call, with the number of the replan and its reason.
 
     Args:
-        count: of all of them, this one with them.
+        count: number of replans, including this one.
     """
     more = f"; and {len(reasons) - 1} more" if len(reasons) > 1 else ""
     words = one_line(reasons[0].words)
@@ -95,7 +97,7 @@ def title_of(reasons: Sequence[Reason], *, count: int, most: int) -> str:
 
 
 def replan_context_of(state: RunState, steps: Sequence[Step], reasons: Sequence[Reason]) -> ReplanContext:
-    """Returns what a run has come to, for whoever reads the plan that is made again."""
+    """Return the state of a run for the parser of the next plan."""
     ended: dict[str, list[str]] = {}
     for node, record in steps:
         number = state.number_of(node.id)
@@ -105,10 +107,10 @@ def replan_context_of(state: RunState, steps: Sequence[Step], reasons: Sequence[
 
 
 def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[Reason]) -> StepMessages:
-    """Returns what a planner is told that plans again: what became of each node, and why it is asked.
+    """Return the messages of a replanning call: the outcome of each node, and the reasons for the replan.
 
-    What a node has come to that has a result goes by reference. What has none is told as it stands: later another node
-    may take its place.
+    Results of completed nodes are passed by reference. All other nodes are described as they are now, because another
+    node may replace them later.
     """
     done = [step for step in steps if step[1].status is NodeStatus.COMPLETED]
     limit = characters_of_each(steps)
@@ -125,12 +127,12 @@ def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[Reason]
 
 
 def unreachable_nodes(state: RunState, steps: Sequence[Step], replaced: Collection[str]) -> tuple[str, ...]:
-    """Returns the ids of the nodes that can no longer run once others have taken the places of some.
+    """Return the IDs of the nodes that can no longer run once other nodes have replaced some of the plan.
 
-    A blocked node goes on if what stands for those before it lets it.
+    A blocked node continues if the replacements of its dependencies allow it.
 
     Args:
-        replaced: ids of the nodes whose places are taken.
+        replaced: IDs of the nodes that are replaced.
     """
     left = [(node, record) for node, record in steps if node.id not in replaced and node.on_error != "skip"]
     hopeless = {state.number_of(node.id) for node, record in left if record.status is NodeStatus.FAILED}
@@ -139,7 +141,8 @@ def unreachable_nodes(state: RunState, steps: Sequence[Step], replaced: Collecti
     for number, node in blocked.items():
         for needed in node.dependencies:
             waiting.setdefault(needed, []).append(number)
-    # Each is looked at again only when one before it has turned out so: people may have added thousands in a row.
+    # Check a node again only when one of its dependencies has become unreachable: people may have added chains of
+    # thousands of nodes.
     numbers = [*blocked]
     while numbers:
         number = numbers.pop()
@@ -150,7 +153,7 @@ def unreachable_nodes(state: RunState, steps: Sequence[Step], replaced: Collecti
 
 
 def _can_start(state: RunState, node: CompiledNode, hopeless: Collection[int | None]) -> bool:
-    """Tells whether a node that was blocked may start when all before it has ended that is not hopeless."""
+    """Check whether a blocked node may start once all of its reachable dependencies have ended."""
     hopeful = (*_DONE, *REPLACEABLE)
     alive = sum(number not in hopeless and state.records[number].status in hopeful for number in node.dependencies)
     kind, wanted = node.join

@@ -1,6 +1,6 @@
-"""How far a run has come with a request, and what it adds next: calls that plan, nodes of plans, the answer.
+"""State of a run for a request, and its next extension: planning calls, nodes of plans, or the answer.
 
-Replay: ids, order and content of the nodes are part of the history of a run.
+Replay: IDs, order and content of the nodes are part of the history of a run.
 """
 
 from collections import Counter
@@ -73,43 +73,43 @@ from dagwright.planning.plan_and_execute.replans import (
 from dagwright.planning.plan_and_execute.steps import Step, step_messages
 
 Output = tuple[Any, Sequence[Binding]]
-"""What a run gives out: JSON with null at every binding, and its bindings."""
+"""Output of a run: JSON with null at every binding, and its bindings."""
 _PROBLEMS_TOLD = 5
 _PROBLEMS_BYTES = 1_500
-"""Of those that stand in a question, above the words of a plan."""
+"""Size limit of the problems that precede the plan in a request for approval."""
 
 
 class Stage(Enum):
-    """How far the newest plan has come, where nothing is to be added for it now."""
+    """Stage of the newest plan, if there is nothing to add for it now."""
 
     OPEN = "something of it goes on"
     OVER = "its nodes are in the run, or it came to nothing"
 
 
 class GoalState:
-    """How far a run has come with a request."""
+    """State of a run for a request."""
 
     def __init__(self, state: RunState, goal: Goal) -> None:
         self._state = state
         self._goal = goal
 
     def last(self, name: str) -> int | None:
-        """Returns the number of the newest node that the run has added under an id of its own."""
+        """Return the number of the newest node that the run added under an ID of its own."""
         return max(self._own(name), default=None)
 
     def _own(self, name: str) -> Iterator[int]:
-        """Yields the numbers of the nodes that the run has added under an id of its own, oldest first."""
+        """Yield the numbers of the nodes that the run added under an ID of its own, oldest first."""
         written = self._state.plan.nodes[: self._state.plan.written_count]
         return (number for number, node in enumerate(written) if own_id(node.id) == name)
 
     def _planned(self) -> Iterator[tuple[CompiledNode, Record]]:
-        """Yields the nodes of the plan, and what people have added to it, as far as nothing stands for them."""
+        """Yield the nodes of the plan and the nodes that people added, without superseded nodes."""
         for node, record in self._state.shown():
             if not is_own(node.id) and record.status is not NodeStatus.SUPERSEDED:
                 yield node, record
 
     def read_by(self, number: int) -> Mapping[str, Any] | None:
-        """Returns what was read of a plan; `None` as long as, or if, nothing is."""
+        """Return the result of the node that parsed a plan; `None` if the node has not completed."""
         record = self._state.records[number]
         if record.status is not NodeStatus.COMPLETED:
             return None
@@ -120,10 +120,10 @@ class GoalState:
         return found
 
     def refuse_to_end_without_plan(self, read: int) -> None:
-        """Looks whether a run is about to end as if it had reached something, though no plan was read.
+        """Check that a run without a parsed plan does not end as if it had succeeded.
 
         Raises:
-            GoalUnreachable: it is.
+            GoalUnreachable: the run is about to end without a plan.
         """
         records = [record for _, record in self._state.shown()]
         if not all(record.status.is_final for record in records):
@@ -132,18 +132,18 @@ class GoalState:
         number = read if last is None or self._state.records[last].status is NodeStatus.COMPLETED else last
         record, node_id = self._state.records[number], self._state.plan.nodes[number].id
         if record.status is NodeStatus.FAILED and not any(each.status is NodeStatus.COMPLETED for each in records):
-            # A run in which nothing was done fails by itself.
+            # A run in which no node has completed fails without this check.
             return
         message = f"there is no plan to go on with: {node_id!r} was {record.status.value}"
         raise GoalUnreachable(
             record.error or NodeError("no_plan", f"{message}{f': {record.reason}' if record.reason else ''}")
         )
 
-    # Planning again.
+    # Replanning.
 
     @cached_property
     def _since(self) -> int:
-        """Number of the call with which the newest round of planning began."""
+        """Number of the planning call that started the newest round of planning."""
         plans = list(self._own(PLAN))
         return next((number for number in reversed(plans) if self._is_replan(number)), plans[0])
 
@@ -152,7 +152,7 @@ class GoalState:
 
     @cached_property
     def _replan_context(self) -> ReplanContext | None:
-        """What the run had come to when the newest round began; `None` in the first one."""
+        """State of the run at the start of the newest round of planning; `None` in the first round."""
         return self._replan_context_at(self._since) if self._is_replan(self._since) else None
 
     def _replan_context_at(self, number: int) -> ReplanContext | None:
@@ -161,7 +161,7 @@ class GoalState:
         return REPLAN_CONTEXTS.decode(reader.arguments.get("replan_context")) if reader is not None else None
 
     def without_plan(self, read: int) -> Stage:
-        """Returns how far a plan has come that was not read; one that was made again comes to nothing.
+        """Return the stage of a plan that was not parsed. A plan of a replan is then over without effect.
 
         Raises:
             GoalUnreachable: the run is about to end without any plan.
@@ -172,14 +172,15 @@ class GoalState:
         return Stage.OPEN
 
     def without_approval(self, asked: int) -> Stage:
-        """Returns how far a plan has come that was not approved; one that was made again comes to nothing."""
+        """Return the stage of a plan that was not approved. A plan of a replan is then over without effect."""
         is_turned_down = self._replan_context is not None and self._state.records[asked].status.is_final
         return Stage.OVER if is_turned_down else Stage.OPEN
 
     def stage_of_reasons(self) -> Stage | None:
-        """Returns how far a plan has come that was made again, if what it was made for has changed since.
+        """Return the stage of a replan if its reasons have changed since it started.
 
-        Somebody may have tried again what failed: that is waited for, and if it went well the plan is not needed.
+        A person may have retried a failed node: the replan waits for that node, and is not needed if the retry
+        succeeds.
         """
         replan_context = self._replan_context
         if replan_context is None:
@@ -197,12 +198,12 @@ class GoalState:
         return None if is_needed else Stage.OVER
 
     def plan_again(self, reasons: Sequence[Reason]) -> Extension:
-        """Returns the call in which the planner is asked again, with what the run has come to, and what reads it."""
+        """Build a replan: the planning call, with the state of the run, and the node that parses its result."""
         steps = list(self._planned())
         replan_context = replan_context_of(self._state, steps, reasons)
         told = replan_messages(self._goal, steps, reasons)
         done = [read for read in self._own(READ) if self._state.records[read].status is NodeStatus.COMPLETED]
-        # What was said before lies in the store.
+        # The earlier conversation is in the store.
         asked = replace(
             plan_request(self._goal, told.messages, purpose=REPLAN, replan_context=replan_context),
             before="",
@@ -211,7 +212,7 @@ class GoalState:
         before = self._state.plan.nodes[self._state.plan.nodes[done[-1]].dependencies[0]].id
         bindings: list[Binding] = [(("before",), (ResultOf(before, "result", ("conversation",)),)), *told.bindings]
         title = title_of(reasons, count=self._replans() + 1, most=self._goal.replans)
-        # Nothing ever takes the place of a node that has completed, so these edges never lead in a circle.
+        # Completed nodes are never replaced, so these edges never form a cycle.
         told_of = self._ends_of([step for step in steps if step[1].status is NodeStatus.COMPLETED])
         return self._asking(
             asked, title=title, dependencies=[done[-1], *told_of], bindings=bindings, replan_context=replan_context
@@ -223,10 +224,10 @@ class GoalState:
         )
 
     def conclude(self) -> Extension | None:
-        """Returns what is to be done once nothing is to be done for the newest plan: more of it, or the answer."""
+        """Return the next extension when there is nothing left to add for the newest plan: a replan or the answer."""
         steps = list(self._planned())
         if self._goal.profile == "intents":
-            # What they have made is what the run gives out; where there was nothing to do, nothing.
+            # The output of the run is the result of the intents; without intents, the output is empty.
             return None if steps or self._state.plan.output is not None else self._extension(output=({}, ()))
         last = self.last(ANSWER)
         if not all(record.status.is_final for _, record in steps):
@@ -257,7 +258,7 @@ class GoalState:
         return self._replans() < self._goal.replans
 
     def _output_in(self, answer: int) -> Output | None:
-        """Returns what the run is to give out, if its answer stands in another place than is said so far."""
+        """Return the new output of the run, if the answer is at a different path than the current output."""
         record = self._state.records[answer]
         if self._goal.output_schema:
             return None
@@ -267,7 +268,7 @@ class GoalState:
         return None if tuple(self._state.plan.output_bindings) == tuple(output[1]) else output
 
     def _ends_of(self, steps: Sequence[Step]) -> list[int]:
-        """Returns the numbers of the nodes for which no other one of them waits."""
+        """Return the numbers of the steps that no other step depends on."""
         needed = {number for node, _ in steps for number in node.dependencies}
         return [number for node, _ in steps if (number := self._number(node)) not in needed]
 
@@ -279,7 +280,7 @@ class GoalState:
     # The nodes of a plan.
 
     def clash_with(self, found: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns what is wrong with a plan that names nodes as others are named that the run has; or nothing."""
+        """Return the problems of a plan whose node IDs are already used in the run; empty if there are none."""
         nodes = [node for node in _planned_nodes(found).nodes if not _is_stand_in(node)]
         ids = Counter(self._new_id(node) for node in nodes)
         taken = [
@@ -294,33 +295,33 @@ class GoalState:
         return {"problems": problems, "problem_count": len(problems)} if problems else {}
 
     def _is_taken(self, node_id: str) -> bool:
-        """Tells whether an id is one of the run, and not that of a node whose place can be taken."""
+        """Check whether an ID is used in the run by a node that cannot be replaced."""
         number = self._state.number_of(self._state.newest_id(node_id))
         if number is None or number > self._since:
             return self._state.find(node_id) is not None or task_of_call(self._state, node_id) is not None
         return self._state.records[number].status not in (*REPLACEABLE, NodeStatus.SUPERSEDED)
 
     def _new_id(self, node: CompiledNode) -> str:
-        """Returns the id of a node of a plan in the run: a new one if it takes the place of another."""
+        """Return the ID that a node of a plan gets in the run: a new ID if it replaces another node."""
         number = self._state.number_of(self._state.newest_id(node.id))
         return node.id if number is None or self.is_there(node) else free_id(self._state, number)
 
     def is_empty(self, found: Mapping[str, Any]) -> bool:
-        """Tells whether a plan has no nodes of its own: there is nothing more to do."""
+        """Check whether a plan has no nodes of its own, so there is nothing left to do."""
         return all(node.get("tool") == EXISTING_NODE.name for node in found["nodes"])
 
     def has_nodes(self, found: Mapping[str, Any]) -> bool:
-        """Tells whether all nodes of a plan are in the run; some may be before it was whole."""
+        """Check whether all nodes of a plan are in the run. Some nodes may be added before the plan is complete."""
         ids = [str(node["id"]) for node in found["nodes"] if node.get("tool") != EXISTING_NODE.name]
         newest = {node_id: self._state.newest_id(node_id) for node_id in ids}
         if any((self._state.number_of(newest[node_id]) or 0) <= self._since for node_id in ids):
             return False
-        # Those that people have added are others, unless they do the same.
+        # Nodes that people have added are different nodes, unless they do the same.
         added = {node_id for node_id in ids if self._state.is_added_by_person(newest[node_id])}
         return not added or all(self._is_same(node) for node in _planned_nodes(found).nodes if node.id in added)
 
     def is_there(self, node: CompiledNode) -> bool:
-        """Tells whether a node of a plan was taken before the plan was whole, or stands for one of before."""
+        """Check whether a node was accepted before its plan was complete, or is a placeholder for an existing node."""
         number = self._state.number_of(self._state.newest_id(node.id))
         if _is_stand_in(node) or node.kind == "lookup":
             return number is not None
@@ -350,10 +351,10 @@ class GoalState:
     # The plan.
 
     def next_plan(self, read: int, found: Mapping[str, Any]) -> Extension | Stage:
-        """Returns the call in which the model is shown what is wrong with its plan, and what reads the next one.
+        """Build the call that shows the model the problems of its plan, and the node that parses the next plan.
 
         Raises:
-            GoalUnreachable: it has written as many as it may, and the run has no other.
+            GoalUnreachable: the model has written the maximum number of plans, and the run has no other plan.
         """
         last = self.last(PLAN)
         assert last is not None
@@ -367,7 +368,7 @@ class GoalState:
                 NodeError(PLAN_INVALID, cut_bytes(f"{told}; {_problems(found)}", max_bytes=MESSAGE_LIMIT_BYTES))
             )
         messages = [user("" if "repair" in found else _clash_words(found))]
-        # What was said before lies in the store, and is not said again in each call.
+        # The earlier conversation is in the store and is not repeated in each call.
         call = replace(plan_request(self._goal, messages, purpose=REPAIR, replan_context=replan_context), before="")
         bindings: list[Binding] = [
             (("before",), (ResultOf(self._state.plan.nodes[last].id, "result", ("conversation",)),)),
@@ -375,7 +376,7 @@ class GoalState:
         if "repair" in found:
             repair = ResultOf(self._state.plan.nodes[read].id, "result", ("repair",))
             bindings.append((("messages", 0, "content"), (repair,)))
-        # What clashes was not taken, so it must not be told as if it stood.
+        # Nodes with conflicting IDs were not accepted, so they must not be listed as accepted.
         if self._goal.streams and "repair" in found:
             bindings.append(
                 (("planning", "accepted"), (ResultOf(self._state.plan.nodes[last].id, "result", ("accepted",)),))
@@ -403,16 +404,16 @@ class GoalState:
         )
 
     def approve_plan(self, found: Mapping[str, Any]) -> bool:
-        """Tells whether somebody has to approve a plan that was read before any of it runs.
+        """Check whether a person has to approve a parsed plan before any of it runs.
 
         Raises:
-            GoalUnreachable: the model is not sure enough of it, and nobody is asked in this run.
+            GoalUnreachable: the confidence of the model is too low, and the run is non-interactive.
         """
         if self.is_empty(found):
             return False
         if self._goal.approve_plan or (self._state.policy.approves_changes and found.get("changes", 0) > 0):
             return True
-        # What says nothing of how sure it is counts as not sure at all.
+        # A plan without a confidence counts as confidence 0.
         least, sure = self._goal.confidence, found.get("confidence", 0)
         if least is None or sure >= least:
             return False
@@ -425,7 +426,7 @@ class GoalState:
         return True
 
     def approval(self, read: int, found: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None) -> Extension:
-        """Returns the node that asks whether a plan may run; whoever says so may give another plan instead."""
+        """Build the node that requests approval of a plan. A person may submit a different plan with the approval."""
         last = self.last(APPROVE)
         node_id = APPROVE if last is None else self._free(APPROVE)
         words = str(found.get("words", ""))
@@ -457,9 +458,10 @@ class GoalState:
         return self._extension(node)
 
     def planned(self, read: int, found: Mapping[str, Any]) -> Extension:
-        """Returns the nodes of a plan that the run does not have; those that wait for nothing wait for what read it.
+        """Return the nodes of a plan that are not yet in the run. Nodes without dependencies depend on the node that
+        parsed the plan.
 
-        Of a plan that was made again, one with the id of a node that can no longer run takes its place.
+        In a replan, a node with the ID of a node that can no longer run replaces that node.
         """
         base = self._state.plan.written_count
         planned = _planned_nodes(found)
@@ -475,7 +477,7 @@ class GoalState:
             needed = tuple(numbers[number] for number in node.dependencies)
             if all(planned.nodes[number].kind == "lookup" for number in node.dependencies):
                 needed = (*needed, read)
-            # Somebody has seen it. What the policy refuses is refused all the same.
+            # A person has approved this node. The policy can still deny it.
             is_seen = is_approved and node.id in shown
             approval = "never" if is_seen and node.approval == "policy" else node.approval
             is_new = self._state.number_of(node.id) is None
@@ -487,9 +489,9 @@ class GoalState:
         return Extension(base, tuple(nodes), planned.tools, wanted, given_up=self._unreachable(replaced))
 
     def left_behind(self, found: Mapping[str, Any]) -> Extension | None:
-        """Returns what leaves out the nodes that can no longer run, of a plan whose nodes all came before it was whole.
+        """Skip the nodes that can no longer run, for a replan whose nodes were all added before it was complete.
 
-        As soon as it is done, nothing is left any more that had failed before the plan.
+        Afterwards, no node that failed before the replan is left.
         """
         replan_context = self._replan_context
         if replan_context is None or self.is_empty(found):
@@ -502,7 +504,7 @@ class GoalState:
         return replace(self._extension(), given_up=self._unreachable(())) if is_left else None
 
     def _unreachable(self, replaced: Sequence[str]) -> tuple[str, ...]:
-        """Returns the ids of the nodes that a plan which was made again leaves behind."""
+        """Return the IDs of the nodes that a replan abandons."""
         replan_context = self._replan_context
         if replan_context is None:
             return ()
@@ -510,14 +512,14 @@ class GoalState:
         return unreachable_nodes(self._state, [step for step in self._planned() if step[0].id in ended], replaced)
 
     def _numbers_of(self, planned: PlannedNodes, *, base: int) -> list[int]:
-        """Returns the number that each node of a plan has in the run, or gets."""
+        """Return the existing or future number of each node of a plan in the run."""
         numbers: list[int] = []
         following = base
         for node in planned.nodes:
             there = self._state.number_of(self._state.newest_id(node.id)) if self.is_there(node) else None
             numbers.append(following if there is None else there)
             following += there is None
-        # Those that nobody wrote stand behind all that is added.
+        # Nodes that were generated, not written, follow all added nodes.
         return [
             number + following - base if number >= base and self.is_there(node) else number
             for node, number in zip(planned.nodes, numbers, strict=True)
@@ -530,7 +532,7 @@ class GoalState:
         begun = [system(self._goal.answer_prompt), user(f"Request:\n{self._goal.words}")]
         told = step_messages(steps, first=len(begun))
         labels = CallLabels(purpose=PURPOSE_ANSWER)
-        # Where it cannot be planned again, the text alone names what is missing.
+        # Without a replan, the text alone names missing information.
         schema = self._goal.answer_schema if self._can_plan_again() else {}
         output = OutputSchema("answer", schema, is_binding=False) if schema else None
         tells: str | None = "" if output is None else ANSWER_FIELD
@@ -552,7 +554,7 @@ class GoalState:
 
 
 _STRUCTURED: Projection = (("output",), "value")
-"""Of an answer with a schema: its value."""
+"""Projection of an answer with a schema: its value."""
 
 
 def _output_at(*path: str) -> Output:
@@ -568,10 +570,10 @@ def _encoded_replan_context(replan_context: ReplanContext | None) -> dict[str, A
 
 
 def _planned_nodes(found: Mapping[str, Any]) -> PlannedNodes:
-    """Returns the nodes of a plan that was read.
+    """Decode the nodes of a parsed plan.
 
     Raises:
-        GoalUnreachable: there are none.
+        GoalUnreachable: the result has no valid nodes.
     """
     try:
         return planned_nodes_from_json(found)

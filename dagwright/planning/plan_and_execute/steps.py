@@ -1,4 +1,4 @@
-"""What a model is told of the nodes of a plan: what each is for, its state, and its result, cut where it is long."""
+"""Messages that describe the nodes of a plan to a model: title, state, and result, truncated if it is long."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,23 +13,24 @@ from dagwright.core.model.states import Record
 from dagwright.planning.model_calls.calls import Message, user
 
 RESULT_CHARACTERS = 8_000
-"""Of one result that the model is told which answers, or plans again."""
+"""Limit per result in the messages of the answering or replanning call."""
 RESULTS_CHARACTERS = 96_000
-"""Of all of them."""
+"""Limit for all results together."""
 MIN_CHARACTERS = 400
 REFERRED_BYTES = 128 * 1024
-"""JSON of the results that the call names by reference and that are not in the store: they stand in its arguments."""
+"""Limit, in bytes of JSON, for results outside the store that the call passes by reference: they are part of its
+arguments."""
 
 Step = tuple[CompiledNode, Record]
 
 
 @dataclass(frozen=True, slots=True)
 class StepMessages:
-    """Messages about nodes, one for each, with what of them is put in when they are sent.
+    """Messages that describe nodes, one per node, with the bindings that fill them when they are sent.
 
     Args:
-        bindings: at `("messages", place, "content")`.
-        cuts: place of a message -> characters at which it is cut.
+        bindings: bindings at `("messages", index, "content")`.
+        cuts: index of a message -> number of characters after which it is truncated.
     """
 
     messages: Sequence[Message]
@@ -38,10 +39,11 @@ class StepMessages:
 
 
 def step_messages(steps: Sequence[Step], *, first: int) -> StepMessages:
-    """Returns what is told of nodes: their results by reference, so that one that comes out otherwise is told so.
+    """Build the messages for nodes. Results are passed by reference, so a message shows the result at the time it is
+    sent.
 
     Args:
-        first: place of the first message among all.
+        first: index of the first message in the conversation.
     """
     limit = characters_of_each(steps)
     messages: list[Message] = []
@@ -61,18 +63,20 @@ def step_messages(steps: Sequence[Step], *, first: int) -> StepMessages:
 
 
 def characters_of_each(steps: Sequence[Step]) -> int:
-    """Returns at how many characters what is told of each of some nodes is cut."""
+    """Return the character limit of the message about each step."""
     return min(RESULT_CHARACTERS, max(MIN_CHARACTERS, RESULTS_CHARACTERS // max(1, len(steps))))
 
 
 def _step_parts(node: CompiledNode) -> tuple[Part, ...]:
-    """Returns what is told of a step: what it is for, its state, why it has no result, and its result."""
+    """Return the template for a step: its title, state, error and result."""
     state, error, result = (ResultOf(node.id, part) for part in ("status", "error", "result"))
     return f"{_head(node)}: ", state, "\nError: ", error, "\nResult: ", result
 
 
 def step_text(node: CompiledNode, record: Record, *, limit: int) -> str:
-    """Returns the same as it stands now, such as of a node whose result is too large to be told of with all others."""
+    """Return the same text with the current values, for example for a result that is too large to be passed with the
+    others.
+    """
     error = pydantic_core.to_json(record.error.to_json() if record.error else None).decode()
     text = record.result if isinstance(record.result, str) else pydantic_core.to_json(record.result).decode()
     return cut_with_count(f"{_head(node)}: {record.status.value}\nError: {error}\nResult: {text}", limit)
