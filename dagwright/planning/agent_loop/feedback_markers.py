@@ -1,8 +1,8 @@
-"""When the answer of an agent is a question to a person (`AgentSpec.feedback_policy`).
+"""Detect requests to people in the answer of an agent (`AgentSpec.feedback_policy`).
 
-An agent may ask by a tool, which `planning.agent_loop.tool_calls` reads, or in the words of its answer, which is read
-here: by the marker `[[FEEDBACK type: prompt]]`, with `| option` after the prompt for a SELECTION and `| {JSON Schema}`
-for an INFORMATION, or, where its policy says so, by an answer that is nothing but a question.
+An agent can ask with a tool (`planning.agent_loop.tool_calls`) or in its answer. An answer is a request if it contains
+the marker `[[FEEDBACK type: prompt]]`, with `| option` after the prompt for a SELECTION and `| {JSON Schema}` for an
+INFORMATION. With the policy `heuristic`, an answer that consists of a question is a request too.
 """
 
 import json
@@ -20,20 +20,20 @@ _SHORT_HEAD = re.compile(r"\[\[\s{0,9}FEEDBACK\b[^\[\]:]{0,40}:")
 _END = re.compile(r"\s*\]\]")
 _SCHEMA = re.compile(r"\|\s*(?=\{)")
 _MARKER_CHARACTERS = 2_000
-"""Of a marker in an answer of any length, so that the time to look for it is linear."""
+"""Maximum length of a marker, so that the search takes linear time for answers of any length."""
 _QUESTION_CHARACTERS = 500
-"""A longer answer is more than a question."""
+"""Longer answers contain more than a question."""
 _HOW = "write [[FEEDBACK INFORMATION: question | {JSON Schema}]]"
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedAnswer:
-    """What a model said, read for people.
+    """Answer of a model, parsed for requests to people.
 
     Args:
-        text: without the markers.
-        question: what a person is asked, with the fields of `human`; `None` if nobody is.
-        problem: why a marker cannot be asked, for the model; empty if nothing is wrong.
+        text: the answer without markers.
+        question: the request to a person, with the fields of a `human` node; `None` if there is no request.
+        problem: error message for the model if a marker is invalid; empty otherwise.
     """
 
     text: str
@@ -43,10 +43,10 @@ class ParsedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Marker:
-    """One marker: where it stands in a text, and what is in it.
+    """Position and content of a marker in a text.
 
     Args:
-        schema: as it was read; `None` if it is missing or invalid JSON.
+        schema: the parsed schema; `None` if it is missing or invalid JSON.
     """
 
     start: int
@@ -57,7 +57,7 @@ class _Marker:
 
 
 def find_marker(text: str) -> str | None:
-    """Returns the first marker of an answer of any length, as it stands there; `None` if there is none of this form."""
+    """Return the first marker of an answer of any length, verbatim; `None` if there is no marker in the short form."""
     for head in _SHORT_HEAD.finditer(text):
         part = text[head.start() : head.start() + _MARKER_CHARACTERS]
         if (marker := _marker_at(part, 0)) is not None:
@@ -66,7 +66,7 @@ def find_marker(text: str) -> str | None:
 
 
 def parse_answer(text: str, spec: AgentSpec) -> ParsedAnswer:
-    """Returns what an agent said, and what it asks a person; of several questions the first counts."""
+    """Parse the answer of an agent; if it contains several requests, the first one counts."""
     if not spec.may_ask or spec.output is not None:
         return ParsedAnswer(text)
     if markers := [*_markers(text)]:
@@ -90,7 +90,7 @@ def _markers(text: str) -> Iterator[_Marker]:
 
 
 def _marker_at(text: str, start: int) -> _Marker | None:
-    """Return the marker that begins at a place; `None` if it does not end. The JSON of a schema may hold `]]`."""
+    """Return the marker that starts at an index; `None` if it has no end. The JSON of a schema may contain `]]`."""
     head = _HEAD.match(text, start)
     if head is None:
         return None
@@ -107,7 +107,7 @@ def _marker_at(text: str, start: int) -> _Marker | None:
 
 
 def _asked(marker: _Marker, text: str, spec: AgentSpec) -> ParsedAnswer:
-    """Request of a marker, or the problem to return to the model if the request is invalid."""
+    """Return the request of a marker, or the problem for the model if the request is invalid."""
     if marker.type != "INFORMATION" or marker.type not in spec.request_types:
         return ParsedAnswer(text, _question_of(marker, spec))
     if marker.schema is None and _SCHEMA.search(marker.words) is not None:
@@ -136,5 +136,5 @@ def _question_of(marker: _Marker, spec: AgentSpec) -> Mapping[str, Any]:
 def _is_question(text: str) -> bool:
     said = text.strip()
     is_one = said.endswith("?") and "\n\n" not in said and len(said) <= _QUESTION_CHARACTERS
-    # A sentence before it tells something, and may be the answer.
+    # A preceding sentence may be the actual answer.
     return is_one and re.search(r"[.!:]\s", said) is None

@@ -1,11 +1,10 @@
-"""The tool loop of an agent as an extender: a turn, the tools that it calls in parallel, the next turn, and so on.
+"""Tool loop of an agent as a plan extender: a turn, its tool calls in parallel, the next turn, and so on.
 
-Which turn comes next, and what it is told, follows from the plan and the records alone. Ids: the turns are `turn1`,
-`turn2`…; what turn 2 calls is `turn2.1`, `turn2.2`… by the place of the call; what it asks in its answer `turn2.ask`;
-a person who has to see its answer is asked by `turn2.check`. A turn whose answer was of no use is asked again as a node
-that supersedes it.
+The next turn and its messages depend on the plan and the records alone. IDs: the turns are `turn1`, `turn2`…; the tool
+calls of turn 2 are `turn2.1`, `turn2.2`… in call order; the request for feedback in its answer is `turn2.ask`; the
+request to review its answer is `turn2.check`. A turn with an invalid answer is repeated as a node that supersedes it.
 
-Replay: ids, order and content of the nodes are part of the history of a run.
+Replay: IDs, order and content of the nodes are part of the history of a run.
 """
 
 import re
@@ -39,38 +38,38 @@ from dagwright.planning.model_calls.responses import ResponseSummary, summarize_
 
 _OWN_ID = re.compile(r"turn[0-9]+(\.([0-9]+|ask|check))?(#[0-9]+)?")
 CORRECTIONS = 2
-"""How often a turn is asked again whose answer could not be read."""
+"""How often a turn is repeated after an invalid answer."""
 _LAST_TURN = "No more tool calls are allowed.\nAnswer now with the results you have.\nSay what is missing."
 _TOKENS_SPENT = "Not called: the agent has used its limit of {used:,} tokens."
 _TOO_MANY = f"Not called: one turn may call at most {MAX_CALLS} tools."
 
 
 class AgentLoop:
-    """Adds the turns of one agent and what they call."""
+    """Extends a run with the turns of one agent and their tool calls."""
 
     def __init__(self, spec: AgentSpec) -> None:
         self._spec = spec
 
     @classmethod
     def from_json(cls, encoded: Mapping[str, Any]) -> "AgentLoop":
-        """Returns the extender that the spec of an agent stands for.
+        """Decode the extender from the JSON form of an agent spec.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the JSON is not an agent spec.
         """
         return cls(spec_from_json(encoded))
 
     def next_extension(self, state: RunState) -> Extension | None:
-        """Returns what the agent does next.
+        """Return the next extension of the agent.
 
         Raises:
-            GoalUnreachable: its last turn failed for good, or a person turned its answer down and no turn is left.
+            GoalUnreachable: the last turn failed permanently, or a person rejected its answer and no turn is left.
         """
         count = 1
         while state.number_of(turn_id(count + 1)) is not None:
             count += 1
         turn = _Turn(state, self._spec, count)
-        # Asked after each event: the answer is read once what it called has ended, and not for each call that ends.
+        # This runs after each event: parse the answer once all tool calls have ended, not for each call that ends.
         if not turn.record.status.is_final or turn.is_calling:
             return None
         if turn.record.status is not NodeStatus.COMPLETED:
@@ -80,15 +79,15 @@ class AgentLoop:
         return turn.after_answer()
 
     def shortfall(self, state: RunState) -> NodeError | None:  # noqa: ARG002 - an extender
-        """Returns nothing: what such a run lacks is told by its nodes."""
+        """Return `None`: the nodes report the errors of such a run."""
         return None
 
     def is_own(self, node_id: str) -> bool:
-        """Tells whether an id is one of a turn, or of what one calls or asks."""
+        """Check whether a node ID belongs to a turn, a tool call of a turn, or a request of a turn."""
         return _OWN_ID.fullmatch(node_id) is not None
 
     def refusal_of_result(self, node_id: str, result: Any) -> str | None:
-        """Returns why nobody may give a result: that of a turn has to be the answer of a model."""
+        """Return why a result cannot be set: the result of a turn must be a model response."""
         if not self.is_own(node_id) or "." in node_id:
             return None
         try:
@@ -99,10 +98,10 @@ class AgentLoop:
 
 
 class _Turn:
-    """One turn of an agent that has ended, or is about to: the last one that is there.
+    """The newest turn of an agent.
 
     Args:
-        number: of the turn, from 1.
+        number: number of the turn, starting at 1.
     """
 
     def __init__(self, state: RunState, spec: AgentSpec, number: int) -> None:
@@ -118,7 +117,7 @@ class _Turn:
         return self._state.records[self._number_of(node_id)]
 
     def _number_of(self, node_id: str) -> int:
-        """Returns the number of the node that stands for one now."""
+        """Return the number of the newest node that supersedes a node."""
         number = self._state.number_of(self._state.newest_id(node_id))
         assert number is not None
         return number
@@ -129,19 +128,19 @@ class _Turn:
 
     @property
     def is_last(self) -> bool:
-        """Tells whether the turn could call no tools, so that none can follow for their sake."""
+        """Whether the turn could not call tools, so no turn follows for tool results."""
         return self._count >= self._spec.max_turns or self._node.arguments.get("tool_choice") == "none"
 
     @property
     def is_calling(self) -> bool:
-        """Tells whether a call that was made for the turn has not ended."""
+        """Whether a tool call of the turn has not ended."""
         made = (f"{self._name}.{place}" for place in range(1, MAX_CALLS + 1))
         there = (node_id for node_id in made if self._state.number_of(node_id) is not None)
         return not all(self._record(node_id).status.is_final for node_id in there)
 
     @property
     def calls(self) -> Sequence[Any]:
-        """What the model wants called."""
+        """Tool calls that the model requested."""
         return self._said.tool_calls
 
     @property
@@ -154,10 +153,10 @@ class _Turn:
                 raise GoalUnreachable(NodeError("invalid_result", message)) from None
         return self._answer
 
-    # A turn that failed.
+    # A failed turn.
 
     def correction(self) -> Extension:
-        """Returns the same turn once more, with what was wrong with the answer."""
+        """Return the same turn again, with the problem of the answer."""
         error = self.record.error
         if self.record.status is not NodeStatus.FAILED or error is None:
             why = f": {self.record.reason}" if self.record.reason else ""
@@ -181,10 +180,10 @@ class _Turn:
             count, node = count + 1, self._state.node_of(node.supersedes)
         return count
 
-    # A turn that called tools.
+    # A turn with tool calls.
 
     def after_calls(self) -> Extension | None:
-        """Returns the nodes of what was called, or the next turn once they have ended."""
+        """Return the nodes of the tool calls, or the next turn once they have ended."""
         if self._has_spent():
             told = _TOKENS_SPENT.format(used=self._spec.max_tokens)
             return self._next([(self._message(call.id, told), None) for call in self.calls], [self._number])
@@ -223,7 +222,7 @@ class _Turn:
         return made, refused
 
     def _reply(self, node_id: str) -> tuple[Part, ...]:
-        """Returns what the model is told of what it called, in parts."""
+        """Return the tool message for a call, as a template."""
         record = self._record(node_id)
         match record.status:
             case NodeStatus.COMPLETED:
@@ -240,13 +239,13 @@ class _Turn:
     def _message(call_id: str, words: str) -> Message:
         return Message(role="tool", content=words, tool_call_id=call_id)
 
-    # A turn that answered.
+    # A turn with an answer.
 
     def after_answer(self) -> Extension | None:
-        """Returns what a person is asked, what follows from the answer, or the answer as the output of the run."""
+        """Return the request to a person, the next turn after the answer, or the answer as the output of the run."""
         text = self._said.text
         said = parse_answer(text, self._spec) if isinstance(text, str) else None
-        # Of a text that lies in the store the marker alone is here.
+        # If the text is in the store, only the marker is available here.
         asked = said or parse_answer(self._said.marker or "", self._spec)
         if asked.problem and not self.is_last:
             words = f"No request was sent: {asked.problem}.\nAsk again or answer without asking."
@@ -277,7 +276,7 @@ class _Turn:
         return self._next([(user(""), told)], [self._number_of(node_id)])
 
     def _after_check(self) -> Extension | None:
-        """Returns what follows from whether a person takes the answer."""
+        """Return the review request for the answer, or the next turn if a person rejects the answer."""
         node_id = f"{self._name}.check"
         if self._state.number_of(node_id) is None:
             _, template = output_of_turn(self._spec, self._name)
@@ -287,7 +286,7 @@ class _Turn:
             return Extension(self._state.plan.written_count, (asking,))
         record = self._record(node_id)
         if not record.status.is_final or record.status is not NodeStatus.COMPLETED:
-            # Nobody answered in time, say: the answer stands, and the run tells what failed.
+            # For example, the request has timed out: the answer stands, and the run reports the failed node.
             return None
         told = record.result if isinstance(record.result, Mapping) else {}
         if told.get("approved", True):
@@ -309,11 +308,11 @@ class _Turn:
     # The next turn.
 
     def _next(self, said: Sequence[tuple[Message, tuple[Part, ...] | None]], needs: Sequence[int]) -> Extension:
-        """Returns the turn that goes on with what is said.
+        """Return the next turn.
 
         Args:
             said: messages, each with the template of its content, if it has one.
-            needs: numbers of the nodes that it waits for.
+            needs: numbers of the nodes that the turn depends on.
         """
         is_last = self._count + 1 >= self._spec.max_turns or self._has_spent()
         messages = [message for message, _ in said]
@@ -338,13 +337,13 @@ class _Turn:
                 if template is not None
             ],
         )
-        # What has failed is told to the model as well.
+        # The model also sees failed calls.
         node = replace(node, join=("all_done", 0), wanted=self._node.wanted)
         output = (None, (output_of_turn(self._spec, name),))
         return Extension(self._state.plan.written_count, (node,), output=output)
 
     def _has_spent(self) -> bool:
-        """Tells whether the turns so far have used the tokens of the agent, as far as the services tell them."""
+        """Check whether the turns so far have used the token limit of the agent, as far as the servers report usage."""
         most = self._spec.max_tokens
         if most is None:
             return False

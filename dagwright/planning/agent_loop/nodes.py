@@ -1,8 +1,8 @@
-"""Nodes of agents that a model does: each becomes a sub-plan that grows, run as a workflow of its own.
+"""Convert the nodes of LLM agents into sub-plans that grow; each runs in its own workflow.
 
-A plan is compiled with every agent as a tool (`dagwright.core.model.agents`), and those of a class or a service are
-tools indeed. What stands in the place of an agent of type `llm` is made here, because it takes more than a plan knows:
-how models are asked.
+The compiler treats every agent as a tool (`dagwright.core.model.agents`), and agents of a class or a service are run as
+tools. Agents of type `llm` are converted here, because this needs the model configuration, which a plan does not
+contain.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,14 +20,14 @@ _CONTEXT = "context"
 
 
 def with_agents(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
-    """Returns a compiled plan whose nodes of `llm` agents are sub-plans, those of its sub-plans too.
+    """Replace the nodes of `llm` agents in a compiled plan by sub-plans, recursively.
 
     Args:
-        plan: without regions.
-        tools: all that are known: those of the agents are among them.
+        plan: a compiled plan without regions.
+        tools: all known tools, including the agents.
     """
     if not any(card.type == "llm" for card in agent_cards(tools)):
-        # By far the most plans, and some have a hundred thousand nodes.
+        # Most plans have no agents, and some have a hundred thousand nodes.
         return plan
     nodes = nodes_with_agents(plan.nodes, plan.nodes, tools=tools)
     if all(new is old for new, old in zip(nodes, plan.nodes, strict=True)):
@@ -44,10 +44,10 @@ def nodes_with_agents(
     *,
     tools: Mapping[str, ToolDeclaration],
 ) -> tuple[CompiledNode, ...]:
-    """Returns nodes in which those of `llm` agents are sub-plans; the others are the very same.
+    """Replace the nodes of `llm` agents by sub-plans; other nodes are returned unchanged.
 
     Args:
-        known: nodes by whose titles the results before an agent are told.
+        known: nodes whose titles label the results in the context of an agent.
     """
     titles = {node.id: node.title for node in known}
     return tuple(_with_agent(node, titles, tools=tools) for node in nodes)
@@ -72,7 +72,7 @@ def _with_agent(
         sub_plan=agent_plan(
             spec, prompt=card.prompt or "", results=results, title=node.title or card.name, request=_objective_of(node)
         ),
-        # As long as its turns take: each of its calls has a limit of its own.
+        # No timeout: each model call has its own limit.
         timeout_s=0.0,
         retry=CompiledNode("").retry,
         heartbeat_s=None,
@@ -96,7 +96,7 @@ def _moved(binding: Binding) -> Binding:
 
 
 def spec_of_card(card: AgentCard, tools: Mapping[str, ToolDeclaration]) -> AgentSpec:
-    """Returns what a run of an agent needs of its card."""
+    """Build the spec of an agent from its card."""
     undoing = with_compensating_tools(card.tools, tools)[len(dict.fromkeys(card.tools)) :]
     return AgentSpec(
         card.name,

@@ -1,7 +1,7 @@
-"""What a run of an agent is made of: the JSON that travels in its plan, and the plan with its first turn.
+"""Agent spec in its JSON form, and the initial plan of an agent run with its first turn.
 
-An agent is a sub-plan that grows: each turn is a model call, each tool that the model wants called is a node, and so is
-the next turn. What the agent was told at the start stands in its first turn; the spec has what later turns need.
+An agent is a sub-plan that grows: each turn is a model call, and each tool call and each later turn is a node. The
+first turn contains the prompt and the context; the spec contains everything that later turns need.
 """
 
 import re
@@ -29,30 +29,30 @@ from dagwright.planning.model_calls.nodes import CALL_MODEL, model_node
 FEEDBACK_POLICIES: Sequence[FeedbackPolicy] = get_args(FeedbackPolicy)
 
 MAX_TURNS = 12
-"""Model calls of one agent that names no limit."""
+"""Default limit for the model calls of one agent."""
 TURNS_LIMIT = 200
 CONTEXT_CHARACTERS = 60_000
-"""Of all that an agent is told of the results before it; each gets its part."""
+"""Limit for all results in the context of an agent; each result gets an equal part."""
 MIN_CHARACTERS = 2_000
 RESULTS_CHARACTERS = 60_000
-"""Of all results of the tools that one turn has called."""
+"""Limit for all tool results of one turn."""
 MAX_CALLS = 64
-"""Tool calls of one turn that are made; the model is told that the others were not."""
+"""Maximum number of tool calls per turn; the model is informed about the calls that were not made."""
 OBJECTIVE = "objective"
-"""Input of an agent's plan: what it is to do."""
+"""Input of an agent's plan: its task."""
 _ASK_PERSON = "ask_person"
 _TURN = re.compile(r"turn[0-9]+(#[0-9]+)?")
 REQUEST_TYPES = ("CLARIFICATION", "APPROVAL", "SELECTION", "INFORMATION", "GUIDANCE")
-"""Types of the requests that an agent may make."""
+"""Types of the requests that an agent may make to people."""
 _TYPES_BEFORE = ("CLARIFICATION", "APPROVAL", "SELECTION", "GUIDANCE")
-"""The same for agents whose runs were started before specs had the field, so that their histories replay."""
+"""Default for specs without the field, from runs that started before the field existed, so their histories replay."""
 
 
 def ask_person_tool(types: Sequence[str]) -> OfferedTool:
-    """Return the tool with which an agent asks people; a request is opened for it, and no activity is called.
+    """Return the tool with which an agent asks people; a call opens a request instead of an activity.
 
     Args:
-        types: of the requests that it may make.
+        types: types of the requests that the agent may make.
     """
     properties: dict[str, Any] = {
         "prompt": {"type": "string", "description": "The question, understandable by itself"},
@@ -80,22 +80,22 @@ def ask_person_tool(types: Sequence[str]) -> OfferedTool:
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """One agent as a run of it needs it.
+    """Configuration of one agent for a run.
 
     Args:
-        name: of its card.
-        tools: what its model may call, by name.
-        output: what its answer must be; `None` for text.
-        max_turns: model calls at most; the last of them is asked to finish, without tools.
-        max_tokens: of all its model calls together; when so many are used, one last call is asked to finish. `None` is
+        name: name on the agent card.
+        tools: tools that the model may call, by name.
+        output: schema of the answer; `None` for text.
+        max_turns: maximum number of model calls; the last call must answer without tools.
+        max_tokens: limit for all model calls together. After the limit is reached, one last call must answer. `None` is
             no limit.
-        feedback_policy: when it asks people. `on_request`: by the tool `ask_person`, or by `[[FEEDBACK type: prompt]]`
-            in its answer. `always`: a person sees each answer before it counts, too. `heuristic`: an answer that is
-            nothing but a question is one to a person, too.
-        undoing: what takes back what its tools do, by name; its model does not know of it.
-        request_types: of the requests that it may make.
+        feedback_policy: when the agent asks people. `on_request`: through the tool `ask_person`, or with `[[FEEDBACK
+            type: prompt]]` in its answer. `always`: in addition, a person reviews each answer. `heuristic`: in
+            addition, an answer that consists of a question is a request.
+        undoing: compensating tools of its tools, by name; they are not offered to the model.
+        request_types: types of the requests that the agent may make to people.
 
-    Which model is asked is said by the run, and by no agent.
+    The run selects the model, not the agent.
     """
 
     name: str
@@ -109,12 +109,12 @@ class AgentSpec:
 
     @property
     def may_ask(self) -> bool:
-        """Tells whether the agent can ask people of itself."""
+        """Whether the agent can make requests to people by itself."""
         return self.feedback_policy != "never"
 
     @property
     def offered(self) -> tuple[OfferedTool, ...]:
-        """What the model may call, in declared order."""
+        """Tools that are offered to the model, in declared order."""
         tools = tuple(
             OfferedTool(tool.name, tool.description, tool.input_schema or {"type": "object", "properties": {}})
             for tool in self.tools.values()
@@ -123,7 +123,7 @@ class AgentSpec:
         return (*tools, ask_person_tool(self.request_types)) if asks else tools
 
     def asks_with(self, tool: str) -> bool:
-        """Tells whether a call of a tool is a question to a person."""
+        """Check whether a call of a tool is a request to a person."""
         return tool == _ASK_PERSON and self.may_ask and tool not in self.tools
 
     def request(
@@ -134,26 +134,27 @@ class AgentSpec:
         before: str | None = None,
         cuts: Mapping[int, int] | None = None,
     ) -> ModelRequest:
-        """Returns the request of one turn.
+        """Build the model request of one turn.
 
         Args:
-            is_last: the model may call no tool in it.
-            cuts: place of a message -> characters at which it is cut.
+            is_last: disallow tool calls in this turn.
+            cuts: index of a message -> number of characters after which it is truncated.
         """
         call = ModelCall(
             tuple(messages),
             tools=self.offered,
-            # The tools stay in the request: what was said before calls them, and some services want them declared.
+            # Keep the tools in the request: earlier messages contain calls of them, and some servers require their
+            # declarations.
             tool_choice="none" if is_last and self.offered else "",
             output=self.output,
             labels=CallLabels(purpose=AGENT_KIND),
         )
-        # A form is for a program.
+        # Structured output is for a program.
         tells = "" if self.output is None else None
         return ModelRequest(call, before=before, is_continued=True, cuts=cuts or {}, tells=tells)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the spec as the extender of a plan."""
+        """Return the spec as the `extender` of a plan."""
         encoded: dict[str, Any] = {
             "kind": AGENT_KIND,
             "name": self.name,
@@ -171,10 +172,10 @@ class AgentSpec:
 
 
 def spec_from_json(encoded: Mapping[str, Any]) -> AgentSpec:
-    """Returns the spec of its JSON form.
+    """Decode a spec from its JSON form.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the JSON is not an agent spec.
     """
     try:
         output = encoded.get("output")
@@ -201,7 +202,7 @@ def spec_from_json(encoded: Mapping[str, Any]) -> AgentSpec:
 
 def _tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
     encoded = {**tool_to_json(tool), "name": tool.name, "description": tool.description, "timeout_s": tool.timeout_s}
-    # A pure tool has its schema too: the model has to know it.
+    # Include the schema of pure tools too, because the model needs it.
     encoded["input_schema"] = tool.input_schema
     return encoded
 
@@ -219,31 +220,31 @@ def _tool_from_json(encoded: Mapping[str, Any]) -> ToolDeclaration:
 
 
 def turn_id(number: int) -> str:
-    """Returns the id of a turn, the first being 1."""
+    """Return the ID of a turn; turns count from 1."""
     return f"turn{number}"
 
 
 def turn_after(turn: str) -> str:
-    """Returns the id of the turn that follows one, or one that was asked again."""
+    """Return the ID of the next turn, also for the ID of a repeated turn."""
     return turn_id(int(turn.partition("#")[0].removeprefix("turn")) + 1)
 
 
 def is_turn(node_id: str) -> bool:
-    """Tells whether an id is that of a turn, or of one that was asked again."""
+    """Check whether a node ID belongs to a turn or to a repeated turn."""
     return _TURN.fullmatch(node_id) is not None
 
 
 def agent_plan(
     spec: AgentSpec, *, prompt: str, results: Mapping[str, str | None], title: str | None = None, request: str = ""
 ) -> CompiledPlan:
-    """Returns the plan that a run of an agent starts with.
+    """Build the initial plan of an agent run.
 
-    Its inputs are the `objective`, and for each result that is told `result_input(id)`.
+    Its inputs are the `objective`, and `result_input(id)` for each result in the context.
 
     Args:
-        prompt: what the model is to be.
-        results: ids of the nodes whose results are context, in declared order -> their titles.
-        request: what the author of the plan wrote as the objective; files that it names may be read.
+        prompt: system message of the agent.
+        results: IDs of the nodes whose results are context, in declared order -> their titles.
+        request: objective as the author of the plan wrote it; files that it names may be read.
     """
     return CompiledPlan(
         nodes=(_first_turn(spec, prompt, results),),
@@ -256,12 +257,12 @@ def agent_plan(
 
 
 def result_input(node_id: str) -> str:
-    """Returns the input of an agent's plan that takes the result of a node before it."""
+    """Return the name of the input of an agent's plan for the result of a node in its context."""
     return f"result of {node_id}"
 
 
 def output_of_turn(spec: AgentSpec, node_id: str) -> Binding:
-    """Returns where the output of the agent stands if this turn is its last."""
+    """Return the binding for the output of the agent if this turn is its last."""
     path = ("message", "content") if spec.output is None else ("output",)
     return (), (ResultOf(node_id, "result", path),)
 
@@ -277,7 +278,7 @@ def _first_turn(spec: AgentSpec, prompt: str, results: Mapping[str, str | None])
             (("messages", len(said), "content"), (f"Result of {named}:\n\n", Placeholder(result_input(node_id))))
         )
         said.append(user(""))
-    # An objective that is no text, such as a reference to an object, is made one.
+    # A non-text objective, such as a reference to an object, is converted to text.
     bindings.append((("messages", len(said), "content"), ("", Placeholder(OBJECTIVE))))
     said.append(user(""))
     request = spec.request(said, is_last=spec.max_turns == 1, cuts=cuts)

@@ -1,7 +1,7 @@
-"""What the tool calls of a model become: nodes of the agent's plan, or words to the model where a call cannot be made.
+"""Convert the tool calls of a model into nodes of the agent's plan, or into an error message for the model.
 
-A model may call what is not there, write arguments that are no JSON, or that no tool takes. None of that is a failure
-of the run: the model is told, and may do better in its next turn.
+A model may call an unknown tool, or write arguments that are invalid JSON or do not match the schema of the tool. None
+of this fails the run: the model receives the error and can correct the call in its next turn.
 """
 
 from collections.abc import Mapping
@@ -18,26 +18,26 @@ from dagwright.planning.agent_loop.spec import AgentSpec, ask_person_tool
 from dagwright.planning.model_calls.calls import ToolCall
 
 _NAME_CHARACTERS = 80
-"""Of a tool that is not there, in what is told of it."""
+"""Limit for the name of an unknown tool in an error message."""
 
 
 class CallRefused(Exception):
-    """A call of a model cannot be made; the message is for the model."""
+    """A tool call is invalid; the message is for the model."""
 
 
 class UnknownTool(CallRefused):
-    """A model calls a tool that it does not have."""
+    """The model called a tool that it does not have."""
 
 
 def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn: int) -> CompiledNode:
-    """Returns the node that does what a model wants.
+    """Build the node for a tool call.
 
     Args:
-        node_id: its id.
-        turn: number of the node of the turn that wants it.
+        node_id: ID of the new node.
+        turn: number of the node of the turn that made the call.
 
     Raises:
-        CallRefused: it cannot be done.
+        CallRefused: the call is invalid.
     """
     if spec.asks_with(call.name):
         asking = ask_person_tool(spec.request_types)
@@ -61,9 +61,9 @@ def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn: int) ->
 
 
 def tools_there_are(name: str, spec: AgentSpec) -> str:
-    """Returns what a model is told that calls a tool which is not there, with all that it may call.
+    """Return the message for a call of an unknown tool, with the names of all available tools.
 
-    Complexity: linear in the tools, about 10 µs for each, so that one call of a turn is told and not each.
+    Complexity: linear in the number of tools, about 10 µs per tool, so only one call per turn gets this list.
     """
     known = [tool.name for tool in spec.offered]
     name = name[:_NAME_CHARACTERS]
@@ -75,7 +75,7 @@ def tools_there_are(name: str, spec: AgentSpec) -> str:
 
 def _arguments_of(call: ToolCall, tool: ToolDeclaration) -> Mapping[str, Any]:
     try:
-        # A model that calls a tool without arguments may leave them empty.
+        # Models may leave the arguments of a call empty.
         arguments = json_from_bytes(call.arguments.encode(errors="replace") or b"{}")
     except ValueError as error:
         raise CallRefused(f"Invalid JSON in the arguments of {tool.name}: {error}. Write one JSON object.") from None
@@ -87,7 +87,7 @@ def _arguments_of(call: ToolCall, tool: ToolDeclaration) -> Mapping[str, Any]:
 
 
 def _question_node(asked: Mapping[str, Any], node_id: str, turn: int) -> CompiledNode:
-    # A question without a type is one for an answer in words, unless it has what belongs to another type.
+    # Without a type, a request is a CLARIFICATION, unless it has fields of another type.
     implied = "SELECTION" if asked.get("options") else "INFORMATION" if "schema" in asked else "CLARIFICATION"
     kind = {} if "type" in asked else {"type": implied}
     try:
@@ -97,10 +97,10 @@ def _question_node(asked: Mapping[str, Any], node_id: str, turn: int) -> Compile
 
 
 def human_node(question: Mapping[str, Any], node_id: str, turn: int) -> CompiledNode:
-    """Returns the node that asks a person.
+    """Build the node that sends a request to a person.
 
     Args:
-        question: as `question_raised` returns it.
-        turn: number of the node of the turn that asks.
+        question: result of `question_raised`.
+        turn: number of the node of the turn that makes the request.
     """
     return CompiledNode(id=node_id, kind="human", arguments=question, dependencies=(turn,))

@@ -1,4 +1,4 @@
-"""Model calls as they cross the boundary: what the activity `call_model` takes and returns, and how it fails."""
+"""Model calls at the activity boundary: input, output and errors of the activity `call_model`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,24 +14,24 @@ from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS, RoundContext
 
 Json = dict[str, Any]
 MODEL_NAME_CHARACTERS = 200
-"""Characters of a model name; the names of services are far shorter."""
+"""Maximum length of a model name; actual names are much shorter."""
 
 
 class Action(StrEnum):
-    """What to do about a model call that failed."""
+    """Action to take after a failed model call."""
 
     RETRY = "retry"
-    """The same call may work later."""
+    """The same call may succeed later."""
     FIX = "fix"
-    """What the model wrote is of no use: ask again, with what was wrong."""
+    """The model wrote an invalid answer: repeat the call with the problem."""
     ASK_PERSON = "ask_person"
-    """Somebody has to do something, such as pay; then the same call may be made again."""
+    """A person has to act, for example to pay; then the same call may be retried."""
     GIVE_UP = "give_up"
-    """The same call never works; the advice says what would."""
+    """The same call never succeeds; the advice names an alternative."""
 
 
 class ModelError(StrEnum):
-    """Why a model call failed: codes of nodes and `ApplicationError.type` of the activity."""
+    """Reason of a failed model call: error codes of nodes and `ApplicationError.type` of the activity."""
 
     BUSY = "model_busy"
     UNAVAILABLE = "model_unavailable"
@@ -52,12 +52,12 @@ class ModelError(StrEnum):
 
 
 class ModelConfig(BaseModel):
-    """Which model is asked, and how; it belongs to the request and never to an agent. What is not set is not sent."""
+    """Model and sampling options of a request, never of an agent. Unset fields are not sent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     model: str | None = Field(default=None, min_length=1, max_length=MODEL_NAME_CHARACTERS)
-    """`None` is the model of the worker's settings."""
+    """`None` selects the model of the worker's settings."""
     temperature: float | None = Field(default=None, ge=0, le=2)
     max_tokens: int | None = Field(default=None, ge=1)
     top_p: float | None = Field(default=None, ge=0, le=1)
@@ -65,23 +65,23 @@ class ModelConfig(BaseModel):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
 
     def to_json(self) -> Json:
-        """Returns what is set."""
+        """Return the fields that are set."""
         return self.model_dump(exclude_none=True)
 
     def over(self, other: "ModelConfig") -> "ModelConfig":
-        """Returns `other` with what is set here in its place."""
+        """Return `other`, overridden by the fields that are set here."""
         return ModelConfig(**(other.to_json() | self.to_json()))
 
 
 NOTHING_SET = ModelConfig()
-"""Leaves everything to the worker's settings."""
+"""Uses the worker's settings for all fields."""
 
 
 def model_config_from_json(encoded: Any) -> ModelConfig:
-    """Returns the config of its JSON form.
+    """Decode a config from its JSON form.
 
     Raises:
-        ValueError: it is none; the text tells every wrong field.
+        ValueError: the JSON is invalid; the message lists all invalid fields.
     """
     try:
         return ModelConfig.model_validate(encoded)
@@ -99,10 +99,10 @@ def _problem(error: Any) -> str:
 
 
 class ToolCall(BaseModel):
-    """One tool that a model wants called.
+    """Tool call requested by a model.
 
-    The arguments are the text that the model wrote: whoever calls the tool reads it, and tells the model if it is no
-    JSON.
+    `arguments` is the text that the model wrote. The code that makes the call parses the text, and reports invalid JSON
+    to the model.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -120,9 +120,9 @@ class Message(BaseModel):
     role: Literal["system", "user", "assistant", "tool"]
     content: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
-    """Of an assistant, what it wants called; each needs a `tool` message right after."""
+    """Tool calls of an assistant message; a `tool` message must follow for each of them."""
     tool_call_id: str | None = None
-    """Of a `tool` message, the call that it answers."""
+    """ID of the call that a `tool` message answers."""
 
     @model_validator(mode="after")
     def _fitting(self) -> "Message":
@@ -133,7 +133,7 @@ class Message(BaseModel):
         return self
 
     def to_json(self) -> Json:
-        """Returns the message in OpenAI's form, with the names of tools as they are here."""
+        """Return the message in OpenAI's form, with the internal names of tools."""
         encoded: Json = {"role": self.role, "content": self.content}
         if self.tool_calls:
             encoded["tool_calls"] = [call.model_dump() for call in self.tool_calls]
@@ -143,17 +143,17 @@ class Message(BaseModel):
 
 
 def system(words: str) -> Message:
-    """Returns a message that says what the model is to be."""
+    """Create a system message."""
     return Message(role="system", content=words)
 
 
 def user(words: str) -> Message:
-    """Returns a message of whoever asks."""
+    """Create a user message."""
     return Message(role="user", content=words)
 
 
 def tool_result(call: ToolCall, words: str) -> Message:
-    """Returns the answer to a tool call."""
+    """Create the message with the result of a tool call."""
     return Message(role="tool", content=words, tool_call_id=call.id)
 
 
@@ -162,7 +162,7 @@ class OfferedTool:
     """A tool that the model may call.
 
     Args:
-        name: as plans have it; the client finds a name that the protocol takes.
+        name: name in plans; the client maps it to a name that the protocol allows.
         parameters: JSON Schema of the arguments, an object.
     """
 
@@ -171,19 +171,19 @@ class OfferedTool:
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
 
     def to_json(self) -> Json:
-        """Returns the tool as it travels."""
+        """Return the tool in its JSON form."""
         return {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
 
 
 @dataclass(frozen=True, slots=True)
 class OutputSchema:
-    """What the answer must be: JSON of a schema.
+    """JSON Schema of the answer.
 
     Args:
         name: up to 64 letters, digits, `_` and `-`.
-        schema: any JSON Schema; the client makes it strict where a server asks for that.
-        is_binding: whether an answer that does not fit fails the call. If not, it has the text and no output: whoever
-            asks reads more than the schema says.
+        schema: any JSON Schema; the client makes it strict for servers that require this.
+        is_binding: whether an answer that does not match fails the call. Otherwise the response has the text and no
+            output, because the caller accepts more than the schema.
     """
 
     name: str
@@ -191,38 +191,39 @@ class OutputSchema:
     is_binding: bool = True
 
     def to_json(self) -> Json:
-        """Returns the schema as it travels."""
+        """Return the schema in its JSON form."""
         encoded = {"name": self.name, "schema": dict(self.schema)}
         return encoded if self.is_binding else {**encoded, "is_binding": False}
 
 
 @dataclass(frozen=True, slots=True)
 class CallLabels:
-    """What tells a call from others, sent as `metadata`."""
+    """Labels that identify a call, sent as `metadata`."""
 
     run_id: str = ""
     node_id: str = ""
     purpose: str = ""
 
     def to_json(self) -> dict[str, str]:
-        """Returns the labels that are set, each as long as the protocol takes."""
+        """Return the labels that are set, truncated to the limit of the protocol."""
         given = {"run_id": self.run_id, "node_id": self.node_id, "purpose": self.purpose}
         return {name: value[:LABEL_CHARACTERS] for name, value in given.items() if value}
 
 
 LABEL_CHARACTERS = 512
-"""Of one value of `metadata`, as OpenAI takes it."""
+"""OpenAI's limit for one value of `metadata`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One question to a model.
+    """One call of a model.
 
     Args:
         messages: the conversation, at least one message.
-        tools: what the model may call.
-        tool_choice: `auto`, `none`, `required`, or the name of the tool that it must call; empty leaves it out.
-        output: what the answer must be; `None` for text.
+        tools: tools that the model may call.
+        tool_choice: `auto`, `none`, `required`, or the name of the tool that the model must call; empty omits the
+            field.
+        output: schema of the answer; `None` for text.
     """
 
     messages: tuple[Message, ...]
@@ -235,17 +236,17 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class ModelResponse:
-    """What a model answered.
+    """Response of a model.
 
     Args:
-        message: an assistant's; append it to the conversation to go on.
-        output: the value that `ModelCall.output` asks for; null if the model called tools instead.
-        finish_reason: as the server tells it: `stop` or `tool_calls`.
-        model: the model that answered, as the server tells it.
-        usage: of this call alone.
-        conversation: reference of all that was said, this answer with it, if the request `is_continued`.
-        accepted: nodes of this plan and of those before it that were sent to the run, if the request is for `planning`.
-        read: what the answer means, if the request says what it is to be read against.
+        message: assistant message; append it to the conversation to continue.
+        output: value for `ModelCall.output`; null if the model called tools instead.
+        finish_reason: `stop` or `tool_calls`, as reported by the server.
+        model: model that answered, as reported by the server.
+        usage: usage of this call only.
+        conversation: reference to the conversation including this response, if the request `is_continued`.
+        accepted: nodes of this and earlier plans that were sent to the run, if the request is for `planning`.
+        read: parsed result, if the request has a `round`.
     """
 
     message: Message
@@ -259,18 +260,18 @@ class ModelResponse:
 
     @property
     def text(self) -> str:
-        """Returns what the model said; empty if it only called tools."""
+        """Text of the response; empty if the model only called tools."""
         return self.message.content or ""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedEndpoint:
-    """A model service that is not the one of the worker's settings.
+    """A model server other than the server of the worker's settings.
 
     Args:
-        base_url: its address.
-        secret: its key is `DAGWRIGHT_SECRET_<secret>` of the worker; empty if it takes none. No service ever gets the
-            key of another.
+        base_url: URL of the server.
+        secret: name of the key, which is `DAGWRIGHT_SECRET_<secret>` of the worker; empty if the server needs no key. A
+            key is never sent to another server.
     """
 
     base_url: str
@@ -279,12 +280,12 @@ class NamedEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """Says of a call that its answer is a plan, whose nodes are sent to the run while the model writes.
+    """Options of a call whose answer is a plan, with nodes that are sent to the run while the model writes.
 
     Args:
-        tools: what the plan may use, as `planning.plan_and_execute.goals` tells it.
-        accepted: nodes of earlier answers that stand already, as they were written.
-        replan_context: what the run has come to, of a plan that is made again.
+        tools: tools that the plan may use, in the encoding of `planning.plan_and_execute.goals`.
+        accepted: accepted nodes of earlier answers, as written.
+        replan_context: state of the run at a replan.
     """
 
     tools: Sequence[Mapping[str, Any]]
@@ -294,19 +295,20 @@ class Planning:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """What the activity `call_model` takes.
+    """Input of the activity `call_model`.
 
     Args:
-        call: what is said from `before` on.
-        before: `ModelResponse.conversation` of an earlier call, which `call.messages` continue: so a long conversation
-            stands in history once, and not again in each call.
-        is_continued: whether another call will go on from here: then the answer has its `conversation`.
-        endpoint: `None` for the service of the worker's settings.
-        cuts: place of a message of `call` -> characters at which it is cut, with a mark, once all of it is there.
-        planning: `None` for an answer that is taken when it is whole.
-        round: of a planner of rounds, what its answer is read against; `None` for any other answer.
-        tells: what of the answer is for people, who are told it while it is written: `""` is its text, anything else
-            the field of its JSON that holds the text. `None` for what no person waits for.
+        call: the messages after `before`, with the options of the call.
+        before: `ModelResponse.conversation` of an earlier call that `call.messages` continue, so history contains a
+            long conversation once and not in each call.
+        is_continued: whether another call will continue from here; the response then has its `conversation`.
+        endpoint: `None` for the server of the worker's settings.
+        cuts: index of a message of `call` -> number of characters after which it is truncated, with a mark, once its
+            bindings are filled.
+        planning: `None` for an answer that is used only when it is complete.
+        round: context for parsing the answer of a planner of rounds; `None` for any other answer.
+        tells: part of the answer that is streamed to people: `""` for its text, otherwise the field of its JSON that
+            contains the text. `None` disables streaming.
     """
 
     call: ModelCall
@@ -320,21 +322,21 @@ class ModelRequest:
 
 
 def messages_to_json(messages: Sequence[Message]) -> Any:
-    """Returns a conversation as it is kept."""
+    """Return a conversation in its stored form."""
     return [message.to_json() for message in messages]
 
 
 def messages_from_json(record: Any) -> tuple[Message, ...]:
-    """Returns a conversation of how it is kept.
+    """Decode a conversation from its stored form.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the value is not a list of messages.
     """
     return tuple(Message.model_validate(message) for message in record)
 
 
 def request_to_json(request: ModelRequest) -> Json:
-    """Returns a request as the activity takes it; content of messages may still be filled in by bindings."""
+    """Return a request in the JSON form of the activity; bindings may still fill the content of messages."""
     call = request.call
     encoded: Json = {"config": call.config.to_json(), "labels": call.labels.to_json()}
     if call.tools:
@@ -366,10 +368,10 @@ def request_to_json(request: ModelRequest) -> Json:
 
 
 def request_from_json(encoded: Any) -> ModelRequest:
-    """Returns the request of its JSON form.
+    """Decode a request from its JSON form.
 
     Raises:
-        ValueError: it is none; the text says what is wrong.
+        ValueError: the JSON is invalid; the message names the problem.
     """
     try:
         output, endpoint = encoded.get("output"), encoded.get("endpoint")
@@ -420,7 +422,7 @@ def _planning_from_json(encoded: Any) -> Planning | None:
 
 
 def response_to_json(answer: ModelResponse) -> Json:
-    """Returns an answer as the activity returns it."""
+    """Return a response in the JSON form of the activity."""
     encoded: Json = {
         "message": answer.message.to_json(),
         "output": answer.output,

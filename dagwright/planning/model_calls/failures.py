@@ -1,4 +1,4 @@
-"""A model call that failed, as whoever asked gets it: in a worker's activities, in tools and in agents."""
+"""Failed model call, as raised to callers in activities, tools and agents."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -9,12 +9,12 @@ from dagwright.planning.model_calls.calls import Action, ModelError
 
 
 class ModelFailure(DagwrightError):
-    """A model call failed, and this is what to do about it.
+    """A model call failed; `action` is what to do about it.
 
     Args:
-        delay: after which the same call may be made again, if the service said so.
-        partial: what the model had said until then.
-        usage: what the call has used all the same.
+        delay: delay after which the same call may be retried, if the server sent one.
+        partial: text that the model wrote before the failure.
+        usage: usage of the failed call.
     """
 
     def __init__(self, error: ModelError, message: str, *, advice: str = "", delay: timedelta | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What of a request is really said to a model: messages cut to their length, and those of a user in one piece."""
+"""Prepare the messages of a request for a model: truncate long messages and join consecutive user messages."""
 
 import json
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from dagwright.planning.model_calls.calls import Message, ModelRequest
 
 
 def sendable_messages(request: ModelRequest) -> list[Message]:
-    """Returns the messages of a request as they are said: each cut with a mark, where the request says so.
+    """Return the messages of a request as they are sent, truncated with a mark where the request sets a limit.
 
-    Messages of a user that follow one another are said as one, since many services take no others.
+    Consecutive user messages are joined, because many servers reject them.
     """
     messages = [*request.call.messages]
     for place, characters in request.cuts.items():
@@ -21,7 +21,7 @@ def sendable_messages(request: ModelRequest) -> list[Message]:
 
 
 def joined(messages: Sequence[Message]) -> list[Message]:
-    """Returns messages of which no two of a user follow one another."""
+    """Join consecutive user messages."""
     found: list[Message] = []
     for message in messages:
         if found and message.role == "user" == found[-1].role:
@@ -33,8 +33,8 @@ def joined(messages: Sequence[Message]) -> list[Message]:
 
 
 def json_line(value: Any) -> str:
-    """Returns a value as JSON on one line, whoever reads it and by whichever signs."""
-    # Line ends of Unicode's own would split a line for whoever reads by them.
+    """Serialize a value as JSON on one line for any reader."""
+    # Some readers also split lines at these Unicode line separators.
     text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
     for sign in ("\x85", "\u2028", "\u2029"):
         text = text.replace(sign, f"\\u{ord(sign):04x}")

@@ -1,7 +1,7 @@
-"""Model calls as nodes of a plan: how a request becomes a node, with its time-outs and retries.
+"""Model calls as nodes of a plan, with their timeouts and retries.
 
-A model call is a node like any other, so all that a run does with nodes it does with these: states, requests, retries,
-cancelling, carrying over. Replay: what a node is made of travels in the plan, so the numbers here may change.
+A model call is an ordinary node, so states, requests, retries, cancellation and continue-as-new work as for other
+nodes. Replay: the plan contains the definition of each node, so the constants here may change.
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from dagwright.planning.model_calls.calls import ModelRequest, request_to_json
 from dagwright.planning.model_calls.responses import SUMMARY_PROJECTIONS
 
 MODEL_TIMEOUT_S = 1_200.0
-"""Of one attempt: a service may be silent for ten minutes while its model thinks, and then writes for some more. A
-worker that died is noticed by its heartbeats long before."""
+"""Timeout of one attempt: a server may be silent for ten minutes while its model thinks, and then stream for several
+more. A dead worker is detected much earlier by its missing heartbeats."""
 MODEL_HEARTBEAT_S = 30.0
-"""As for a `write`: a call costs money, so it must not be made twice for an outage of some seconds."""
+"""As for a `write`: a call costs money, so it must not be repeated after an outage of a few seconds."""
 MODEL_RETRY = RetryRule(max_attempts=8, first_delay_s=1.0, factor=2.0, max_delay_s=60.0)
-"""Two minutes of a service that is down, or as much as the services ask for by `Retry-After`."""
+"""Covers an outage of two minutes; a `Retry-After` header of the server takes precedence."""
 
 CALL_MODEL = ToolDeclaration(wire.ACTIVITY_CALL_MODEL, Effects.READ, timeout_s=MODEL_TIMEOUT_S)
-"""What a plan knows of the activity: it changes nothing, and its results are never used again."""
+"""Declaration of the activity: it has no side effects, and its results are never cached."""
 
 
 def model_node(
@@ -33,11 +33,11 @@ def model_node(
     dependencies: Sequence[int] = (),
     bindings: Sequence[Binding] = (),
 ) -> CompiledNode:
-    """Returns the node that asks a model; its result is an answer as `planning.model_calls.responses` reads it.
+    """Build the node of a model call; `planning.model_calls.responses` reads its result.
 
     Args:
-        bindings: what is put into the request when the node starts, such as at `("messages", 1, "content")`; results
-            that are large go in by reference.
+        bindings: bindings that are filled when the node starts, such as at `("messages", 1, "content")`; large results
+            are passed by reference.
     """
     labels = replace(request.call.labels, node_id=node_id)
     return CompiledNode(
@@ -52,7 +52,7 @@ def model_node(
         timeout_s=MODEL_TIMEOUT_S,
         heartbeat_s=MODEL_HEARTBEAT_S,
         cache_s=0.0,
-        # Whoever may run the plan may ask the model; a policy that refuses the call refuses it all the same.
+        # Users who may run the plan may call the model. A policy that denies the call still applies.
         approval="never",
         wanted=SUMMARY_PROJECTIONS,
     )

@@ -1,6 +1,7 @@
-"""The text of an answer while a model writes it, as the heartbeats of its call carry it and `describe` tells it.
+"""Partial text of a model response, sent in the heartbeats of its call and returned by `describe`.
 
-Nothing of it comes into history. A call that tells its text says so with its first heartbeat, when there is none yet.
+The text is never written to history. A call that streams its text reports this with its first heartbeat, before there
+is any text.
 """
 
 from collections.abc import Mapping
@@ -10,19 +11,19 @@ from typing import Any
 from dagwright.core.boundary.usage import USAGE_INDEX
 
 TEXT_PLACE = USAGE_INDEX + 1
-"""Where the details of a heartbeat tell a text, behind what was used."""
+"""Index of the text in the details of a heartbeat, after the usage."""
 WINDOW_CHARACTERS = 32 * 1024
-"""Of the end of a text that a heartbeat carries: each is written to the disk of the server."""
+"""Maximum length of the text in a heartbeat: the server writes each heartbeat to its disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextSoFar:
-    """What an attempt has written.
+    """Partial text of an attempt.
 
     Args:
-        attempt: 1 for the first. The server keeps what an attempt has told until the next one tells something, so
-            this says whose text it is.
-        start: offset of `text` in all that was written, in characters; over 0 if that is longer than a heartbeat tells.
+        attempt: number of the attempt, starting at 1. The server keeps the details of an attempt until the next attempt
+            sends a heartbeat, so this identifies the attempt that wrote the text.
+        start: offset of `text` in the whole text, in characters; greater than 0 if the whole text exceeds a heartbeat.
     """
 
     attempt: int
@@ -30,18 +31,18 @@ class TextSoFar:
     text: str
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the text as a heartbeat carries it."""
+        """Return the text in the JSON form of a heartbeat."""
         return {"text": self.text, "from": self.start, "attempt": self.attempt}
 
 
 def end_of(text: str, *, attempt: int) -> TextSoFar:
-    """Returns as much of the end of a text as a heartbeat tells."""
+    """Return the end of a text, truncated to the limit of a heartbeat."""
     start = max(0, len(text) - WINDOW_CHARACTERS)
     return TextSoFar(attempt, start, text[start:])
 
 
 def text_from_json(encoded: Any) -> TextSoFar | None:
-    """Returns the text that a part of a heartbeat tells, `None` if it tells nothing of the kind."""
+    """Decode the text from a part of a heartbeat; `None` if that part is not a text."""
     if not isinstance(encoded, Mapping):
         return None
     attempt, start, text = encoded.get("attempt"), encoded.get("from"), encoded.get("text")

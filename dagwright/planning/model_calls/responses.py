@@ -1,7 +1,7 @@
-"""What a run is told of a model's answer: of a large one only the parts it decides by.
+"""Summary of a model response in a run: a large response is reduced to the parts that control the run.
 
-The whole of such an answer lies in the payload store; its text and its output can be handed on by reference, as large
-results of tools are.
+The full response is in the payload store. Its text and its output can be passed by reference, like large results of
+tools.
 """
 
 from collections.abc import Sequence
@@ -23,31 +23,33 @@ SUMMARY_PROJECTIONS: tuple[Projection, ...] = (
     (("output",), "value"),
     (("message", "tool_calls"), "whole"),
 )
-"""The parts of a large answer that a run is told; tool calls it must see whole, the others as far as they are small."""
+"""Projections of a large response for the run: tool calls must be complete, the other parts are included if they are
+small."""
 ANSWER_FIELD = "answer"
-"""Of the JSON of an answer to a request: its text."""
+"""Field with the text, in the JSON of an answer to a request."""
 ANSWER_PROJECTIONS: tuple[Projection, ...] = ((("output", ANSWER_FIELD), "value"), (("output", "missing"), "whole"))
-"""Of an answer to a request: its text, and what is missing in it."""
+"""Projections of an answer to a request: its text and its missing information."""
 ACCEPTED_PROJECTION: Projection = (("accepted",), "value")
-"""Of a plan whose nodes were sent to the run while the model wrote it: which."""
+"""Projection of a plan response with streaming: the nodes that were sent to the run while the model wrote it."""
 READ_PROJECTION: Projection = (("read",), "whole")
-"""Of a planner's answer that the worker reads which asked for it: what was read."""
+"""Projection of a planner's response that the calling worker parses: the parsed result."""
 MARKER_PROJECTION: Projection = (("marker",), "value")
-"""Of a large answer in which the model asks a person: the words in which it does (`planning.agent_loop.asking`)."""
+"""Projection of a large response that makes a request to a person: the marker
+(`planning.agent_loop.feedback_markers`)."""
 TOOL_CALLS_BYTES = 128 * 1024
-"""JSON of all tool calls of one answer; below what a run may be told of one result."""
+"""Limit for the JSON of all tool calls in one response; less than the limit for one result in a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseSummary:
-    """An answer as a workflow has it.
+    """Model response as a workflow receives it.
 
     Args:
-        text: what the model said, or where that lies.
-        output: the value that was asked for, or where that lies.
-        tool_calls: what the model wants called, whole.
+        text: text of the response, or a reference to it.
+        output: value for the requested schema, or a reference to it.
+        tool_calls: complete tool calls.
         conversation: reference for `ModelRequest.before` of the next call.
-        marker: of a text that lies elsewhere, the words in which it asks a person, if it does.
+        marker: request to a person, if the text is in the store and contains one.
     """
 
     text: str | StoredValue
@@ -61,13 +63,13 @@ class ResponseSummary:
 
 
 def summarize_response(value: Any) -> ResponseSummary:
-    """Returns the answer that the result of a model call holds.
+    """Decode the summary from the result of a model call.
 
     Args:
-        value: as a run has it, so it may lie in the payload store.
+        value: result as the run has it; it may be in the payload store.
 
     Raises:
-        ValueError: it holds none.
+        ValueError: the result is not a model response.
     """
     try:
         calls = _at(value, "message", "tool_calls") or ()
@@ -92,28 +94,28 @@ def summarize_response(value: Any) -> ResponseSummary:
 
 
 def has_text_in_output(value: Any) -> bool:
-    """Tells whether an answer to a request was given in its response format, and not as mere text."""
+    """Check whether an answer to a request uses the response format instead of plain text."""
     return isinstance(_at(value, *ANSWER_PROJECTIONS[0][0]), str | StoredValue)
 
 
 def missing_information(value: Any) -> Sequence[str]:
-    """Returns what an answer to a request says that is missing in it."""
+    """Return the missing information that an answer to a request reports."""
     missing = _at(value, *ANSWER_PROJECTIONS[1][0])
     return [gap.strip() for gap in missing if isinstance(gap, str) and gap.strip()] if isinstance(missing, list) else ()
 
 
 def read_round_of(value: Any) -> Any:
-    """Returns what was read of the answer of a planner; `None` if nothing was."""
+    """Return the parsed result in a planner's response; `None` if it is missing."""
     return _at(value, *READ_PROJECTION[0])
 
 
 def usage_of_response(value: Any) -> Usage:
-    """Returns what the answer that the result of a model call holds has used; the rest of it is not read."""
+    """Return the usage of a model call from its result, without decoding the rest of the result."""
     return usage_from_json(_at(value, "usage"))
 
 
 def _at(value: Any, *path: str) -> Any:
-    """Returns what stands at a path of an answer, in the run or in the store; `None` if nothing does."""
+    """Return the value at a path of a response, inline or in the store; `None` if the path does not exist."""
     if isinstance(value, StoredValue):
         found, left = value.at(path)
         if isinstance(found, StoredValue):
