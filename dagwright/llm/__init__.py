@@ -1,8 +1,8 @@
-"""Models: a client for every service that speaks OpenAI's protocol.
+"""Models: a client for every server that speaks OpenAI's protocol.
 
-`ModelClient` asks; `planning.model_calls.calls` has what it is asked with and what it answers; `ModelFailure` says
-what to do about a call that failed. Nothing here reads the environment or imports Temporal, and only `transport`
-imports `openai`, at the first call.
+`ModelClient` makes calls; `planning.model_calls.calls` defines their input and output; `ModelFailure` classifies a
+failed call. This package does not read the environment or import Temporal, and only `transport` imports `openai`, at
+the first call.
 """
 
 from dagwright.core.boundary.usage import Usage

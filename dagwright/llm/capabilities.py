@@ -1,7 +1,8 @@
-"""How a server wants to be asked: what it refused is asked in another way, and what worked is remembered.
+"""Negotiated capabilities of model servers: a rejected request is sent in another form, and the form that worked is
+cached.
 
-Servers that speak OpenAI's protocol take different parts of it. A request that one of them refuses costs no tokens, so
-the client tries again at once with less, and the next call of the same model begins where the last one ended.
+Servers that speak OpenAI's protocol support different parts of it. A rejected request costs no tokens, so the client
+repeats it at once with fewer features. The next call of the same model starts with the form that worked.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from dagwright.planning.model_calls.calls import ModelCall, ModelError
 
 
 class OutputMode(StrEnum):
-    """How a model is brought to answer with JSON, the best first."""
+    """Ways to request JSON from a model, the best first."""
 
     SCHEMA = "json_schema"
     JSON = "json_object"
@@ -28,22 +29,22 @@ class OutputMode(StrEnum):
 
 _MODES = tuple(OutputMode)
 _OPTIONAL = ("metadata", "stream_options")
-"""Fields that a call does without where a server refuses them."""
+"""Fields that a call omits if a server rejects them."""
 _OF_OUTPUT = frozenset({"response_format", "tools", "tool_choice", "text", "messages"})
-"""What a server may name as wrong if it does not take the way in which JSON is asked for."""
+"""Parameters that a server may name in its error if it does not support the output mode."""
 _MAX_TOKENS, _MAX_COMPLETION_TOKENS = "max_tokens", "max_completion_tokens"
 _REMEMBERED = 1_000
-"""Models, and schemas that servers refuse; the names come from requests."""
+"""Limit for cached models, and for cached schemas that servers rejected; the names come from requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """One way to ask.
+    """Form of a request that a server supports.
 
     Args:
-        mode: how JSON is asked for, if it is.
-        without: optional fields that are left out.
-        limit: name of the field for `max_tokens`; newer models of OpenAI take another.
+        mode: how JSON is requested, if the call has an output schema.
+        without: optional fields to omit.
+        limit: name of the field for `max_tokens`; newer models of OpenAI use another name.
     """
 
     mode: OutputMode = OutputMode.SCHEMA
@@ -54,10 +55,11 @@ class Capabilities:
 def next_capabilities(
     capabilities: Capabilities, trouble: ServiceError, body: Mapping[str, Any]
 ) -> Capabilities | None:
-    """Returns how to ask after a server has refused a request; `None` if that was not for how it was asked.
+    """Return the reduced capabilities after a rejected request; `None` if the request was not rejected because of its
+    form.
 
     Args:
-        body: the request that it refused.
+        body: the rejected request.
     """
     if trouble.kind != "status" or model_error_of(trouble) is not ModelError.REQUEST_INVALID:
         return None
@@ -74,22 +76,22 @@ def next_capabilities(
 
 
 def _asks_for_json(body: Mapping[str, Any]) -> bool:
-    """Tells whether a request asks for JSON in a way that a server may refuse."""
+    """Check whether a request asks for JSON in a way that a server may reject."""
     return "response_format" in body or "tool_choice" in body
 
 
 @dataclass(slots=True)
 class CapabilityCache:
-    """What is known of all servers and models of a process.
+    """Known capabilities of all servers and models in a process.
 
-    Safe for many calls at once: each learns for itself, and what they learn is the same.
+    Safe for concurrent calls: each call learns independently, and all calls learn the same.
     """
 
     _by_model: "OrderedDict[tuple[str, str], Capabilities]" = field(default_factory=OrderedDict)
     _by_schema: "OrderedDict[tuple[str, str, str], OutputMode]" = field(default_factory=OrderedDict)
 
     def of(self, base_url: str, model: str, call: ModelCall) -> Capabilities:
-        """Returns how to ask."""
+        """Return the known capabilities for a call."""
         capabilities = self._by_model.get((base_url, model), Capabilities())
         mode = self._by_schema.get((base_url, model, _digest(call))) if call.output is not None else None
         return capabilities if mode is None else replace(capabilities, mode=mode)
@@ -97,15 +99,15 @@ class CapabilityCache:
     def remember(
         self, base_url: str, model: str, call: ModelCall, *, worked: Capabilities, refused: Sequence[ServiceError]
     ) -> None:
-        """Takes note of what worked.
+        """Store the capabilities that worked.
 
         Args:
-            refused: why the server did not take how it was asked before.
+            refused: errors of the attempts with other capabilities.
         """
         known = self._by_model.get((base_url, model), Capabilities())
         learned = worked if call.output is not None else replace(worked, mode=known.mode)
         if learned.mode is not known.mode and any(map(_is_of_schema, refused)):
-            # Another schema may do very well.
+            # Another schema may be accepted.
             _keep(self._by_schema, (base_url, model, _digest(call)), worked.mode)
             learned = replace(learned, mode=known.mode)
         elif (base_url, model, _digest(call)) in self._by_schema:
@@ -122,7 +124,7 @@ def _keep(table: "OrderedDict[Any, Any]", key: Any, value: Any) -> None:
 
 
 def _is_of_schema(refused: ServiceError) -> bool:
-    """Tells whether a server refused this very schema, and not the mode."""
+    """Check whether a server rejected this schema, and not the mode."""
     return "invalid schema" in f"{refused.body.message} {refused.body.text}".lower()
 
 

@@ -1,4 +1,4 @@
-"""The model client: asks any server that speaks OpenAI's protocol, once for each call, and tells what a failure means.
+"""Model client: makes each call once, against any server that speaks OpenAI's protocol, and classifies failures.
 
     async with ModelClient(Endpoint(base_url, key), model="gpt-4o") as client:
         answer = await client.complete(ModelCall(messages=(user("Hello?"),)))
@@ -6,8 +6,8 @@
             async for words in stream: ...
         print(stream.answer.usage)
 
-A client holds no state of a call, so any number of them, of different models, may be under way at once. It never tries
-again what failed: only a request that a server rejects for its form is sent in another form
+A client has no state per call, so it supports any number of concurrent calls to different models. It never retries a
+failed call. Only a request that a server rejects because of its form is sent again in another form
 (`dagwright.llm.capabilities`).
 """
 
@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from dagwright.llm.transport import Transport
 
 OPENAI_BASE_URL = "https://api.openai.com/v1"
-"""The service that is asked where no other is named."""
+"""Default server."""
 ANSWER_S = 600.0
-"""Seconds without a byte: models that think first may be silent for minutes."""
+"""Read timeout in seconds: reasoning models may send nothing for minutes."""
 CONNECT_S = 10.0
 ANSWER_CHARACTERS = 4_000_000
-"""What a streamed answer may have: several times what any model writes at once. A worker holds it in memory."""
+"""Maximum length of a streamed answer: several times the output limit of any model. A worker holds the answer in
+memory."""
 _SENDABLE_KEY = re.compile(r"[!-~]*")
 _WEB_ADDRESS = re.compile(r"https?://[^\s/]+\S*")
 
@@ -48,11 +49,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A model service.
+    """Model server.
 
     Args:
-        base_url: `None` is OpenAI's own.
-        api_key: empty if it needs none.
+        base_url: `None` is OpenAI's server.
+        api_key: empty if the server needs none.
     """
 
     base_url: str | None = None
@@ -60,28 +61,28 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """Returns the address of the service."""
+        """URL of the server."""
         return (self.base_url or OPENAI_BASE_URL).rstrip("/")
 
     @property
     def key(self) -> str:
-        """Returns the key as it is sent: without the line end that files and secrets often have behind it."""
+        """Key as it is sent: without the trailing newline that files and secrets often have."""
         return self.api_key.strip()
 
     @property
     def is_key_missing(self) -> bool:
-        """Whether nothing can be asked here for want of a key; other services than OpenAI's own may need none."""
+        """Whether calls are impossible without a key; servers other than OpenAI's may need none."""
         return not self.key and self.url == OPENAI_BASE_URL
 
 
 class ModelClient:
-    """Asks the models of one service.
+    """Client for the models of one server.
 
     Args:
-        model: what is asked where a call names none.
-        prices: what models cost; by default the table that ships with Dagwright.
-        capability_cache: what is known of servers; share one among the clients of a process.
-        answer_s: seconds without a byte after which a call is given up.
+        model: default model.
+        prices: price table; defaults to the table that ships with Dagwright.
+        capability_cache: known capabilities of servers; share one between the clients of a process.
+        answer_s: read timeout in seconds.
     """
 
     def __init__(
@@ -111,16 +112,16 @@ class ModelClient:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connections; the client can be used again."""
+        """Close the connections; the client can be used again."""
         opening, self._opening = self._opening, None
         if opening is not None:
             await (await opening).close()
 
     async def complete(self, call: ModelCall) -> ModelResponse:
-        """Returns the answer to a call.
+        """Make a call and return the response.
 
         Raises:
-            ModelFailure: there is none that is of use.
+            ModelFailure: the call failed, or its response cannot be used.
         """
         prepared = self._prepared(call)
         try:
@@ -133,21 +134,21 @@ class ModelClient:
             raise self._failure(error, prepared) from error
 
     def stream(self, call: ModelCall) -> "ModelStream":
-        """Returns the answer to a call as it is written; use it as `async with`.
+        """Make a call and stream the response; use the result with `async with`.
 
         Raises:
-            ModelFailure: the call cannot be made.
+            ModelFailure: the call is invalid.
         """
         return ModelStream(self, self._prepared(call))
 
     async def forward_request(self, body: Mapping[str, Any]) -> Any:
-        """Returns the answer to a request that somebody else wrote, both as plain JSON and neither changed.
+        """Forward a request body unchanged and return the response body, both as plain JSON.
 
         Args:
-            body: of a chat completion that is not streamed, with its model.
+            body: request for a chat completion without streaming, including its model.
 
         Raises:
-            ModelFailure: there is none.
+            ModelFailure: the request failed.
         """
         prepared = self._passed_on(body)
         try:
@@ -156,13 +157,14 @@ class ModelClient:
             raise self._failure(error, prepared) from error
 
     async def forward_stream(self, body: Mapping[str, Any]) -> AsyncGenerator[Any, None]:
-        """Yields the chunks of the answer to a request that somebody else wrote, as plain JSON; close it if left early.
+        """Forward a request body and yield the chunks of the response as plain JSON; close the generator if you stop
+        early.
 
         Args:
-            body: of a chat completion that is streamed, with its model.
+            body: request for a streamed chat completion, including its model.
 
         Raises:
-            ModelFailure: there is none, or it broke off.
+            ModelFailure: the request failed, or the stream broke off.
         """
         prepared = self._passed_on(body)
         try:
@@ -177,10 +179,10 @@ class ModelClient:
             raise self._failure(error, prepared) from error
 
     async def model_ids(self) -> list[str]:
-        """Returns the ids of the models that the service lists, as it orders them.
+        """Return the IDs of the available models, in the order of the server.
 
         Raises:
-            ModelFailure: it does not tell.
+            ModelFailure: the server does not return a list of models.
         """
         prepared = self._passed_on({"model": "any"})
         try:
@@ -200,7 +202,7 @@ class ModelClient:
             raise self._failure(ServiceError("answer", "no model is named", error=ModelError.MODEL_MISSING), prepared)
         if self._endpoint.is_key_missing:
             raise self._failure(ServiceError("answer", "there is no key", error=ModelError.KEY_MISSING), prepared)
-        # The transport would fail as if nobody were there, again and again, and with the key in its words.
+        # The transport would report a connection error, which is retried, and its message would contain the key.
         if _SENDABLE_KEY.fullmatch(self._endpoint.key) is None:
             words = "cannot be asked: its key holds a line end, a blank or a letter that no header can carry"
             raise self._failure(ServiceError("answer", words, error=ModelError.KEY_REFUSED), prepared)
@@ -212,10 +214,11 @@ class ModelClient:
     async def _asked(
         self, prepared: PreparedCall, send: Callable[[Any], Awaitable[T]], *, is_streamed: bool
     ) -> tuple[T, Capabilities]:
-        """Asks in the capabilities of the server, and in another one as long as it refuses how it was asked.
+        """Send a request with the known capabilities of the server, and with reduced ones each time the server rejects
+        its form.
 
         Raises:
-            ServiceError: it does not answer.
+            ServiceError: the request failed.
         """
         url, call = self._endpoint.url, prepared.call
         capabilities: Capabilities = self._capability_cache.of(url, prepared.model, call)
@@ -227,7 +230,7 @@ class ModelClient:
             except ServiceError as error:
                 changed = next_capabilities(capabilities, error, body)
                 if changed is None:
-                    # If no way was taken, what was wrong with the best one tells the most.
+                    # If every form was rejected, the error of the best form is the most specific.
                     is_refusal = model_error_of(error) is ModelError.REQUEST_INVALID
                     raise (refused[0] if refused and is_refusal else error) from None
                 capabilities = changed
@@ -242,17 +245,18 @@ class ModelClient:
     async def _transport(self) -> "Transport":
         if self._opening is None:
             self._opening = asyncio.ensure_future(asyncio.to_thread(self._open))
-        # Others may wait for it too, so a call that is cancelled does not stop it.
+        # Other calls may wait for it too, so the cancellation of one call does not stop it.
         return await asyncio.shield(self._opening)
 
     def _open(self) -> "Transport":
-        # In a thread, and only now: the library takes half a second, in which no other call could heartbeat.
+        # Import in a thread and only now: the import takes half a second, during which no other call could send a
+        # heartbeat.
         kind: type[Transport] = importlib.import_module("dagwright.llm.transport").Transport
         return kind(self._endpoint.url, self._endpoint.key, answer_s=self._answer_s, connect_s=self._connect_s)
 
     def _failure(self, error: ServiceError, prepared: PreparedCall) -> ModelFailure:
         asked = CallTarget(
-            # Of what stands in an address beside where it leads some is secret.
+            # A URL may contain secrets.
             Redaction().place(self._endpoint.url),
             model=prepared.model,
             max_tokens=prepared.call.config.max_tokens,
@@ -262,10 +266,10 @@ class ModelClient:
 
 
 class ModelStream:
-    """One answer as it is written: iterate over it for the pieces of text, then look at `answer`.
+    """Response of a model as a stream: iterate over it for the pieces of text, then read `answer`.
 
-    Where the answer must be JSON, the pieces are those of the JSON text, however the server gives it. Leaving the block
-    early ends the call; nobody knows then what it has used.
+    If the answer must be JSON, the pieces are the JSON text, whichever way the server returns it. Leaving the block
+    early cancels the call; its usage is then unknown.
     """
 
     def __init__(self, client: ModelClient, prepared: PreparedCall) -> None:
@@ -279,21 +283,21 @@ class ModelStream:
 
     @property
     def text(self) -> str:
-        """Returns what has been said so far: all pieces of text that were told."""
+        """Text received so far."""
         return "".join(self._told)
 
     def restored(self, written: Any) -> Any:
-        """Returns what was asked for of a part of the answer, which stands there in the form that the server wants.
+        """Convert a part of the answer from the strict schema to the requested schema.
 
         Args:
-            written: the answer, or one that is made of parts of it.
+            written: the answer, or a value assembled from parts of it.
         """
         is_strict = self._capabilities.mode is OutputMode.SCHEMA and self._prepared.strict is not None
         return self._prepared.strict.restore(written) if is_strict and self._prepared.strict is not None else written
 
     @property
     def answer(self) -> ModelResponse:
-        """Returns the whole answer.
+        """The complete response.
 
         Raises:
             RuntimeError: the stream was not read to its end.

@@ -1,4 +1,4 @@
-"""The model clients of a worker: one for each service, made when it is asked for the first time."""
+"""Model clients of a worker: one client per server, created at its first use."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,19 +18,19 @@ def _no_secret(name: str) -> str | None:  # noqa: ARG001 - the signature of a so
 
 
 class SecretMissing(Exception):
-    """A request names a secret that the worker does not have; the text says which variable to set."""
+    """A request names a secret that the worker does not have; the message names the variable to set."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSetup:
-    """What the settings say of models; nothing is opened or read before a worker needs it.
+    """Model settings of a worker; nothing is opened or read before it is needed.
 
     Args:
-        endpoint: the service of requests that name none.
-        model: the model of requests that name none.
-        prices_file: prices of the user's own; `None` for those that ship alone.
+        endpoint: default server.
+        model: default model.
+        prices_file: the user's price table; `None` uses only the table that ships with Dagwright.
         secret: name -> value of `DAGWRIGHT_SECRET_<name>`, `None` if it is not set.
-        answer_s: seconds without a byte after which a call is given up.
+        answer_s: read timeout in seconds.
     """
 
     endpoint: Endpoint = field(default_factory=Endpoint)
@@ -40,10 +40,10 @@ class ModelSetup:
     answer_s: float = ANSWER_S
 
     def prices(self) -> PriceTable:
-        """Returns what models cost.
+        """Return the price table.
 
         Raises:
-            PricesUnreadable: the user's own table cannot be used.
+            PricesUnreadable: the user's table is invalid.
         """
         shipped = shipped_prices()
         if self.prices_file is None:
@@ -55,13 +55,13 @@ class ModelSetup:
 
 
 class ModelClients:
-    """Clients of all services that requests name; used as `async with`, on one event loop.
+    """Clients of all servers that requests name; use with `async with`, on one event loop.
 
     Args:
-        setup: of the worker.
+        setup: model settings of the worker.
 
     Raises:
-        PricesUnreadable: the user's own price table cannot be used.
+        PricesUnreadable: the user's price table is invalid.
     """
 
     def __init__(self, setup: ModelSetup) -> None:
@@ -81,13 +81,14 @@ class ModelClients:
             await client.close()
 
     def client(self, named: NamedEndpoint | None) -> ModelClient:
-        """Returns the client of a service.
+        """Return the client of a server.
 
         Args:
-            named: `None` for the one of the settings. A named one gets its own key and never that of the settings.
+            named: `None` for the server of the settings. A named server gets its own key and never the key of the
+                settings.
 
         Raises:
-            SecretMissing: the worker does not have its key.
+            SecretMissing: the worker does not have the key of the server.
         """
         endpoint = self._setup.endpoint if named is None else self._endpoint(named)
         if endpoint not in self._clients:

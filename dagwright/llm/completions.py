@@ -1,7 +1,6 @@
-"""Reads what a server answered, whole or in pieces, and judges whether it is of use.
+"""Parse chat completions, streamed or not, and check that they are usable.
 
-Servers differ in what they leave out and in the types they send, so nothing is taken for granted here but that there
-is a message.
+Servers omit fields and send different types, so only the presence of a message is required.
 """
 
 import json
@@ -27,16 +26,16 @@ _CANNOT_TRAVEL = (
     "or is nested too deep"
 )
 _DEPTH_AROUND = 10
-"""Lists and objects that an answer lies in as the result of a node, and later as a part of arguments."""
+"""Lists and objects that enclose an answer when it is the result of a node, or later a part of arguments."""
 
 
 @dataclass(slots=True)
 class Completion:
-    """What a model has said.
+    """Content of a chat completion.
 
     Args:
-        usage: as it came.
-        calls: id, name and arguments of each tool that is wanted.
+        usage: usage as received.
+        calls: ID, name and arguments of each tool call.
     """
 
     text: str = ""
@@ -47,9 +46,10 @@ class Completion:
     calls: list[tuple[str, str, str]] = field(default_factory=list)
 
     def tool_calls(self) -> list[ToolCall]:
-        """Returns the tools that are wanted, each with an id of its own.
+        """Return the tool calls, each with a unique ID.
 
-        An id that the server left out, or gave twice, is made from the place: each call gets an answer by its id.
+        The results of calls refer to these IDs, so a missing or duplicate ID is replaced by one that is derived from
+        the index.
         """
         ids: set[str] = set()
         calls = []
@@ -62,7 +62,7 @@ class Completion:
         return calls
 
     def cleaned(self) -> "Completion":
-        """Returns the same without halves of characters, which no JSON can carry: each becomes the mark U+FFFD."""
+        """Replace lone surrogates, which JSON cannot encode, with U+FFFD."""
         cleaned = without_lone_surrogates
         calls = [(cleaned(call_id), cleaned(name), cleaned(arguments)) for call_id, name, arguments in self.calls]
         return replace(
@@ -71,10 +71,10 @@ class Completion:
 
 
 def parse_completion(body: Any) -> Completion:
-    """Returns what an answer says that is not streamed.
+    """Parse a response that is not streamed.
 
     Raises:
-        ServiceError: it is no chat completion.
+        ServiceError: the response is not a chat completion.
     """
     choice = _first_choice(body)
     message = choice.get("message") if choice is not None else None
@@ -90,15 +90,15 @@ def parse_completion(body: Any) -> Completion:
 
 
 def to_stream_chunk(body: Any) -> Any:
-    """Returns an answer that came in one piece, where a stream was asked for, as the only chunk of a stream.
+    """Convert a non-streamed response to a request for a stream into the only chunk of a stream.
 
     Raises:
-        ServiceError: it is no chat completion.
+        ServiceError: the response is not a chat completion.
     """
     parse_completion(body)
     choice = body["choices"][0]
     message = choice["message"]
-    # Those of a stream are told apart by their place; an answer in one piece has none, and may have no ids either.
+    # Streamed calls are identified by their index. A non-streamed response has no indexes, and may have no IDs either.
     calls = [
         {**call, "index": place} if isinstance(call, Mapping) else call
         for place, call in enumerate(_list(message.get("tool_calls")))
@@ -108,10 +108,10 @@ def to_stream_chunk(body: Any) -> Any:
 
 
 class CompletionBuilder:
-    """Puts a streamed answer together.
+    """Assembles a streamed response.
 
     Args:
-        output_tool: the tool whose arguments are the answer, where a server gives JSON in no other way.
+        output_tool: tool whose arguments are the answer, for servers that support JSON output only through tools.
     """
 
     def __init__(self, output_tool: str = "") -> None:
@@ -121,13 +121,13 @@ class CompletionBuilder:
         self._refusals: list[str] = []
         self._calls: dict[Any, _PartialToolCall] = {}
         self.characters = 0
-        """Of all that was said until now."""
+        """Number of characters received so far."""
 
     def take(self, chunk: Any) -> str:
-        """Takes the next chunk; returns what it adds to the answer's text.
+        """Add the next chunk and return the text that it adds to the answer.
 
         Raises:
-            ServiceError: it is no chunk of a chat completion.
+            ServiceError: the chunk is not a chunk of a chat completion.
         """
         if not isinstance(chunk, Mapping):
             raise ServiceError("broken", f"streamed what is no chunk of a chat completion: {chunk!r:.200}")
@@ -149,13 +149,13 @@ class CompletionBuilder:
         return arguments if self._output_tool else words
 
     def _take_call(self, call: Any) -> str:
-        """Returns what a piece of a call adds to the answer's text."""
+        """Add a fragment of a tool call and return the text that it adds to the answer."""
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping):
             return ""
         call_id, place = _text(call.get("id")), call.get("index")
         if not isinstance(place, int):
-            # Some servers send each call in one piece and count none.
+            # Some servers send each call in one chunk, without an index.
             place = len(self._calls) if call_id or not self._calls else len(self._calls) - 1
         known = self._calls.setdefault(place, _PartialToolCall())
         arguments = _arguments(function.get("arguments"))
@@ -166,17 +166,17 @@ class CompletionBuilder:
         return arguments if known.name == self._output_tool else ""
 
     def partial(self) -> Completion:
-        """Returns what has been said until now."""
+        """Return the content received so far."""
         said = self._said
         said.text, said.refusal = "".join(self._texts), "".join(self._refusals)
         said.calls = [(call.id, call.name, "".join(call.arguments)) for call in self._calls.values()]
         return said
 
     def finish(self) -> Completion:
-        """Returns all that was said.
+        """Return the complete content.
 
         Raises:
-            ServiceError: the stream finish before the answer did.
+            ServiceError: the stream ended before the response was complete.
         """
         if not self._said.finish_reason:
             raise ServiceError("broken", "finish its stream before its answer was whole")
@@ -185,7 +185,7 @@ class CompletionBuilder:
 
 @dataclass(slots=True)
 class _PartialToolCall:
-    """A tool that is wanted, as far as it has come."""
+    """Tool call that is still being received."""
 
     id: str = ""
     name: str = ""
@@ -215,33 +215,33 @@ def _text(value: Any) -> str:
 
 
 def without_lone_surrogates(text: str) -> str:
-    """Returns a text with the mark U+FFFD for each lone half of a character; two that came in pieces are one."""
+    """Replace each lone surrogate with U+FFFD; a pair that was split between chunks becomes one character."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _refusal(message: Mapping[str, Any]) -> str:
-    """Returns why a model declines, which LiteLLM's proxy puts beside what is its own."""
+    """Return the refusal of a model, which LiteLLM's proxy puts into its provider-specific fields."""
     own = message.get("provider_specific_fields")
     return _text(message.get("refusal")) or (_text(own.get("refusal")) if isinstance(own, Mapping) else "")
 
 
 def _content(value: Any) -> str:
-    """Returns the text of a content, which some servers send in parts."""
+    """Return the text of a content, which some servers send in parts."""
     if isinstance(value, list):
         return "".join(_text(part.get("text")) for part in value if isinstance(part, Mapping))
     return _text(value)
 
 
 def _arguments(value: Any) -> str:
-    """Returns the arguments of a call as text, which some servers send as an object."""
+    """Return the arguments of a call as text; some servers send an object."""
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def parse_usage(said: Completion, prices: PriceTable, *, asked: str) -> Usage:
-    """Returns what a call has used, and what it cost.
+    """Return the usage of a call with its cost.
 
     Args:
-        asked: the model that was asked for; the server may tell a more exact one.
+        asked: requested model; the server may report a more specific model.
     """
     told = said.usage if isinstance(said.usage, Mapping) else {}
     if not any(isinstance(told.get(name), int) for name in ("prompt_tokens", "completion_tokens")):
@@ -263,10 +263,10 @@ def _count(told: Any, name: str) -> int:
 
 
 def to_model_response(said: Completion, prepared: PreparedCall, mode: OutputMode, *, usage: Usage) -> ModelResponse:
-    """Returns the answer that a model gave.
+    """Convert a completion to the response of the call.
 
     Raises:
-        ServiceError: it is of no use; with what was said and used.
+        ServiceError: the completion cannot be used; the error has its partial text and usage.
     """
     said = said.cleaned()
     try:
@@ -285,13 +285,14 @@ def _to_model_response(said: Completion, prepared: PreparedCall, mode: OutputMod
     if output is not None and mode is OutputMode.TOOL:
         given = [call for call in calls if call.name == prepared.names.sent(output.name)]
         if given:
-            # The tool is only how this server gives JSON: whoever asked never hears of it.
+            # The tool is only the way in which this server returns JSON, so it is hidden from the caller.
             calls, text = [], given[0].arguments
-    # What there is not nobody could answer, and no server takes a conversation with a call that has no answer.
+    # Drop calls of tools that do not exist: nothing could answer them, and servers reject a conversation that has a
+    # call without an answer.
     offered = calls if prepared.call.tools else []
     named = tuple(call.model_copy(update={"name": prepared.names.ours(call.name)}) for call in offered)
     if output is None and not said.text.strip() and not named:
-        # Models do that now and then. A run would end with it as if it were an answer.
+        # Models return empty answers occasionally. Without this check, a run would end with one as its answer.
         raise ServiceError("broken", "called a tool, and there are none" if calls else "answered with nothing")
     if output is not None and not named:
         value = _value_of(text or "", output, prepared, mode)
@@ -315,10 +316,11 @@ def _check_whole(said: Completion) -> None:
 
 
 def _value_of(text: str, output: OutputSchema, prepared: PreparedCall, mode: OutputMode) -> Any:
-    """Returns the value of an answer, checked against its schema; null if there is none and need not be one.
+    """Return the value of an answer that is valid against the schema; null if there is no such value and none is
+    required.
 
     Raises:
-        ServiceError: there is none.
+        ServiceError: the answer has no valid value.
     """
     validator, problems = validator_of(output.schema), ""
     for found in json_values(text):

@@ -1,11 +1,11 @@
-"""What a failed model call means: one table from whatever went wrong to what to do next, with advice in words.
+"""Errors of model calls: one table that maps every failure to an action, with advice in words.
 
-The servers differ in how they say the same thing. What is read here are the bodies that OpenAI, Azure, vLLM, Ollama,
-OpenRouter, Groq and LiteLLM's proxy send, as their documentation and source have them.
+Servers report the same failure in different ways. The error bodies that are parsed here follow the documentation and
+source of OpenAI, Azure, vLLM, Ollama, OpenRouter, Groq and LiteLLM's proxy.
 
     Exception
-    ├── ServiceError           what the transport or the reader of answers met, before anybody judged it
-    └── ModelFailure      what whoever asked gets: `planning.model_calls.failures`
+    ├── ServiceError      failure of the transport or the response parser, before it is classified
+    └── ModelFailure      failure as raised to callers: `planning.model_calls.failures`
 """
 
 import re
@@ -25,23 +25,23 @@ Kind = Literal["status", "stream", "connection", "timeout", "broken", "answer"]
 
 _HIDDEN = "***"
 _SHORTEST_HIDDEN = 6
-"""Characters: a shorter key is no secret, and may be a part of ordinary words."""
+"""Minimum length of a key to redact: a shorter key is not secret, and may be part of ordinary words."""
 _SERVER_WORDS_BYTES = 2_000
 
 
 class ServiceError(Exception):
-    """Something that went wrong in a call, as it was seen.
+    """Unclassified failure of a call.
 
     Args:
-        kind: `status` an HTTP error; `stream` an error inside of a stream; `connection`, `timeout`; `broken` an answer
-            that is not of the protocol; `answer` an answer that is, and of no use.
-        words: what was said or seen.
-        status: of HTTP, or what a server gave as one.
-        code, type, param: of the error's body.
-        headers: names in lower case.
-        error: what it is, where that is known already.
-        partial: what the model had said until then.
-        usage: what the call has used.
+        kind: `status`: HTTP error; `stream`: error inside a stream; `connection`, `timeout`; `broken`: a response that
+            violates the protocol; `answer`: a valid response that cannot be used.
+        words: description of the failure.
+        status: HTTP status, or the status that a server reported inside a stream.
+        code, type, param: fields of the error body.
+        headers: response headers with names in lower case.
+        error: classification, if it is already known.
+        partial: text that the model wrote before the failure.
+        usage: usage of the failed call.
     """
 
     def __init__(
@@ -67,22 +67,22 @@ class ServiceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """What the body of an error says, in whichever form."""
+    """Content of an error body, independent of its format."""
 
     message: str = ""
     code: str = ""
     type: str = ""
     param: str = ""
     text: str = ""
-    """All of it."""
+    """The whole body."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallTarget:
-    """Who was asked, for advice.
+    """Endpoint and options of a call, for the advice.
 
     Args:
-        api_key: taken out of whatever the server says.
+        api_key: redacted in all messages of the server.
     """
 
     base_url: str
@@ -109,7 +109,7 @@ _ADVICE: Mapping[ModelError, str] = {
 
 
 def to_model_failure(trouble: ServiceError, asked: CallTarget, *, now: datetime) -> ModelFailure:
-    """Returns what a trouble means for whoever asked: the one place that maps failures to actions."""
+    """Convert a service error to the error for callers. This is the only place that maps failures to actions."""
     error = model_error_of(trouble)
     words = cut_bytes(_message(trouble, error, asked), max_bytes=MESSAGE_LIMIT_BYTES // 2)
     limit = "" if asked.max_tokens is None else f" (now {asked.max_tokens:,})"
@@ -121,7 +121,7 @@ def to_model_failure(trouble: ServiceError, asked: CallTarget, *, now: datetime)
 
 
 def model_error_of(trouble: ServiceError) -> ModelError:
-    """Returns which of the errors a trouble is."""
+    """Classify a service error."""
     if trouble.error is not None:
         return trouble.error
     match trouble.kind:
@@ -137,7 +137,7 @@ _FILTER_CODES = frozenset({"content_filter", "content_policy_violation", "invali
 _CONTEXT_CODES = frozenset({"context_length_exceeded", "string_above_max_length", "exceed_context_size_error"})
 _UNKNOWN_CODES = frozenset({"model_not_found", "deploymentnotfound"})
 _KEY_CODES = frozenset({"invalid_api_key", "token_not_found_in_db", "no_db_connection"})
-"""The last is what LiteLLM's proxy without a database says to every key but its own."""
+"""LiteLLM's proxy without a database returns the last code for every key but its own."""
 _BAD_OUTPUT_CODES = frozenset({"json_validate_failed", "tool_use_failed"})
 
 _QUOTA = re.compile(
@@ -156,7 +156,7 @@ _UNKNOWN = re.compile(
 
 
 def _by_words(trouble: ServiceError) -> ModelError | None:
-    """Returns what the body of an error says it is; the status alone tells less, and not the same everywhere."""
+    """Classify an error by its body, which is more specific than the status and more consistent between servers."""
     body = trouble.body
     names = {body.code.lower(), body.type.lower()}
     words = f"{body.message or body.text}".lower()[:10_000]
@@ -211,11 +211,11 @@ def _without_key(words: str, asked: CallTarget) -> str:
 
 
 def error_body(given: Any, text: str) -> ErrorBody:
-    """Returns what the body of an error says.
+    """Parse an error body.
 
     Args:
-        given: its JSON, without the `error` around it; `None` or a text if it is none.
-        text: all of it as it came.
+        given: JSON of the body, without the enclosing `error`; `None` or a string if the body is not JSON.
+        text: the whole body as received.
     """
     if isinstance(given, Mapping):
         nested = given.get("error")

@@ -1,6 +1,6 @@
-"""What models cost: a table that ships with Dagwright, and the user's own before it.
+"""Model prices: the table that ships with Dagwright, overridden by the user's table.
 
-A model that no table has costs an unknown amount, never nothing.
+The cost of a model without a price is unknown, never zero.
 """
 
 import re
@@ -19,24 +19,24 @@ from dagwright.core.errors import DagwrightError
 SHIPPED = Path(__file__).with_name("prices.yaml")
 _PER = 1_000_000
 _DATED = re.compile(r"-\d{4}-\d{2}-\d{2}\Z")
-"""Ends the name of a snapshot, which costs what its model does."""
+"""Date suffix of a snapshot, which costs as much as its model."""
 _FIELDS = ("prompt", "cached", "completion")
 
 
 class PricesUnreadable(DagwrightError, ValueError):
-    """A price table cannot be used; the text says what is wrong, and where."""
+    """A price table is invalid; the message names the problem and its location."""
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a million tokens cost: read, read from the service's cache, and written."""
+    """Price of a million tokens: prompt tokens, prompt tokens from the server's cache, and completion tokens."""
 
     prompt: Decimal
     cached: Decimal
     completion: Decimal
 
     def of(self, usage: Usage) -> Decimal:
-        """Returns what the tokens of a usage cost."""
+        """Return the cost of a usage."""
         fresh = usage.prompt_tokens - usage.cached_tokens
         sums = self.prompt * fresh + self.cached * usage.cached_tokens + self.completion * usage.completion_tokens
         return sums / _PER
@@ -44,15 +44,15 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class PriceTable:
-    """Prices by the name of the model."""
+    """Prices by model name."""
 
     prices: Mapping[str, Price] = field(default_factory=dict)
 
     def price(self, *names: str) -> Price | None:
-        """Returns the price of a model, `None` if no name of it is known.
+        """Return the price of a model, `None` if none of its names is in the table.
 
         Args:
-            names: what it is called, the most exact first; the day of a snapshot may stand behind each.
+            names: names of the model, most specific first; each may have the date suffix of a snapshot.
         """
         for name in names:
             for known in (name, _DATED.sub("", name)):
@@ -61,7 +61,7 @@ class PriceTable:
         return None
 
     def priced(self, usage: Usage, *names: str) -> Usage:
-        """Returns the usage of one call with what it cost, or with the note that nobody knows."""
+        """Return the usage of one call with its cost, or marked as unpriced."""
         if usage.uncounted_calls:
             return usage
         price = self.price(*names)
@@ -70,27 +70,27 @@ class PriceTable:
         return usage.model_copy(update={"money": price.of(usage)})
 
     def over(self, other: "PriceTable") -> "PriceTable":
-        """Returns `other` with the prices of this table in place of its own."""
+        """Return `other`, overridden by the prices of this table."""
         return PriceTable({**other.prices, **self.prices})
 
 
 @cache
 def shipped_prices() -> PriceTable:
-    """Returns the table that ships with Dagwright."""
+    """Return the table that ships with Dagwright."""
     return read_prices(SHIPPED)
 
 
 def read_prices(path: Path) -> PriceTable:
-    """Returns the table of a YAML or JSON file: `models: {NAME: {prompt: 2.50, cached: 1.25, completion: 10}}`.
+    """Read a price table from a YAML or JSON file: `models: {NAME: {prompt: 2.50, cached: 1.25, completion: 10}}`.
 
     Args:
-        path: prices are for a million tokens; without `cached`, cached tokens cost as much as others.
+        path: file with prices per million tokens; without `cached`, cached tokens have the price of prompt tokens.
 
     Raises:
-        PricesUnreadable: the file cannot be read, or is no such table.
+        PricesUnreadable: the file cannot be read, or is not a price table.
     """
     try:
-        # Everything as text: a price must not become a binary fraction on its way.
+        # Load all values as text, because a price must not be converted to a binary float.
         found = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
     except OSError as error:
         raise PricesUnreadable(f"{path}: {error.strerror or error}") from error

@@ -1,4 +1,4 @@
-"""A call as the JSON that goes out, asked in the capabilities of its server."""
+"""Request body of a model call, for the capabilities of the server."""
 
 import hashlib
 import json
@@ -12,15 +12,15 @@ from dagwright.llm.strict_schema import StrictSchema
 from dagwright.planning.model_calls.calls import Message, ModelCall, OutputSchema
 
 _TOOL_NAME_CHARACTERS = 64
-"""The protocol takes tool names of letters, digits, `_` and `-`; names in plans may have dots."""
+"""The protocol allows letters, digits, `_` and `-` in tool names; names in plans may contain dots."""
 _WRONG = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class ToolNames:
-    """The names of the tools of one call, both ways; two tools never have the same one.
+    """Mapping between the tool names of a call and unique names for the protocol.
 
     Args:
-        names: as plans have them.
+        names: tool names in plans.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -33,16 +33,16 @@ class ToolNames:
         self._ours = {sent: name for name, sent in self._sent.items()}
 
     def sent(self, name: str) -> str:
-        """Returns the name that goes out, also of a tool that is not offered any more."""
+        """Return the protocol name, also for a tool that is no longer offered."""
         return self._sent.get(name) or protocol_name(name)
 
     def ours(self, sent: str) -> str:
-        """Returns the tool that a model calls; what is none stays as it is, for whoever calls it to tell."""
+        """Return the tool name for a protocol name; an unknown name is returned unchanged for the error message."""
         return self._ours.get(sent, sent)
 
 
 def protocol_name(name: str) -> str:
-    """Returns a name that the protocol takes."""
+    """Convert a name to a name that the protocol allows."""
     plain = _WRONG.sub("_", name)
     return plain if 1 <= len(plain) <= _TOOL_NAME_CHARACTERS else _marked(name)
 
@@ -60,13 +60,13 @@ _ONLY_JSON = (
 
 
 class PreparedCall:
-    """A call, ready to be sent in any capabilities.
+    """A call, ready to be sent with any capabilities.
 
     Args:
-        model: that is asked.
+        model: model to call.
 
     Raises:
-        ValueError: the output's schema is none.
+        ValueError: the output schema is not a valid JSON Schema.
     """
 
     def __init__(self, call: ModelCall, model: str) -> None:
@@ -76,12 +76,12 @@ class PreparedCall:
         self.names = ToolNames([tool.name for tool in call.tools] + own)
         self.strict: StrictSchema | None = None
         if call.output is not None:
-            # A schema that is none must cost no call.
+            # Reject an invalid schema before the call, because a call costs money.
             validator_of(call.output.schema)
             self.strict = StrictSchema(call.output.schema)
 
     def body(self, capabilities: Capabilities, *, is_streamed: bool) -> Json:
-        """Returns the request."""
+        """Build the request body."""
         call = self.call
         config = call.config.to_json()
         body: Json = {**config, "model": self.model, "messages": self._messages(capabilities)}
@@ -106,7 +106,7 @@ class PreparedCall:
                     body["response_format"] = {"type": "json_object"}
                 case OutputMode.TOOL:
                     tools.append(self._tool(call.output.name, "Gives the answer.", object_schema(call.output)))
-                    # With tools of its own, the model may look before it answers.
+                    # If the call has tools, the model may use them before it answers.
                     body["tool_choice"] = "required" if call.tools else self._choice(call.output.name)
         if tools:
             body["tools"] = tools
@@ -131,7 +131,7 @@ class PreparedCall:
         schema = json.dumps(object_schema(self.call.output), ensure_ascii=False)
         words = _ONLY_JSON.format(schema=schema)
         if said[0]["role"] == "system":
-            # Some servers take one such message only, and only at the beginning.
+            # Some servers allow only one system message, and only as the first message.
             return [{**said[0], "content": f"{said[0]['content']}\n\n{words}"}, *said[1:]]
         return [{"role": "system", "content": words}, *said]
 
@@ -150,7 +150,7 @@ class PreparedCall:
 
 
 def object_schema(output: OutputSchema) -> Mapping[str, Any]:
-    """Returns the schema of an answer where only an object can be given: what is none stands under `value`."""
+    """Return the schema of an answer for modes that require an object; other types are wrapped in `value`."""
     if output.schema.get("type") == "object" or "properties" in output.schema or "$ref" in output.schema:
         return output.schema
     definitions = {word: output.schema[word] for word in ("$defs", "definitions") if word in output.schema}
@@ -159,5 +159,5 @@ def object_schema(output: OutputSchema) -> Mapping[str, Any]:
 
 
 def is_wrapped(output: OutputSchema) -> bool:
-    """Tells whether an answer stands under `value`."""
+    """Check whether the answer is wrapped in `value`."""
     return object_schema(output) is not output.schema

@@ -1,8 +1,9 @@
-"""Makes a JSON Schema strict as OpenAI demands it, and turns what a model wrote for that back into what was asked for.
+"""Convert a JSON Schema to OpenAI's strict mode, and convert the model's output back to the original schema.
 
-Strict mode takes a part of JSON Schema only: every object closed, every property required, the root an object. So a
-property that may be left out may be null instead; an object with any keys, and a value of any type, are written as a
-text of JSON; what else cannot be said is left out, because the answer is checked against the schema as it was given.
+Strict mode supports only a subset of JSON Schema: every object is closed, every property is required, and the root is
+an object. So an optional property becomes nullable, and an object with arbitrary keys or a value of any type becomes a
+string that contains JSON. Other unsupported keywords are dropped, because the output is validated against the original
+schema.
 
 Source: OpenAI's guide to Structured Outputs, section on supported schemas.
 """
@@ -17,16 +18,16 @@ _KEPT = ("type", "enum", "const", "description", "title", "pattern", "format", "
 _KEPT_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems")
 _FORMATS = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid".split())  # noqa: SIM905
 _WRAPPED = "value"
-"""The one property of the object that stands for an answer that is none."""
+"""Property of the object that wraps an answer of another type."""
 _JSON_TEXT = "The value as a text of JSON."
 _NULL: Schema = {"type": "null"}
 
 
 class StrictSchema:
-    """A schema in its strict form.
+    """A schema in strict mode.
 
     Args:
-        schema: any JSON Schema whose references lead to its own `$defs` or `definitions`.
+        schema: any JSON Schema whose references point to its own `$defs` or `definitions`.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -43,7 +44,7 @@ class StrictSchema:
         self.strict: dict[str, Any] = {**root, **definitions}
 
     def restore(self, written: Any) -> Any:
-        """Returns what was asked for of a value that fits the strict schema; any other value as good as it gets."""
+        """Convert a value from the strict to the original schema; other values are converted as far as possible."""
         if self._is_wrapped:
             if not isinstance(written, dict) or set(written) != {_WRAPPED}:
                 return written
@@ -61,7 +62,7 @@ def _object_of(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _resolved(schema: Any, root: Schema) -> Schema:
-    """Returns what a chain of references inside of the schema leads to; nothing known where it leads nowhere."""
+    """Follow the references inside the schema; return an empty schema if a reference is unresolvable."""
     for _ in range(100):
         if not isinstance(schema, Mapping):
             return {}
@@ -86,7 +87,7 @@ def _target(ref: Any, root: Schema) -> Any:
 def _types(schema: Schema) -> Sequence[str]:
     given = schema.get("type", ())
     if not given:
-        # Some schemas leave out what their other words say.
+        # Some schemas omit a type that other keywords imply.
         inferred = [kind for word, kind in (("properties", "object"), ("items", "array")) if word in schema]
         return inferred or [kind for kind in dict.fromkeys(map(_type_of, schema.get("enum", ()))) if kind]
     return [given] if isinstance(given, str) else list(given)
@@ -106,7 +107,7 @@ def _choices(schema: Schema) -> Sequence[Any]:
 
 
 def _is_open(schema: Schema) -> bool:
-    """Tells whether a schema takes what strict mode cannot say: any value, or an object with any keys."""
+    """Check whether a schema allows any value or an object with arbitrary keys, which strict mode does not support."""
     if "$ref" in schema or "enum" in schema or "const" in schema or _choices(schema):
         return False
     types = _types(schema)
@@ -115,7 +116,7 @@ def _is_open(schema: Schema) -> bool:
 
 
 def _merged(schema: Schema, root: Schema) -> Schema:
-    """Returns a schema with the parts of its `allOf` in it, as far as they can be put together by their words."""
+    """Merge the parts of `allOf` into a schema, as far as their keywords can be merged."""
     merged = {word: value for word, value in schema.items() if word != "allOf"}
     for part in schema.get("allOf", ()):
         inner = _merged(_resolved(part, root), root)
@@ -132,7 +133,7 @@ def _strict(schema: Any, root: Schema) -> dict[str, Any]:
         described = schema.get("description") if isinstance(schema, Mapping) else None
         return {"type": "string", "description": f"{described} {_JSON_TEXT}" if described else _JSON_TEXT}
     if "$ref" in schema:
-        # Nothing may stand beside a reference.
+        # Strict mode allows no keywords next to a reference.
         return {"$ref": schema["$ref"]}
     if "allOf" in schema:
         return _strict(_merged(schema, root), root)
@@ -169,7 +170,7 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _restored(written: Any, schema: Any, root: Schema) -> Any:
-    """Returns a value as its schema has it: without the nulls of what was left out, with texts of JSON read."""
+    """Convert a value to its schema: drop the nulls of omitted properties, and parse strings that contain JSON."""
     resolved = _resolved(schema, root)
     if "allOf" in resolved:
         resolved = _merged(resolved, root)
@@ -190,7 +191,7 @@ def _restored(written: Any, schema: Any, root: Schema) -> Any:
 
 
 def _restored_choice(written: Any, schema: Schema, root: Schema) -> Any:
-    """Returns a value by the first of several schemas that it looks like."""
+    """Convert a value with the first schema of `anyOf` or `oneOf` that it appears to match."""
     for choice in _choices(schema):
         resolved = _resolved(choice, root)
         if isinstance(written, dict):
@@ -208,7 +209,7 @@ def _restored_choice(written: Any, schema: Schema, root: Schema) -> Any:
 
 
 def _constants_fit(written: Mapping[str, Any], properties: Mapping[str, Any]) -> bool:
-    """Tells whether the fields that tell one object from another have the values of these properties."""
+    """Check whether the fields with constant values match these properties."""
     for name, below in properties.items():
         allowed = [below["const"]] if "const" in below else below.get("enum")
         if allowed is not None and name in written and written[name] not in allowed:
@@ -224,7 +225,7 @@ def _takes_null(schema: Any, root: Schema) -> bool:
 
 
 def _read(written: Any) -> Any:
-    """Returns the value of a text of JSON; a model that wrote the value itself is taken at its word."""
+    """Parse a string that contains JSON; a value that the model wrote directly is returned unchanged."""
     if not isinstance(written, str):
         return written
     try:

@@ -1,8 +1,8 @@
 """HTTP transport of model calls on `openai`: one request, one response as plain JSON, failures as `ServiceError`.
 
-Nothing else imports `openai`, which takes over half a second of CPU: this module is loaded with the first call of a
-process. Retries of the library are off, since Temporal's policy alone decides on them. Answers are taken as plain JSON
-because servers differ, and the library would put into its types unchecked whatever they send.
+No other module imports `openai`, which takes over half a second of CPU: this module is loaded with the first call of a
+process. Retries of the library are off, because Temporal's retry policy alone decides on retries. Responses are parsed
+as plain JSON, because servers differ and the library would put any response into its types without validation.
 """
 
 import json
@@ -19,42 +19,42 @@ from dagwright.llm.errors import ErrorBody, ServiceError, error_body
 from dagwright.planning.model_calls.calls import ModelError
 
 ANSWER_BYTES = 32_000_000
-"""What an answer in one piece may have: that of a stream, whose characters JSON writes with up to six bytes each, and
-what stands around them. A worker holds it in memory."""
+"""Maximum size of a non-streamed response: the limit of a stream, with up to six bytes of JSON per character, and the
+JSON around it. A worker holds the response in memory."""
 ERROR_BYTES = 64 * 1024
-"""What is read of the body of an answer that is none: a sentence and what stands around it, or a page of a proxy."""
+"""Number of bytes to read of an error body: a sentence in JSON, or the HTML page of a proxy."""
 _COMPLETIONS = "/chat/completions"
 _MODELS = "/models"
 
 
 class Transport:
-    """Talks to one model service with one key; safe for many calls at once.
+    """HTTP client for one model server with one key; safe for concurrent calls.
 
     Args:
-        base_url: of the service.
-        api_key: empty if it needs none.
-        answer_s: seconds without a byte after which a call is given up.
-        connect_s: seconds for a connection.
+        base_url: URL of the server.
+        api_key: empty if the server needs none.
+        answer_s: read timeout in seconds.
+        connect_s: connection timeout in seconds.
     """
 
     def __init__(self, base_url: str, api_key: str, *, answer_s: float, connect_s: float) -> None:
-        # Without a key the library would look for one in the environment, and send it wherever this goes.
+        # Without a key, the library would use a key from the environment and send it to any server.
         self._client = AsyncOpenAI(
             base_url=base_url,
             api_key=api_key or "none",
             max_retries=0,
             timeout=httpx2.Timeout(answer_s, connect=connect_s),
-            # The library reads all of an error, however much that is.
+            # The library reads an error body of any size completely.
             http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [_bound_error]}),
         )
 
     async def post(self, body: Mapping[str, Any]) -> Any:
-        """Returns the JSON of an answer.
+        """Send a request and return the JSON of the response.
 
         Raises:
-            ServiceError: there is none.
+            ServiceError: the request failed.
         """
-        # As a stream, so that no more of it is read than may be: the library would read all.
+        # Stream the response to enforce the size limit; the library would read a response of any size.
         stream = await self.stream(body)
         try:
             return await _whole(stream.response)
@@ -62,10 +62,10 @@ class Transport:
             await stream.close()
 
     async def stream(self, body: Mapping[str, Any]) -> "AsyncStream[object]":
-        """Returns an answer of which nothing but the headers is read; whoever gets it closes it.
+        """Send a request and return the open response after its headers; the caller must close it.
 
         Raises:
-            ServiceError: there is none.
+            ServiceError: the request failed.
         """
         with _told():
             stream = await self._client.post(
@@ -74,14 +74,14 @@ class Transport:
         return stream
 
     async def chunks(self, stream: "AsyncStream[object]") -> AsyncIterator[Any]:
-        """Yields the chunks of a stream as plain JSON.
+        """Yield the chunks of a stream as plain JSON.
 
         Raises:
             ServiceError: the stream broke off.
         """
         content_type = stream.response.headers.get("content-type", "")
         if "application/json" in content_type:
-            # Some services and proxies do not stream. What they answer is paid for.
+            # Some servers and proxies do not stream. Use the response anyway, because it has already been paid for.
             yield to_stream_chunk(await _whole(stream.response))
             return
         if "text/event-stream" not in content_type:
@@ -93,10 +93,10 @@ class Transport:
                 yield chunk
 
     async def model_ids(self) -> list[str]:
-        """Returns the ids of the models that the service lists.
+        """Return the IDs of the available models.
 
         Raises:
-            ServiceError: it does not tell.
+            ServiceError: the server does not return a list of models.
         """
         with _told():
             stream = await self._client.get(_MODELS, cast_to=object, stream=True, stream_cls=AsyncStream[object])
@@ -116,10 +116,10 @@ class Transport:
 
 
 async def _whole(response: httpx2.Response) -> Any:
-    """Returns an answer in one piece: its JSON, or its text if it says that it is none.
+    """Read a non-streamed response: its JSON, or its text if the content type is not JSON.
 
     Raises:
-        ServiceError: it does not come to its end, is too long, or is not what it says.
+        ServiceError: the response is incomplete, too long, or invalid JSON.
     """
     content = bytearray()
     with _told():
@@ -134,7 +134,7 @@ async def _whole(response: httpx2.Response) -> Any:
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The beginning of the body of an answer."""
+    """First bytes of a response body."""
 
     def __init__(self, stream: httpx2.AsyncByteStream, *, most_bytes: int) -> None:
         self._stream = stream
@@ -158,7 +158,7 @@ async def _bound_error(response: httpx2.Response) -> None:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Turns what the library raises, and what it is made of, into `ServiceError`."""
+    """Convert exceptions of `openai` and of its HTTP library to `ServiceError`."""
     try:
         yield
     except openai.APIStatusError as error:
@@ -186,5 +186,5 @@ def _of_status(error: openai.APIStatusError) -> ServiceError:
 
 
 def _status_of(body: ErrorBody) -> int | None:
-    """Returns the status that an error inside of a stream has, as some services tell it in its code."""
+    """Return the status of an error inside a stream, which some servers send as its code."""
     return int(body.code) if body.code.isdecimal() and len(body.code) == 3 else None
