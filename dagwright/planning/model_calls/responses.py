@@ -34,8 +34,7 @@ ACCEPTED_PROJECTION: Projection = (("accepted",), "value")
 READ_PROJECTION: Projection = (("read",), "whole")
 """Projection of a planner's response that the calling worker parses: the parsed result."""
 MARKER_PROJECTION: Projection = (("marker",), "value")
-"""Projection of a large response that makes a request to a person: the marker
-(`planning.agent_loop.feedback_markers`)."""
+"""Projection of a large response with a request to a person: its marker (`planning.agent_loop.feedback_markers`)."""
 TOOL_CALLS_BYTES = 128 * 1024
 """Limit for the JSON of all tool calls in one response; less than the limit for one result in a run."""
 

@@ -460,7 +460,8 @@ class GoalState:
     def planned(self, read: int, found: Mapping[str, Any]) -> Extension:
         """Return the nodes of a plan that are not yet in the run.
 
-        Nodes without dependencies depend on the node that parsed the plan. In a replan, a node with the ID of a node that can no longer run replaces that node.
+        Nodes without dependencies depend on the node that parsed the plan. In a replan, a node with the ID of a node
+        that can no longer run replaces that node.
         """
         base = self._state.plan.written_count
         planned = _planned_nodes(found)
