@@ -1,7 +1,7 @@
-"""MCP servers: their tools as tools of a plan, each an activity of its own.
+"""MCP servers: each tool of a server becomes a tool of a plan, with its own activity.
 
-What a user writes is the `mcpServers` JSON that other programs read too. The SDK takes over a second to import, so only
-`dagwright.mcp_client.session` imports it, and only where a server is really spoken to.
+The configuration is the `mcpServers` JSON that other programs read too. The SDK takes over a second to import, so only
+`dagwright.mcp_client.session` imports it, and only to connect to a server.
 """
 
 from dagwright.mcp_client.config import Variables

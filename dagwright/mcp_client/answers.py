@@ -1,7 +1,7 @@
-"""What a server answers to a call, as the result or the failure of a tool.
+"""Convert the response of a server to the result or the failure of a tool.
 
-Result: `structuredContent` if there is any; else, if all parts are texts, those joined by line ends, and read as JSON
-if that is an object or a list; else the list of all parts as the server sent them, bytes as base64.
+Result: `structuredContent` if there is any. If all parts are texts, the texts joined by line breaks, and parsed as JSON
+if that is an object or a list. Otherwise, the list of all parts as the server sent them, with bytes as base64.
 """
 
 import json
@@ -15,21 +15,21 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 CONNECTION_CLOSED = -32000
 _SESSION_IS_GONE = "Session terminated"
-"""What the SDK makes of status 404 for a session that the server does not know any more; it did nothing then."""
+"""Message of the SDK for status 404 of a session that the server no longer knows; the server has not run the call."""
 _REFUSED = frozenset({400, 401, 403, 404, 405, 407, 410})
 _TOO_MANY = 429
 _PLACES = frozenset(
     {"url", "urls", "uri", "uris", "path", "paths", "file", "files", "file_path", "filepath", "filename", "directory"}
 )
-"""Arguments that name what a tool looks at."""
+"""Names of arguments that contain the files or addresses that a tool accesses."""
 
 
 def result_of(answer: Mapping[str, Any], *, reads_json: bool) -> Any:
-    """Returns the result of a call.
+    """Return the result of a call.
 
     Args:
         answer: the result of `tools/call`, as JSON.
-        reads_json: whether a text that is a JSON object or list becomes that.
+        reads_json: whether a text that is a JSON object or list is parsed.
     """
     structured = answer.get("structuredContent")
     if structured is not None:
@@ -44,10 +44,10 @@ def result_of(answer: Mapping[str, Any], *, reads_json: bool) -> Any:
 
 
 def places_of(arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> list[str]:
-    """Returns the files and addresses that a call was about, by the words that servers have for them.
+    """Return the files and addresses that a call accessed, according to common argument names.
 
     Args:
-        answer: the result of `tools/call`, as JSON: it may name resources.
+        answer: the result of `tools/call`, as JSON; it may contain resources.
     """
     found: list[str] = []
     for name, value in arguments.items():
@@ -62,21 +62,21 @@ def places_of(arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> list[s
 
 
 def failure_text(answer: Mapping[str, Any]) -> str | None:
-    """Returns what a server says of a call that failed; `None` if it did not fail."""
+    """Return the error message of a failed call; `None` if the call succeeded."""
     if not answer.get("isError"):
         return None
     return _text_of(answer.get("content") or ()) or "the server says that the call failed, and not why"
 
 
 def tool_error_of(code: int, message: str, *, status: int | None, retry_after: Any = None) -> ToolError:
-    """Returns the failure that an error of the protocol stands for.
+    """Convert a protocol error to a tool error.
 
     Args:
-        status: of the HTTP answer, if there was one.
-        retry_after: how long the server asks to be left alone, if it does.
+        status: HTTP status of the response, if there was one.
+        retry_after: delay that the server requested, if any.
     """
     if status == _TOO_MANY:
-        # The server refused to begin.
+        # The server rejected the call before running it.
         return RetryLater(f"{message} (HTTP {status})", after=retry_after)
     if status in _REFUSED and message != _SESSION_IS_GONE and code != INVALID_PARAMS:
         hint = "; look at the headers of the server in the file of MCP servers" if status in (401, 403) else ""
@@ -91,7 +91,7 @@ def tool_error_of(code: int, message: str, *, status: int | None, retry_after: A
 
 
 def is_session_gone(code: int, message: str) -> bool:
-    """Tells whether a server does not know the session any more, so that a new one has to be begun."""
+    """Check whether the server no longer knows the session, so that a new session is needed."""
     return code == INVALID_REQUEST and message == _SESSION_IS_GONE
 
 

@@ -1,8 +1,8 @@
-"""Reads a file of MCP servers: `{"mcpServers": {name: server}}`, as other programs have it.
+"""Read a file of MCP servers: `{"mcpServers": {name: server}}`, the format of other programs.
 
-A server is a program (`command`, `args`, `env`, `cwd`) or an address (`url`, `headers`). Beside that stands what is
-ours, under `dagwright`: effects, time-outs and the like, for all tools of the server and for single ones. `${NAME}` in
-any of its texts is a variable of the environment.
+A server is a program (`command`, `args`, `env`, `cwd`) or an address (`url`, `headers`). The key `dagwright` contains
+our own settings: effects, timeouts and similar rules, for all tools of the server and for single tools. `${NAME}` in
+any string is replaced by an environment variable.
 """
 
 import hashlib
@@ -24,11 +24,11 @@ from dagwright.tools.errors import ToolLoadError
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """What `${NAME}` stands for: name -> value, `None` if it is not set.
+    """Values for `${NAME}`: name -> value, `None` if it is not set.
 
     Args:
-        secret: what must not be seen anywhere.
-        other: any other variable.
+        secret: variables whose values must be redacted.
+        other: all other variables.
     """
 
     secret: Callable[[str], str | None]
@@ -38,41 +38,41 @@ class Variables:
 _IGNORED = frozenset(
     {"alwaysAllow", "autoApprove", "description", "disabledTools", "gallery", "icon", "name", "version"}
 )
-"""Keys of other programs that change nothing here."""
+"""Keys of other programs that are ignored."""
 _STREAMABLE = ("http", "streamable-http", "streamableHttp", "streamable_http")
 _VARIABLE = re.compile(r"\$?\$\{([A-Za-z0-9_]+)(?::-([^}]*))?\}")
 _WEB_ADDRESS = re.compile(r"https?://[^\s/]+\S*")
 
 
 class ToolRules(BaseModel):
-    """What a file says of tools; `None` is what the server says, or the default."""
+    """Settings of a file for tools; `None` is the value that the server reports, or the default."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     effects: Literal["read", "idempotent", "write"] | None = None
-    """Never `pure`: whoever answers may change its mind."""
+    """Never `pure`: the response of a server may change."""
     timeout: DurationText | None = None
-    """Of one attempt."""
+    """Timeout of one attempt."""
     max_parallel: Annotated[int, Field(ge=1)] | None = None
-    """Calls of one tool that one run keeps in flight."""
+    """Maximum number of concurrent calls of one tool in one run."""
     result: Literal["json", "text"] | None = None
-    """Whether a text that is a JSON object or list becomes that (`json`, the default) or stays a text."""
+    """`json` (default) parses a text that is a JSON object or list; `text` returns it as text."""
 
     def over(self, others: "ToolRules") -> "ToolRules":
-        """Returns these rules, with those of `others` where these say nothing."""
+        """Merge two sets of rules: these rules override `others`."""
         names = set(ToolRules.model_fields)
         said = (rules.model_dump(exclude_none=True, include=names) for rules in (others, self))
         return ToolRules(**{name: value for one in said for name, value in one.items()})
 
 
 class ServerRules(ToolRules):
-    """What a file says of a server's tools, and of single ones: name as the server has it -> rules."""
+    """Settings of a file for the tools of a server, and for single tools: name on the server -> rules."""
 
     tools: dict[str, ToolRules] = {}
 
 
 class _Server(BaseModel):
-    """A server as it is written."""
+    """A server as written in the file."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -89,7 +89,7 @@ class _Server(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A server that is a program of ours, spoken to through its standard input and output."""
+    """A server that is run as a subprocess, connected through its standard input and output."""
 
     command: str
     args: tuple[str, ...]
@@ -97,19 +97,19 @@ class Program:
     cwd: Path
 
     def __str__(self) -> str:
-        """Returns the program as it can be told: without its arguments, which may be secret."""
+        """Return the program for display: without its arguments, which may be secret."""
         return f"program {self.command}"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server that speaks streamable HTTP."""
+    """A server with streamable HTTP."""
 
     url: str
     headers: Mapping[str, str] = field(repr=False)
 
     def __str__(self) -> str:
-        """Returns the address as it can be told: without its query and user, which may be secret."""
+        """Return the URL for display: without its query and user, which may be secret."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
@@ -119,10 +119,10 @@ class ServerConfig:
     """One server of a file.
 
     Args:
-        name: the first part of its tools' names.
-        where: how it is reached.
-        secrets: what is hidden in all that it says.
-        identity: 16 hex digits, of the server as it is written, so without any value of a variable.
+        name: prefix of the names of its tools.
+        where: program or address of the server.
+        secrets: values to redact in all output of the server.
+        identity: 16 hex digits, hash of the server as written, so without values of variables.
     """
 
     name: str
@@ -133,13 +133,13 @@ class ServerConfig:
 
 
 def read_servers(file: Path, variables: Variables) -> list[ServerConfig]:
-    """Returns the servers of a file that are not disabled, in order.
+    """Return the servers of a file in order, without disabled servers.
 
     Args:
-        file: relative paths in it start from its folder.
+        file: file to read; relative paths in it start from its directory.
 
     Raises:
-        ToolLoadError: with everything that is wrong, each with its place in the file as a JSON pointer.
+        ToolLoadError: the file is invalid; the message lists all problems, each with a JSON pointer.
     """
     written = _servers_in(file)
     servers: list[ServerConfig] = []
@@ -181,7 +181,7 @@ def _servers_in(file: Path) -> Mapping[str, Any]:
 
 
 class _KeyTwice(Exception):
-    """An object has a key twice: of two servers with one name the first would be lost."""
+    """A key occurs twice in an object: of two servers with the same name, the first would be lost."""
 
 
 def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _Wrong(Exception):
-    """What is wrong with a server: place in it -> sentence."""
+    """Problems of a server: path inside the server -> message."""
 
     def __init__(self, *told: tuple[tuple[str | int, ...], str]) -> None:
         super().__init__(told)
@@ -202,7 +202,7 @@ class _Wrong(Exception):
 
 
 class _Reading:
-    """Reads one server."""
+    """Validates one server."""
 
     def __init__(self, name: str, folder: Path, variables: Variables) -> None:
         self._name = name
@@ -263,7 +263,7 @@ class _Reading:
         self._problems.append(((key,), said))
 
     def _filled(self, value: Any, place: tuple[str | int, ...]) -> Any:
-        """Returns a value with the variables in its texts filled in."""
+        """Return a value with the variables in its strings replaced."""
         if isinstance(value, str):
             return _VARIABLE.sub(lambda match: self._value_of(match, place), value)
         if isinstance(value, list):
@@ -278,7 +278,8 @@ class _Reading:
         secret = self._variables.secret(match[1])
         value = secret or self._variables.other(match[1])
         if value:
-            # A path in `args` may be seen; a token that nobody called a secret stands here.
+            # A path in `args` may be visible, but a token in `env` or `headers` is redacted even if it was not set as a
+            # secret.
             if secret or place[0] in ("env", "headers"):
                 self._secrets.append(value)
             return value

@@ -1,4 +1,6 @@
-"""A server of the worker: started by the first call, started again when it has died, ended with the worker."""
+"""Connection of a worker to a server: opened by the first call, reopened after the server has died, closed with the
+worker.
+"""
 
 import asyncio
 import contextvars
@@ -22,26 +24,26 @@ if TYPE_CHECKING:
     from dagwright.mcp_client.session import Session
 
 LISTED_FOR_S = 60.0
-"""How long what a server said of its tools holds: one that is redeployed behind its address tells nobody."""
+"""How long the list of tools is valid: a server that is redeployed at the same address sends no notification."""
 LONGEST_PAUSE_S = 30.0
-"""Before a server that dies again and again is started again."""
+"""Maximum delay before a server that dies repeatedly is restarted."""
 HEALTHY_S = 60.0
-"""A server that lived so long is started again at once."""
+"""A server that has lived this long is restarted without delay."""
 KEY_META = "dagwright/idempotencyKey"
-"""Under `_meta` of a call that changes the world: the same text for each attempt of one effect."""
+"""Key in `_meta` of calls with side effects: the value is the same for all attempts of one effect."""
 
 _LOG = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteCall:
-    """A call of a server's tool.
+    """Call of a server's tool.
 
     Args:
-        tool: as the server calls it.
-        version: that the tool must have; see `dagwright.mcp_client.listing`.
-        reads_json: whether a text that is a JSON object or list becomes that.
-        has_key: whether the server gets the idempotency key.
+        tool: name on the server.
+        version: required version of the tool; see `dagwright.mcp_client.listing`.
+        reads_json: whether a text that is a JSON object or list is parsed.
+        has_key: whether the idempotency key is sent to the server.
     """
 
     tool: str
@@ -52,10 +54,10 @@ class RemoteCall:
 
 
 class Connection:
-    """One server, for all calls of a process; to be used on one event loop.
+    """Connection to one server for all calls of a process; must be used on one event loop.
 
     Args:
-        server: how it is reached.
+        server: configuration of the server.
     """
 
     def __init__(self, server: ServerConfig) -> None:
@@ -67,20 +69,20 @@ class Connection:
         self._opening: asyncio.Task[Session] | None = None
         self._opened_at = float("-inf")
         self._deaths = 0
-        """In a row, without a life of `HEALTHY_S` between them."""
+        """Consecutive deaths, without a lifetime of `HEALTHY_S` in between."""
         self._why_ended = ""
         self._versions: Mapping[str, str] = {}
         self._listed_at = float("-inf")
         self._listing = asyncio.Lock()
 
     async def call(self, asked: RemoteCall, context: ToolContext) -> Any:
-        """Calls a tool and returns its result.
+        """Call a tool and return its result.
 
         Args:
-            context: hears of progress and of what the call waits for.
+            context: receives progress and the reason for waiting.
 
         Raises:
-            ToolError: by what is to be done about it.
+            ToolError: the call failed; the subclass defines the reaction.
         """
         try:
             session = await self._running(context)
@@ -104,7 +106,7 @@ class Connection:
         return self._redaction.value(result_of(answer, reads_json=asked.reads_json))
 
     async def close(self) -> None:
-        """Ends the server, if it runs; returns when it has ended."""
+        """End the server, if it is running, and wait until it has ended."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait({self._opening})
@@ -121,7 +123,8 @@ class Connection:
         if self._session is not None:
             return self._session
         if self._opening is None:
-            # Not in the context of the call that happened to come first, nor ended with it: others wait for it too.
+            # Do not use the context of the call that happened to come first, and do not end with that call: other calls
+            # wait for this task too.
             self._opening = asyncio.create_task(self._open(), context=contextvars.Context())
             self._opening.add_done_callback(_heard)
         if self._deaths:
@@ -160,7 +163,7 @@ class Connection:
         _LOG.warning("an MCP server is gone", server=self.server.name, why=self._why_ended, times=self._deaths)
 
     async def _refuse_other(self, session: "Session", asked: RemoteCall) -> None:
-        """Refuses a call whose tool is not what the plan was checked against."""
+        """Reject a call if the tool differs from the tool that the plan was checked against."""
         async with self._listing:
             if session.has_other_tools or time.monotonic() - self._listed_at > LISTED_FOR_S:
                 self._versions = versions_of(self.server, await session.tools())
@@ -175,6 +178,6 @@ class Connection:
 
 
 def _heard(task: "asyncio.Task[Session]") -> None:
-    """Takes the failure of a start for which nobody waits any more."""
+    """Retrieve the exception of a start that no call waits for any longer."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""What a server wrote to its standard error last: the only thing that says why it ended."""
+"""Last lines of a server's standard error, usually the only explanation of why the server ended."""
 
 import logging
 import os
@@ -13,14 +13,14 @@ _LINE_CHARACTERS = 300
 _STRAY_LINES_TOLD = 5
 _READ_S = 1.0
 
-# Not structlog, which writes to stdout in a command that has configured no log.
+# Not structlog, which writes to stdout in commands that do not configure logging.
 _LOG = logging.getLogger(__name__)
 
 
 class _StrayLines(logging.Filter):
-    """Tells of the first lines that are no messages of the protocol, each in one line: many servers print such lines.
+    """Limits the log lines about server output that is not a protocol message: many servers print such lines.
 
-    One that writes nothing else would fill the log of its worker, or the terminal.
+    A server that prints nothing else would fill the log of its worker, or the terminal.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class _StrayLines(logging.Filter):
         self._count = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Leaves out the traceback, and all but the first few."""
+        """Drop the traceback, and all lines after the first few."""
         record.exc_info = record.exc_text = None
         self._count += 1
         if self._count == _STRAY_LINES_TOLD:
@@ -40,10 +40,10 @@ logging.getLogger("mcp.client.stdio").addFilter(_StrayLines())
 
 
 class LastWords:
-    """Keeps the last lines that a server wrote; all of them are log lines of level `debug`.
+    """Stores the last lines that a server wrote to its standard error, and logs all lines at level `debug`.
 
     Args:
-        server: its name, for the log.
+        server: name of the server, for the log.
     """
 
     def __init__(self, server: str) -> None:
@@ -53,21 +53,23 @@ class LastWords:
 
     @property
     def text(self) -> str:
-        """The last lines, joined to one; empty if there were none."""
+        """Last lines, joined to one line; empty if there were none."""
         return " / ".join(self._lines)
 
     @contextmanager
     def listening(self) -> Iterator[TextIO]:
-        """Yields the file that the server writes to, for as long as the block lasts."""
+        """Yield a file for the server's standard error, open for the duration of the block."""
         reader, writer = os.pipe()
-        # A thread, and one that ends with the last writer: a server that is slow to end may outlive the block.
+        # Use a thread that ends with the last writer: a server that is slow to end may outlive the block.
         self._reading = threading.Thread(target=self._read, args=(reader,), name=f"mcp-{self._server}", daemon=True)
         self._reading.start()
         with os.fdopen(writer, "w", encoding="utf-8") as file:
             yield file
 
     def wait(self) -> None:
-        """Waits until all is read that a server has written which has ended; not long, as others may write on."""
+        """Wait until the output of an ended server has been read; only briefly, because other processes may still be
+        writing.
+        """
         if self._reading is not None:
             self._reading.join(_READ_S)
 

@@ -1,8 +1,8 @@
-"""From what a server says of its tools to what a plan knows of them.
+"""Convert the tools that a server lists into tools of a plan.
 
-A server's words are judged as little as possible: a tool whose schema cannot be read takes any arguments, and the
-server checks them. What decides how a tool is run, its effects, comes from its annotations, unless the file says
-otherwise.
+Schemas of servers are checked as little as possible: a tool with an invalid schema accepts any arguments, and the
+server checks them. The effects, which control how a tool is run, come from the annotations of the tool, unless the file
+sets them.
 """
 
 import hashlib
@@ -20,12 +20,12 @@ from dagwright.tools.errors import ToolLoadError
 from dagwright.tools.spec import validate_declaration
 
 DESCRIPTION_CHARACTERS = 4_000
-"""Of a server's words; they are shown to people and models, and are nobody's we know."""
+"""Limit for descriptions of a server; they are untrusted text that is shown to people and models."""
 
 _NOT_BEGUN_ATTEMPTS = 3
-"""Tries of a `write`: only a call that is known not to have begun is made again."""
+"""Maximum attempts of a `write`: a call is retried only if it is known not to have started."""
 
-# Not structlog, which writes to stdout in a command that has configured no log.
+# Not structlog, which writes to stdout in commands that do not configure logging.
 _LOG = logging.getLogger(__name__)
 
 
@@ -34,9 +34,9 @@ class ListedTool:
     """A tool of a server.
 
     Args:
-        name: as the server calls it.
-        declaration: what a plan knows; its version is what `version_of` says.
-        reads_json: whether a text that it answers is read as JSON.
+        name: name on the server.
+        declaration: declaration for plans; its version is the result of `version_of`.
+        reads_json: whether text results are parsed as JSON.
     """
 
     name: str
@@ -45,10 +45,10 @@ class ListedTool:
 
 
 def listed_tools(server: ServerConfig, told: Iterable[Mapping[str, Any]]) -> list[ListedTool]:
-    """Returns the tools of a server, in its order.
+    """Return the tools of a server, in the order of the server.
 
     Args:
-        told: the tools as the protocol has them.
+        told: the tools in the form of the protocol.
 
     Raises:
         ToolLoadError: the file names a tool that the server does not have, or a name is too long.
@@ -62,12 +62,14 @@ def listed_tools(server: ServerConfig, told: Iterable[Mapping[str, Any]]) -> lis
 
 
 def versions_of(server: ServerConfig, told: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Returns the version of each tool: name as the server has it -> `version_of`."""
+    """Return the version of each tool: name on the server -> `version_of`."""
     return {str(tool["name"]): version_of(tool, _rules_of(server, str(tool["name"]))) for tool in told}
 
 
 def version_of(tool: Mapping[str, Any], rules: ToolRules) -> str:
-    """Returns 12 hex digits of all that a plan was checked against: what goes in, what comes out, and the effects."""
+    """Return 12 hex digits, a hash of the parts that plans are checked against: input schema, output schema and
+    effects.
+    """
     told = [tool.get("inputSchema"), tool.get("outputSchema"), _effects_of(tool, rules)]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
 

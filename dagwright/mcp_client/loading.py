@@ -1,4 +1,4 @@
-"""The tools of MCP servers as tools of a plan: what `--tools FILE.json` gives."""
+"""Tools of MCP servers as tools of a plan: the implementation of `--tools FILE.json`."""
 
 import asyncio
 import threading
@@ -24,31 +24,31 @@ from dagwright.tools.registry import ToolRegistry
 from dagwright.tools.spec import ToolSpec
 
 ANSWER_TIMEOUT_S = 30.0
-"""For all the tools of a server that runs already."""
+"""Timeout for listing all tools of a running server."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServersOfTools:
-    """The tools of MCP servers, and the servers behind them.
+    """Tools of MCP servers, with the connections to the servers.
 
     Args:
         registry: the tools.
-        connections: one for each server; nothing runs before the first call.
+        connections: one connection per server; none is opened before the first call.
     """
 
     registry: ToolRegistry
     connections: tuple[Connection, ...]
 
     async def close(self) -> None:
-        """Ends all servers that run."""
+        """End all running servers."""
         await asyncio.gather(*(connection.close() for connection in self.connections))
 
 
 def load_servers(files: Sequence[Path], variables: Variables) -> ServersOfTools:
-    """Returns the tools of the servers in files. Each server is started or reached, asked for them, and left again.
+    """Load the tools of the servers in files: connect to each server, list its tools, and disconnect.
 
     Raises:
-        ToolLoadError: a file is wrong, a server cannot be reached, or two tools have one name.
+        ToolLoadError: a file is invalid, a server cannot be reached, or two tools have the same name.
         MissingExtra: the MCP SDK is not installed.
     """
     read = [(file, server) for file in files for server in read_servers(file, variables)]
@@ -72,18 +72,18 @@ def load_servers(files: Sequence[Path], variables: Variables) -> ServersOfTools:
 
 
 def _told_by(servers: Sequence[ServerConfig]) -> list[list[dict[str, Any]]]:
-    """Returns what each server says of its tools, asked all at once."""
+    """List the tools of all servers concurrently."""
     answers: Future[list[list[dict[str, Any]]]] = Future()
 
     def ask() -> None:
         try:
             answers.set_result(asyncio.run(_asked(servers)))
-        # The edge of a thread: whoever waits for it gets what went wrong.
+        # Top level of a thread: pass the error to the waiting thread.
         except BaseException as error:
             answers.set_exception(error)
 
-    # On a loop of its own: whoever loads tools may be on one already, and it waits for them. A daemon, so that a server
-    # that hangs does not hold up who gives up.
+    # Use a separate event loop: the caller may be on a loop already, which this call blocks. Use a daemon thread, so
+    # that a server that hangs does not block the exit of the process.
     threading.Thread(target=ask, name="mcp", daemon=True).start()
     return answers.result()
 
@@ -117,7 +117,9 @@ async def _asked_one(server: ServerConfig) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _Remote:
-    """What a tool's function holds on to. All that is shown says what the tool is, and so which results are its own."""
+    """State of a tool's function. The fields in its `repr` define the tool, and therefore which cached results belong
+    to it.
+    """
 
     identity: str
     name: str
@@ -128,7 +130,7 @@ class _Remote:
     async def call(self, arguments: dict[str, Any]) -> Any:
         running = context()
         version = running.checked_version or self.declaration.version
-        # Of another version the schema is not known here; the server is asked whether it has that one.
+        # The schema of another version is unknown here; the server checks whether it has that version.
         problem = problem_of_call(self.declaration, arguments) if version == self.declaration.version else None
         if problem is not None:
             raise InvalidArguments(f"Invalid arguments: {problem}")

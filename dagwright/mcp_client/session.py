@@ -1,7 +1,7 @@
-"""One connection to a server, through the SDK.
+"""One session with a server, through the SDK.
 
-The scopes of the SDK must be left by the task that entered them, so one task owns a session from its beginning to its
-end; calls are made by whoever wants them. No other module imports the SDK: it takes over a second to import.
+The scopes of the SDK must be exited by the task that entered them, so one task owns a session from start to end; calls
+may be made from any task. No other module imports the SDK, because its import takes over a second.
 """
 
 import asyncio
@@ -33,20 +33,20 @@ from dagwright.tools.errors import NotStarted, RemoteFailed
 from dagwright.tools.retry_after import requested_delay
 
 START_TIMEOUT_S = 60.0
-"""`npx` and the like fetch a server first, if it is not there yet."""
+"""`npx` and similar commands download a server before its first start."""
 CLOSE_TIMEOUT_S = 15.0
-"""Above what the SDK takes: 2 s for the server to end by itself, 2 s each after the first and the second signal."""
+"""Longer than the shutdown of the SDK: 2 s for the server to exit, and 2 s after each of the two signals."""
 _EVENT_BYTES = 64 * 1024 * 1024
-"""Longest answer in an event stream; the SDK's own limit is 1 MiB."""
+"""Maximum size of a message in an event stream; the SDK's own limit is 1 MiB."""
 _PAGES = 100
-"""Of a list of tools: one that never ends must not hold a worker up."""
+"""Limit for the pages of a tool list: an endless list must not block a worker."""
 
 Progressed = Callable[[float, float | None], None]
 
 
 @dataclass(slots=True)
 class _HttpAnswer:
-    """What the transport saw of the answer to one request; the SDK keeps it to itself."""
+    """HTTP response to one request, as seen by the transport; the SDK does not expose it."""
 
     status: int | None = None
     retry_after: timedelta | None = None
@@ -56,7 +56,7 @@ _answer: ContextVar[_HttpAnswer | None] = ContextVar("dagwright_mcp_http_answer"
 
 
 class Session:
-    """A server that has been reached. Make one with `opened`."""
+    """Session with a connected server. Create one with `opened`."""
 
     def __init__(self, server: ServerConfig) -> None:
         self._server = server
@@ -65,17 +65,17 @@ class Session:
         self._client: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._cause: BaseException | None = None
         self.has_other_tools = False
-        """Whether the server says that its tools are not any more what `tools` returned last."""
+        """Whether the server has reported that its tools have changed since the last call of `tools`."""
         self._scope = anyio.CancelScope()
-        # Not in the context of the call that happened to come first.
+        # Do not use the context of the call that happened to come first.
         self._owner = asyncio.create_task(self._own(), name=f"mcp {server.name}", context=contextvars.Context())
 
     @classmethod
     async def opened(cls, server: ServerConfig) -> Self:
-        """Starts or reaches a server.
+        """Start a server or connect to it.
 
         Raises:
-            NotStarted: it cannot be; the message says why.
+            NotStarted: the server cannot be reached; the message has the reason.
         """
         session = cls(server)
         try:
@@ -98,12 +98,12 @@ class Session:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is left of it."""
+        """Whether the session and its server have ended completely."""
         return self._owner.done()
 
     @property
     def end(self) -> str:
-        """Why the session is over, with the last words of the server."""
+        """Why the session is over, with the last output of the server."""
         cause = self._cause
         if isinstance(cause, FileNotFoundError):
             return f"there is no {cause.filename or 'such program'}"
@@ -111,10 +111,10 @@ class Session:
         return f"{said}{self._why()}"
 
     async def tools(self) -> list[dict[str, Any]]:
-        """Returns the tools of the server as the protocol has them, all pages.
+        """Return the tools of the server in the form of the protocol, from all pages.
 
         Raises:
-            RemoteFailed: it does not tell.
+            RemoteFailed: the server does not list its tools.
         """
         client = await self._client
         self.has_other_tools = False
@@ -134,10 +134,10 @@ class Session:
     async def call(
         self, tool: str, arguments: Mapping[str, Any], *, meta: Mapping[str, Any], progressed: Progressed
     ) -> dict[str, Any]:
-        """Returns what the server answers to a call, as the protocol has it. Cancelled, it tells the server so.
+        """Call a tool and return the response in the form of the protocol. Cancellation is sent to the server.
 
         Raises:
-            ToolError: by what is to be done about it.
+            ToolError: the call failed; the subclass defines the reaction.
         """
         client = await self._client
 
@@ -146,17 +146,17 @@ class Session:
 
         seen = _HttpAnswer()
         token = _answer.set(seen)
-        # Keys that are not the protocol's own pass through.
+        # Keys outside the protocol are passed through.
         given = cast(mcp_types.RequestParamsMeta, dict(meta)) or None
         try:
             answer = await client.call_tool(tool, dict(arguments), progress_callback=on_progress, meta=given)
         except MCPError as error:
             if error.code == CONNECTION_CLOSED and isinstance(self._server.where, Program):
-                # What it said last comes another way, and may come later.
+                # The standard error of the server is a separate stream, and its last lines may arrive later.
                 await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
             raise self._failure(error, seen) from None
         except (RuntimeError, ValidationError) as error:
-            # What it answered does not fit the schema of its own, or the protocol.
+            # The response does not match its output schema or the protocol.
             raise RemoteFailed(str(error)) from None
         finally:
             _answer.reset(token)
@@ -171,15 +171,15 @@ class Session:
         return tool_error_of(error.code, error.message, status=status, retry_after=seen.retry_after)
 
     async def close(self) -> None:
-        """Ends the connection, and the server if it is a program; returns when it has ended."""
+        """Close the connection, end the server if it is a program, and wait until it has ended."""
         self._stop.set()
         _, late = await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
         if late:
             await self._abandon()
 
     async def _abandon(self) -> None:
-        """Ends what does not come to an end by itself, and waits for it."""
-        # The scope and not the task: the SDK shields the end of a program from the former only.
+        """Cancel a session that does not end by itself, and wait for it."""
+        # Cancel the scope instead of the task: the SDK shields the shutdown of a program only from cancelled scopes.
         self._scope.cancel()
         await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
 
@@ -190,7 +190,7 @@ class Session:
         try:
             with self._scope:
                 await self._serve_calls()
-        # The edge of a task that nobody awaits: whatever ended the connection is told by `end`.
+        # Top level of a task that is not awaited: `end` reports the error.
         except Exception as error:
             self._cause = _first_of(error)
         finally:
@@ -210,7 +210,7 @@ class Session:
             listening.cancel()
 
     async def _listen(self, client: Client) -> None:
-        """Hears of other tools where the protocol tells them only to those who ask for it."""
+        """Subscribe to tool changes, for protocol versions that send them only to subscribers."""
         tools = client.server_capabilities.tools
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
             return
@@ -218,7 +218,7 @@ class Session:
             async with client.listen(tools_list_changed=True) as events:
                 async for _ in events:
                     self.has_other_tools = True
-        # Lost, so what came after it was not heard.
+        # The subscription was lost, so later changes were missed.
         self.has_other_tools = True
 
     async def _heard(self, message: IncomingMessage) -> None:
@@ -241,7 +241,7 @@ class Session:
 
 @asynccontextmanager
 async def _address(address: Address) -> AsyncIterator[Any]:
-    # A tool may say nothing for as long as its time-out lets it; Temporal's time-out of the attempt ends what hangs.
+    # A tool may be silent until its timeout; Temporal's timeout of the attempt ends calls that hang.
     timeout = httpx2.Timeout(30.0, read=None)
     hooks = {"response": [_note_answer]}
     async with (
@@ -252,7 +252,7 @@ async def _address(address: Address) -> AsyncIterator[Any]:
 
 
 async def _note_answer(response: httpx2.Response) -> None:
-    # The SDK carries the context of the call along to the task that sends its request.
+    # The SDK propagates the context of the call to the task that sends its request.
     seen = _answer.get()
     if seen is not None and response.request.method == "POST":
         seen.status = response.status_code
@@ -261,13 +261,13 @@ async def _note_answer(response: httpx2.Response) -> None:
 
 @asynccontextmanager
 async def _watched(transport: AbstractAsyncContextManager[Any], on_end: Callable[[], None]) -> AsyncIterator[Any]:
-    """Enters a transport, and tells as soon as the server sends nothing any more."""
+    """Enter a transport, and call `on_end` when the server closes its stream."""
     async with transport as (read, write):
         yield _Watched(read, on_end), write
 
 
 class _Watched:
-    """The stream of what a server sends."""
+    """Stream of messages from a server."""
 
     def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -275,7 +275,7 @@ class _Watched:
 
     @property
     def last_context(self) -> contextvars.Context | None:
-        """The context that the newest message was sent in, if the transport knows it."""
+        """Context in which the newest message was sent, if the transport provides it."""
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Any:
@@ -304,7 +304,7 @@ class _Watched:
 
 
 def _first_of(error: BaseException) -> BaseException:
-    """Returns the first error in a group that is no group; the SDK's task groups wrap one in several."""
+    """Return the first leaf error of an exception group; the SDK's task groups nest several groups."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     return error
