@@ -1,6 +1,6 @@
-"""From words to a plan: what a model is told, what it must answer, and what is made of its answer.
+"""Planner: prompts and response formats for models, and parsers that turn their answers into plans.
 
-Pure: nothing here asks a model or starts anything. It must not import Temporal's client, workflows or activities.
+Pure: no module here calls a model or starts a run. Must not import Temporal's client, workflows or activities.
 """
 
 from dagwright.planner.catalogue import Catalogue, build_catalogue

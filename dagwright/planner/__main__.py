@@ -1,4 +1,4 @@
-"""Writes the published response formats of the planner: `python -m dagwright.planner [--check]`."""
+"""Write the published response formats of the planner: `python -m dagwright.planner [--check]`."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ from dagwright.planner.schema import RESPONSE_FILE, response_schema, text_of
 
 
 def main() -> int:
-    """Writes the files, or with `--check` tells by the exit code whether they are fresh."""
+    """Write the files, or with `--check` return exit code 1 if a file is out of date."""
     parser = argparse.ArgumentParser(prog="python -m dagwright.planner", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not fresh")
     is_checking = parser.parse_args().check

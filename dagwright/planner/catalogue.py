@@ -1,7 +1,6 @@
-"""What a plan may use, as a model is told: tools and agents in a fixed order, within a fixed size.
+"""Catalogue of the tools and agents that a plan may use, formatted for a model in a fixed order and a limited size.
 
-Each stands on a line of its own as JSON, so that no name or description, whoever wrote it, can end its line and say
-something else.
+Each entry is one line of JSON, so that a name or description cannot end its line and inject instructions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,21 +13,21 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.planning.model_calls.messages import json_line
 
 CATALOGUE_CHARACTERS = 96 * 1024
-"""All lines together, some 25,000 tokens: models that plan well read four times as much."""
+"""Limit for all lines together, some 25,000 tokens; models that plan well read four times as much."""
 DESCRIPTION_CHARACTERS = 1_000
 SCHEMA_CHARACTERS = 6_000
-"""JSON of the schema of one tool's arguments; of a longer one only the names and types are told."""
+"""Limit for the JSON Schema of the arguments of one tool; longer schemas are reduced to names and types."""
 _LEFT_OUT_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """What a plan may use, and how it is told.
+    """Tools and agents that a plan may use, and their text for a model.
 
     Args:
-        tools: those that are told, agents first, each kind by name.
-        text: a line for each.
-        omitted: names that were not told, for want of room.
+        tools: entries of the text, agents first, each kind sorted by name.
+        text: one line per entry.
+        omitted: names that did not fit.
     """
 
     tools: Mapping[str, ToolDeclaration]
@@ -36,7 +35,7 @@ class Catalogue:
     omitted: Sequence[str] = ()
 
     def note(self) -> str | None:
-        """Returns a sentence about what is not told; `None` if all is."""
+        """Return a sentence that names the omitted entries; `None` if all entries fit."""
         if not self.omitted:
             return None
         named = ", ".join(map(repr, self.omitted[:_LEFT_OUT_NAMED]))
@@ -45,9 +44,9 @@ class Catalogue:
 
 
 def build_catalogue(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
-    """Returns what a model is told of tools, and of those that are agents.
+    """Format tools and agents for a model.
 
-    What does not fit into `CATALOGUE_CHARACTERS` is left out, and said to be.
+    Entries that do not fit into `CATALOGUE_CHARACTERS` are omitted, and the catalogue names them.
     """
     known = sorted(tools.items(), key=lambda item: (item[1].agent is None, item[0]))
     told, omitted = fit_lines(
@@ -63,7 +62,7 @@ def build_catalogue(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
 
 
 def fit_lines(lines: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Returns the lines for which there is room, by name, and the names of the others."""
+    """Return the lines that fit, by name, and the names of the other lines."""
     told: dict[str, str] = {}
     omitted: list[str] = []
     room = CATALOGUE_CHARACTERS
@@ -90,7 +89,7 @@ def _tool_told(tool: ToolDeclaration) -> dict[str, Any]:
 
 
 def describe_tool(tool: ToolDeclaration) -> dict[str, Any]:
-    """Returns what a tool does to the world, and what it is for."""
+    """Return the effects and the description of a tool."""
     told: dict[str, Any] = {"effects": tool.effects.value}
     if tool.description:
         told["description"] = cut_for_model(one_line(tool.description), DESCRIPTION_CHARACTERS)
@@ -98,7 +97,7 @@ def describe_tool(tool: ToolDeclaration) -> dict[str, Any]:
 
 
 def arguments_schema(tool: ToolDeclaration) -> Any:
-    """Returns the schema of the arguments of a tool, or of a long one what there is room for."""
+    """Return the JSON Schema of the arguments of a tool; a long schema is reduced to an outline."""
     if tool.input_schema is None:
         return "any"
     schema = {name: part for name, part in tool.input_schema.items() if name not in ("$schema", "title")}
@@ -106,7 +105,7 @@ def arguments_schema(tool: ToolDeclaration) -> Any:
 
 
 def _outline(schema: Mapping[str, Any]) -> Any:
-    """Returns what fits of a long schema: the names of the arguments, their types, and which there must be."""
+    """Reduce a long schema to the names of the arguments, their types, and the required ones."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return "a long schema, which is not told"

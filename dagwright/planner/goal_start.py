@@ -1,4 +1,4 @@
-"""From a request in words to the plan that its run starts with: what `ask` and whoever else starts one share."""
+"""Prepare the initial plan of a run for a request in words; used by `ask` and by every other entry point."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,28 +39,28 @@ from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
 
 _LARGEST_NAMED = 3
 _OWN_TOOLS = (ACTIVITY_CALL_MODEL, ACTIVITY_READ_MODEL_PLAN)
-"""What a run calls by itself; a plan cannot."""
+"""Tools that only the run itself calls; a plan cannot use them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanningOptions:
-    """How a request is to be planned for.
+    """Options for planning a request.
 
     Args:
-        config: how models are asked.
-        plans: how many plans the model may write each time, the repaired ones among them.
-        replans: how often it may plan again once a plan has run.
-        approve_plan: whether somebody has to approve the plan before it runs.
+        config: settings of the model calls.
+        plans: maximum number of plans that the model may write each time, including repaired plans.
+        replans: maximum number of replans after a plan has run.
+        approve_plan: whether a person has to approve the plan before it runs.
         plan_only: whether the run ends with the plan and does not run it.
-        streams: whether nodes that change nothing start while the model still writes the plan; none does in the two
-            cases before.
-        policy: of the run; `None` is what the plan of a model has.
-        profile: what the model writes: a plan that is answered from its results, or intents.
+        streams: whether nodes without side effects start while the model is still writing the plan. Has no effect with
+            `approve_plan` or `plan_only`.
+        policy: policy of the run; `None` for the default policy of plans that a model writes.
+        profile: format of the model's answer: a plan whose results are then answered from, or intents.
         context: names of the session, without their `@` -> `{"id", "name", "kind"}`; for intents only.
-        turns: what was done in the session before, a summary of each turn.
-        confidence: 0 to 1, for intents only; somebody has to approve what the model is less sure of.
-        title: of the run; the request if it is `None`.
-        output_schema: JSON Schema of the answer; empty for a text.
+        turns: summaries of the earlier turns of the session.
+        confidence: 0 to 1, for intents only; a person has to approve intents with a lower confidence.
+        title: title of the run; `None` for the request.
+        output_schema: JSON Schema of the answer; empty for text.
     """
 
     config: ModelConfig = field(default_factory=ModelConfig)
@@ -79,7 +79,7 @@ class PlanningOptions:
 
     @property
     def may_ask_first(self) -> bool:
-        """Tells whether somebody may have to approve the plan before it runs."""
+        """Return whether a person may have to approve the plan before it runs."""
         by_policy = self.policy is not None and self.policy.approves_changes
         return self.approve_plan or self.confidence is not None or by_policy
 
@@ -87,18 +87,18 @@ class PlanningOptions:
 def prepare_goal(
     words: Any, tools: Mapping[str, ToolDeclaration], asked: PlanningOptions
 ) -> tuple[CompiledPlan, str | None]:
-    """Returns the plan that a run for a request starts with, and what is worth saying of it.
+    """Return the initial plan of the run for a request, and an optional note for the user.
 
     Args:
-        words: the request as it was given.
-        tools: what a plan for it may use, its agents with them.
+        words: the request, not yet validated.
+        tools: tools that a plan may use, including agents.
 
     Raises:
-        GoalRefused: nothing can come of it.
+        GoalRefused: the request cannot be planned for.
     """
     if asked.profile == "intents":
         return _prepare_intents(words, tools, asked)
-    # What only takes the effects of others back is for no plan, and known to whoever reads one all the same.
+    # Compensating tools are not offered to the planner, but the parser of the plan still needs their declarations.
     unnamed = {*_OWN_TOOLS, *(tool.undo for tool in tools.values())} | (tools.keys() - callable_tools(tools).keys())
     catalogue = build_catalogue({name: tool for name, tool in tools.items() if name not in unnamed})
     request = validate_goal(words, catalogue)
@@ -150,8 +150,8 @@ def _prepare_intents(
         "",
         config=asked.config,
         plans=asked.plans,
-        # Nothing of it is planned again, and nothing starts before all of it is known: the rest may not be what the
-        # beginning looks like.
+        # Intents are not replanned, and no intent starts before the answer is complete: the meaning of the first
+        # intents may depend on the rest.
         replans=0,
         streams=False,
         approve_plan=asked.approve_plan,
@@ -170,10 +170,10 @@ def _prepare_intents(
 
 
 def _refuse_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> None:
-    """Refuses a request whose run could not hold what it may use: the prompts of agents travel along as a whole.
+    """Refuse a request whose tools and agents do not fit into the run, which stores the prompts of all agents.
 
     Raises:
-        GoalRefused: it is one; it names what is largest.
+        GoalRefused: the tools and agents are too large; the message names the largest agents.
     """
     sizes = [encoded_size(dict(node.arguments)) for node in plan.nodes]
     try:
@@ -200,7 +200,7 @@ _OF_INTENTS = ("context", "confidence")
 
 
 def is_goal(document: Any) -> bool:
-    """Tells whether what a run is given as its plan is a request in words: `{"goal": "…"}`."""
+    """Return whether the plan document of a run is a request in words: `{"goal": "…"}`."""
     return isinstance(document, Mapping) and "goal" in document and "nodes" not in document
 
 
@@ -211,16 +211,16 @@ def goal_from_document(
     policy: Policy | None = None,
     context: Mapping[str, Any] | None = None,
 ) -> CompiledPlan:
-    """Returns the plan that a run starts with which is given a request in place of a plan.
+    """Return the initial plan of a run that receives a request instead of a plan.
 
     Args:
-        document: `{"goal", "config": how models are asked, "approve_plan", "plan_only", "max_repairs", "max_replans",
-            "profile", "context", "turns", "confidence"}`; all but the first may be left out.
-        policy: as `PlanningOptions` has it.
-        context: names of the session that stand beside the request; those in it count first.
+        document: `{"goal", "config": settings of the model calls, "approve_plan", "plan_only", "max_repairs",
+            "max_replans", "profile", "context", "turns", "confidence"}`; only `goal` is required.
+        policy: as in `PlanningOptions`.
+        context: names of the session, in addition to those of the document, which take precedence.
 
     Raises:
-        PlanInvalid: it is none, or nothing can come of it.
+        PlanInvalid: the document is invalid or the request cannot be planned for.
     """
     problems = [
         Problem(
@@ -284,7 +284,7 @@ def goal_from_document(
 def _session_of(
     document: Mapping[str, Any], context: Mapping[str, Any], problems: list[Problem]
 ) -> tuple[Mapping[str, Mapping[str, Any]], Sequence[str], float | None]:
-    """Returns the names, the earlier turns and the confidence of a request; adds what is wrong with them."""
+    """Return names, earlier turns and confidence of a request; append problems to `problems`."""
     names: Mapping[str, Mapping[str, Any]] = {}
     turns: Sequence[str] = ()
     confidence = None

@@ -1,4 +1,4 @@
-"""What somebody asks for in words, refused with advice before any model is asked if nothing can come of it."""
+"""Validation of requests in words, before any model is called."""
 
 from typing import Any
 
@@ -6,11 +6,12 @@ from dagwright.core.errors import DagwrightError
 from dagwright.planner.catalogue import Catalogue
 
 GOAL_LIMIT_BYTES = 64 * 1024
-"""UTF-8 of a request, some 16,000 tokens. What is longer is material for the plan's tools, and no request."""
+"""Limit for a request in UTF-8, some 16,000 tokens. Longer text is material for the tools of the plan, not a request.
+"""
 
 
 class GoalRefused(DagwrightError, ValueError):
-    """Nothing can be planned for a request; the text says why, and what to do."""
+    """The request cannot be planned for; the message states why, with a hint."""
 
     def __init__(self, code: str, message: str, *, hint: str) -> None:
         super().__init__(f"{message}; {hint}")
@@ -20,14 +21,14 @@ class GoalRefused(DagwrightError, ValueError):
 
 
 def validate_goal(goal: Any, catalogue: Catalogue) -> str:
-    """Returns a request without the blanks around it.
+    """Return the request without leading and trailing whitespace.
 
     Args:
-        goal: as it was given.
-        catalogue: what a plan for it may use.
+        goal: the request, of any type.
+        catalogue: tools and agents that a plan may use.
 
     Raises:
-        GoalRefused: it is empty, too long or no text, or there is nothing that a plan could use.
+        GoalRefused: the request is empty, too long or not a string, or a plan could use no tool and no agent.
     """
     if not isinstance(goal, str):
         raise GoalRefused("invalid_field", f"a request is a text, not {type(goal).__name__}", hint="say it in words")

@@ -1,7 +1,7 @@
-"""What is made of a model's answer in the dialect `intents`: nodes that a run can take, or all that is wrong with it.
+"""Parse a model's answer in the dialect `intents` into nodes of a run, or into a list of all problems.
 
-Nothing of it is trusted: it is checked as any list of intents is, may use only the verbs and the names of the session
-that it was told of, and a confidence that is none asks people rather than nobody.
+The answer is untrusted: it is checked as any list of intents is, and may use only the verbs and session names of the
+prompt. An invalid confidence leads to an approval request, not to a run without approval.
 """
 
 import json
@@ -28,7 +28,7 @@ from dagwright.planning.plan_and_execute.goals import PlannedNodes
 
 _GROUPS = ("params", "refs", "lookups")
 _EXPLANATION_SHOWN = 1_000
-"""Characters of what the model says about its plan, before whoever is to approve it."""
+"""Limit for the model's explanation in an approval request, in characters."""
 _LOOKUPS_SHOWN = 20
 _LEVELS_SHOWN = 1_000
 NOTHING_TO_DO = "Nothing is to be done."
@@ -37,16 +37,16 @@ NOTHING_TO_DO = "Nothing is to be done."
 def parse_intents(
     plan: Any, text: str, tools: Mapping[str, ToolDeclaration], *, context: Mapping[str, Mapping[str, Any]]
 ) -> ParsedPlan:
-    """Returns the intents that a model wrote, or somebody who changed them; there may be none, with an explanation.
+    """Parse intents from a model, or from a person who edited them. Intents may be empty if there is an explanation.
 
     Args:
-        plan: the answer, if it fits the response format or somebody gave it; null if it has to be found in the text.
-        text: all that the model said.
+        plan: the answer, if it fits the response format or comes from a person; null to extract it from the text.
+        text: the whole text of the model's answer.
         tools: the verbs.
         context: names of the session, each with its `id`.
 
     Raises:
-        PlanInvalid: with everything that is wrong or ambiguous, in the words of the dialect.
+        PlanInvalid: with all errors and ambiguities, in the terms of the dialect.
     """
     raw, repairs = _written(plan, text)
     if isinstance(raw, dict):
@@ -88,9 +88,9 @@ def _written(plan: Any, text: str) -> tuple[Any, Sequence[Repair]]:
 
 
 def _plain(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[Repair]]:
-    """Returns an answer with what models write as texts of JSON as it is meant, and what was repaired.
+    """Return an answer with JSON strings in its fields decoded, and the repairs.
 
-    The response format has them write so, and an answer that does not fit it as a whole comes as it was written.
+    The response format makes models write such strings, and an answer that does not fit the format arrives undecoded.
     """
     plain, repairs = dict(raw), list[Repair]()
     if isinstance(intents := raw.get("intents"), list):
@@ -120,10 +120,10 @@ def _json_of(text: str) -> Any:
 
 
 def _nothing_of(raw: Mapping[str, Any]) -> ParsedPlan:
-    """Returns a plan without nodes, of an answer that says why there is nothing to do.
+    """Return a plan without nodes for an answer that explains why there is nothing to do.
 
     Raises:
-        PlanInvalid: it does not.
+        PlanInvalid: the explanation is missing.
     """
     explanation = raw.get("explanation")
     problems = [*_own_problems(raw)]
@@ -136,7 +136,7 @@ def _nothing_of(raw: Mapping[str, Any]) -> ParsedPlan:
 
 
 def _own_problems(raw: Any) -> Iterator[Problem]:
-    """Yields what is wrong with an answer that the dialect takes from people."""
+    """Yield errors that the dialect accepts from people but not from models."""
     if not isinstance(raw, Mapping):
         return
     said = _confidence(raw)
@@ -152,7 +152,7 @@ def _own_problems(raw: Any) -> Iterator[Problem]:
 def _no_verbs(
     document: Document, tools: Mapping[str, ToolDeclaration], verbs: Mapping[str, ToolDeclaration]
 ) -> Iterator[Problem]:
-    """Yields the intents that call what only takes back what others did."""
+    """Yield the intents that call a compensating tool."""
     for index, node in enumerate(document.plan["nodes"]):
         if (name := node.get("tool")) in tools and name not in verbs:
             message = f"there is no verb {name!r}: it only takes back what others did"
@@ -160,7 +160,7 @@ def _no_verbs(
 
 
 def _given_entities(raw: Any, document: Document, tools: Mapping[str, ToolDeclaration]) -> Iterator[Problem]:
-    """Yield the entities that stand among the params: a model knows no id of one, so it made it up."""
+    """Yield entities in `params`: a model knows no entity id, so it made the value up."""
     for index, (intent, node) in enumerate(zip(raw["intents"], document.plan["nodes"], strict=True)):
         verb = tools.get(node.get("tool") or "")
         params = intent.get("params") if verb is not None and isinstance(intent, dict) else None
@@ -174,7 +174,7 @@ def _given_entities(raw: Any, document: Document, tools: Mapping[str, ToolDeclar
 
 
 def _for_model(problem: Problem, context: Mapping[str, Any]) -> Problem:
-    """Returns a problem with a hint that a model can follow, where the dialect has one for people."""
+    """Replace a hint for people by a hint that a model can follow."""
     if problem.code != "missing_context":
         return problem
     names = ", ".join(f"@{name}" for name in context)
@@ -183,7 +183,7 @@ def _for_model(problem: Problem, context: Mapping[str, Any]) -> Problem:
 
 
 def _with_verbs(raw: Any, document: Document) -> dict[str, Any]:
-    """Returns an answer as it was written, with the verbs as they were read."""
+    """Return the answer as written, with the repaired names of the verbs."""
     intents = [
         {**intent, "verb": node["tool"]} for intent, node in zip(raw["intents"], document.plan["nodes"], strict=True)
     ]
@@ -191,7 +191,7 @@ def _with_verbs(raw: Any, document: Document) -> dict[str, Any]:
 
 
 def _said(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the model says of its answer; one that does not say how sure it is counts as not sure at all."""
+    """Return explanation and confidence of an answer; a missing confidence counts as 0."""
     return {"explanation": raw.get("explanation") or "", "confidence": _confidence(raw) or 0}
 
 
@@ -200,7 +200,7 @@ def _confidence(raw: Mapping[str, Any]) -> float | None:
     return said if isinstance(said, int | float) and not isinstance(said, bool) else None
 
 
-# What whoever approves a plan is shown of it.
+# Text for a person who approves the plan.
 
 
 def _words(raw: Mapping[str, Any], checked: Checked) -> str:

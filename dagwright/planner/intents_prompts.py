@@ -1,8 +1,8 @@
-"""What a model is told that turns a request into intents: the rules, the verbs, the session, the request.
+"""Prompt that turns a request into intents: the rules, the verbs, the names of the session, and the request.
 
-The texts travel with the run, so a change of them changes no run that is going on. What comes from elsewhere (names of
-entities, what was done before) stands as JSON, a line each, so that nothing in it can end its line and say more. Ids of
-entities are told to no model.
+The run stores the texts, so a change of the texts does not affect running runs. Untrusted text (names of entities,
+earlier turns) is one line of JSON each, so that it cannot end its line and inject instructions. Ids of entities are
+never sent to a model.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,12 +65,12 @@ def intents_messages(
     advice: str = "",
     turns: Sequence[str] = (),
 ) -> tuple[Message, ...]:
-    """Returns what a model is told to write intents: the rules, then what there is, then the request.
+    """Return the messages that ask for intents: the rules, then verbs and session, then the request.
 
     Args:
-        context: names of the session -> what each stands for, with `name`, `kind` and the like if they are known.
-        advice: what the tool of the resolver says of lookups.
-        turns: what was done in the session before, oldest first.
+        context: name in the session -> its entity, with `name`, `kind` and similar fields if they are known.
+        advice: description of lookups from the tool of the resolver.
+        turns: summaries of earlier turns of the session, oldest first.
     """
     note = verbs.note()
     parts = [verbs.text, *([f"({note[0].upper()}{note[1:]}.)"] if note is not None else []), _session(context)]

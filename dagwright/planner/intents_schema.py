@@ -1,6 +1,6 @@
-"""The response format of the profile `intents`: what a model may answer of the dialect of this name.
+"""Response format of the profile `intents`: the part of the dialect `intents` that a model may write.
 
-What it writes beyond that is read all the same, and checked as any list of intents is.
+Fields beyond this format are accepted too, and checked as in any list of intents.
 """
 
 from pathlib import Path
@@ -11,14 +11,14 @@ from dagwright.planner.schema import MAX_PLANNED_NODES, RESPONSE_FILE
 
 INTENTS_FILE: Path = RESPONSE_FILE.with_name("intents.schema.json")
 MAX_INTENTS = MAX_PLANNED_NODES
-"""Intents of one request: a run takes so many nodes at once."""
+"""Maximum intents per request: the number of nodes that a run accepts at once."""
 
 
 def intents_schema(resolver: Resolver = UNKNOWN_RESOLVER) -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of what a planner of intents answers.
+    """Return the JSON Schema (2020-12) for the answer of a planner of intents.
 
     Args:
-        resolver: of lookups; the published schema is that without one.
+        resolver: resolver of lookups; the published schema has none.
     """
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -1,7 +1,7 @@
-"""What is made of a model's answer: nodes that a run can take, or every reason why it cannot.
+"""Parse a model's answer into nodes of a run, or into a list of all problems.
 
-Nothing that a model writes is trusted: its plan is checked as any plan is, it may use only what it was told of, and it
-cannot let itself off an approval.
+The answer is untrusted: the plan is checked as any plan is, may use only the tools of the prompt, and cannot exempt
+itself from approval.
 """
 
 import json
@@ -40,26 +40,28 @@ from dagwright.protocol.documents import encoded_size
 from dagwright.protocol.plan_limits import PlanTooLarge, refuse_too_large
 
 PLANNED_BYTES = 192 * 1024
-"""JSON of all that is told of a plan: it stands in the history, and in the state of the run from then on."""
+"""Limit for the JSON of a parsed plan, which is part of the history and of the run state from then on."""
 _PROBLEMS_TOLD = 200
 _PROBLEMS_CHARACTERS = 48 * 1024
 _IGNORED = ("output", "deadline", "on_failure")
-"""What a plan may say that does not count here: the run itself has it."""
+"""Fields of a plan that are ignored, because the run has its own values."""
 
 
 _EARLY_DEPTH = 80
-"""Lists and objects inside one another of a node that starts early: it travels in others, which have a limit of 100."""
+"""Maximum nesting depth of a node that starts early: other documents wrap the node, and their limit is 100."""
 TOOLS_BYTES = 128 * 1024
-"""JSON of the tools as they travel to whoever reads the plan; schemas beyond that are left to the tools themselves."""
+"""Limit for the JSON of the tools for the plan parser; beyond it, schemas are dropped, largest first, and the tools
+validate their own arguments.
+"""
 
 
 def encode_tools(tools: Mapping[str, ToolDeclaration], *, inline_agents: bool = False) -> list[dict[str, Any]]:
-    """Returns what is told of the tools to whoever reads a plan: all but what only people and models read.
+    """Serialize the tools for the plan parser, without texts that only people and models read.
 
-    The tools of agents are told to the models of these.
+    Descriptions of the tools of agents stay, because the models of the agents read them.
 
     Args:
-        inline_agents: a plan may make agents itself, with any of the tools.
+        inline_agents: whether a plan may define inline agents, which may use any of the tools.
     """
     named = {*tools} if inline_agents else {name for card in agent_cards(tools) for name in card.tools}
     told = [
@@ -77,16 +79,16 @@ def encode_tools(tools: Mapping[str, ToolDeclaration], *, inline_agents: bool = 
 
 @dataclass(frozen=True, slots=True)
 class ParsedPlan:
-    """A plan that can be run.
+    """A valid plan of a model.
 
     Args:
-        planned: its nodes as a run takes them.
-        written: the plan itself, for people.
-        words: what it does, in lines.
-        shown: ids of its nodes of which all stands in these lines.
-        notes: what was repaired, and what does not count.
-        changes: how many of its nodes change something.
-        said: what the model says of it: `explanation` and `confidence`, as far as it was asked for them.
+        planned: nodes of the plan, ready to run.
+        written: the plan document, for people.
+        words: summary of the plan, in lines.
+        shown: ids of the nodes that the summary describes completely.
+        notes: repairs and ignored fields.
+        changes: number of nodes that change something.
+        said: the model's `explanation` and `confidence`, if the profile has them.
     """
 
     planned: PlannedNodes
@@ -98,7 +100,7 @@ class ParsedPlan:
     said: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the plan as the activity tells it."""
+        """Serialize the plan as the result of the activity."""
         return {
             "valid": True,
             "plan": dict(self.written),
@@ -120,21 +122,22 @@ def parse_plan(
     inline_agents: bool = False,
     replan_context: ReplanContext | None = None,
 ) -> ParsedPlan:
-    """Returns the plan that a model wrote, or somebody who changed it.
+    """Parse a plan from a model, or from a person who edited it.
 
-    One that is made again may be empty: then there is nothing more to do. The nodes that it may refer to stand in it
-    behind its own, as tool `EXISTING_NODE`.
+    A replan may be empty, which means that no work remains. The nodes of the plan are followed by stand-ins, with the
+    tool `EXISTING_NODE`, for the nodes of the run that a replan may refer to.
 
     Args:
-        plan: it, if it fits the response format or somebody gave it; null if it has to be found in the text.
-        text: all that the model said.
-        tools: what the plan may use.
-        accepted: nodes that stand already, as they were written; they are of the plan, whether it repeats them or not.
-        inline_agents: the policy of the run takes agents that the plan makes itself.
-        replan_context: what the run has come to, of a plan that is made again.
+        plan: the plan, if it fits the response format or comes from a person; null to extract it from the text.
+        text: the whole text of the model's answer.
+        tools: tools that the plan may use.
+        accepted: nodes that have started already, as written; they are part of the plan even if it does not repeat
+            them.
+        inline_agents: whether the policy of the run allows agents that the plan defines.
+        replan_context: state of the run, for a replan.
 
     Raises:
-        PlanInvalid: with everything that is wrong or ambiguous.
+        PlanInvalid: with all errors and ambiguities.
     """
     there = replan_context.referable if replan_context is not None else ()
     try:
@@ -162,13 +165,13 @@ def parse_plan(
 
 
 def build_parsed_plan(checked: Checked, repairs: Sequence[Repair], *, there: Sequence[str] = ()) -> ParsedPlan:
-    """Returns what is made of a plan that can be run.
+    """Build the result for a valid plan.
 
     Args:
-        there: ids of the nodes that stand for those of the run.
+        there: ids of the stand-ins for existing nodes of the run.
 
     Raises:
-        PlanInvalid: it uses what cannot run, or a part of it is too large.
+        PlanInvalid: the plan uses something that cannot run, or a part of the plan is too large.
     """
     compiled = compile_planned(checked)
     asked = with_policy_approval(
@@ -190,10 +193,10 @@ def build_parsed_plan(checked: Checked, repairs: Sequence[Repair], *, there: Seq
 
 
 def reject_oversized(read: ParsedPlan) -> None:
-    """Refuses a plan of which too much would stand in the history.
+    """Refuse a plan that would take up too much of the history.
 
     Raises:
-        PlanInvalid: it is one.
+        PlanInvalid: the plan is too large.
     """
     if (size := encoded_size(read.to_json())) > PLANNED_BYTES:
         message = f"the plan has {size:,} bytes with all that is made of it; at most {PLANNED_BYTES:,} are taken"
@@ -212,7 +215,7 @@ def _checked(
     try:
         return check_plan(plan, tools, dialect=dialect, accepted=accepted), ()
     except PlanInvalid as invalid:
-        # Models name tools by near misses here too; a repair that leaves a problem is of no use.
+        # Models also misspell tool names here. Discard a repair that leaves a problem.
         try:
             return check_written_plan(json.dumps(plan), tools, dialect="plan", accepted=accepted)
         except PlanInvalid:
@@ -228,12 +231,12 @@ def _standing(accepted: Sequence[Any], replan_context: ReplanContext | None) -> 
 
 
 def _is_empty(invalid: PlanInvalid) -> bool:
-    """Tells whether nothing is wrong with a plan but that it has no nodes."""
+    """Return whether the only problem of a plan is that it has no nodes."""
     return all((problem.code, problem.pointer) == ("empty_plan", "/nodes") for problem in invalid.problems)
 
 
 def _own_of(written: Mapping[str, Any], *, there: Sequence[str]) -> Mapping[str, Any]:
-    """Returns a plan without the nodes that stand for those of the run."""
+    """Return a plan without the stand-ins for existing nodes of the run."""
     if not there:
         return written
     return {**written, "nodes": [node for node in written["nodes"] if node.get("tool") != EXISTING_NODE.name]}
@@ -242,7 +245,7 @@ def _own_of(written: Mapping[str, Any], *, there: Sequence[str]) -> Mapping[str,
 def _with_free_ids(
     checked: Checked, repairs: Sequence[Repair], tools: Mapping[str, ToolDeclaration], *, accepted: Sequence[Any]
 ) -> tuple[Checked, Sequence[Repair]]:
-    """Returns a plan with other ids for nodes that have those of the run, if it is clear what changes with them."""
+    """Rename nodes whose ids are reserved for the run, if the change is unambiguous."""
     found = rename_reserved_ids(checked.document) if any(is_own(node.id) for node in checked.nodes) else None
     if found is None:
         return checked, repairs
@@ -256,13 +259,13 @@ def _with_free_ids(
 def can_start_early(
     nodes: Sequence[Any], tools: Mapping[str, ToolDeclaration], *, replan_context: ReplanContext | None = None
 ) -> bool:
-    """Tells whether the last of some nodes may start while the rest of their plan is still being written.
+    """Return whether the last node may start while the model is still writing the rest of the plan.
 
-    Nothing is repaired here, for what follows may show that something else was meant.
+    Nothing is repaired here, because the rest of the plan may show a different meaning.
 
     Args:
-        nodes: as written; all but the last one stand already.
-        replan_context: what the run has come to, of a plan that is made again; what takes the place of a node waits.
+        nodes: nodes as written; all but the last one have been accepted already.
+        replan_context: state of the run, for a replan; a node that supersedes another node waits.
     """
     there = replan_context.referable if replan_context is not None else ()
     if replan_context is not None and nodes[-1].get("id") in replan_context.left:
@@ -281,11 +284,11 @@ def can_start_early(
 
 
 def rejected_plan(invalid: PlanInvalid, *, accepted: Sequence[Any] = (), profile: Profile = "plan") -> dict[str, Any]:
-    """Returns what is wrong with a plan as the activity tells it, with what the model is to be told.
+    """Serialize the problems of a plan as the result of the activity, with the repair message for the model.
 
     Args:
-        accepted: nodes that stand already.
-        profile: in whose words.
+        accepted: nodes that have started already.
+        profile: selects the wording of the message.
     """
     told = [problem.to_json() for problem in invalid.problems[:_PROBLEMS_TOLD]]
     while len(told) > 1 and len(json.dumps(told)) > _PROBLEMS_CHARACTERS:
@@ -300,10 +303,10 @@ def rejected_plan(invalid: PlanInvalid, *, accepted: Sequence[Any] = (), profile
 
 
 def problems_of(checked: Checked, *, there: Sequence[str] = ()) -> Iterator[Problem]:
-    """Yields what a valid plan has that a run cannot take which goes on already.
+    """Yield the problems of a valid plan that a run which has already started cannot accept.
 
     Args:
-        there: ids of the nodes that stand for those of the run.
+        there: ids of the stand-ins for existing nodes of the run.
     """
     if (count := len(checked.nodes) - len(there)) > MAX_PLANNED_NODES:
         message = f"the plan has {count:,} nodes; at most {MAX_PLANNED_NODES} are taken"
@@ -325,7 +328,7 @@ def problems_of(checked: Checked, *, there: Sequence[str] = ()) -> Iterator[Prob
 
 
 def _secrets_of(checked: Checked) -> Iterator[Problem]:
-    """Yields the nodes that want a secret: whoever talks a model into a plan could have it sent anywhere."""
+    """Yield the nodes that use a secret: a prompt injection could have the secret sent anywhere."""
     for index, (node, references) in enumerate(zip(checked.nodes, checked.references, strict=True)):
         if references.has_secrets:
             at = checked.document.written_pointer(pointer("nodes", index))
@@ -336,7 +339,7 @@ def _secrets_of(checked: Checked) -> Iterator[Problem]:
 
 
 def _inline_agents_of(checked: Checked) -> Iterator[Problem]:
-    """Yields the agents that the plan makes itself, where only those may be used that there are."""
+    """Yield the agents that the plan defines, for a policy that allows only existing agents."""
     for problem in policy_problems(checked, CHANGES_ASK):
         yield replace(problem, hint="name an agent that is listed, or use tools")
 
@@ -367,7 +370,7 @@ def _asked(node: CompiledNode) -> CompiledNode:
 
 
 def _with_regions_below(plan: CompiledPlan) -> Sequence[CompiledNode]:
-    """Returns the nodes of a plan; those of its sub-plans that are pure run together."""
+    """Return the nodes of a plan; pure nodes of its sub-plans are contracted into regions."""
     return tuple(
         node if node.sub_plan is None else replace(node, sub_plan=contract(node.sub_plan)) for node in plan.nodes
     )

@@ -1,6 +1,6 @@
-"""What a model is told: to plan, to repair its plan, and to answer from what the plan has found.
+"""Prompts for planning, for repairing a plan, and for answering from the results of a plan.
 
-The texts travel with the run, so a change of them changes no run that is going on.
+The run stores the texts, so a change of the texts does not affect running runs.
 """
 
 import json
@@ -17,9 +17,9 @@ from dagwright.planning.plan_and_execute.goals import Profile
 
 TURN_CHARACTERS = 1_000
 NEWEST_TURN_CHARACTERS = 10_000
-"""Of the newest turn: the request may answer what that has asked, or be about what it has found."""
+"""Limit for the newest turn: the request may answer a question in that turn, or refer to its result."""
 REPAIR_CHARACTERS = 24 * 1024
-"""What is told of the problems of one plan; a hundred of them have as many."""
+"""Limit for the problems of one plan; a hundred problems are about as long."""
 _PROBLEM_CHARACTERS = 1_200
 
 PLANNING_PROMPT = """\
@@ -97,12 +97,12 @@ def planning_messages(
     plans_again: bool = False,
     turns: Sequence[str] = (),
 ) -> tuple[Message, ...]:
-    """Returns what a model is told to write a plan: the rules, then what there is, then the request.
+    """Return the messages that ask for a plan: the rules, then tools and agents, then the request.
 
     Args:
-        inline_agents: a plan may make agents itself.
-        plans_again: the model can be asked for another plan once this one has run.
-        turns: what was done in the session before, oldest first.
+        inline_agents: whether a plan may define inline agents.
+        plans_again: whether the model can be asked for another plan after this one has run.
+        turns: summaries of earlier turns of the session, oldest first.
     """
     note = catalogue.note()
     there = catalogue.text if note is None else f"{catalogue.text}\n\n({note[0].upper()}{note[1:]}.)"
@@ -113,10 +113,10 @@ def planning_messages(
 
 
 def turns_message(turns: Sequence[str]) -> str:
-    """Returns what a model is told of earlier turns of a session: a line of JSON each, which nothing in it can end.
+    """Format earlier turns of a session for a model: one line of JSON each, so that a turn cannot end its line.
 
     Args:
-        turns: at least one, the newest last.
+        turns: at least one turn, newest last.
     """
     *before, newest = turns[-MAX_TURNS_IN_PROMPT:]
     kept = [
@@ -128,7 +128,7 @@ def turns_message(turns: Sequence[str]) -> str:
 
 
 def accepted_message(nodes: Sequence[Any]) -> str:
-    """Returns what a model is told of the nodes of its plan that stand already, for they were run while it wrote."""
+    """Format the nodes that started while the model was writing the plan."""
     written = "\n".join(json.dumps(node, ensure_ascii=False) for node in nodes)
     return (
         "These nodes of your plan have been started already and are part of the plan:\n"
@@ -140,7 +140,7 @@ def accepted_message(nodes: Sequence[Any]) -> str:
 
 
 def interrupted_message(nodes: Sequence[Any]) -> str:
-    """Returns what a model is told that is asked again, because its answer did not come to its end."""
+    """Ask a model for the plan again after its answer was cut off."""
     return f"Your last answer ended before the plan was complete. {accepted_message(nodes)}\nWrite the plan again."
 
 
@@ -163,7 +163,7 @@ _REPAIRS: Mapping[Profile | Literal["rounds"], tuple[str, str]] = {
 
 
 def repair_message(problems: Sequence[Problem], *, profile: Profile | Literal["rounds"] = "plan") -> str:
-    """Returns what a model is told of a plan of its that cannot be run: every problem, with its place and a hint."""
+    """Format the problems of an invalid plan for the model, each with its place and a hint."""
     told: list[str] = []
     left, room = 0, REPAIR_CHARACTERS
     for line in map(_problem_line, problems):

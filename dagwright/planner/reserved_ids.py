@@ -13,14 +13,14 @@ from dagwright.dialects.written_values import Repair
 from dagwright.planning.plan_and_execute.goals import is_own
 
 _NO_REFERENCES = ("id", "depends_on", "plan", "tool", "title")
-"""Fields of a node in which no node is referred to in braces: a sub-plan has ids of its own."""
+"""Fields of a node without references in braces; a sub-plan has ids of its own."""
 
 
 def rename_reserved_ids(document: Document) -> tuple[dict[str, Any], list[Repair]] | None:
-    """Returns a plan in which no node has an id of the run itself, and what was repaired; `None` if that is not clear.
+    """Return a plan without reserved node ids, and the repairs; `None` if the change is ambiguous.
 
     Args:
-        document: of a plan that is valid but for such ids.
+        document: a plan that is valid except for the reserved ids.
     """
     nodes = document.plan["nodes"]
     ids = [node["id"] for node in nodes]
@@ -39,7 +39,7 @@ def rename_reserved_ids(document: Document) -> tuple[dict[str, Any], list[Repair
 
 
 def _is_unclear(node_id: str, nodes: list[Any]) -> bool:
-    """Tells whether an id may stand in a place where it is not certain that it means the node."""
+    """Return whether an id occurs where it may or may not mean the node."""
     word = re.compile(rf"(?<!\w){re.escape(node_id)}(?!\w)")
     literal = re.compile(rf"\\\{{\{{\s*{re.escape(node_id)}\b")
     return any(

@@ -1,8 +1,8 @@
-"""What is made of an answer of a planner of rounds: sub-goals that a run can begin, or all that is wrong with them.
+"""Parse an answer of a planner of rounds into sub-goals that a run can start, or into a list of all problems.
 
-It is read by the worker that asked, so a round costs no call more, and it is read against what the run knew when it
-asked. Nothing of it is trusted: it may use the workers that it was told of, slots that are put out, and arguments that
-workers take; what was done already is not done again.
+The worker that called the model parses the answer, so a round needs no additional activity. The answer is checked
+against the state of the run at the time of the call. It is untrusted: it may use only the worker tools of the prompt,
+slots that exist, and arguments that the worker tools accept, and it may not repeat work that is done.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS, PlannedSubGoa
 from dagwright.protocol.documents import encoded_size
 
 READ_BYTES = 96 * 1024
-"""JSON of what is begun by one answer: it stands in the history, and in the state of the run from then on."""
+"""Limit for the JSON of one answer, which is part of the history and of the run state from then on."""
 REASONING_CHARACTERS = 4_000
 _ACTIONS = ("continue", "done", "failed")
 _WORDS_CHARACTERS = 1_000
@@ -32,18 +32,18 @@ _MESSAGE_CHARACTERS = 1_000
 
 
 def parse_round(output: Any, text: str, asked: RoundContext) -> dict[str, Any]:
-    """Returns what an answer means, as the run takes it: `{"valid": true, "action", "reasoning", …}`.
+    """Parse an answer: `{"valid": true, "action", "reasoning", …}`.
 
-    One that is of no use is `{"valid": false, "problems", "repair": what the planner is to be told, "words": the same
-    in short, "repeats": whether it wants what was done already}`.
+    An invalid answer results in `{"valid": false, "problems", "repair": message for the planner, "words": the problems
+    in short, "repeats": whether the answer repeats work that is done}`.
 
     Args:
-        output: the answer, if it fits the response format; null if it has to be found in the text.
-        text: all that the model said.
-        asked: what it is read against.
+        output: the answer, if it fits the response format; null to extract it from the text.
+        text: the whole text of the model's answer.
+        asked: worker tools and sub-goals that the answer is checked against.
 
     Raises:
-        ValueError: what it is to be read against is of no use.
+        ValueError: `asked` is invalid.
     """
     workers = workers_among(decode_tools(list(asked.workers)))
     raw: Any = None
@@ -75,7 +75,7 @@ def _read(raw: Any, asked: RoundContext, workers: Mapping[str, Worker], repairs:
         raise PlanInvalid([Problem(CUT_OFF, f"a part of the answer is missing: {repair.message}") for repair in cut])
     if lost := [repair for repair in repairs if repair.code == NOT_A_NUMBER]:
         hint = "write a number, or leave it out"
-        # Read as null it would be told as what the planner has not written.
+        # If NaN were read as null, the message would quote a value that the planner did not write.
         raise PlanInvalid(
             [Problem("invalid_syntax", "NaN is no number of JSON", repair.pointer, hint=hint) for repair in lost]
         )
@@ -110,7 +110,7 @@ def _reasoning(said: Any) -> str:
 
 
 def _sub_goals(raw: Mapping[str, Any], checks: RoundChecks) -> tuple[list[Problem], Sequence[PlannedSubGoal]]:
-    """Returns what is wrong with the sub-goals of an answer, and those that are begun."""
+    """Return the problems of the sub-goals of an answer, and the sub-goals to start."""
     fields = Fields()
     written = fields.sub_goals(raw.get("sub_goals"), checks.workers)
     problems = [*fields.problems, *checks.problems_of(written, fields.refused)]
@@ -133,7 +133,7 @@ def _refused(problems: Sequence[Problem], raw: Any) -> dict[str, Any]:
 
 
 def _bounded(problem: Problem) -> dict[str, Any]:
-    """Returns a problem that stands in the history: of a value that it repeats the beginning."""
+    """Serialize a problem for the history; long values that it quotes are cut."""
     told = problem.to_json()
     return told | {
         name: cut_for_model(told[name], _MESSAGE_CHARACTERS) for name in ("message", "hint", "pointer") if told[name]

@@ -1,7 +1,7 @@
-"""What models are told that answer a question in rounds: to put it into words, to plan a round, and to answer.
+"""Prompts for answering a question in rounds: clarify the question, plan a round, and write the answer.
 
-The texts travel with the run, so a change of them changes no run that is going on. What comes from elsewhere (earlier
-turns, what workers found) stands as JSON, a line each, so that nothing in it can end its line and say more.
+The run stores the texts, so a change of the texts does not affect running runs. Untrusted text (earlier turns, results
+of worker tools) is one line of JSON each, so that it cannot end its line and inject instructions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ from dagwright.planning.model_calls.messages import json_line
 from dagwright.planning.rounds.rounds import Synthesis
 
 NEWEST_TURN_CHARACTERS = 10_000
-"""Of the newest turn, which the question may be about: room for all that a session tells of its answer."""
+"""Limit for the newest turn, which the question may refer to: enough for the whole answer as a session reports it."""
 TURN_CHARACTERS = 4_000
-"""Of each of the two sides of a turn."""
+"""Limit for each of the two sides of a turn."""
 
 INTENTION_PROMPT = """\
 You put a question into words that a planner can work on. Do not answer it. You are given the earlier messages of the \
@@ -88,10 +88,10 @@ def planner_prompt(synthesis: Synthesis) -> str:
 
 
 def intention_messages(question: str, turns: Sequence[TurnSummary]) -> tuple[Message, ...]:
-    """Returns what a model is told that puts a question into words.
+    """Return the messages that ask for the intention of a question.
 
     Args:
-        turns: what was said before, oldest first.
+        turns: earlier turns of the conversation, oldest first.
     """
     parts = [f"The newest message:\n{question}"]
     if turns:
@@ -104,7 +104,7 @@ def intention_messages(question: str, turns: Sequence[TurnSummary]) -> tuple[Mes
 
 
 def worker_catalogue(workers: Mapping[str, Worker]) -> Catalogue:
-    """Returns what a planner is told of workers; deliverables last, each kind by name."""
+    """Format worker tools for the planner; deliverables last, each kind sorted by name."""
     known = sorted(workers.items(), key=lambda item: (item[1].card.goal_type == "deliverable", item[0]))
     told, omitted = fit_lines({name: json_line(_told(worker)) for name, worker in known})
     text = "\n".join(["Workers:", *told.values()])

@@ -1,6 +1,6 @@
-"""The response format of the profile `rounds`: what a planner may answer in each round.
+"""Response format of the profile `rounds`: the answer of a planner in each round.
 
-What it writes beyond that is read all the same.
+Fields beyond this format are accepted too.
 """
 
 from collections.abc import Sequence
@@ -11,16 +11,16 @@ from dagwright.planner.schema import RESPONSE_FILE
 
 ROUNDS_FILE: Path = RESPONSE_FILE.with_name("rounds.schema.json")
 MAX_SUB_GOALS = 50
-"""Sub-goals that one answer begins."""
+"""Maximum sub-goals that one answer starts."""
 MAX_OF_RUN = 100
-"""Sub-goals of all rounds of one question."""
+"""Maximum sub-goals of all rounds of one question."""
 MAX_SYNTHESIS_INPUTS = 50
 MAX_REFS = 50
-"""Slots that one sub-goal gets."""
+"""Maximum slots that one sub-goal receives."""
 
 
 def rounds_schema() -> dict[str, Any]:
-    """Returns the JSON Schema (2020-12) of what a planner of rounds answers."""
+    """Return the JSON Schema (2020-12) for the answer of a planner of rounds."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Answer of Dagwright's planner of rounds",

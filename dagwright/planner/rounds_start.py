@@ -1,4 +1,4 @@
-"""From a question to the plan that its run starts with, if it is to be answered in rounds of workers."""
+"""Prepare the initial plan of a run that answers a question in rounds of worker tools."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,23 +22,23 @@ from dagwright.planning.rounds.rounds import RoundsLimits, RoundsSpec, checked_m
 from dagwright.protocol.documents import encoded_size
 
 ROUNDS_PROFILE = ROUNDS_KIND
-"""The profile, as `ask` and whoever starts a run from outside name it."""
+"""Name of the profile in `ask` and in requests of clients."""
 _FIELDS = ("goal", "profile", "config", "max_rounds", "worker_timeout", "deadline", "synthesis", "turns")
 TURNS = 1_000
-"""Turns that may come along; the newest of them are told."""
+"""Maximum turns of a request; the newest of them go into the prompt."""
 TURN_SHOWN_CHARACTERS = 500
-"""Of each side of a turn, in documents."""
+"""Limit for each side of a turn, in documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundsOptions:
-    """How a question is to be answered.
+    """Options for answering a question.
 
     Args:
-        config: how models are asked.
-        limits: how often the planner is asked, and how long it may take.
-        turns: what was said before in the conversation, oldest first.
-        title: of the run; the question if it is `None`.
+        config: settings of the model calls.
+        limits: limits for rounds, worker tools and the whole question.
+        turns: earlier turns of the conversation, oldest first.
+        title: title of the run; `None` for the question.
     """
 
     config: ModelConfig = field(default_factory=ModelConfig)
@@ -50,14 +50,14 @@ class RoundsOptions:
 def prepare_rounds(
     words: Any, tools: Mapping[str, ToolDeclaration], asked: RoundsOptions
 ) -> tuple[CompiledPlan, str | None]:
-    """Returns the plan that a run for a question starts with, and what is worth saying of it.
+    """Return the initial plan of the run for a question, and an optional note for the user.
 
     Args:
-        words: the question as it was given.
-        tools: what there is; the workers among them may be used.
+        words: the question, not yet validated.
+        tools: all tools; only the worker tools among them are used.
 
     Raises:
-        GoalRefused: nothing can come of it.
+        GoalRefused: the question cannot be planned for.
     """
     workers = workers_among(tools)
     if not workers:
@@ -94,7 +94,7 @@ def prepare_rounds(
 
 
 def is_rounds(document: Mapping[str, Any]) -> bool:
-    """Tells whether a request in words is to be answered in rounds."""
+    """Return whether a request in words uses the profile `rounds`."""
     return document.get("profile") == ROUNDS_PROFILE
 
 
@@ -110,22 +110,22 @@ _LIMITS: Mapping[str, Callable[[RoundsLimits, Any], RoundsLimits]] = {
     "deadline": lambda limits, value: replace(limits, deadline_s=_seconds(value)),
     "synthesis": lambda limits, value: replace(limits, synthesis=checked_synthesis(value)),
 }
-"""Field of a question -> limits and its value -> the limits with it."""
+"""Field of a question -> function that applies its value to the limits."""
 
 
 def rounds_from_document(
     document: Mapping[str, Any], tools: Mapping[str, ToolDeclaration], *, limits: RoundsLimits
 ) -> CompiledPlan:
-    """Returns the plan that a run starts with which is given a question in place of a plan.
+    """Return the initial plan of a run that receives a question instead of a plan.
 
     Args:
-        document: `{"goal", "profile": "rounds", "config": how models are asked, "max_rounds", "worker_timeout" and
-            "deadline": durations such as "2m", "synthesis": "assemble" or "model", "turns": what was said
-            before, objects with turn_id, human_message and ai_response}`; all but the first two may be left out.
-        limits: of a question that does not say them.
+        document: `{"goal", "profile": "rounds", "config": settings of the model calls, "max_rounds", "worker_timeout"
+            and "deadline": durations such as "2m", "synthesis": "assemble" or "model", "turns": earlier turns, objects
+            with turn_id, human_message and ai_response}`; only the first two fields are required.
+        limits: defaults for limits that the document does not set.
 
     Raises:
-        PlanInvalid: it is none, or nothing can come of it.
+        PlanInvalid: the document is invalid or the question cannot be planned for.
     """
     problems = [
         Problem(

@@ -1,7 +1,7 @@
-"""The response format of the planner, made from the plan model: `python -m dagwright.planner [--check]`.
+"""Response format of the planner, generated from the plan model: `python -m dagwright.planner [--check]`.
 
-It is the part of the plan format that a model needs. What it writes beyond that is read all the same, and checked as
-any plan is.
+The format is the part of the plan format that a model needs. Fields beyond this part are accepted too, and checked as
+in any plan.
 """
 
 import json
@@ -13,7 +13,7 @@ from dagwright.plans.schema import plan_schema
 
 RESPONSE_FILE = Path(__file__).parent.parent.parent / "docs" / "planner" / "plan.schema.json"
 MAX_PLANNED_NODES = 200
-"""Nodes of a plan that a model writes: a run takes so many at once."""
+"""Maximum nodes of a plan that a model writes: the number of nodes that a run accepts at once."""
 
 _FIELDS = (
     "id", "title", "tool", "agent", "human", "arguments", "objective", "depends_on", "for_each", "key", "when", "join",
@@ -33,10 +33,10 @@ _INLINE_FIELDS = ("prompt", "tools")
 
 
 def response_schema(*, inline_agents: bool = False) -> dict[str, Any]:
-    """Returns the JSON Schema (2020-12) of what a planner answers.
+    """Return the JSON Schema (2020-12) for the answer of a planner.
 
     Args:
-        inline_agents: a plan may make agents itself.
+        inline_agents: whether a plan may define inline agents.
     """
     plan = plan_schema()
     definitions = plan["$defs"]
@@ -57,7 +57,7 @@ def response_schema(*, inline_agents: bool = False) -> dict[str, Any]:
         "title": "Answer of Dagwright's planner",
         "type": "object",
         "additionalProperties": False,
-        # Models write in this order, and nodes start while they write: so the title of the plan comes last.
+        # Models write fields in this order, and nodes start during the answer: so the title of the plan comes last.
         "properties": {
             "nodes": {
                 "type": "array",
@@ -80,7 +80,7 @@ def response_schema(*, inline_agents: bool = False) -> dict[str, Any]:
 
 
 def answer_schema() -> dict[str, Any]:
-    """Returns the JSON Schema of an answer to a request that may say what is missing in it."""
+    """Return the JSON Schema for the answer to a request, which may list missing information."""
     return {
         "type": "object",
         "additionalProperties": False,
@@ -111,7 +111,7 @@ def _part_of(definition: Any, names: tuple[str, ...], *, required: tuple[str, ..
 
 
 def _plain(schema: Any) -> dict[str, Any]:
-    """Returns the schema of a property without its default, and without null: what is not there is left out."""
+    """Return the schema of a property without its default and without null: models omit absent fields."""
     plain = {word: part for word, part in schema.items() if word != "default"}
     choices = [choice for choice in plain.pop("anyOf", ()) if choice != {"type": "null"}]
     if len(choices) == 1:
@@ -120,5 +120,5 @@ def _plain(schema: Any) -> dict[str, Any]:
 
 
 def text_of(schema: Mapping[str, Any]) -> str:
-    """Returns the text of a published file."""
+    """Serialize a schema as the text of a published file."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

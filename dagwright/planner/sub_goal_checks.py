@@ -1,4 +1,4 @@
-"""Checks what a planner of rounds wants against what there is: sub-goals, slots, workers, and what was done already."""
+"""Validate the sub-goals of a planner of rounds against the worker tools, known sub-goals, slots, and finished work."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -25,15 +25,15 @@ from dagwright.planning.rounds.sub_goals import (
 )
 
 REPEATED = "repeated"
-"""Code of the problem that a planner wants what was done already."""
+"""Code of the problem that a planner repeats work that is done."""
 _PROBLEMS_OF_ARGUMENTS = 5
 
 
 class RoundChecks:
-    """What one answer is checked against.
+    """Validation of one answer.
 
     Args:
-        workers: what it may use.
+        workers: worker tools that the answer may use.
     """
 
     def __init__(self, asked: RoundContext, workers: Mapping[str, Worker]) -> None:
@@ -41,10 +41,10 @@ class RoundChecks:
         self._known = {each.id: each for each in asked.known}
         self._refused: Collection[int] = ()
 
-    # What is done.
+    # Action `done`.
 
     def synthesis(self, raw: Any) -> tuple[list[Problem], Mapping[str, Input]]:
-        """Returns what is wrong with the slots that an answer is to be made of, and the slots."""
+        """Return the problems of the slots that the answer is to be made of, and the slots."""
         fields = Fields()
         at = "synthesis_inputs"
         inputs = fields.inputs(raw if raw is not None else {}, at)
@@ -79,7 +79,7 @@ class RoundChecks:
         return worker is not None and worker.card.goal_type == "deliverable"
 
     def _problem_of_slot(self, ref: InputRef, source: KnownSubGoal | PlannedSubGoal | None, at: str) -> Problem | None:
-        """Returns what is wrong with a reference, whatever has become of what it names."""
+        """Return the problem of a reference, regardless of the status of its sub-goal."""
         if source is None:
             hint = f"there are {_listed(sorted(self._known))}" if self._known else None
             message = f"there is no sub-goal {ref.from_sub_goal}"
@@ -91,10 +91,10 @@ class RoundChecks:
         message = f"{source.worker!r} of sub-goal {source.id} has no slot {ref.slot!r}; it puts out {declared}"
         return Problem("invalid_reference", message, f"{at}/slot", hint=suggestion(ref.slot, list(outputs)))
 
-    # Which sub-goals start.
+    # Sub-goals to start.
 
     def new_sub_goals(self, sub_goals: Sequence[PlannedSubGoal]) -> Sequence[PlannedSubGoal]:
-        """Return the sub-goals that an answer adds or changes; pending ones that it repeats keep waiting."""
+        """Return the sub-goals that an answer adds or changes; pending sub-goals that it repeats keep waiting."""
         return tuple(sub_goal for sub_goal in sub_goals if not self._is_waiting_already(sub_goal))
 
     def _is_waiting_already(self, sub_goal: PlannedSubGoal) -> bool:
@@ -104,11 +104,11 @@ class RoundChecks:
     def problems_of(
         self, sub_goals: Sequence[PlannedSubGoal | None], refused: Mapping[int, tuple[int, Mapping[str, Input]]]
     ) -> Iterator[Problem]:
-        """Yield what is wrong with the sub-goals of an answer.
+        """Yield the problems of the sub-goals of an answer.
 
         Args:
-            sub_goals: in their order, `None` for each with a wrong field.
-            refused: those with a wrong field, as `Fields.refused` has them; references to them are not judged.
+            sub_goals: in their order, `None` for each with an invalid field.
+            refused: sub-goals with an invalid field, as in `Fields.refused`; references to them are not checked.
         """
         ids: set[int] = set()
         self._refused = refused.keys()
@@ -135,7 +135,7 @@ class RoundChecks:
     def _problems_of_refused(
         self, place: int, inputs: Mapping[str, Input], new: Mapping[int, PlannedSubGoal]
     ) -> Iterator[Problem]:
-        """Yield each reference of a sub-goal with a wrong field that leads nowhere."""
+        """Yield the invalid references of a sub-goal that has an invalid field."""
         for name, ref, position in _each_ref(inputs):
             if ref.from_sub_goal in self._refused:
                 continue
@@ -158,7 +158,7 @@ class RoundChecks:
         yield from self._problems_of_arguments(sub_goal, at)
 
     def _repeated(self, sub_goal: PlannedSubGoal) -> tuple[str, str] | None:
-        """Returns what is said of work that was done before, and a hint."""
+        """Return the message and the hint for work that was done before."""
         work = self._work(sub_goal)
         for each in self._known.values():
             if each.status not in (*DONE, "failed") or each.work != work:
@@ -205,7 +205,7 @@ class RoundChecks:
     def _other_slot(
         self, sub_goal: PlannedSubGoal, name: str, ref: InputRef, source: PlannedSubGoal | KnownSubGoal
     ) -> tuple[str, str] | None:
-        """Returns what is said of a slot that stands where another one is required, and a hint."""
+        """Return the message and the hint for a slot where a different slot is required."""
         maker = self.workers.get(source.worker)
         told = maker and other_slot(self.workers[sub_goal.worker], name, maker.card, ref.slot)
         if not told:
@@ -231,14 +231,14 @@ class RoundChecks:
         try:
             found = [*SchemaOfTool(schema).problems_of(arguments, bindings)]
         except ValueError:
-            # Its worker made it, and will judge the call.
+            # The schema is invalid; the worker tool made it and validates the call itself.
             return
         for path, message, hint in found[:_PROBLEMS_OF_ARGUMENTS]:
             group = "inputs" if path and path[0] in sub_goal.inputs else "params"
             yield Problem("invalid_arguments", message, pointer(*at, group, *path), sub_goal.node_id, hint)
 
     def _problems_of_all(self, new: Mapping[int, PlannedSubGoal]) -> Iterator[Problem]:
-        """Yields what is wrong with sub-goals that are right one by one: a circle, or that nothing can start."""
+        """Yield the problems of sub-goals that are valid individually: a cycle, or no sub-goal that can start."""
         if len(self._known.keys() | new.keys()) > MAX_OF_RUN:
             message = f"the question has more than {MAX_OF_RUN} sub-goals with these"
             yield Problem("too_large", message, "/sub_goals", hint="say done with what there is, or failed")
@@ -264,11 +264,7 @@ class RoundChecks:
     def _can_start(
         self, sub_goal: PlannedSubGoal | KnownSubGoal, new: Mapping[int, PlannedSubGoal], told: dict[int, bool]
     ) -> bool:
-        """Tells whether a sub-goal has a way to begin; there is no circle.
-
-        Args:
-            told: what is known of others already, by their ids.
-        """
+        """Return whether a sub-goal can start, in a graph without cycles; `told` caches results by id."""
         if sub_goal.id not in told:
             told[sub_goal.id] = all(self._can_be_there(source, new, told) for source in sub_goal.sources)
         return told[sub_goal.id]
@@ -283,10 +279,10 @@ class RoundChecks:
 
 
 def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str | int, ...]) -> Iterator[Problem]:
-    """Yields each required slot that is not given, or not by a worker where the answer is made of it.
+    """Yield required slots that are missing, and required slots of a deliverable that the planner wrote itself.
 
-    What a planner writes out itself, such as a query that the person gave, workers look into again; a deliverable
-    would put it before the person as if it had been found.
+    A planner may write a value such as a query from the person, because worker tools look it up. A deliverable would
+    present the value to the person as if a worker tool had found it.
     """
     for slot in slots_not_given(card, {**sub_goal.params, **sub_goal.inputs}):
         message = f"{sub_goal.worker!r} requires {slot!r}, which is neither among the inputs nor the params"
@@ -303,12 +299,12 @@ def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str
 
 
 def _may_be_there(ref: InputRef, source: KnownSubGoal) -> bool:
-    """Tells whether a slot holds something, or may come to hold something."""
+    """Return whether a slot has a value, or may get one."""
     return source.status not in DONE or ref.slot in source.slots
 
 
 def _each_ref(inputs: Mapping[str, Input]) -> Iterator[tuple[str, InputRef, tuple[int, ...]]]:
-    """Yields name, reference, and its place in a list if it stands in one."""
+    """Yield name, reference, and the index in a list if the input is a list."""
     for name, given in inputs.items():
         if isinstance(given, InputRef):
             yield name, given, ()

@@ -1,4 +1,4 @@
-"""The fields of a planner's sub-goals: from what a model wrote to what is meant, or what is wrong with each field."""
+"""Parse the fields of a planner's sub-goals, and report the problems of each field."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,20 +18,20 @@ DESCRIPTION_CHARACTERS = 2_000
 _NAME_CHARACTERS = 60
 _MAX_ID = 10**9
 _ID = re.compile(r"\s*(?:sg|sub_goal|sub-goal)?[ _-]?([0-9]{1,9})\s*", re.IGNORECASE)
-"""A number as a text, and the ways in which models name a sub-goal."""
+"""A number as a string, and the prefixes that models give the id of a sub-goal."""
 MAX_DEPTH = 80
-"""Lists and objects inside one another in an answer: calls, results and documents wrap it, and 100 are taken there."""
+"""Maximum nesting depth of an answer: calls, results and documents wrap it, and their limit is 100."""
 _GROUPS = ("inputs", "params", "synthesis_inputs", "sub_goals")
 _SHAPE = 'an object such as {"from_sub_goal": 1, "slot": "…"}, or a list of such'
 
 
 def plain(raw: Any) -> Any:
-    """Returns an answer with what models write as texts of JSON as it is meant.
+    """Return an answer with JSON strings in its fields decoded.
 
-    The response format has them write so, and an answer that does not fit it as a whole comes as it was written.
+    The response format makes models write such strings, and an answer that does not fit the format arrives undecoded.
 
     Raises:
-        PlanInvalid: it holds, in such a text or beside them, what is no JSON that can be kept.
+        PlanInvalid: the answer or one of its JSON strings contains JSON that cannot be stored.
     """
     problems: list[Problem] = []
     found = _plain(raw, (), problems)
@@ -55,7 +55,7 @@ def _plain(raw: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
 
 
 def _of_json(value: Any, at: tuple[str | int, ...], problems: list[Problem]) -> Any:
-    """Returns what a text of JSON holds; what is no such text stays as it is, and is looked at where it is used."""
+    """Decode a JSON string; other values stay unchanged, and are checked where they are used."""
     if not isinstance(value, str):
         return value
     try:
@@ -68,7 +68,7 @@ def _of_json(value: Any, at: tuple[str | int, ...], problems: list[Problem]) -> 
 
 
 def sub_goal_id(value: Any) -> int | None:
-    """Returns the number of a sub-goal, however it is written; `None` if it is none."""
+    """Return the number of a sub-goal in any common notation; `None` if the value is not an id."""
     if isinstance(value, str) and (match := _ID.fullmatch(value)) is not None:
         value = int(match.group(1))
     if isinstance(value, float) and value.is_integer():
@@ -78,19 +78,19 @@ def sub_goal_id(value: Any) -> int | None:
 
 
 class Fields:
-    """Reads fields, and takes note of each that is wrong."""
+    """Parser of fields that collects the problems."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
-        """What is wrong so far."""
+        """Problems found so far."""
         self.refused: dict[int, tuple[int, Mapping[str, Input]]] = {}
-        """Sub-goals with a wrong field: id -> place in the answer, and the inputs that could be read."""
+        """Sub-goals with an invalid field: id -> index in the answer, and the inputs that could be read."""
 
     def _tell(self, code: str, message: str, *at: str | int, hint: str | None = None, node: str | None = None) -> None:
         self.problems.append(Problem(code, message, pointer(*at), node, hint))
 
     def sub_goals(self, raw: Any, workers: Mapping[str, Worker]) -> list[PlannedSubGoal | None]:
-        """Return the sub-goals of an answer in their order, `None` for each with a wrong field."""
+        """Return the sub-goals of an answer in their order, `None` for each with an invalid field."""
         if not isinstance(raw, list) or not raw:
             hint = "begin at least one, or say done or failed"
             self._tell("empty_plan", "'continue' needs a list of sub-goals", "sub_goals", hint=hint)
@@ -129,7 +129,7 @@ class Fields:
                 self.refused[number] = (place, inputs)
             return None
         card = worker.card
-        # What the worker puts out, and what for, its card says, whatever the planner repeats of it.
+        # The card determines outputs and goal type, whatever the planner writes.
         words = one_line(description)[:DESCRIPTION_CHARACTERS]
         return PlannedSubGoal(
             id=number,
@@ -142,7 +142,7 @@ class Fields:
         )
 
     def _named(self, raw: Any, worker: Worker | None, *at: str | int) -> Any:
-        """Returns arguments under their declared names, which may be written with `-` for `_`."""
+        """Return arguments under their declared names; a model may write `-` for `_`."""
         if worker is None or not isinstance(raw, Mapping):
             return raw
         properties = (worker.tool.input_schema or {}).get("properties", {})
@@ -167,7 +167,7 @@ class Fields:
         return worker
 
     def inputs(self, raw: Any, *at: str | int) -> dict[str, Input]:
-        """Returns inputs by name; those that are none are left out."""
+        """Return inputs by name; invalid inputs are left out."""
         if not isinstance(raw, Mapping):
             self._tell("invalid_field", f"{at[-1]!r} must be an object of name -> slot, not {raw!r:.60}", *at)
             return {}
@@ -194,7 +194,7 @@ class Fields:
 
 
 def _given(raw: Mapping[str, Any], name: str, otherwise: Any) -> Any:
-    """Returns a field; null is as good as none."""
+    """Return a field; null counts as absent."""
     value = raw.get(name)
     return otherwise if value is None else value
 

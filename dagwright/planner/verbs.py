@@ -1,4 +1,4 @@
-"""The verbs that intents may use, as a model is told them: which arguments are values, and which are entities."""
+"""Verbs that intents may use, formatted for a model: which arguments are values, and which are entities."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,9 +13,9 @@ from dagwright.tools.builtin import BUILTIN_TOOL_NAMES
 
 
 def intent_verbs(tools: Mapping[str, ToolDeclaration]) -> Mapping[str, ToolDeclaration]:
-    """Returns the tools that are verbs: all but agents, what only computes, and what only undoes or helps others.
+    """Return the tools that are verbs: not agents, pure tools, compensating tools or helpers of other tools.
 
-    A tool of the user's own with the name of a helper is one.
+    A user's tool with the name of a built-in helper is a verb.
     """
     undoing = {tool.undo for tool in tools.values()}
     return {
@@ -29,7 +29,7 @@ def intent_verbs(tools: Mapping[str, ToolDeclaration]) -> Mapping[str, ToolDecla
 
 
 def verb_catalogue(verbs: Mapping[str, ToolDeclaration]) -> Catalogue:
-    """Returns what a model is told of verbs, a line each, by name; what there is no room for is left out."""
+    """Format verbs for a model, one line each, sorted by name; verbs that do not fit are omitted."""
     told, omitted = fit_lines({name: json_line(_verb_told(verbs[name])) for name in sorted(verbs)})
     return Catalogue({name: verbs[name] for name in told}, "\n".join(["Verbs:", *told.values()]), omitted)
 
@@ -40,7 +40,7 @@ def _verb_told(verb: ToolDeclaration) -> dict[str, Any]:
 
 
 def _arguments(verb: ToolDeclaration) -> dict[str, Any]:
-    """Returns the arguments of a verb, in two groups if it is known which of them are entities."""
+    """Return the arguments of a verb, in two groups if the entities among them are known."""
     arguments = arguments_schema(verb)
     properties = arguments.get("properties") if isinstance(arguments, Mapping) else None
     kinds = {name: accepted_kinds(verb, name) for name in properties or ()}
@@ -55,7 +55,7 @@ def _arguments(verb: ToolDeclaration) -> dict[str, Any]:
 
 
 def _plain(schema: Any) -> Any:
-    """Returns the schema of an argument, without the null of one that may be left out, its format in a word."""
+    """Return the schema of an argument without the null of an optional one, with its format under the key `format`."""
     if not isinstance(schema, Mapping):
         return schema
     plain = {word: part for word, part in schema.items() if not (word == "default" and part is None)}
@@ -68,7 +68,7 @@ def _plain(schema: Any) -> Any:
 
 
 def _entity(verb: ToolDeclaration, name: str, kinds: tuple[str, ...]) -> dict[str, Any]:
-    """Returns what is told of an argument that takes an entity."""
+    """Format an argument that takes an entity."""
     schema = (verb.input_schema or {})["properties"][name]
     described_as = schema.get("description") if isinstance(schema, Mapping) else None
     only = only_kinds(verb, name)
