@@ -1,4 +1,4 @@
-"""RoundsSpec in the documents and the graph of a run: progress, sub-goals, and the results of each round."""
+"""Rounds in the documents and the graph of a run: progress, sub-goals, and the results of each round."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ from dagwright.planning.rounds.sub_goals import INPUTS, SUB_GOALS
 
 
 def groups_of(scheduler: RunScheduler) -> Mapping[str, str]:
-    """Returns the group of each node of a run that answers a question in rounds; nothing of any other run.
+    """Return the group of each node of a run that answers a question in rounds; empty for other runs.
 
     Returns:
-        id of a node -> `round 1`; what puts the question into words, and what answers it, is of no round.
+        id of a node -> group such as `round 1`; the intention node and the answer node belong to no round.
     """
     extender = scheduler.features.extension.extender
     if not isinstance(extender, Rounds):
@@ -37,15 +37,15 @@ def groups_of(scheduler: RunScheduler) -> Mapping[str, str]:
         rounds = {call.node.id: call.round for call in run.calls}
         rounds |= {node.id: number for number, node, _ in run.tries}
     except GoalUnreachable:
-        # Something else stands where an answer of the planner should; the run has ended by that.
+        # A result that is not an answer of a planner has ended the run.
         return {}
     return {node: f"round {number}" for node, number in rounds.items()}
 
 
 def drawn_needs(scheduler: RunScheduler, node: CompiledNode) -> Sequence[int]:
-    """Returns the numbers of the nodes from which an edge is drawn to a node of a question in rounds.
+    """Return the numbers of the nodes with a drawn edge to a node of a question in rounds.
 
-    To a sub-goal they lead from those whose slots it gets, to a call of the planner from the one before.
+    A sub-goal has edges from the nodes whose slots it receives, and a call of the planner from the previous call.
     """
     nodes = scheduler.plan.nodes
     needed = scheduler.state.needed_by(node)
@@ -58,32 +58,33 @@ def drawn_needs(scheduler: RunScheduler, node: CompiledNode) -> Sequence[int]:
 
 _SUB_GOALS_BYTES = 192 * 1024
 _ROUNDS_BYTES = 96 * 1024
-"""JSON of all sub-goals and of all rounds; where it is more, the oldest stand in short."""
+"""Limits for the JSON of all sub-goals and of all rounds; beyond them, the oldest entries are shortened."""
 _RESULTS_BYTES = 128 * 1024
-"""JSON of what all sub-goals put out, as far as it stands here."""
+"""Limit for the JSON of the inline outputs of all sub-goals."""
 _MOST_OF_RESULT = 8 * 1024
 _OUTPUTS_BYTES = 48 * 1024
-"""The same once more in each of `completed_outputs` and all results of rounds, each of which has at most
-`_MOST_OF_OUTPUTS`."""
+"""Limit for all `completed_outputs`, and again for the results of all rounds; one entry may have at most
+`_MOST_OF_OUTPUTS`.
+"""
 _MOST_OF_OUTPUTS = 2 * 1024
 _IN_SHORT = ("phase", "round", "max_rounds", "question", "intention", "planner_reasoning", "final_response")
 _MESSAGES = 60
 _MESSAGE_BYTES = 300
-"""Of the newest messages, and of each."""
+"""The newest messages that are listed, and the limit for each of them."""
 _WORDS_BYTES = 1_000
 _PREVIEW_CHARACTERS = 200
 
 Compact = Callable[[Any, str], Any]
-"""Value and what refers to it -> what stands for it in a document that is bounded."""
+"""Value and its reference -> value for a document of bounded size."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """Bytes that parts of a sub-goal may have.
+    """Size limits in bytes for the parts of a sub-goal.
 
     Args:
-        given: JSON of its params, and of its inputs.
-        result: JSON of what it put out.
+        given: JSON of its params, and JSON of its inputs.
+        result: JSON of its outputs.
     """
 
     description: int
@@ -93,11 +94,11 @@ class _Room:
 
 
 _BRIEF = _Room(200, 200, 200, 200)
-"""Where all sub-goals together would be too much."""
+"""Limits for the short form, which is used if all sub-goals together are too large."""
 
 
 def rounds_document(scheduler: RunScheduler, compact: Compact) -> dict[str, Any] | None:
-    """Returns how far a run has come that answers a question in rounds; `None` of any other run.
+    """Return the progress of a run that answers a question in rounds; `None` for other runs.
 
     Args:
         compact: shortens large values.
@@ -109,12 +110,12 @@ def rounds_document(scheduler: RunScheduler, compact: Compact) -> dict[str, Any]
     try:
         return _document(run, scheduler, extender.rounds, compact)
     except GoalUnreachable as given_up:
-        # Something else stands where an answer of the planner should; the run has ended by that.
+        # A result that is not an answer of a planner has ended the run.
         return {"phase": "failed", "question": extender.rounds.question, "planner_reasoning": given_up.error.message}
 
 
 def rounds_in_short(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns how far a run has come without what was done: what stands beside the sub-goals and rounds."""
+    """Return the progress document without sub-goals and rounds."""
     return {name: told[name] for name in _IN_SHORT if name in told} | {"omitted": "sub-goals and rounds: too large"}
 
 
@@ -189,12 +190,12 @@ def _sub_goal(each: SubGoalProgress, compact: Compact, room: _Room) -> dict[str,
 
 
 def _within(value: Any, node_id: str, compact: Compact, *, most: int) -> Any:
-    """Returns a value of a node, or what refers to the node if it has more bytes of JSON than there is room for."""
+    """Return a value of a node, or a reference to the node if the JSON of the value has more than `most` bytes."""
     shown = compact(value, f"node:{node_id}")
     if len(pydantic_core.to_json(shown)) <= most:
         return shown
     if not isinstance(value, Mapping):
-        # It lies in the store, and is told by its beginning already.
+        # A stored value, which `compact` has already shortened.
         return shown
     size = len(pydantic_core.to_json(value)) if is_whole(value) else None
     return {"ref": f"node:{node_id}", "bytes": size, "preview": _preview(shown)[:most]}
@@ -206,7 +207,7 @@ def _brief_round(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _completed_outputs(run: RoundsState, compact: Compact) -> dict[str, Any]:
-    """Returns what there is to wire and to answer with: id of a sub-goal that is done -> its slots."""
+    """Return the outputs that are available for wiring and for the answer: id of a completed sub-goal -> its slots."""
     done = [each for each in run.sub_goals.values() if each.is_done]
     most = min(_MOST_OF_OUTPUTS, _OUTPUTS_BYTES // max(1, len(done)))
     return {str(each.sub_goal.id): _within(each.record.result, each.node.id, compact, most=most) for each in done}
@@ -215,7 +216,7 @@ def _completed_outputs(run: RoundsState, compact: Compact) -> dict[str, Any]:
 def _messages(
     question: str, intention: str | None, rounds: Sequence[Mapping[str, Any]], response: Any
 ) -> list[dict[str, Any]]:
-    """Returns what was said in the run, shortened, oldest first: by the person, the models and the workers."""
+    """Return the messages of the run, shortened, oldest first: of the person, the models and the worker tools."""
     told = [_message("user", "question", question)]
     if intention is not None:
         told.append(_message("assistant", INTENTION, intention))
@@ -247,7 +248,7 @@ def _synthesis_inputs(run: RoundsState, scheduler: RunScheduler) -> dict[str, An
 
 def _round(run: RoundsState, number: int, compact: Compact) -> dict[str, Any]:
     calls = run.calls_of(number)[::-1]
-    # What was wrong with the last answer is told until another one is taken, while that is being written too.
+    # Show the problems of the last answer until a later answer is accepted, also while the planner writes it.
     taken = next((call for call in calls if call.action is not None), None)
     taken = taken or next((call for call in calls if call.found is not None), calls[0])
     refused = {"refused": cut_bytes(taken.refused, max_bytes=_WORDS_BYTES)} if taken.refused else {}
@@ -262,9 +263,10 @@ def _round(run: RoundsState, number: int, compact: Compact) -> dict[str, Any]:
 
 
 def _results_of(run: RoundsState, number: int, compact: Compact) -> Iterator[dict[str, Any]]:
-    """Yields what became of each sub-goal in a round, those with it that were begun again since.
+    """Yield the results of a round, one for each attempt of a sub-goal, including attempts that were superseded.
 
-    What was begun before, and could go on in this round only, belongs to it.
+    An attempt that was added in an earlier round, but could only start or continue in this round, belongs to this
+    round.
     """
     most = min(_MOST_OF_OUTPUTS, _OUTPUTS_BYTES // max(1, len(run.tries)))
     for of_round, node, record in run.tries:

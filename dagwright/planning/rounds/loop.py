@@ -1,10 +1,10 @@
-"""A question as an extender: a planner says which workers do what, they run, it is asked again, slots are the answer.
+"""Extender that answers a question in rounds: a planner writes sub-goals, worker tools run them, slots form the answer.
 
-The extender is the join of each round: it is asked when something has ended, and calls the planner once nothing of the
-round can go on. What comes next follows from plan and records alone. Ids: `intention` puts the question into words,
-`plan`, `plan#2`… are the planner's calls with those that repair, `sg1`, `sg2`… the sub-goals as it numbers them, and
-`answer` is the last node, if a model writes the answer. A sub-goal that is started again is `sg1#2`, which takes the
-place of `sg1`.
+The extender joins each round: the run calls it whenever a node ends, and it calls the planner once no node of the round
+can continue. The next step depends only on the plan and the records. Node ids: `intention` clarifies the question,
+`plan`, `plan#2`… are the calls of the planner including repairs, `sg1`, `sg2`… are the sub-goals as the planner numbers
+them, and `answer` is the last node if a model writes the answer. A retry of the sub-goal `sg1` is `sg1#2`, which
+supersedes `sg1`.
 
 Replay: ids, order and content of the nodes are part of the history of a run.
 """
@@ -58,7 +58,7 @@ from dagwright.planning.rounds.sub_goals import INPUTS, Input, KnownSubGoal, ref
 
 
 class Rounds:
-    """Adds what a question needs: the sub-goals of a round, the next call of the planner, and the answer."""
+    """Extender for a question: adds the sub-goals of a round, the next call of the planner, and the answer."""
 
     def __init__(self, rounds: RoundsSpec) -> None:
         self.rounds = rounds
@@ -66,19 +66,19 @@ class Rounds:
 
     @classmethod
     def from_json(cls, encoded: Mapping[str, Any]) -> "Rounds":
-        """Returns the extender that a question stands for.
+        """Parse the extender of a plan.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the JSON is invalid.
         """
         return cls(rounds_from_json(encoded))
 
     def next_extension(self, state: RunState) -> Extension | None:
-        """Returns what is to be done next for the question.
+        """Return the next nodes or the output for the question.
 
         Raises:
-            GoalUnreachable: the planner says that it cannot be answered, or has to stop and there is nothing to answer
-                with.
+            GoalUnreachable: the planner states that the question cannot be answered, or the planner has to stop and no
+                deliverable is available.
         """
         run = RoundsState(state, self.rounds)
         if state.number_of(ANSWER) is not None:
@@ -100,7 +100,7 @@ class Rounds:
         return self._plan_next(run) if run.is_joined else None
 
     def shortfall(self, state: RunState) -> NodeError | None:
-        """Returns why the planner did not come to its end, of a run that answers with what there was."""
+        """Return why the planner did not finish, for a run that answers with the available deliverables."""
         if not is_answered(state):
             return None
         try:
@@ -109,19 +109,19 @@ class Rounds:
             return given_up.error
 
     def is_own(self, node_id: str) -> bool:
-        """Tells whether an id is one of those that the run itself gives."""
+        """Return whether the run itself assigns this id."""
         return is_own(node_id)
 
     def refusal_of_result(self, node_id: str, result: Any) -> str | None:  # noqa: ARG002 - an extender
-        """Returns why nobody may give a result: a model has to say it."""
+        """Return why a person may not set the result of a node: only a model may write it."""
         if not is_own(node_id) or node_id.startswith(SUB_GOAL_PREFIX):
             return None
         return f"{node_id!r} is a node of the run itself, which goes by its result: try it again instead"
 
-    # What is added.
+    # Extensions.
 
     def _begin(self, run: RoundsState, call: PlannerCall) -> Extension:
-        """Returns the nodes of what the planner wants; each starts as soon as the slots are there that it gets."""
+        """Create the nodes for the sub-goals of a call; each node starts as soon as its input slots are available."""
         state = run.state
         base, wanted = state.plan.written_count, run.left_to_begin(call)
         new = {sub_goal.id: base + place for place, sub_goal in enumerate(wanted)}
@@ -156,9 +156,9 @@ class Rounds:
         return run.sub_goals[source].number
 
     def _plan_next(self, run: RoundsState) -> Extension:
-        """Returns the call in which the planner is told what became of the round."""
+        """Create the call in which the planner receives the results of the round."""
         number = run.last.round + 1
-        # Nothing takes the place of what is done, so these edges never lead in a circle.
+        # Completed nodes are never superseded, so these edges cannot form a cycle.
         ends = [each.number for each in run.sub_goals.values() if each.round == run.last.round and each.is_done]
         node = planner_node(
             self.rounds,
@@ -184,7 +184,7 @@ class Rounds:
         return self._extension(run, node)
 
     def _answer(self, run: RoundsState, inputs: Mapping[str, Input], stopped: NodeError | None) -> Extension | None:
-        """Nodes that produce the answer; it supersedes support sub-goals that failed."""
+        """Create the nodes that produce the answer; they supersede support sub-goals that failed."""
         sources = dict.fromkeys(ref.from_sub_goal for given in inputs.values() for ref in refs_of(given))
         if missing := [source for source in sources if source not in run.sub_goals]:
             raise GoalUnreachable(
@@ -209,10 +209,10 @@ class Rounds:
         return self._extension(run, output=output, given_up=given_up)
 
     def _stop(self, run: RoundsState, stopped: NodeError) -> Extension | None:
-        """Returns the call that answers with what there is.
+        """Create the call that answers from the available deliverables.
 
         Raises:
-            GoalUnreachable: there is nothing.
+            GoalUnreachable: no deliverable is available.
         """
         deliverables = run.deliverables()
         if not deliverables:
@@ -220,7 +220,7 @@ class Rounds:
         return self._answer(run, deliverables, stopped)
 
     def _without_answer(self, run: RoundsState) -> Extension | None:
-        """Returns what the run gives out instead of an answer that could not be written."""
+        """Return the output that replaces an answer that could not be written."""
         number = run.state.number_of(run.state.newest_id(ANSWER))
         assert number is not None
         status = run.state.records[number].status
@@ -251,10 +251,10 @@ class Rounds:
 
 
 def refuse_without_intention(state: RunState) -> None:
-    """Looks whether the question could be put into words, without which nothing is planned.
+    """Raise if the question could not be clarified, because nothing is planned without an intention.
 
     Raises:
-        GoalUnreachable: it could not.
+        GoalUnreachable: the intention node failed, was skipped or was cancelled.
     """
     number = state.number_of(state.newest_id(INTENTION))
     assert number is not None
@@ -273,7 +273,7 @@ def _inputs(last: PlannerCall) -> Mapping[str, Input]:
 
 
 def why_stopped(run: RoundsState) -> NodeError | None:
-    """Returns why the planner is not asked any more though it has not come to its end; `None` if it may go on."""
+    """Return why the planner is not called again although it has not finished; `None` if it may continue."""
     last = run.last
     status, record = last.record.status, last.record
     if not status.is_final:
@@ -295,7 +295,7 @@ def why_stopped(run: RoundsState) -> NodeError | None:
 
 
 def _why_unreadable(run: RoundsState, last: PlannerCall) -> NodeError | None:
-    """Returns why an answer that is of no use is not shown to the planner once more."""
+    """Return why the planner gets no other chance to repair an invalid answer; `None` if it does."""
     found = last.found or {}
     words = str(found.get("words", ""))
     repeated = [call for call in run.calls_of(last.round) if (call.found or {}).get("repeats") is True]

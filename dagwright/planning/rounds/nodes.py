@@ -27,28 +27,28 @@ from dagwright.planning.rounds.state import PlannerCall, RoundsState
 from dagwright.planning.rounds.sub_goals import Input, InputRef, KnownSubGoal, PlannedSubGoal, RoundContext, refs_of
 
 INTENTION_CHARACTERS = 4_000
-"""Of the question as a model has put it, wherever it is told."""
+"""Limit for the intention in prompts."""
 FINDINGS_CHARACTERS = 120_000
-"""Of all slots that the answer is made of."""
+"""Limit for all slots in the prompt of the answer."""
 MAX_FINDING_CHARACTERS = 40_000
 MIN_FINDING_CHARACTERS = 1_000
 _INTENTION = 2
-"""Place of the message that tells the intention, in the calls of the planner."""
+"""Index of the message with the intention, in the calls of the planner."""
 _WORKER_FIELDS = ("status", "outputs", "error", "message")
-"""What a run reads of a WorkerResult."""
+"""Fields of a WorkerResult that the run reads."""
 
 Output = tuple[Any, Sequence[Binding]]
-"""What a run gives out: JSON with null at every binding, and its bindings."""
+"""Output of a run: JSON with null at every binding, and its bindings."""
 OUTPUT_BEFORE: Output = (None, (((), (Placeholder(ANSWER),)),))
-"""Of a run that has no answer yet, which is null: an input that nobody gives."""
+"""Output of a run without an answer: an input that no request sets, which evaluates to null."""
 
 
 def rounds_plan(rounds: RoundsSpec, messages: Sequence[Message], *, title: str) -> CompiledPlan:
-    """Returns the plan that a run for a question starts with: what puts it into words, and the planner's first call.
+    """Create the initial plan of a run for a question: the intention node, and the first call of the planner.
 
     Args:
-        messages: what the model is told that puts the question into words.
-        title: of the run.
+        messages: prompt of the intention node.
+        title: title of the run.
     """
     call = ModelCall(tuple(messages), config=rounds.config, labels=CallLabels(purpose=INTENTION))
     first = model_node(INTENTION, ModelRequest(call), title="putting the question into words")
@@ -73,13 +73,13 @@ def planner_node(
     known: Sequence[KnownSubGoal],
     dependencies: Sequence[int],
 ) -> CompiledNode:
-    """Returns the call in which the planner is asked for a round.
+    """Create the call in which the planner plans a round.
 
     Args:
-        words: what has been done so far.
-        number: of the round.
-        known: what its answer is read against.
-        dependencies: numbers of the nodes behind which it stands.
+        words: state of the run, as text.
+        number: number of the round.
+        known: sub-goals that the answer is checked against.
+        dependencies: numbers of the nodes that must end first.
     """
     head = f"{rounds.registry}\n\nQuestion:\n{rounds.question}"
     messages = [system(rounds.planner_prompt), user(head), user(""), user(words)]
@@ -93,13 +93,13 @@ def planner_node(
 def repair_node(
     rounds: RoundsSpec, node_id: str, call: PlannerCall, *, words: str, known: Sequence[KnownSubGoal]
 ) -> CompiledNode:
-    """Returns the call in which the planner is shown what is wrong with its answer.
+    """Create the call in which the planner repairs an invalid answer.
 
     Args:
-        call: the one that brought the answer.
-        known: what the next one is read against.
+        call: the call with the invalid answer.
+        known: sub-goals that the next answer is checked against.
     """
-    # What was said before lies in the store, and is not said again in each call.
+    # The store holds the conversation so far, so the call does not repeat it.
     request = replace(_planner_request(rounds, [user(words)], purpose=REPAIR, known=known), before="")
     bindings: list[Binding] = [(("before",), (ResultOf(call.node.id, "result", ("conversation",)),))]
     title = f"round {call.round}: repairing the plan"
@@ -112,7 +112,7 @@ def _planner_request(
     call = ModelCall(
         tuple(messages),
         config=rounds.config,
-        # What does not fit is read all the same, as models write it.
+        # Answers that do not fit the schema are accepted too, in the forms that models write.
         output=OutputSchema(ROUNDS_KIND, rounds.schema, is_binding=False),
         labels=CallLabels(purpose=purpose),
     )
@@ -123,7 +123,7 @@ def _planner_call(
     node_id: str, request: ModelRequest, *, title: str, dependencies: Sequence[int], bindings: Sequence[Binding]
 ) -> CompiledNode:
     node = model_node(node_id, request, title=title, dependencies=dependencies, bindings=bindings)
-    # It waits for what is told as text, and for whatever became of it.
+    # The state message reports the dependencies as text, so any final status of a dependency is sufficient.
     join: Join = ("all_done", 0) if request.before is None and node_id != PLAN else ("all", 0)
     return replace(node, wanted=(*node.wanted, READ_PROJECTION), join=join)
 
@@ -141,12 +141,12 @@ def worker_node(
     timeout_s: float,
     supersedes: str | None = None,
 ) -> CompiledNode:
-    """Returns the node of a sub-goal: a call of its worker, which starts as soon as the slots are there that it gets.
+    """Create the node of a sub-goal: a call of its worker tool, which starts as soon as its input slots are available.
 
     Args:
-        timeout_s: seconds of a call, if the worker names none.
-        dependencies: numbers of the nodes that put them out, and of the call of the planner that wants it.
-        supersedes: id of the node whose place it takes.
+        timeout_s: seconds per call, if the worker tool declares no timeout.
+        dependencies: numbers of the nodes that provide the slots, and of the planner call that requested the sub-goal.
+        supersedes: id of the node that this node replaces.
     """
     arguments: dict[str, Any] = dict(sub_goal.params)
     bindings: list[Binding] = []
@@ -182,12 +182,12 @@ def _slot(ref: InputRef) -> ResultOf:
 def answer_node(
     rounds: RoundsSpec, inputs: Mapping[str, Input], caveats: str, *, dependencies: Sequence[int]
 ) -> CompiledNode:
-    """Returns the call in which a model answers the question from slots, each told as far as there is room.
+    """Create the call in which a model answers the question from slots, each cut to the size that fits.
 
     Args:
-        inputs: name -> the slots.
-        caveats: what it has to know of what is missing; empty if nothing is.
-        dependencies: numbers of the nodes behind which it stands.
+        inputs: name -> its slots.
+        caveats: missing information, for the model; empty if nothing is missing.
+        dependencies: numbers of the nodes that must end first.
     """
     named = [(name, ref) for name, given in inputs.items() for ref in refs_of(given)]
     limit = max(MIN_FINDING_CHARACTERS, min(MAX_FINDING_CHARACTERS, FINDINGS_CHARACTERS // max(1, len(named))))
@@ -215,17 +215,17 @@ def answer_node(
 
 
 def output_of_answer() -> Output:
-    """Returns the output of a run whose answer a model writes."""
+    """Return the output of a run whose answer a model writes."""
     return None, (((), (ResultOf(ANSWER, "result", ("message", "content")),)),)
 
 
 def assembled_output(inputs: Mapping[str, Input], run: RoundsState, gaps: Sequence[str]) -> Output:
-    """Return the output of a run whose answer is assembled: the slots in order, then what is missing.
+    """Return the output of a run whose answer is assembled: the slots in order, followed by missing information.
 
-    One slot alone is the output as it is. Among several, texts stand as they are, and other values under their names.
+    A single slot is the output itself. With several slots, texts stay as they are, and other values follow their names.
 
     Args:
-        gaps: lines of Markdown on what is missing.
+        gaps: missing information, as lines of Markdown.
     """
     named = [(name, ref) for name, given in inputs.items() for ref in refs_of(given)]
     if len(named) == 1 and not gaps:
@@ -252,7 +252,7 @@ def _slot_parts(name: str, ref: InputRef, run: RoundsState) -> Sequence[Part]:
 
 
 def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the parts of a template with neighbouring texts joined, as templates are read back."""
+    """Join neighbouring texts in the parts of a template, as the template parser does."""
     found: list[Part] = []
     for part in parts:
         if isinstance(part, str) and found and isinstance(found[-1], str):
@@ -268,7 +268,7 @@ def is_answered(state: RunState) -> bool:
 
 
 def output_without_answer(inputs: Mapping[str, Input]) -> Output:
-    """Returns the output of a run whose answer could not be written: what it would have been made of, one by one."""
+    """Return the output of a run whose answer could not be written: the slots that the answer would have used."""
     parts: list[Part] = []
     for given in inputs.values():
         for ref in refs_of(given):
@@ -277,11 +277,11 @@ def output_without_answer(inputs: Mapping[str, Input]) -> Output:
 
 
 def without_later_rounds(plan: CompiledPlan, rerun: Collection[str]) -> CompiledPlan:
-    """Returns the plan of a run without the calls of the planner that follow what is done again, and all behind them.
+    """Return the plan without the planner calls after the nodes to rerun, and without the nodes after those calls.
 
     Args:
-        plan: of a run, as far as it has grown; one that pursues something else stays as it is.
-        rerun: ids of the nodes that a fork does again.
+        plan: plan of a run with all its extensions; a plan without rounds is returned unchanged.
+        rerun: ids of the nodes that a fork runs again.
     """
     if not plan.is_non_interactive:
         return plan
@@ -290,7 +290,7 @@ def without_later_rounds(plan: CompiledPlan, rerun: Collection[str]) -> Compiled
     if not again:
         return plan
     calls = [number for number, name in enumerate(own) if name == PLAN]
-    # A call that is made again is kept itself, and so is the first one behind the intention.
+    # Keep a planner call that runs again itself, and the first planner call after the intention.
     least = 1 if own[again[0]] == INTENTION else again[0]
     kept = least + 1 if own[least] == PLAN else next((call for call in calls if call > least), len(plan.nodes))
     value, bindings = OUTPUT_BEFORE

@@ -1,6 +1,6 @@
-"""A question that is answered in rounds of workers: what a run has to know of it, as it travels.
+"""Specification of a question that is answered in rounds of worker tools, and its JSON.
 
-The texts that models are told travel along, so that another version of them changes no run that goes on.
+The specification includes the prompts, so a change of the prompts does not affect running runs.
 """
 
 import re
@@ -14,23 +14,23 @@ from dagwright.planning.conversation import TurnSummary, turns_from_json
 from dagwright.planning.model_calls.calls import ModelConfig, model_config_from_json
 
 INTENTION, PLAN, ANSWER = "intention", "plan", "answer"
-"""Ids of the nodes that a run adds by itself; those of the planner that follow have `#` and a number behind."""
+"""Ids of the nodes that a run adds by itself; later planner calls have the suffix `#` and a number."""
 PLANNER, REPAIR = "planner", "repair"
-"""Purposes of the planner's calls: one for each round, and those in which it is shown what is wrong with its answer."""
+"""Purposes of the planner's calls: one call per round, and its repairs."""
 Synthesis = Literal["assemble", "model"]
 SYNTHESES: Sequence[Synthesis] = get_args(Synthesis)
 SYNTHESIS: Synthesis = "assemble"
-"""How the answer is made of the slots that the planner names: assembled without a model, or worded by one."""
+"""How the slots that the planner names become the answer: assembled without a model, or worded by a model."""
 MAX_ROUNDS = 10
 MAX_ROUNDS_LIMIT = 50
-"""More would be no answer to a question, and what the planner is told of them would be a list of beginnings."""
+"""More rounds would not lead to an answer, and the prompt would list only shortened sub-goals."""
 WORKER_TIMEOUT_S = 60.0
 QUESTION_TIMEOUT_S = 3_600.0
-"""Of one call of a worker that names no timeout, and of a whole question, unless settings say something else."""
+"""Defaults for one call of a worker tool without a timeout of its own, and for a whole question."""
 MAX_REPAIRS = 3
-"""How often a planner is shown in one round what is wrong with its answer."""
+"""Maximum repairs of the planner's answer per round."""
 MAX_TRIES = 3
-"""How often a sub-goal that fails is begun in the same words, before the planner is told that it repeats itself."""
+"""Maximum attempts of the same failing sub-goal; a further attempt is rejected as a repetition."""
 
 MAX_ROUNDS_REACHED = "max_rounds"
 PLANNER_REPEATS = "planner_repeats"
@@ -38,24 +38,24 @@ PLANNER_INVALID = "planner_invalid"
 PLANNER_FAILED = "planner_failed"
 PLANNER_STOPPED = "planner_stopped"
 BUDGET_SPENT = "budget_spent"
-"""Codes of the errors of runs whose planner did not come to its end."""
+"""Error codes of runs whose planner did not finish."""
 
 _OWN = re.compile(rf"({INTENTION}|{PLAN}|{ANSWER}|{SUB_GOAL_PREFIX}[0-9]+)(#[0-9]+)?")
 
 
 def is_own(node_id: str) -> bool:
-    """Tells whether an id is one of those that a run adds by itself, sub-goals with them."""
+    """Return whether the run itself assigns this id, including the ids of sub-goals."""
     return _OWN.fullmatch(node_id) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class RoundsLimits:
-    """How often the planner of a question is called, how long workers and the question may take, how it is answered.
+    """Limits for the planner, the worker tools and the whole question, and the kind of synthesis.
 
     Args:
-        max_rounds: how often the planner is asked, repairs not counted.
-        worker_timeout_s: seconds of one call of a worker that names no timeout itself.
-        deadline_s: seconds of the whole question; `None` is as long as it takes.
+        max_rounds: maximum planner calls, not counting repairs.
+        worker_timeout_s: seconds per call of a worker tool without a timeout of its own.
+        deadline_s: seconds for the whole question; `None` for no limit.
         synthesis: whether a model writes the answer.
     """
 
@@ -67,18 +67,18 @@ class RoundsLimits:
 
 @dataclass(frozen=True, slots=True)
 class RoundsSpec:
-    """A question, and all that is needed to plan for it round by round and to answer it.
+    """A question, and everything that is needed to plan and answer it.
 
     Args:
-        question: in the words of whoever asks.
-        workers: what a plan may use, as `dagwright.planner.plan_parser` tells tools.
-        registry: what the planner is told of them.
+        question: in the words of the person.
+        workers: worker tools that a plan may use, as `dagwright.planner.plan_parser` serializes tools.
+        registry: text about the worker tools in the planner's prompt.
         schema: response format of the planner.
         planner_prompt, answer_prompt: system messages.
-        config: how models are asked.
-        max_rounds: how often the planner is asked, repairs not counted.
-        worker_timeout_s: seconds of one call of a worker that names no timeout itself.
-        turns: what was said before, as documents show it; models are told it by the first call.
+        config: settings of the model calls.
+        max_rounds: maximum planner calls, not counting repairs.
+        worker_timeout_s: seconds per call of a worker tool without a timeout of its own.
+        turns: earlier turns, for documents; models see the turns only in the prompt of the intention.
         synthesis: whether a model writes the answer.
     """
 
@@ -95,7 +95,7 @@ class RoundsSpec:
     synthesis: Synthesis = SYNTHESIS
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the question as an extender travels in a plan."""
+        """Serialize the question as the extender of a plan."""
         encoded: dict[str, Any] = {
             "kind": ROUNDS_KIND,
             "question": self.question,
@@ -114,10 +114,10 @@ class RoundsSpec:
 
 
 def rounds_from_json(encoded: Any) -> RoundsSpec:
-    """Returns what `RoundsSpec.to_json` told.
+    """Parse the JSON of `RoundsSpec.to_json`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the JSON is invalid.
     """
     try:
         workers, schema = encoded["workers"], encoded["schema"]
@@ -142,10 +142,10 @@ def rounds_from_json(encoded: Any) -> RoundsSpec:
 
 
 def checked_max_rounds(value: Any) -> int:
-    """Returns how many rounds there may be.
+    """Validate the maximum number of rounds.
 
     Raises:
-        ValueError: it is no such number.
+        ValueError: the value is not an integer in range.
     """
     if type(value) is not int or not 1 <= value <= MAX_ROUNDS_LIMIT:
         raise ValueError(f"expected a whole number from 1 to {MAX_ROUNDS_LIMIT}, not {value!r:.40}")

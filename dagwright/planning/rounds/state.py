@@ -1,6 +1,6 @@
-"""How far a run has come that answers a question in rounds: what its planner said, and what became of each sub-goal.
+"""State of a run that answers a question in rounds: the planner's answers, and the outcome of each sub-goal.
 
-All of it follows from plan and records, in plan order.
+The state is derived from plan and records, in plan order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,10 +46,10 @@ class PlannerCall:
     """One call of the planner.
 
     Args:
-        number: of its node.
-        round: in which it was made, from 1.
-        found: what was read of its answer; `None` as long as, or if, there is none.
-        sub_goals: what it wants begun.
+        number: number of its node.
+        round: number of its round, from 1.
+        found: the parsed answer; `None` while the call runs, or if it has no answer.
+        sub_goals: sub-goals that the answer starts.
     """
 
     number: int
@@ -61,38 +61,38 @@ class PlannerCall:
 
     @property
     def is_repair(self) -> bool:
-        """Tells whether the planner was shown what is wrong with the answer before."""
+        """Whether the call repairs the previous answer."""
         return _is_repair(self.node)
 
     @property
     def action(self) -> Action | None:
-        """Returns what the planner wants done; `None` if that could not be read."""
+        """Action that the planner chose; `None` if the answer is invalid."""
         return _action_of(self.found)
 
     @property
     def reasoning(self) -> str:
-        """Returns why, as the planner says it."""
+        """The planner's reasons for the action."""
         return str(self.found.get("reasoning", "")) if self.found is not None else ""
 
     @property
     def refused(self) -> str:
-        """Returns what is wrong with an answer that could not be taken; empty of any other."""
+        """Problems of an invalid answer; empty for a valid answer."""
         return str(self.found.get("words", "")) if self.found is not None and self.action is None else ""
 
     @property
     def synthesis_inputs(self) -> Mapping[str, Any]:
-        """Returns the slots that the answer is made of, as the planner wrote them."""
+        """Slots that the answer is made of, as the planner wrote them."""
         found = self.found.get("synthesis_inputs") if self.found is not None else None
         return found if isinstance(found, Mapping) else {}
 
 
 @dataclass(frozen=True, slots=True)
 class SubGoalProgress:
-    """What became of one sub-goal.
+    """Progress of one sub-goal.
 
     Args:
-        number: of the node that stands for it now.
-        round: in which it was begun last.
+        number: number of its current node.
+        round: round of its last attempt.
     """
 
     sub_goal: PlannedSubGoal
@@ -104,7 +104,7 @@ class SubGoalProgress:
 
     @property
     def status(self) -> SubGoalStatus:
-        """Returns how far it has come."""
+        """Status of the last attempt."""
         if self.record.status is NodeStatus.COMPLETED:
             return "partial" if self.record.partial else "success"
         error = self.record.error
@@ -114,16 +114,16 @@ class SubGoalProgress:
 
     @property
     def is_done(self) -> bool:
-        """Tells whether it has put something out."""
+        """Whether the sub-goal has outputs."""
         return self.status in DONE
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Returns the slots that it has put out and that are not null."""
+        """Slots with a value other than null."""
         return tuple(slot for slot in self.sub_goal.outputs if self.value_of(slot) is not None) if self.is_done else ()
 
     def value_of(self, slot: str) -> Any:
-        """Returns what stands in a slot, or where it lies in the store; `None` is nothing."""
+        """Return the value of a slot, or its reference to the store; `None` if the slot is empty."""
         result = self.record.result
         if isinstance(result, StoredValue):
             part, _ = result.at((slot,))
@@ -135,21 +135,21 @@ class SubGoalProgress:
 
     @property
     def message(self) -> str | None:
-        """Returns what its worker says beside its slots."""
+        """Message of the worker tool, in addition to its slots."""
         return self.record.message
 
     @property
     def error(self) -> str | None:
-        """Returns why it put nothing out."""
+        """Reason for the failure; `None` unless the sub-goal failed."""
         if self.status != "failed":
             return None
         return error_words(self.record)
 
     def known(self, worker: Worker | None) -> KnownSubGoal:
-        """Returns what the next answer of the planner is read against.
+        """Return the summary that the next answer of the planner is checked against.
 
         Args:
-            worker: the one that it is for.
+            worker: worker tool of the sub-goal.
         """
         made, work = self.sub_goal, work_of(self.sub_goal, worker)
         return KnownSubGoal(made.id, made.worker, made.sources, work, self.status, self.slots, self.tries)
@@ -161,7 +161,7 @@ def _is_repair(node: CompiledNode) -> bool:
 
 
 class RoundsState:
-    """What a run has come to, as it is now."""
+    """Current state of the rounds of a run."""
 
     def __init__(self, state: RunState, rounds: RoundsSpec) -> None:
         self.state = state
@@ -169,10 +169,10 @@ class RoundsState:
 
     @cached_property
     def calls(self) -> Sequence[PlannerCall]:
-        """Every call of the planner that stands, oldest first.
+        """Every planner call that is not superseded, oldest first.
 
         Raises:
-            GoalUnreachable: the result of one is no answer of a planner.
+            GoalUnreachable: the result of a call is not an answer of a planner.
         """
         found: list[PlannerCall] = []
         number_of_round = 0
@@ -186,16 +186,16 @@ class RoundsState:
 
     @property
     def last(self) -> PlannerCall:
-        """Returns the newest call of the planner."""
+        """Newest planner call."""
         return self.calls[-1]
 
     def calls_of(self, number: int) -> Sequence[PlannerCall]:
-        """Returns the calls of one round: the planner's, and its repairs."""
+        """Return the planner call of a round and its repairs."""
         return [call for call in self.calls if call.round == number]
 
     @cached_property
     def sub_goals(self) -> Mapping[int, SubGoalProgress]:
-        """Every sub-goal whose node is there, by its id, in the order in which they came up."""
+        """Sub-goals that have a node, by id, in the order in which they were first requested."""
         found: dict[int, SubGoalProgress] = {}
         for call in self.calls:
             for sub_goal in call.sub_goals:
@@ -210,9 +210,10 @@ class RoundsState:
 
     @cached_property
     def tries(self) -> Sequence[tuple[int, CompiledNode, Record]]:
-        """Every node of a sub-goal with the round that it belongs to, in plan order, those with it that were replaced.
+        """Nodes of all attempts of sub-goals with their round, in plan order, including superseded attempts.
 
-        It is the round of the call that began it, or of the call that began what it waits for, if that was later.
+        The round is that of the call that started the attempt, or of the call that started a dependency, if that is
+        later.
         """
         rounds: dict[int, int] = {}
         shown = list(self.state.shown())
@@ -234,9 +235,10 @@ class RoundsState:
         return rounds[number]
 
     def has_begun(self, call: PlannerCall) -> bool:
-        """Tells whether the nodes of what the planner wants are in the run.
+        """Return whether the nodes that the planner requested are part of the run.
 
-        They wait for the call. A node that a person has begun again meanwhile waits for the call that began it first.
+        These nodes depend on the call. A node that a person has retried in the meantime depends on the call that first
+        started it.
         """
         wanted = [sub_goal.node_id for sub_goal in call.sub_goals]
         is_begun = any(
@@ -246,9 +248,9 @@ class RoundsState:
         return is_begun or not self.left_to_begin(call)
 
     def left_to_begin(self, call: PlannerCall) -> Sequence[PlannedSubGoal]:
-        """Returns what of the planner's wishes is neither done nor going on.
+        """Return the requested sub-goals that are neither done nor running.
 
-        A person may have begun again what had failed when the planner was asked.
+        A person may have retried a failed sub-goal while the planner was writing its answer.
         """
         return tuple(
             sub_goal
@@ -259,11 +261,11 @@ class RoundsState:
 
     @property
     def is_joined(self) -> bool:
-        """Tells whether nothing of what was begun can go on by itself, what people have added with it."""
+        """Whether no node of the run can continue by itself, including nodes that people added."""
         return all(record.status.is_final for node, record in self.state.shown() if node.id.partition("#")[0] != ANSWER)
 
     def deliverables(self) -> dict[str, InputRef]:
-        """Returns what was put out for the answer, under a name for each slot."""
+        """Return the outputs of deliverables: a name for each slot -> its reference."""
         return {
             f"{each.sub_goal.node_id}_{slot}": InputRef(each.sub_goal.id, slot)
             for each in self.sub_goals.values()
@@ -272,7 +274,7 @@ class RoundsState:
         }
 
     def gaps(self, inputs: Mapping[str, Input]) -> Sequence[SubGoalProgress]:
-        """Gaps of an answer made of `inputs`: partial sources, and deliverables that failed or never ran."""
+        """Return the gaps of an answer made of `inputs`: partial sources, and deliverables that failed or never ran."""
         used: dict[int, None] = {}
         open_ids = [ref.from_sub_goal for given in inputs.values() for ref in refs_of(given)]
         while open_ids:
@@ -288,7 +290,7 @@ class RoundsState:
         ]
 
     def left_behind(self) -> Iterator[str]:
-        """Yields the ids of the nodes that only were to help, came to nothing, and are not waited for any more."""
+        """Yield the ids of failed or blocked support nodes, which the run no longer waits for."""
         for each in self.sub_goals.values():
             is_left = each.record.status in (NodeStatus.FAILED, NodeStatus.BLOCKED)
             if is_left and each.sub_goal.goal_type == "support":

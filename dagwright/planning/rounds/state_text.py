@@ -1,7 +1,8 @@
-"""What a planner of rounds is told of what was done so far: each sub-goal on a line of its own, within a fixed size.
+"""State of the rounds as text for the planner: one line per sub-goal, in a limited size.
 
-It stands as text in the call, so that a run that went on for ten rounds says no more than one of two: values are shown
-by their beginning, and go to workers whole and by reference. Nothing of a value can end its line and say more.
+The text is a message of the call, and its size does not grow with the number of rounds. Long values are shortened;
+worker tools receive whole values, by reference. Values are JSON, so that they cannot end their line and inject
+instructions.
 """
 
 import json
@@ -20,29 +21,29 @@ from dagwright.planning.rounds.state import RoundsState, SubGoalProgress
 from dagwright.planning.rounds.sub_goals import INPUTS
 
 STATE_BYTES = 64 * 1024
-"""What one call is told of all sub-goals, as it travels; of the oldest ones the beginning is told where it is more."""
+"""Limit for the sub-goals in one call, as serialized; beyond it, the oldest sub-goals are shortened."""
 REASONS_BYTES = 8 * 1024
-"""The same of why the planner did what it did."""
+"""Limit for the planner's reasons, as serialized."""
 SLOTS_BYTES = 40_000
-"""JSON of all slots that one call is told of."""
+"""Limit for the JSON of all slots in one call."""
 MAX_SLOT_BYTES = 4_000
 MIN_SLOT_BYTES = 200
 WORDS_CHARACTERS = 1_000
-"""Of a message or an error of a worker."""
+"""Limit for a message or an error of a worker tool."""
 _PARAMS_BYTES = 1_000
 _REASON_BYTES = 800
 _BRIEF_BYTES = 60
 _BRIEF_SLOTS = 10
 _CONTROLS = re.compile("[\x00-\x1f]")
 CAVEATS = 40
-"""Sub-goals that the answer is told of because they are partial, failed or were never begun."""
+"""Maximum number of partial, failed or never started sub-goals in the prompt of the answer."""
 
 
 def state_message(run: RoundsState, *, number: int) -> str:
-    """Returns what the planner is told for a round.
+    """Return the message with the state of the run for the planner.
 
     Args:
-        number: of the round that it plans, from 1.
+        number: number of the round to plan, from 1.
     """
     most = run.rounds.max_rounds
     last = " It is the last round: its sub-goals still run, and you are not asked again." if number >= most else ""
@@ -53,11 +54,11 @@ def state_message(run: RoundsState, *, number: int) -> str:
 
 
 def in_short(parts: Sequence[tuple[Any, Any]], *, most: int) -> Sequence[Any]:
-    """Returns the first of each two values, or the second where all of the first would be too much.
+    """Return the full form of each part, or the short form of the oldest parts if all full forms are too large.
 
     Args:
-        parts: a value and what is told in its place, the oldest first, which are told in short first.
-        most: bytes of JSON.
+        parts: full form and short form of each part, oldest first.
+        most: limit in bytes of JSON.
     """
     sizes = [tuple(len(pydantic_core.to_json(value)) for value in pair) for pair in parts]
     total = sum(size for size, _ in sizes)
@@ -70,7 +71,7 @@ def in_short(parts: Sequence[tuple[Any, Any]], *, most: int) -> Sequence[Any]:
 
 
 def _reasons(run: RoundsState) -> Iterator[str]:
-    """Yields why the planner did what it did, of as many of the newest rounds as there is room for."""
+    """Yield the planner's reasons in earlier rounds, for as many of the newest rounds as fit."""
     taken = {call.round: call for call in run.calls if call.action is not None and call.reasoning.strip()}
     lines = []
     for call in taken.values():
@@ -114,7 +115,7 @@ def _told(one: SubGoalProgress, run: RoundsState, *, limit: int) -> dict[str, An
 
 
 def _brief(one: SubGoalProgress) -> dict[str, Any]:
-    """Returns what is told of a sub-goal for which there is no room: what it can be used for."""
+    """Return the short form of a sub-goal, with the fields that are needed to refer to it."""
     description = cut_bytes(_CONTROLS.sub(" ", one.sub_goal.description), max_bytes=_BRIEF_BYTES)
     told = {"id": one.sub_goal.id, "worker": one.sub_goal.worker, "description": description, "status": one.status}
     return {**told, "slots": list(one.slots[:_BRIEF_SLOTS]), "truncated": "other fields are omitted"}
@@ -158,7 +159,7 @@ def _cut(text: str) -> str:
 
 
 def _shown(value: Any, *, limit: int) -> Any:
-    """Returns a value, or its size and beginning if it is long."""
+    """Return a value, or its size and first bytes if it is long."""
     if isinstance(value, StoredValue):
         shape = value.shape
         size = {"type": shape.type, "length": shape.length, "bytes": shape.size_bytes} if shape is not None else {}
@@ -178,14 +179,14 @@ def _shown(value: Any, *, limit: int) -> Any:
     }
 
 
-# What the answer is told beside the slots that it is made of.
+# Caveats and gaps for the answer.
 
 
 def caveats(run: RoundsState, stopped: NodeError | None) -> str:
-    """Returns what whoever answers has to know of what is missing; empty if nothing is.
+    """Format the missing information for the model that writes the answer; empty if nothing is missing.
 
     Args:
-        stopped: why the planner did not come to its end, if it did not.
+        stopped: why the planner did not finish, if it did not.
     """
     told = [line for one in run.sub_goals.values() if (line := _caveat(one)) is not None]
     lines = [f"- {json_line(line)}" for line in told[:CAVEATS]]

@@ -1,7 +1,7 @@
-"""Sub-goals: what a planner of rounds wants done, by which worker, and from which slots of others.
+"""Sub-goals: the work that a planner of rounds requests, with the worker tool and the slots that it receives.
 
-The fields are those in which planners write them and documents show them. It must not import how models are asked: a
-call of a planner carries what its answer is read against.
+The fields are those that planners write and that documents show. This module must not import model calls: a planner
+call contains the sub-goals that its answer is checked against.
 """
 
 import hashlib
@@ -17,14 +17,14 @@ from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
 from dagwright.core.validation.workers import Worker
 
 SubGoalStatus = Literal["pending", "running", "success", "partial", "failed"]
-"""`pending` is what waits for slots that are not there, or for its turn."""
+"""`pending`: waits for slots that are not available yet, or for its turn."""
 _WORDS = re.compile(r"\W+")
 DONE: Sequence[SubGoalStatus] = ("success", "partial")
 
 
 @dataclass(frozen=True, slots=True)
 class InputRef:
-    """A slot that another sub-goal puts out."""
+    """A slot of another sub-goal."""
 
     from_sub_goal: int
     slot: str
@@ -35,18 +35,18 @@ Input = InputRef | tuple[InputRef, ...]
 
 
 def refs_of(given: Input) -> tuple[InputRef, ...]:
-    """Returns the references of an input."""
+    """Return the references of an input."""
     return (given,) if isinstance(given, InputRef) else given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSubGoal:
-    """One piece of work for one worker, as a planner wants it; what its worker is told of it is `tools.SubGoal`.
+    """Work for one worker tool, as the planner requests it; the worker tool receives `tools.SubGoal`.
 
     Args:
-        inputs: argument of the worker -> the slots that it gets.
-        params: arguments that are written out.
-        outputs: slots that the worker puts out.
+        inputs: argument of the worker tool -> its slots.
+        params: arguments with literal values.
+        outputs: slots that the worker tool fills.
     """
 
     id: int
@@ -59,26 +59,26 @@ class PlannedSubGoal:
 
     @property
     def node_id(self) -> str:
-        """Returns the id of its node."""
+        """Id of its node."""
         return f"{SUB_GOAL_PREFIX}{self.id}"
 
     @property
     def sources(self) -> tuple[int, ...]:
-        """Returns the sub-goals whose slots it gets, each once."""
+        """Ids of the sub-goals that provide its inputs, without duplicates."""
         return tuple(dict.fromkeys(ref.from_sub_goal for given in self.inputs.values() for ref in refs_of(given)))
 
 
 @dataclass(frozen=True, slots=True)
 class KnownSubGoal:
-    """What became of a sub-goal, as far as an answer of the planner is read against it.
+    """Outcome of a sub-goal, as far as the planner's next answer is checked against it.
 
-    What was written for it does not travel along: a call of the planner carries all that there are.
+    Arguments are left out, because each planner call contains all known sub-goals.
 
     Args:
-        sources: the sub-goals whose slots it gets.
-        work: the same for the same work, of `work_of`.
-        slots: of one that is done, those that are not null.
-        tries: how often it was begun; 1 for one that was never tried again.
+        sources: ids of the sub-goals that provide its inputs.
+        work: digest of `work_of`, equal for equal work.
+        slots: slots other than null, if the sub-goal is done.
+        tries: number of attempts, including the first.
     """
 
     id: int
@@ -91,7 +91,7 @@ class KnownSubGoal:
 
 
 def work_of(sub_goal: PlannedSubGoal, worker: Worker | None) -> str:
-    """Returns the same digest for the same work: of a worker that reads the description, only in the same words."""
+    """Return a digest of the work; the description counts only if the worker tool reads it."""
     reads = worker is None or worker.card.takes_sub_goal
     words = _WORDS.sub(" ", sub_goal.description.casefold()).strip() if reads else ""
     parts = [sub_goal.worker, dict(sub_goal.params), INPUTS.encode(sub_goal.inputs), words]
@@ -101,11 +101,11 @@ def work_of(sub_goal: PlannedSubGoal, worker: Worker | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RoundContext:
-    """Says of a call that its answer is one of a planner of rounds, and what it is read against.
+    """Marks a model call as a planner call, and contains everything that its answer is checked against.
 
     Args:
-        workers: what the planner may use, as `planning.plan_and_execute.goals` tells tools.
-        known: the sub-goals that there are, in the order in which they came up.
+        workers: worker tools that the planner may use, as `planning.plan_and_execute.goals` serializes tools.
+        known: the known sub-goals, in the order in which they were first requested.
     """
 
     workers: Sequence[Mapping[str, Any]]
