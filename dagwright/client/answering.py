@@ -1,4 +1,4 @@
-"""Answer requests of runs: which requests an answer is for, and what became of it."""
+"""Answer requests of runs: select the requests that an answer is for, send it, and report the outcome."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,11 +19,11 @@ from dagwright.core.errors import DagwrightError
 from dagwright.history.run_reader import RunClosed
 
 _AT_ONCE = 8
-"""Runs that are answered at the same time."""
+"""Runs that are answered concurrently."""
 _NAMES_LISTED = 20
 
 Extras = Callable[[Place], Awaitable[Mapping[str, Any]]]
-"""Returns further parts of the answer for the run that asks, such as nodes for its plan."""
+"""Callable that returns additional fields of the answer for the run with the request, such as nodes for its plan."""
 
 
 class NothingAsked(DagwrightError):
@@ -31,17 +31,17 @@ class NothingAsked(DagwrightError):
 
 
 class AnswerUnclear(DagwrightError):
-    """The run has several open requests, and none of them was named; the text has their names."""
+    """The run has several open requests and the answer names none of them; the message lists their names."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerTarget:
-    """What an answer is for.
+    """The requests that an answer is for.
 
     Args:
-        run: the run that the user knows.
-        name: request or node, as the user names it.
-        requests: the open requests that are meant; none if no open request has that name.
+        run: the run as the user named it.
+        name: request or node, as the user named it.
+        requests: the matching open requests; empty if no open request has that name.
     """
 
     run: str
@@ -50,19 +50,19 @@ class AnswerTarget:
 
     @classmethod
     def of(cls, run: str, requests: Sequence[OpenRequest]) -> Self:
-        """Return the target of an answer to open requests: one, or all of one node."""
+        """Return the target of an answer to open requests: one request, or all requests of one node."""
         return cls(run, requests[0].id if len(requests) == 1 else requests[0].full_node, requests)
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerResult:
-    """What became of an answer in one run.
+    """Outcome of an answer in one run.
 
     Args:
-        is_accepted: whether it counts.
-        message: what the run reports.
-        is_ambiguous: it is for one of several requests, and none of them was named.
-        place: where it went; `None` if that is not known.
+        is_accepted: whether the run accepted the answer.
+        message: message of the run.
+        is_ambiguous: the answer matches several requests and names none of them.
+        place: the request that received the answer; `None` if it is unknown.
     """
 
     is_accepted: bool
@@ -73,29 +73,29 @@ class AnswerResult:
 
 @dataclass(frozen=True, slots=True)
 class AnswerOutcome:
-    """What became of an answer in all runs that it was for."""
+    """Outcome of an answer in all runs that it was sent to."""
 
     target: AnswerTarget
     results: Sequence[AnswerResult]
 
     @property
     def is_accepted(self) -> bool:
-        """Whether it counts in every run."""
+        """Whether every run accepted the answer."""
         return all(each.is_accepted for each in self.results)
 
     @property
     def is_refused(self) -> bool:
-        """Whether it counts in no run."""
+        """Whether no run accepted the answer."""
         return not any(each.is_accepted for each in self.results)
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether a run has several requests that the answer may be for."""
+        """Whether the answer matches several requests of a run."""
         return any(each.is_ambiguous for each in self.results)
 
     @property
     def message(self) -> str:
-        """A sentence or some for the user."""
+        """One or more sentences for the user."""
         refused = [*dict.fromkeys(each.message for each in self.results if not each.is_accepted)]
         words = "; ".join([*dict.fromkeys(each.message for each in self.results if each.is_accepted), *refused])
         if len(self.results) > 1:
@@ -105,23 +105,23 @@ class AnswerOutcome:
 
 
 def requests_named(requests: Sequence[OpenRequest], request: str, *, of_all: bool) -> Sequence[OpenRequest]:
-    """Return the open requests with a name: one, or all of its node if a node is named or `of_all` is set."""
+    """Return the open requests with a name: one request, or all of its node if a node is named or `of_all` is set."""
     named = [one for one in requests if one.id == request]
     of_one_node = of_node(requests, named[0].full_node if named else request)
     return of_one_node if of_all or not named else named
 
 
 def choose_requests(asked: Sequence[OpenRequest], request: str | None, *, of_all: bool) -> Sequence[OpenRequest]:
-    """Return the open requests that an answer is for; none if the named one is not open.
+    """Return the open requests that an answer is for; empty if the named request is not open.
 
     Args:
         asked: the open requests of the run.
-        request: the name; `None` if the run has a single open request.
+        request: name of the request; `None` if the run has a single open request.
         of_all: the answer is for all requests of the same node.
 
     Raises:
-        NothingAsked: none is named, and the run has no open request.
-        AnswerUnclear: none is named, and the run has several.
+        NothingAsked: no request is named, and the run has no open request.
+        AnswerUnclear: no request is named, and the run has several.
     """
     if request is not None:
         return requests_named(asked, request, of_all=of_all)
@@ -133,23 +133,23 @@ def choose_requests(asked: Sequence[OpenRequest], request: str | None, *, of_all
 
 
 def find_target(run: str, asked: Sequence[OpenRequest], request: str | None, *, of_all: bool) -> AnswerTarget:
-    """Return what an answer is for; arguments and errors as `choose_requests`.
+    """Return the target of an answer; arguments and errors as in `choose_requests`.
 
-    A request that is not open has no requests in its target: it may have been answered, or be opened later.
+    If the request is not open, the target has no requests: the request may be answered already, or be opened later.
     """
     chosen = choose_requests(asked, request, of_all=of_all)
     return AnswerTarget.of(run, chosen) if chosen else AnswerTarget(run, str(request))
 
 
 async def no_extras(_: Place) -> Mapping[str, Any]:
-    """Return nothing beside the answer."""
+    """Return no additional fields."""
     return {}
 
 
 async def send_answer(
     people: People, target: AnswerTarget, answer: Answer, *, extras: Extras = no_extras
 ) -> AnswerOutcome:
-    """Send an answer to each run that it is for, or to the request with that name if none is open."""
+    """Send an answer to each run with a matching request; if none is open, send it to the request with that name."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def send(place: Place | None) -> AnswerResult:
@@ -170,7 +170,7 @@ async def send_answer(
 
 
 async def answer_request(people: People, run: str, request: str, answer: Answer) -> str:
-    """Answer one request of a run or its sub-plans; return what the run reports.
+    """Answer one request of a run or its sub-plans; return the message of the run.
 
     Raises:
         FeedbackRejected, RunNotFound, RunClosed: as `People.answer`.
@@ -179,9 +179,9 @@ async def answer_request(people: People, run: str, request: str, answer: Answer)
 
 
 async def next_request(people: People, outcome: AnswerOutcome) -> Mapping[str, Any] | None:
-    """Return the request that a lookup opens after the answer; `None` if there is none.
+    """Return the next request that a lookup opens after the answer, if any.
 
-    A lookup that finds no match asks again, which "is answered" would hide.
+    A lookup without a match opens another request. Without this function, the user would see only "is answered".
     """
     target, results = outcome.target, outcome.results
     if len(results) != 1 or not results[0].is_accepted or results[0].place is None:
@@ -194,5 +194,5 @@ async def next_request(people: People, outcome: AnswerOutcome) -> Mapping[str, A
 
 
 def _with_path(message: str, place: Place | None, name: str) -> str:
-    """Return a message of a run with the full name of the request: the run knows only the last part of it."""
+    """Return the message with the full name of the request: the run knows only the last part of the path."""
     return message if place is None else message.replace(repr(place.request), repr(name), 1)

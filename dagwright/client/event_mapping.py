@@ -1,8 +1,9 @@
-"""Maps the moments of a run to events. Pure.
+"""Map the states of a run to events. Pure.
 
-Durable events follow from the history of the run alone: the same two places in it give the same durable events in the
-same order, in any process, so a cursor can count them. The others depend on when the run was read, such as that a node
-waits for a worker; they come before the durable events of a moment, and a client that reads on may receive them again.
+Durable events depend only on the history of the run: the same two positions in the history give the same durable
+events in the same order, in any process, so a cursor can count them. Other events depend on when the run was read,
+for example that a node waits for a worker. They precede the durable events of a moment, and a client that resumes
+the stream may receive them again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,11 +37,11 @@ _NOT_STARTED = (NodeStatus.PENDING, NodeStatus.READY)
 
 @dataclass(slots=True)
 class Reported:
-    """State of a run as a client knows it.
+    """State of a run as the client has received it.
 
     Args:
-        tasks: state of each node and item that has moved, as it is shown.
-        ends: the same in the history: status and attempts.
+        tasks: displayed state of each node and item whose state has changed.
+        ends: state in the history: status and attempts.
         started: nodes and items whose start was reported.
         requests: IDs of requests whose opening was reported.
         closed: IDs of requests whose end was reported.
@@ -58,7 +59,7 @@ class Reported:
 
 
 def reported_at(snapshot: HistorySnapshot, *, may_have_waited: bool = False) -> Reported:
-    """Return the state that a client knows after all events up to a position in the history.
+    """Return the state that a client has received after all events up to a position in the history.
 
     Args:
         may_have_waited: the client may have received `node.waiting` for any running node.
@@ -88,10 +89,10 @@ def reported_at(snapshot: HistorySnapshot, *, may_have_waited: bool = False) -> 
 
 
 class EventMoment(NamedTuple):
-    """A run at one moment.
+    """State of a run at one moment.
 
     Args:
-        changed: nodes and items in another state than before -> their state.
+        changed: nodes and items whose state has changed -> their state.
         requests: documents of the open requests of sub-plans.
     """
 
@@ -102,17 +103,17 @@ class EventMoment(NamedTuple):
 
 
 def moment_at(view: RunView, snapshot: HistorySnapshot) -> EventMoment:
-    """Return the moment of a place in the history.
+    """Return the moment at a position in the history.
 
     Args:
-        view: the run now or later.
+        view: the run at this position or later.
     """
     states = states_of(snapshot.scheduler)
     return EventMoment(view, states, facts_of(snapshot.scheduler, states))
 
 
 class MomentEvents(NamedTuple):
-    """Events of one moment, in the order in which they are reported; only `durable` ones count in a cursor."""
+    """Events of one moment, in the order in which they are reported; a cursor counts only the `durable` events."""
 
     passing: Sequence[AnyRunEvent]
     durable: Sequence[AnyRunEvent]
@@ -123,7 +124,7 @@ class EventMapper:
 
     Args:
         run: answers requests.
-        reported: state that the client knows; updated here.
+        reported: state that the client has received; updated by the mapper.
     """
 
     def __init__(self, run_id: str, run: Answerable | None, reported: Reported) -> None:
@@ -131,7 +132,7 @@ class EventMapper:
         self._run = run
         self._reported = reported
         self._child_requests: dict[str, str | None] = {}
-        """Open requests of sub-plans that were reported: ID -> node."""
+        """Reported open requests of sub-plans: ID -> node."""
 
     def events(self, moment: EventMoment, *, is_closed: bool) -> MomentEvents:
         """Return the events of a moment.
@@ -145,7 +146,7 @@ class EventMapper:
             *self._of_requests(moment),
             *self._of_pause(moment),
         ]
-        # The end of a node comes before the start of those that waited for it.
+        # The end of a node precedes the start of its dependents.
         durable = [each.event for each in sorted(timed, key=lambda each: each.key) if each.is_durable]
         passing = [each.event for each in timed if not each.is_durable]
         if is_closed and not self._reported.has_ended:
@@ -316,7 +317,7 @@ class EventMapper:
 
 
 class _Timed(NamedTuple):
-    """An event with its place among those of one moment: when, what comes first, number of the node, ID."""
+    """An event with its sort key within a moment: time, rank, number of the node, ID."""
 
     key: tuple[float, int, int, str, int]
     event: AnyRunEvent
@@ -328,7 +329,7 @@ def _is_waiting(state: TaskState | None) -> bool:
 
 
 def _started(event: NodeEvent, facts: TaskFacts) -> _Timed:
-    # A node without any duration starts before it ends.
+    # The start of a node with zero duration precedes its end.
     is_instant = facts.started_at == facts.ended_at
     at = inf if facts.started_at is None else facts.started_at
     return _Timed((at, 0 if is_instant else 1, facts.number, event.node_id, 0), event)

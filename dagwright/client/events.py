@@ -1,4 +1,4 @@
-"""Typed events of a run, and the cursor from which a client reads on.
+"""Typed events of a run, and the cursor from which a client resumes the stream.
 
     run.started run.waiting run.running run.paused run.resumed run.completed run.failed run.cancelled
     node.started node.waiting node.resumed node.completed node.failed node.skipped node.blocked node.cancelled
@@ -6,8 +6,8 @@
     feedback.requested feedback.answered feedback.expired feedback.closed
     text.delta
 
-A state of a node that came and went before a client looked is left out, such as the failure of a node that was retried
-since; that it started, and every request for feedback, is reported all the same.
+Intermediate states of a node between two reads are omitted, such as the failure of a node that was retried since.
+The start of a node and all requests for feedback are always reported.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from dagwright.history.text_stream import NO_TEXT, TextMark
 
 
 class CursorInvalid(DagwrightError, ValueError):
-    """A text is not a cursor of an event; pass the `cursor` of an event, or `None` for the start."""
+    """The text is not an event cursor; pass the `cursor` of an event, or `None` for the start."""
 
 
 _BEGINNING = SubscriptionCursor(START)
@@ -35,15 +35,15 @@ _BEGINNING = SubscriptionCursor(START)
 
 @dataclass(frozen=True, slots=True)
 class EventCursor:
-    """A place in the events of a run; as text `1-145`, or `1-40.1-145.3` inside of the events of one moment.
+    """A position in the events of a run; as text `1-145`, or `1-40.1-145.3` within the events of one moment.
 
-    Any process can read on from it: it refers to the history of the run.
+    The cursor refers to the history of the run, so any process can resume from it.
 
     Args:
-        reached: everything up to there has been reported.
-        next: the moment of which some events have been reported as well; `None` between two moments.
-        count: how many events of that moment.
-        text: how much of the answer of a model has been reported.
+        reached: history position up to which everything has been reported.
+        next: the moment whose events have been reported in part; `None` between two moments.
+        count: number of reported events of that moment.
+        text: reported length of the model's response.
     """
 
     reached: SubscriptionCursor = _BEGINNING
@@ -62,7 +62,7 @@ class EventCursor:
         """Parse the cursor of an event.
 
         Raises:
-            CursorInvalid: it is not a cursor.
+            CursorInvalid: the text is not a cursor.
         """
         place, _, written = text.partition("~")
         try:
@@ -112,12 +112,12 @@ ClosingType = Literal["feedback.answered", "feedback.expired", "feedback.closed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEvent:
-    """Something that happened in a run.
+    """An event of a run.
 
     Args:
         type: such as `node.completed`.
-        cursor: where to read on after this event: `run.events(after=event.cursor)`, also in another process.
-        at: when it happened, if that is known.
+        cursor: where to resume after this event, also in another process: `run.events(after=event.cursor)`.
+        at: time of the event, if it is known.
     """
 
     HIDDEN: ClassVar[frozenset[str]] = frozenset()
@@ -136,12 +136,12 @@ class RunEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatusEvent(RunEvent):
-    """The run as a whole changed.
+    """The state of the run changed.
 
     Args:
-        error: of `run.failed`, why.
+        error: cause of `run.failed`.
         reason: why the run is waiting or paused.
-        by: of `run.paused`, who paused it.
+        by: user who paused the run, for `run.paused`.
     """
 
     type: RunEventType
@@ -154,7 +154,7 @@ class RunStatusEvent(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEvent(RunEvent):
-    """A node, or an item of a map, came to another state.
+    """The state of a node or of a map item changed.
 
     Args:
         node_id: `load[north]` for an item.
@@ -174,7 +174,7 @@ class NodeEvent(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackRequested(RunEvent):
-    """A node or the run asks a person; `await event.request.answer(...)` answers."""
+    """A node or the run requests feedback; answer with `await event.request.answer(...)`."""
 
     type: Literal["feedback.requested"]
     node_id: str | None
@@ -186,9 +186,10 @@ class FeedbackClosed(RunEvent):
     """A request is no longer open.
 
     Args:
-        type: `feedback.answered`, `feedback.expired` at its deadline, or `feedback.closed` if its node ended otherwise.
+        type: `feedback.answered`, `feedback.expired` at its deadline, or `feedback.closed` if its node ended
+            otherwise.
         answer: one word, such as `approved`.
-        by: who answered.
+        by: person who answered.
     """
 
     type: ClosingType
@@ -201,12 +202,12 @@ class FeedbackClosed(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta(RunEvent):
-    """A piece of the answer that a model writes.
+    """A piece of a model's response.
 
     Args:
-        node_id: of the call that writes it; `None` for the rest of an answer that was read when it was complete.
-        offset: of the piece in the answer, in characters.
-        starts_over: discard earlier pieces; the answer starts with this one.
+        node_id: node of the model call; `None` for the rest of a response that was read after it was complete.
+        offset: offset of the piece in the response, in characters.
+        starts_over: discard earlier pieces; the response starts with this piece.
     """
 
     type: Literal["text.delta"]

@@ -1,10 +1,11 @@
-"""What runs ask of people, and the answers: the client side of requests.
+"""Requests of runs to people, and the answers: the client side of human-in-the-loop requests.
 
-An answer goes by the update `submit_feedback`, which says at once whether it counts. If no worker answers it, the
-signal `feedback` leaves it in the run's history, where it counts as soon as a worker is there.
+An answer is sent with the update `submit_feedback`, which reports at once whether the run accepts it. If no worker
+handles the update, the signal `feedback` adds the answer to the run's history, and the run applies it as soon as a
+worker is available.
 
-FeedbackRejected      the run does not take the answer; the message says why
-└── ItemNotNamed   the request is one of several; the message has their names
+    FeedbackRejected      the run does not accept the answer; the message has the reason
+    └── ItemNotNamed      several requests match; the message has their names
 """
 
 import asyncio
@@ -38,30 +39,30 @@ from dagwright.protocol.notes import Notes
 from dagwright.server import Connection
 
 PATIENCE_S = 3.0
-"""How long the update of an answer waits for a worker."""
+"""Timeout of the answer's update, in seconds, before it is sent as a signal."""
 HISTORIES_AT_ONCE = 8
-"""Histories that a list of runs or the inbox reads at once: a thousand readers would slow the runs."""
+"""Histories that a list of runs or the inbox reads concurrently: a thousand readers would slow the runs."""
 _PAUSE_S = 0.2
-"""Between two looks at what a call does with its answer."""
+"""Interval, in seconds, between two checks of how a call handles its answer."""
 _LISTED = 20
 
 _AWAITING = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
 
 _CHUNK = re.compile(r"\[\d+-\d+\]$")
-"""What the id of the run of a part of a large map ends with."""
+"""Suffix of the workflow ID of a map batch."""
 
 
 class FeedbackRejected(DagwrightError):
-    """The run does not take an answer, or what else somebody asks of it."""
+    """The run does not accept an answer or another request of the client."""
 
 
 class ItemNotNamed(FeedbackRejected):
-    """A path leads through a node with `for_each`, of which one item must be named."""
+    """The path leads through a node with `for_each`, and must name one of its items."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a request is: the run that asks, which may be a sub-plan, and the id of the request there."""
+    """Location of a request: the run with the request, which may be a sub-plan, and the request ID in that run."""
 
     workflow_id: str
     request: str
@@ -72,11 +73,11 @@ class OpenRequest:
     """A request that waits for its answer.
 
     Args:
-        document: the request, with the run that a person knows and the path from there.
-        place: where the answer goes.
-        node: the node that asks, in the run of `place`, for all of whose items its id stands.
-        path: the nodes of the sub-plans above it, `archive/`, or nothing.
-        title: of the plan that asks; of a sub-plan its own.
+        document: the request, with the run that the user knows and the path from that run.
+        place: destination of the answer.
+        node: the node with the request, in the run of `place`; its ID covers all its items.
+        path: the nodes of the parent runs, such as `archive/`; empty for a top-level run.
+        title: title of the plan or sub-plan with the request.
     """
 
     document: Mapping[str, Any]
@@ -87,30 +88,30 @@ class OpenRequest:
 
     @property
     def id(self) -> str:
-        """Its id, with the path to its sub-plan."""
+        """Request ID with the path to its sub-plan."""
         return str(self.document["request_id"])
 
     @property
     def assignee(self) -> str | None:
-        """Who is asked; `None` is anyone."""
+        """Person who should answer; `None` for anyone."""
         return self.document.get("assignee")
 
     @property
     def full_node(self) -> str:
-        """Its node with the path to it; the same for all items, also for those of the sub-plans above it."""
+        """The node with its path; the same for all its items, and for all items of the parent runs."""
         return f"{self.path}{self.node}"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a person says.
+    """An answer of a person.
 
     Args:
-        content: as the type of the request wants it.
-        by: who says so.
-        note: what else is to be kept.
+        content: content in the format of the request type.
+        by: person who answers.
+        note: additional remark to record.
         through: the channel of a model client that relays the answer; `None` for the inbox.
-        may_answer: as `Feedback` has it.
+        may_answer: as in `Feedback`.
     """
 
     content: Any
@@ -120,7 +121,7 @@ class Answer:
     may_answer: MayAnswer = "all"
 
     def to_json(self, request: str) -> dict[str, Any]:
-        """Returns the message to a run."""
+        """Return the message to a run."""
         declared: dict[str, Any] = {} if self.through is None else {"through": self.through}
         declared |= {} if self.may_answer == "all" else {"may_answer": self.may_answer}
         return {"request_id": request, "answer": self.content, "by": self.by, "note": self.note, **declared}
@@ -130,8 +131,8 @@ class People:
     """The requests of the runs of one namespace.
 
     Args:
-        connection: client and what the namespace lacks.
-        patience_s: how long an answer waits for a worker before it goes by signal.
+        connection: client, and the features that the namespace lacks.
+        patience_s: seconds to wait for a worker before an answer is sent as a signal.
     """
 
     def __init__(self, connection: Connection, *, patience_s: float = PATIENCE_S) -> None:
@@ -140,15 +141,15 @@ class People:
         self._patience_s = patience_s
 
     async def inbox(self, *, owner: str | None = None) -> list[OpenRequest]:
-        """Returns the open requests of all runs, the oldest first.
+        """Return the open requests of all runs, oldest first.
 
         Args:
-            owner: whose key started the runs, or who is the assignee; `None` is for the requests of all.
+            owner: owner of the API key that started the runs, or assignee of the request; `None` for all requests.
         """
         return _by_age(await self._requests_of_runs("", top=None, owner=owner))
 
     async def requests_of(self, workflow_id: str) -> list[OpenRequest]:
-        """Returns the open requests of a run and of its sub-plans, the oldest first.
+        """Return the open requests of a run and of its sub-plans, oldest first.
 
         Raises:
             RunNotFound: there is no such run.
@@ -160,25 +161,25 @@ class People:
         return _by_age([*own, *await self.requests_below(workflow_id)])
 
     async def requests_below(self, workflow_id: str) -> list[OpenRequest]:
-        """Returns the open requests of the sub-plans of a run, at any depth, the oldest first."""
-        # A sub-plan may be looked at for itself; those below it have the root of all.
+        """Return the open requests of the sub-plans of a run, at any depth, oldest first."""
+        # The run may be a sub-plan itself; its own sub-plans have the same root workflow.
         described = await self._client.get_workflow_handle(workflow_id).describe()
         root = (described.root_id or workflow_id).replace("\\", "\\\\").replace("'", "\\'")
         return _by_age(await self._requests_of_runs(f" AND RootWorkflowId = '{root}'", top=workflow_id))
 
     async def answer(self, place: Place, answer: Answer) -> str:
-        """Gives a run an answer and returns a sentence that says what became of it.
+        """Send an answer to a run and return a sentence with the outcome.
 
         Args:
-            place: as `place_of` tells it. For a node with `for_each` its id stands for all that its items ask.
+            place: as `place_of` returns it. The ID of a node with `for_each` covers the requests of all its items.
 
         Raises:
-            FeedbackRejected: the run does not take it.
+            FeedbackRejected: the run does not accept the answer.
             RunNotFound: there is no such run.
-            RunClosed: it has ended.
+            RunClosed: the run has ended.
         """
         if (problem := size_problem(answer.content)) is not None:
-            # The server takes 2 MiB, and the client library reports more as a defect.
+            # The server accepts 2 MiB, and the client library reports a larger message as a defect.
             raise FeedbackRejected(problem)
         handle = self._client.get_workflow_handle(place.workflow_id)
         try:
@@ -200,7 +201,7 @@ class People:
             raise RunClosed(f"the run {place.workflow_id!r} has ended") from None
 
     async def _signal(self, handle: WorkflowHandle[Any, Any], place: Place, answer: Answer) -> str:
-        """Leaves an answer in the run's history, if it counts by all that is known without a worker."""
+        """Add an answer to the history of a run as a signal, unless the history shows that it will be rejected."""
         view = await RunReader(self._client, place.workflow_id).read()
         if view.is_closed:
             raise RunClosed(f"the run {place.workflow_id!r} has ended")
@@ -211,12 +212,13 @@ class People:
         return left_by_signal("the answer", place.workflow_id, patience_s=self._patience_s)
 
     async def asked_after(self, place: Place) -> dict[str, Any] | None:
-        """Returns what a lookup asks that went on with the answer to a request; `None` if it asks nothing more.
+        """Return the next request of a lookup that resumed with the answer to a request, if any.
 
-        So it is too where it has not come so far within some seconds, and where no lookup asked for the answer.
+        Return `None` also if the lookup does not progress within some seconds, or if the request does not belong to a
+        lookup.
         """
         feed = RunReader(self._client, place.workflow_id)
-        # The answer counts already; the run may end of it, and its server with it.
+        # The answer counts already; it may end the run, and with the run its server.
         with suppress(RPCError, RunNotFound, TimeoutError):
             async with asyncio.timeout(self._patience_s):
                 while (came := came_of(await feed.read(), place.request)) is None:
@@ -225,15 +227,15 @@ class People:
         return None
 
     async def place_of(self, workflow_id: str, request: str) -> Place:
-        """Returns where a request is, be it open or not: it may have been, or be still to come.
+        """Return the location of a request, whether or not it is open: it may be closed, or be opened later.
 
         Args:
-            request: its id; in a sub-plan the path to it, `archive/check`.
+            request: request ID; in a sub-plan the path to it, `archive/check`.
 
         Raises:
             RunNotFound: there is no such run.
-            FeedbackRejected: the path leads through a sub-plan that does not run.
-            ItemNotNamed: it leads through one of several, and does not say which.
+            FeedbackRejected: the path leads through a sub-plan that is not running.
+            ItemNotNamed: the path leads through one of several sub-plans and does not select one.
         """
         if "/" not in request:
             return Place(workflow_id, request)
@@ -257,7 +259,7 @@ class People:
         return await self.place_of(child.id, rest)
 
     async def _item_not_named(self, workflow_id: str, node: str, rest: str) -> ItemNotNamed:
-        """Returns what is told of a path through a node of whose items each has a sub-plan."""
+        """Return the error for a path through a node whose items each have a sub-plan."""
         asked = [request.id for request in of_node(await self.requests_of(workflow_id), f"{node}/{rest}")]
         more = f" and {len(asked) - _LISTED:,} more" if len(asked) > _LISTED else ""
         open_ones = f"; {', '.join(asked[:_LISTED])}{more} ask now" if asked else ""
@@ -268,11 +270,11 @@ class People:
     async def _requests_of_runs(
         self, condition: str, *, top: str | None, owner: str | None = None
     ) -> list[OpenRequest]:
-        """Returns the open requests of the runs that wait for people and that a condition finds.
+        """Return the open requests of the runs that wait for people and match a condition.
 
         Args:
-            top: the run above them that the person named; `None` is the one above all.
-            owner: as `inbox` has it.
+            top: parent run that the user named; `None` for the root run.
+            owner: as in `inbox`.
         """
         waiting = f" AND {wire.SEARCH_AWAITING} IS NOT NULL" if self._has_awaiting else ""
         query = f"{wire.IS_RUN} AND ExecutionStatus = 'Running'{waiting}{condition}"
@@ -281,7 +283,7 @@ class People:
 
         async def requests_of(run: WorkflowExecution) -> list[OpenRequest]:
             async with turns:
-                # It may have ended since it was listed.
+                # The run may have ended since it was listed.
                 with suppress(RunNotFound):
                     if owner is None or await self._owner_of(run) == owner:
                         return await self._told_from(run, top=top)
@@ -292,18 +294,17 @@ class People:
         return [request for found in await asyncio.gather(*map(requests_of, runs)) for request in found]
 
     def _may_wait_for(self, run: WorkflowExecution, name: str) -> bool:
-        """Return whether a run may have requests of this assignee."""
         names = run.typed_search_attributes.get(_AWAITING)
         return names is None or may_await(names, name)
 
     async def _owner_of(self, run: WorkflowExecution) -> str | None:
-        """Returns whose key started a run, or the one above all of it."""
+        """Return the owner of the API key that started a run or its root run."""
         while (above := parent_run(run)) is not None:
             run = await _make_sure_of(self._client.get_workflow_handle(above))
         return owner_in(await run.memo())
 
     async def _told_from(self, run: WorkflowExecution, *, top: str | None) -> list[OpenRequest]:
-        """Returns the open requests of a run in the words of the one above it; none if that is not above it."""
+        """Return the open requests of a run with paths relative to a parent run; empty if `top` is not its parent."""
         if run.id == top:
             return []
         asked = _asked_in(await RunReader(self._client, run.id).read())
@@ -322,13 +323,13 @@ class People:
         ]
 
     async def _tasks_from(self, top: str | None, run: WorkflowExecution) -> tuple[str, list[str]] | None:
-        """Returns a run above another one, and the tasks that lead from there, the highest first.
+        """Return a parent run, and the tasks on the path from there to the child run, topmost first.
 
         Args:
-            top: the run above; `None` is the one above all.
+            top: the parent run; `None` for the root run.
 
         Returns:
-            `None` if `top` is not above the run.
+            `None` if `top` is not a parent of the run.
         """
         tasks: list[str] = []
         child, parent, above = run.id, parent_run(run), top or root_run(run)
@@ -340,13 +341,13 @@ class People:
         return (child, tasks) if top is None or child == top else None
 
     async def _task_of(self, workflow_id: str, child_id: str) -> str:
-        """Returns the task of a run whose sub-plan has that workflow id."""
+        """Return the task of a run whose sub-plan has the given workflow ID."""
         call = task_of_child(workflow_id, child_id)
         if call is not None and "#" not in call:
             return call
         view = await RunReader(self._client, workflow_id).read()
         if call is not None:
-            # A later try has an id of its own.
+            # A later attempt has its own ID.
             return (task_of_call(view.scheduler.state, call) if view.scheduler else None) or call
         tasks = _sub_plans_in(view)
         return next((task for task in tasks if child_workflow_id(workflow_id, task) == child_id), child_id)
@@ -360,13 +361,13 @@ async def told_by_update(
     patience_s: float,
     rejection: type[DagwrightError],
 ) -> str | None:
-    """Send an update and return the message of the run; `None` if no worker handled it in time.
+    """Send an update and return the message of the run; `None` if no worker handled the update in time.
 
     Args:
         rejection: raised if the run rejects the update.
     """
     sending = asyncio.create_task(handle.execute_update(name, message))
-    # One that is given up ends with an error of its own, which nobody waits for.
+    # A cancelled update ends with an error of its own, which no caller awaits.
     sending.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
         done, _ = await asyncio.wait([sending], timeout=patience_s)
@@ -376,7 +377,7 @@ async def told_by_update(
     except WorkflowUpdateFailedError as error:
         raise rejection(str(getattr(error.cause, "message", None) or error.cause)) from None
     except RPCError as error:
-        # A run takes so many updates at once, and so many in all.
+        # A run accepts a limited number of concurrent updates, and of updates in total.
         if error.status is not RPCStatusCode.RESOURCE_EXHAUSTED:
             raise
         return None
@@ -387,7 +388,7 @@ async def told_by_update(
 
 
 def left_by_signal(what: str, workflow_id: str, *, patience_s: float) -> str:
-    """Returns the sentence for what was left in the history of a run, and how to make it count."""
+    """Return the sentence that reports a signal in the history of a run, and how the run will apply it."""
     return (
         f"no worker answered within {patience_s:g} s, so {what} was left by signal; it counts as soon as a worker "
         f"serves the run, as `dagwright watch {shlex.quote(workflow_id)}` does"
@@ -395,10 +396,10 @@ def left_by_signal(what: str, workflow_id: str, *, patience_s: float) -> str:
 
 
 async def _make_sure_of(handle: WorkflowHandle[Any, Any]) -> WorkflowExecution:
-    """Returns a run, for there is one.
+    """Return the description of a run.
 
     Raises:
-        RunNotFound: there is none.
+        RunNotFound: there is no such run.
     """
     try:
         return await handle.describe()
@@ -413,7 +414,7 @@ def _asked_in(view: RunView) -> list[OpenRequest]:
         return []
     scheduler, found = view.scheduler, []
     for document in requests_in(view):
-        # The inputs of the run belong to no node.
+        # Requests for the inputs of the run belong to no node.
         node = scheduler.state.node_of(document["node_id"]).id if document["node_id"] else document["request_id"]
         place = Place(view.workflow_id, str(document["request_id"]))
         found.append(OpenRequest(document, place, str(node), title=view.title))
@@ -421,8 +422,9 @@ def _asked_in(view: RunView) -> list[OpenRequest]:
 
 
 def _nodes_of(tasks: Sequence[str]) -> str:
-    """Returns the nodes of the sub-plans on a path: `archive/` for `archive[north]`, and for `archive[0-499]` of many
-    and `archive[7]` in there.
+    """Return the nodes of the sub-plans on a path.
+
+    For example, `archive/` for `archive[north]`, and for the batch `archive[0-499]` and its item `archive[7]`.
     """
     nodes = [task.partition("[")[0] if task.endswith("]") else task for task in tasks]
     is_map_batch = [
@@ -433,24 +435,25 @@ def _nodes_of(tasks: Sequence[str]) -> str:
 
 
 def requests_in(view: RunView) -> list[dict[str, Any]]:
-    """Returns the open requests of a run itself, in the order in which they were opened."""
+    """Return the open requests of a run itself, in the order in which they were opened."""
     if view.scheduler is None or view.is_closed:
         return []
     return [request.to_json(view.workflow_id) for request in view.scheduler.features.feedback.requests.open.values()]
 
 
 def came_of(view: RunView, request: str) -> Request | Literal["nothing"] | None:
-    """Returns what a lookup asks next that got the answer to a request, and `nothing` if it will not ask.
+    """Return the next request of the lookup that received the answer to a request; `nothing` if there will be none.
 
     Returns:
-        `None` while nobody knows, since the lookup goes on. Other tools may go on for hours with what they were told.
+        `None` while the lookup is running, so the outcome is unknown. Other tools may run for hours with their
+            answer.
     """
     scheduler, task_id = view.scheduler, without_number(request)
     hand = scheduler.state.overrides.get(task_id) if scheduler is not None else None
     if scheduler is None or view.is_closed or hand is None or scheduler.state.node_of(task_id).kind != "lookup":
         return "nothing"
     if not hand.answers or hand.answers[-1]["request_id"] != request:
-        # Somebody has answered the next one too.
+        # The next request was answered as well.
         return "nothing"
     if (again := scheduler.features.feedback.requests.of_task(task_id)) is not None:
         return again
@@ -459,16 +462,16 @@ def came_of(view: RunView, request: str) -> Request | Literal["nothing"] | None:
 
 
 def refusal_in(view: RunView, name: str, message: Mapping[str, Any]) -> str | None:
-    """Returns why a run will not take a signal, by all that its history tells: others may have left theirs."""
+    """Return why a run will reject a signal, judged by its history, which may have pending signals of other clients."""
     handler = CommandHandler(Notes())
-    # Nobody else has this scheduler.
+    # The scheduler is not shared, so it can be changed here.
     for at, left, read in view.pending_commands():
         handler.handle(left, read, through="signal", scheduler=view.scheduler, at=at)
     return handler.refusal_of(name, lambda: message, scheduler=view.scheduler, at=time.time())
 
 
 def has_sub_plans(view: RunView) -> bool:
-    """Tells whether a sub-plan of a run goes on, so that somebody may be asked there."""
+    """Return whether a run has a running sub-plan, which may have requests."""
     if view.scheduler is None or view.is_closed:
         return False
     shown = view.scheduler.state.shown()
@@ -476,12 +479,12 @@ def has_sub_plans(view: RunView) -> bool:
 
 
 def of_node(requests: Sequence[OpenRequest], node: str) -> list[OpenRequest]:
-    """Returns the requests of a node: `sum`, or `archive/sum` in every run of the sub-plan `archive`."""
+    """Return the requests of a node: `sum`, or `archive/sum` in every run of the sub-plan `archive`."""
     return [request for request in requests if request.full_node == node]
 
 
 def by_run(requests: Sequence[OpenRequest]) -> list[Place]:
-    """Returns where to answer all requests of one node: the items of each run together, in one message."""
+    """Return where to answer all requests of one node: one message per run, for all its items."""
     runs: dict[str, list[OpenRequest]] = {}
     for request in requests:
         runs.setdefault(request.place.workflow_id, []).append(request)

@@ -1,4 +1,4 @@
-"""Requests for feedback of a person, and the answers that Python programs give."""
+"""Requests for feedback of a person, and the answers of Python programs."""
 
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,15 +23,15 @@ class FeedbackAnswer(TypedDict, total=False):
     """Arguments of an answer; the type of the request decides which are valid.
 
     Attributes:
-        approved: of an APPROVAL; `reason` goes with it, and with True `arguments` and `remember`.
+        approved: for an APPROVAL; also valid: `reason`, and with True `arguments` and `remember`.
         reason: why it is approved or rejected.
-        arguments: replace those of the call.
-        remember: do not ask again about calls of this tool in the run.
-        selected: of a SELECTION, the ID of an option or of several; `value` and `arguments` go with it.
+        arguments: replace the arguments of the call.
+        remember: approve further calls of this tool in the run without a request.
+        selected: for a SELECTION, the ID of an option or several IDs; also valid: `value` and `arguments`.
         value: the result of a failed node, with the option `value`.
-        text: of a CLARIFICATION or GUIDANCE.
-        nodes: of a GUIDANCE, nodes to add to the plan.
-        data: of an INFORMATION, the fields of its schema.
+        text: for a CLARIFICATION or GUIDANCE.
+        nodes: for a GUIDANCE, nodes to add to the plan.
+        data: for an INFORMATION, the fields of its schema.
         by: name of the person who answers.
         note: anything else to record.
         for_all: answer all open requests of the same node, such as those of the items of a map.
@@ -67,16 +67,16 @@ class FeedbackRequest:
     """An open request for feedback of a person.
 
     Args:
-        id: of the request; in a sub-plan with the path to it, `archive/check`.
+        id: request ID; in a sub-plan with the path to it, `archive/check`.
         run_id: the run that the user started.
-        node_id: the node that asks; `None` if the run itself asks, such as for its inputs.
+        node_id: the node with the request; `None` for requests of the run itself, such as for its inputs.
         type: APPROVAL, SELECTION, GUIDANCE, CLARIFICATION or INFORMATION.
-        schema: of an INFORMATION, the JSON Schema of `data`.
-        options: of a SELECTION, what can be selected.
-        assignee: who should answer; `None` is anyone.
+        schema: for an INFORMATION, the JSON Schema of `data`.
+        options: for a SELECTION, the options.
+        assignee: person who should answer; `None` for anyone.
         deadline: when the request expires.
-        tool, arguments: of an APPROVAL, the call to approve.
-        title: of the plan that asks.
+        tool, arguments: for an APPROVAL, the call to approve.
+        title: title of the plan with the request.
     """
 
     id: str
@@ -99,7 +99,7 @@ class FeedbackRequest:
         """Answer this request; return the message of the run.
 
         Raises:
-            FeedbackRejected: the answer does not fit, the request was answered before, or the run has ended.
+            FeedbackRejected: the answer is invalid, the request is closed, or the run has ended.
             DagwrightError: the request comes from a `SyncClient`; answer it with `run.feedback(request.id, ...)`.
         """
         if self.run is None:
@@ -129,16 +129,16 @@ def request_of(document: Mapping[str, Any], run: Answerable | None, *, title: st
 
 
 def request_of_inbox(request: OpenRequest, run: Answerable) -> FeedbackRequest:
-    """Return a request that `People` found."""
+    """Return a request found by `People`."""
     return request_of(request.document, run, title=request.title)
 
 
 def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:
-    """Return an answer as runs read it, without its nodes.
+    """Return the content of an answer in the format of runs, without its nodes.
 
     Raises:
         TypeError: an argument is unknown.
-        FeedbackRejected: there is no answer among the arguments, or more than one.
+        FeedbackRejected: the arguments have no answer, or more than one.
     """
     refuse_unknown(answer, FeedbackAnswer.__annotations__, function="feedback")
     given = [name for name in _KINDS if name in answer] or (["text"] if "nodes" in answer else [])
@@ -159,7 +159,7 @@ class Feedback:
     """Answers the requests of one run.
 
     Args:
-        tools: that nodes of an answer may name.
+        tools: tools that nodes of an answer may call.
     """
 
     people: People

@@ -1,4 +1,4 @@
-"""Follow a run: its changes, and the requests to people that are open in it and in its sub-plans."""
+"""Follow a run: its changes, and the open requests to people in the run and its sub-plans."""
 
 import asyncio
 import time
@@ -17,13 +17,13 @@ from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import SubscriptionCursor
 
 _PAUSE_S = 2.0
-"""Between two reads of the sub-plans: each reads the histories of those that wait."""
+"""Interval, in seconds, between two reads of the sub-plans: each read loads the histories of all waiting sub-plans."""
 
 T = TypeVar("T")
 S = TypeVar("S")
 
 RequestKey = tuple[str, str]
-"""Id of a request and when it was opened: the same node may ask again under the same id."""
+"""Request ID and opening time: the same node may open another request under the same ID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class RunMoment:
     """A run at one moment.
 
     Args:
-        changed: ids of the nodes and items that have changed since the moment before.
-        requests: open requests to people, those of sub-plans too.
-        states, facts: of the changed nodes and items; the scheduler of the view may be ahead of them.
+        changed: IDs of the nodes and items that have changed since the previous moment.
+        requests: open requests to people, including those of sub-plans.
+        states, facts: of the changed nodes and items; the scheduler of the view may be newer.
     """
 
     view: RunView
@@ -56,10 +56,10 @@ class RunMoment:
 async def follow(
     runs: Runs, workflow_id: str, *, answered: Collection[RequestKey] = (), after: SubscriptionCursor | None = None
 ) -> AsyncGenerator[RunMoment, None]:
-    """Yield a run at its moments until it has ended; close the generator if it is left early.
+    """Yield the moments of a run until it has ended; close the generator to stop early.
 
     Args:
-        answered: requests whose answers were sent already; they are left out.
+        answered: requests whose answers were sent already; they are omitted.
         after: cursor of the client; the first moment has the changes since then.
 
     Raises:
@@ -92,7 +92,7 @@ async def wait_for_end(
 
 
 async def interleave(main: AsyncGenerator[T, None], other: AsyncGenerator[S, None]) -> AsyncGenerator[T | S, None]:
-    """Yield the items of two generators as they come, until `main` has ended; both are closed then."""
+    """Yield the items of two generators as they arrive, until `main` ends; then close both."""
     async with aclosing(main), aclosing(other):
         coming: dict[AsyncGenerator[T | S, None], asyncio.Task[T | S | None]] = {}
         try:
@@ -123,7 +123,7 @@ def request_key(request: Mapping[str, Any]) -> RequestKey:
 
 
 class PendingRequests:
-    """Reads the open requests of one run and its sub-plans."""
+    """Poll the open requests of one run and its sub-plans."""
 
     def __init__(self, people: People, workflow_id: str) -> None:
         self._people = people
@@ -132,11 +132,11 @@ class PendingRequests:
         self._read_next_at = 0.0
 
     async def read(self, view: RunView) -> list[Mapping[str, Any]]:
-        """Return the open requests, those of the run itself first."""
+        """Return the open requests; requests of the run itself come first."""
         if not has_sub_plans(view):
             self._of_children = ()
         elif time.monotonic() >= self._read_next_at:
-            # The last known requests stay while the server is away.
+            # The last known requests remain while the server is unavailable.
             with suppress(RPCError):
                 self._of_children = [one.document for one in await self._people.requests_below(self._workflow_id)]
             self._read_next_at = time.monotonic() + _PAUSE_S

@@ -1,4 +1,4 @@
-"""From a run to a fork of it that can be started: what the command `fork` does, and the gateway."""
+"""Build and start the fork of a run: shared by the command `fork` and the gateway."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,24 +18,25 @@ from dagwright.plans.preparation import check_plan, no_such_inputs, prepare_plan
 
 Declared = Mapping[str, Mapping[str, Any]]
 Typing = Callable[[Declared, Mapping[str, Any]], tuple[Mapping[str, Any], Sequence[Problem]]]
-"""Returns inputs as values, by the inputs that a plan declares, and what is wrong with them."""
+"""Converts inputs to values according to the declared inputs of a plan; returns the values and the problems found."""
 
 
 def as_given(declared: Declared, inputs: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence[Problem]]:
-    """Returns inputs that are values already."""
+    """Return inputs that are values already."""
     return {name: value for name, value in inputs.items() if name in declared}, ()
 
 
 @dataclass(frozen=True, slots=True)
 class ForkWish:
-    """How a fork is to differ from its run.
+    """Requested changes of a fork.
 
     Args:
-        plans: one, as it was written, as a program sent it, or why it could not be read; none is that of the run.
-        inputs: those that are others than in the run.
-        rerun: nodes and items to do again.
-        typing: reads the inputs.
-        apart: runs the check of another plan beside the event loop.
+        plans: at most one plan: as written, as sent by a program, or the reason it could not be read; empty to use
+            the plan of the run.
+        inputs: inputs that differ from those of the run.
+        rerun: nodes and items to execute again.
+        typing: converts the inputs.
+        apart: runs the check of a new plan outside of the event loop.
     """
 
     plans: Sequence[Any] = ()
@@ -48,21 +49,21 @@ class ForkWish:
 async def draft_of(
     workflow_id: str, wish: ForkWish, *, runs: Runs, forks: Forks, tools: Mapping[str, ToolDeclaration]
 ) -> Draft:
-    """Returns a fork, before it is started.
+    """Return the draft of a fork.
 
     Args:
-        tools: that the fork may call.
+        tools: tools that the fork may call.
 
     Raises:
         RunNotFound: there is no such run.
-        PlanInvalid: the plan or the inputs are wrong.
-        ForkRefused: it must not be made so.
+        PlanInvalid: the plan or the inputs are invalid.
+        ForkRefused: the run cannot be forked with these changes.
     """
     view = await runs.feed(workflow_id).read()
     if view.scheduler is None:
         raise ForkRefused(f"nothing is known of the plan of {workflow_id!r}; start it again with `run`")
     known = dict(view.scheduler.state.inputs)
-    # Nobody else waits for as long as a large plan is checked.
+    # The check of a large plan must not block the event loop.
     if wish.plans:
         context = view.run_input.context if view.run_input is not None else {}
         change = PlanChange(wish.plans[0], wish.inputs, wish.typing, context=context, known=known)
@@ -75,10 +76,10 @@ async def draft_of(
 def _changed(
     view: RunView, wish: ForkWish, tools: Mapping[str, ToolDeclaration], *, known: Mapping[str, Any]
 ) -> tuple[CompiledPlan, dict[str, Any]]:
-    """Returns the plan and the inputs of the fork.
+    """Return the plan and the inputs of the fork.
 
     Raises:
-        PlanInvalid: they are wrong.
+        PlanInvalid: the plan or the inputs are invalid.
     """
     assert view.scheduler is not None
     plan = retooled(view.scheduler.plan, tools, rerun=wish.rerun)
@@ -93,13 +94,13 @@ def _changed(
 
 @dataclass(frozen=True, slots=True)
 class PlanChange:
-    """Another plan for a fork, with everything that its check needs: it can be pickled.
+    """A new plan for a fork, with everything that its check needs; can be pickled.
 
     Args:
-        plan: as it was written, as a program sent it, or why it could not be read.
-        inputs: those that are others than in the run.
-        typing: reads the inputs.
-        context: what the names of the session stand for.
+        plan: as written, as sent by a program, or the reason it could not be read.
+        inputs: inputs that differ from those of the run.
+        typing: converts the inputs.
+        context: values of the names defined in the session.
         known: inputs of the run.
     """
 
@@ -111,10 +112,10 @@ class PlanChange:
 
 
 def plan_of_change(change: PlanChange, tools: Mapping[str, ToolDeclaration]) -> tuple[CompiledPlan, dict[str, Any]]:
-    """Return the plan and the inputs of a fork with another plan.
+    """Return the plan and the inputs of a fork with a new plan.
 
     Raises:
-        PlanInvalid: they are wrong.
+        PlanInvalid: the plan or the inputs are invalid.
     """
     written = read_posted(change.plan) if isinstance(change.plan, PostedPlan) else change.plan
     checked = check_plan(written, tools, context=change.context)
@@ -132,8 +133,8 @@ class ForkOptions:
 
     Args:
         tools: values of `--tools` of the original run.
-        run_id: of the fork; `None` derives it from the original run and the change.
-        tags: of the fork; `None` for those of the original run.
+        run_id: ID of the fork; `None` derives it from the original run and the change.
+        tags: tags of the fork; `None` to use those of the original run.
     """
 
     tools: Sequence[str] = ()
@@ -142,12 +143,12 @@ class ForkOptions:
 
 
 async def start_fork(draft: Draft, *, runs: Runs, forks: Forks, options: ForkOptions) -> Started:
-    """Start a fork, which has the owner of its original run; the same fork twice is one run.
+    """Start a fork with the owner of its original run; starting the same fork twice returns the same run.
 
     Raises:
-        ForkRefused: a result that it reuses is lost.
+        ForkRefused: a reused result is lost.
         RunIdInUse: `run_id` belongs to another run.
-        StoreUnavailable: the store cannot be used now.
+        StoreUnavailable: the store is unavailable.
     """
     beside = await forks.ready(draft)
     run_options = RunOptions(

@@ -1,9 +1,9 @@
-"""Forks of runs: a new run that takes over of another one what a change does not reach.
+"""Forks of runs: a new run that reuses the results of another run which a change does not affect.
 
-What it takes over is worked out from the history of the other one, and travels into the new run as a carry, as from one
-execution of a run to the next. So it is there or not: a fork has been started with all of it, or not at all.
+The reused results are computed from the history of the original run and passed to the fork in a run snapshot, as on
+continue-as-new. Starting a fork is therefore atomic: it has all reused results, or it is not started.
 
-ForkRefused        the fork would do again what must not happen twice, or takes over too much
+    ForkRefused        the fork would repeat an effect that must not happen twice, or reuses too much data
 """
 
 import asyncio
@@ -41,15 +41,15 @@ from dagwright.protocol.scheduler_snapshot import state_to_json
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore
 
 INLINE_BYTES = 256 * 1024
-"""What a fork takes over, as it travels in its input; more goes through the payload store."""
+"""Limit of the run snapshot in the input of a fork; a larger snapshot goes to the payload store."""
 INLINE_BELOW_BYTES = 16 * 1024
-"""The same of one of its sub-plans, of which there may be many."""
+"""The same limit for one sub-plan; a fork may have many."""
 SUB_PLANS_READ = 100
 """Sub-plans whose histories one fork reads."""
 
 
 class ForkRefused(DagwrightError):
-    """A run cannot be forked so; the text says why, and what to do."""
+    """The run cannot be forked with these changes; the message has the reason and a hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,15 @@ class Draft:
     """A fork that has not been started.
 
     Args:
-        origin: workflow id of the run that is forked.
-        workflow_id: of the fork; the same for the same fork, so asking twice starts one.
-        plan: of the fork.
-        outlook: what it will do.
-        book: what it takes over.
-        effects: node or item that it does -> the effects of its tool.
-        content: what tells it from other forks.
-        omitted: nodes of the run that followed from an answer of a planner which the fork asks anew, in order.
+        origin: workflow ID of the original run.
+        workflow_id: workflow ID of the fork; derived from its content, so requesting the same fork twice starts one
+            run.
+        plan: plan of the fork.
+        outlook: nodes that the fork will execute.
+        book: results that the fork reuses.
+        effects: node or item that the fork executes -> the effects of its tool.
+        content: content that identifies the fork.
+        omitted: in order, nodes of the run that came from a planner's response and that the fork requests again.
     """
 
     origin: str
@@ -79,7 +80,7 @@ class Draft:
     omitted: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what the fork will do, as documents have it."""
+        """Return the planned execution of the fork as JSON."""
         runs = [
             {"node_id": task_id, "reason": why, "effects": self.effects.get(task_id)}
             for task_id, why in self.outlook.runs.items()
@@ -94,11 +95,11 @@ class Draft:
 
 
 class Forks:
-    """Makes forks of the runs of one namespace.
+    """Creates forks of the runs of one namespace.
 
     Args:
-        feed: opens the feed of a run.
-        store: where the large values of runs lie.
+        feed: opens the reader of a run.
+        store: store of the runs' large values.
     """
 
     def __init__(self, feed: OpenReader, store: PayloadStore) -> None:
@@ -109,15 +110,15 @@ class Forks:
     async def draft(
         self, view: RunView, plan: CompiledPlan, *, inputs: Mapping[str, Any], rerun: Collection[str] = ()
     ) -> Draft:
-        """Returns a fork of a run, before it is started.
+        """Return the draft of a fork.
 
         Args:
-            plan: of the fork; `retooled` returns that of the run itself.
-            inputs: of the fork, all of them.
-            rerun: nodes and items to do again with new idempotency keys; in a sub-plan the path to them.
+            plan: plan of the fork; `retooled` returns the plan of the original run.
+            inputs: all inputs of the fork.
+            rerun: nodes and items to execute again with new idempotency keys; in a sub-plan the path to them.
 
         Raises:
-            ForkRefused: it must not be made so.
+            ForkRefused: the run cannot be forked with these changes.
         """
         if view.scheduler is None or view.run_input is None:
             raise ForkRefused(f"nothing is known of the plan of {view.workflow_id!r}; start it again with `run`")
@@ -129,7 +130,7 @@ class Forks:
         change = Change(changed, frozenset(rerun))
         source = Source(view.workflow_id, run_input.scope or view.first_run_id, is_open=not view.is_closed)
         looking = create_scheduler(plan, inputs)
-        # Nobody else waits for as long as a large plan is looked through.
+        # The analysis of a large plan must not block the event loop.
         taken, seen = await asyncio.to_thread(_ahead, looking, old, source=source, change=change)
         unknown = [name for name in rerun if not _is_named(name, looking, seen)]
         if unknown:
@@ -153,11 +154,11 @@ class Forks:
         )
 
     async def ready(self, draft: Draft) -> RunInput:
-        """Returns what the run of a fork is given beside its plan and inputs, with its values safe in the store.
+        """Return the run input of a fork without its plan and inputs; its values are stored durably first.
 
         Raises:
-            ForkRefused: a result that it takes over is lost.
-            StoreUnavailable: the store cannot be used now.
+            ForkRefused: a reused result is lost.
+            StoreUnavailable: the store is unavailable.
         """
         await self._renew(draft.plan, draft.book)
         count = len(draft.outlook.reused)
@@ -173,7 +174,7 @@ class Forks:
     async def _take_sub_plans(
         self, view: RunView, plan: CompiledPlan, taken: Takeover, *, change: Change, reused: Collection[str]
     ) -> None:
-        """Adds to each sub-plan that is not taken over as a whole what its own run takes over."""
+        """Add the reused results of each sub-plan that is not reused as a whole."""
         assert view.scheduler is not None
         nodes = {node.id: node for node in plan.nodes}
         for task_id in _begun_sub_plans(view.scheduler):
@@ -193,7 +194,7 @@ class Forks:
     async def _below(
         self, view: RunView, task_id: str, plan: CompiledPlan, taken: Takeover, *, change: Change
     ) -> dict[str, Any] | None:
-        """Returns the carry of a sub-plan in the fork."""
+        """Return the run snapshot of a sub-plan of the fork."""
         self._read += 1
         if self._read > SUB_PLANS_READ:
             raise ForkRefused(f"over {SUB_PLANS_READ} sub-plans of {view.workflow_id!r} would have to be taken over")
@@ -222,7 +223,7 @@ class Forks:
         return RunSnapshot(0.0, refs=refs, origin=origin)
 
     async def _renew(self, plan: CompiledPlan, book: ReuseBook) -> None:
-        """Makes what a fork takes over its own: clean-up goes by the age of what lies in the store."""
+        """Renew the stored values that a fork reuses: the clean-up deletes stored values by age."""
         nodes = {node.id: node for node in plan.nodes}
         async for ref in self._refs_of_insides(plan):
             await self._store.renew(ref)
@@ -238,7 +239,7 @@ class Forks:
                 ) from None
 
     async def _told_anew(self, result: Any, node: CompiledNode | None) -> Any:
-        """Returns a result in the store with the parts that the plan of the fork names."""
+        """Return a stored result with the projections that the plan of the fork reads."""
         if not isinstance(result, StoredValue) or result.paths or node is None:
             return result
         if all(path in result.parts for path, _ in node.wanted):
@@ -256,13 +257,13 @@ class Forks:
 
 
 def _ahead(looking: RunScheduler, old: RunScheduler, *, source: Source, change: Change) -> tuple[Takeover, Outlook]:
-    """Returns what a fork takes over, and what it would do."""
+    """Return the results that a fork reuses, and the nodes that it would execute."""
     taken = takeover(old, looking.plan, source=source, change=change)
     return taken, outlook(looking, old, taken, change=change)
 
 
 def _omitted(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
-    """Returns which nodes of a run its fork does not have, as a planner says anew what is done."""
+    """Return the nodes of the run that the fork omits because a planner plans them again."""
     if not (plan.has_planner or plan.is_non_interactive):
         return []
     there = {node.id for node in plan.nodes}
@@ -270,19 +271,19 @@ def _omitted(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
 
 
 def _is_same(old: RunScheduler, plan: CompiledPlan, taken: Takeover) -> bool:
-    """Tells whether a fork has the plan of its run."""
+    """Return whether a fork has the plan of its run."""
     names = [node.id for node in plan.nodes[: plan.written_count]]
     return not taken.changed and names == [node.id for node, _ in old.state.shown()]
 
 
 def _beside(view: RunView, run_input: RunInput, *, is_same: bool) -> RunInput:
-    """Returns what a fork is given of its run; a plan of a model that is another one now has to be approved again."""
+    """Return the run input that a fork inherits; a model's plan that has changed needs approval again."""
     assert view.scheduler is not None
     is_by_model = run_input.needs_approval or run_input.approved_by is not None
     state, features = view.scheduler.state, view.scheduler.features
     approved_by = (features.feedback.state.approved_by or run_input.approved_by) if is_same else None
     budget = features.budget.budget
-    # A run that takes back what it did has no deadline any more.
+    # A run in compensation no longer has a deadline.
     has_new_deadline = state.limits_changed and not state.phase.is_compensated
     return RunInput(
         context=run_input.context,
@@ -293,7 +294,7 @@ def _beside(view: RunView, run_input: RunInput, *, is_same: bool) -> RunInput:
         else run_input.policy,
         needs_approval=is_by_model and not approved_by,
         approved_by=approved_by if is_by_model else None,
-        # What the other run has used is not used up here.
+        # The fork starts with an unused budget.
         budget=options_to_json(budget) if budget is not None and budget.limits else None,
         compensate=run_input.compensate,
         model=run_input.model,
@@ -303,13 +304,13 @@ def _beside(view: RunView, run_input: RunInput, *, is_same: bool) -> RunInput:
 
 
 def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun: Collection[str] = ()) -> CompiledPlan:
-    """Returns the plan of a run with the tools as they are now, for a fork of it.
+    """Return the plan of a run with the current tool declarations, for a fork.
 
     Args:
-        rerun: nodes that are to be done again; if a model is to plan again, what followed from its plan is left out.
+        rerun: nodes to execute again; if a planner node is among them, the nodes of its plan are omitted.
 
     Raises:
-        ForkRefused: its nodes took the place of others, or a tool has other effects now.
+        ForkRefused: nodes of the plan replaced other nodes, or the effects of a tool have changed.
     """
     plan = without_compensation(without_later_rounds(without_what_followed(plan, rerun), rerun))
     if any(node.supersedes is not None for node in plan.nodes):
@@ -343,7 +344,7 @@ def _begun_sub_plans(scheduler: RunScheduler) -> Sequence[str]:
 
 
 def _is_named(name: str, scheduler: RunScheduler, seen: Outlook) -> bool:
-    """Tells whether a fork has what a person named; items that are not known yet count as there."""
+    """Return whether a fork has the named node or item; items that are not known yet count as existing."""
     if scheduler.record_of(name) is not None or name in seen.runs:
         return True
     number = scheduler.state.number_of(_node_of(name))
@@ -357,7 +358,7 @@ def _is_named(name: str, scheduler: RunScheduler, seen: Outlook) -> bool:
 
 
 def _is_in(plan: CompiledPlan, name: str) -> bool:
-    """Tells whether a sub-plan has what a person named, or may have it among its items."""
+    """Return whether a sub-plan has the named node, or may have the named item."""
     nodes = {node.id: node for node in plan.nodes[: plan.written_count]}
     first = nodes.get(_node_of(name))
     if name in nodes or (first is not None and first.for_each is not None):

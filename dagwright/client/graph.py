@@ -1,4 +1,4 @@
-"""The whole graph of a run, node by node and edge by edge, those inside of large regions with the others."""
+"""The complete graph of a run as a stream of nodes and edges, including offloaded regions."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,21 +9,21 @@ from dagwright.store import PayloadStore, StoreError
 
 
 class GraphListing:
-    """Nodes and edges of a run, one after the other: they may be too many for the memory.
+    """Streams the nodes and edges of a run, which may be too many for the memory.
 
     Args:
         view: the run.
-        store: where the insides of its large regions lie.
+        store: store of the run's offloaded regions.
     """
 
     def __init__(self, view: RunView, store: PayloadStore) -> None:
         self._view = view
         self._insides = OffloadedNodes(view.scheduler, store)
         self.notes: list[dict[str, Any]] = []
-        """Why something is not told; whole when everything has been gone through."""
+        """Notes about omitted parts of the graph; complete when all nodes and edges have been read."""
 
     async def nodes(self) -> AsyncIterator[dict[str, Any]]:
-        """Yields the nodes as `graph --format json` has them."""
+        """Yield the nodes in the format of `graph --format json`."""
         for node in self._view.graph()["nodes"]:
             yield node
         try:
@@ -34,7 +34,7 @@ class GraphListing:
             self.notes = [unreadable_note(error)]
 
     async def edges(self) -> AsyncIterator[list[str]]:
-        """Yields the edges, from a node to one that waits for it."""
+        """Yield the edges, from a node to its dependent."""
         for edge in self._view.graph()["edges"]:
             yield edge
         try:

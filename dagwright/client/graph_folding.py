@@ -1,4 +1,4 @@
-"""A picture of few boxes for a graph of many nodes: boxes stand for nodes of one level and tool. Pure."""
+"""Fold a graph of many nodes into a diagram with few boxes, each for several nodes of one level and tool. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ from dagwright.planning.rounds.documents import drawn_needs, groups_of
 
 BOXES = 200
 ARROWS = 450
-"""Mermaid draws no graph of over 500."""
+"""Mermaid draws no graph with more than 500 edges."""
 _LEVELS = 40
-"""Of a picture whose boxes are split by tool; more levels than this are drawn together, some as one box."""
+"""Levels of a diagram whose boxes are split by tool. With more levels, several levels are merged into one box."""
 
 _WORST_FIRST = (
     NodeStatus.FAILED,
@@ -31,19 +31,19 @@ _WORST_FIRST = (
     NodeStatus.SKIPPED,
     NodeStatus.SUPERSEDED,
 )
-"""The state that gives a box of several nodes its colour."""
+"""Priority of the states for the colour of a box with several nodes."""
 
 
 @dataclass(slots=True)
 class _Box:
-    """What stands in one box.
+    """A box of the diagram.
 
     Args:
-        name: id of its node, or words for several.
-        counts: states of its nodes.
-        needs: positions of the boxes that lead to it, distinct.
-        is_partial: whether its node has brought a part of what it was to bring.
-        group: what it is drawn in with others, such as the round of a question.
+        name: ID of its node, or a label for several nodes.
+        counts: number of nodes per state.
+        needs: positions of the boxes with an edge to this box, distinct.
+        is_partial: whether its node returned a partial result.
+        group: subgraph of the box, such as the round of a question.
     """
 
     name: str
@@ -65,10 +65,10 @@ class _Box:
 
 
 def picture_of(scheduler: RunScheduler) -> dict[str, Any]:
-    """Returns a graph that can be drawn: that of `graph --format json`, or one of boxes that hold several nodes.
+    """Return a graph that can be drawn: that of `graph --format json`, or one whose boxes hold several nodes.
 
-    Such a box says in `states` how many of its nodes are in which state. Of a question in rounds the edges are those
-    that people look for: what was wired, and how the rounds follow one another.
+    A box with several nodes has the number of nodes per state in `states`. For a question in rounds, the edges show
+    the dependencies of the worker tools and the order of the rounds.
     """
     boxes = _boxes_of(scheduler)
     if len(boxes) > BOXES or sum(len(box.needs) for box in boxes) > ARROWS:
@@ -87,12 +87,12 @@ def picture_of(scheduler: RunScheduler) -> dict[str, Any]:
 
 
 def is_folded(graph: Mapping[str, Any]) -> bool:
-    """Tells whether boxes of a picture hold several nodes."""
+    """Return whether the boxes of a diagram hold several nodes."""
     return any("states" in node for node in graph["nodes"])
 
 
 def _boxes_of(scheduler: RunScheduler) -> list[_Box]:
-    """Returns a box for each node that the run holds, and one for each region whose inside it does not hold."""
+    """Return a box for each loaded node of the run, and one for each offloaded region."""
     held, groups = list(scheduler.state.shown()), groups_of(scheduler)
     regions = list(offloaded_regions(scheduler.plan))
     region_of = {member: len(held) + place for place, (_, region) in enumerate(regions) for member in region.members}
@@ -100,7 +100,7 @@ def _boxes_of(scheduler: RunScheduler) -> list[_Box]:
     for number, (node, record) in enumerate(held):
         written = drawn_needs(scheduler, node) if groups else scheduler.state.needed_by(node)
         needs = [region_of[number]] if number in region_of else written
-        # Of a worker its name says more than what it was asked for.
+        # The name of a worker tool is more informative than its arguments.
         title = f"{node.tool} · {node.title}" if node.is_worker and node.title else node.title
         states = Counter([status_shown(record)])
         boxes.append(_Box(node.id, title, node.tool, states, needs, record.partial, groups.get(node.id)))
@@ -111,12 +111,12 @@ def _boxes_of(scheduler: RunScheduler) -> list[_Box]:
 
 
 def _folded(boxes: Sequence[_Box]) -> list[_Box]:
-    """Returns the boxes with those of a level drawn as one for each tool, or levels as one if that is not enough."""
+    """Merge the nodes of a level into one box per tool; if that is not enough, merge levels."""
     levels = levels_of([box.needs for box in boxes]) or [0] * len(boxes)
     depth = max(levels) + 1
     keys = [(level, box.tool) for level, box in zip(levels, boxes, strict=True)]
     if depth > _LEVELS or len(set(keys)) > BOXES:
-        # Several levels in one box, but never two boxes for the same levels: arrows could run in a circle.
+        # Boxes must not overlap in levels, else their edges could form a cycle.
         keys = [(level * _LEVELS // max(depth, _LEVELS), "") for level in levels]
     groups: dict[tuple[int, str], list[int]] = {}
     for place, key in enumerate(keys):
@@ -126,11 +126,11 @@ def _folded(boxes: Sequence[_Box]) -> list[_Box]:
 
 
 def _together(boxes: Sequence[_Box], places: Sequence[int], at: Mapping[int, int]) -> _Box:
-    """Returns several boxes as one.
+    """Merge several boxes into one.
 
     Args:
-        places: of the boxes.
-        at: place of a box -> place of the one that it is drawn in.
+        places: positions of the boxes.
+        at: position of a box -> position of its merged box.
     """
     first, last = boxes[places[0]], boxes[places[-1]]
     needs = list(dict.fromkeys(at[needed] for place in places for needed in boxes[place].needs))

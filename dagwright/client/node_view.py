@@ -1,4 +1,4 @@
-"""The document of one node or item, wherever it runs: what `node` shows, and the gateway."""
+"""The document of one node or item in a run or its sub-plans: for the command `node` and the gateway."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ _UNDER_WAY = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 @dataclass(frozen=True, slots=True)
 class NodeLook:
-    """A node or item as it is now.
+    """The current state of a node or item.
 
     Args:
-        document: with the `id` that was asked for, and `workflow_id` if it runs in a run below.
-        notes: those of its run that are about it.
+        document: has the requested `id`, and `workflow_id` if the node belongs to a child run.
+        notes: notes of its run about the node.
     """
 
     document: Mapping[str, Any]
@@ -36,15 +36,15 @@ class NodeLook:
 
 
 async def look_at_node(runs: Runs, workflow_id: str, node: str, *, full: bool = False) -> NodeLook:
-    """Returns a node or item of a run.
+    """Return a node or item of a run.
 
     Args:
-        node: its id; in a sub-plan the path to it, `archive/check`.
-        full: with values of any size.
+        node: node ID; in a sub-plan the path to it, `archive/check`.
+        full: include values of any size.
 
     Raises:
         RunNotFound: there is no such run.
-        NodeUnknown: it has no such node, or does not know it yet.
+        NodeUnknown: the run has no such node, or does not know it yet.
     """
     wanted = normalize("NFC", node)
     above = await runs.feed(workflow_id).read()
@@ -64,22 +64,22 @@ async def look_at_node(runs: Runs, workflow_id: str, node: str, *, full: bool = 
 
 
 def _is_about(note: Mapping[str, Any], name: str, node: Mapping[str, Any]) -> bool:
-    """Tells whether a note of a run is about one of its nodes."""
+    """Return whether a note of a run is about the given node."""
     return note["node_id"] == name or (note["code"] in NOTES_OF_WAITING and node["status"] == "waiting")
 
 
 def _failed_items(view: RunView, node_id: str) -> dict[str, Any]:
-    """Returns what a node's document has beside the rest if items of a large map have failed."""
+    """Return the additional fields of a node's document if items of a large map have failed."""
     record = view.scheduler.record_of(node_id) if view.scheduler is not None else None
     failures = failed_map_batches(node_id, record, workflow_id=view.workflow_id) if record is not None else []
     return {"failed_items": failures} if failures else {}
 
 
 def _no_node(document: Mapping[str, Any], wanted: str, workflow_id: str) -> str:
-    """Returns why there is nothing to show of a node or item, and where to look instead."""
+    """Return the message for a node or item that has no document, with a hint where to look instead."""
     for note in document["notes"]:
         if note["code"] == INSIDE_UNREADABLE:
-            # Whether there is such a node is not known.
+            # It is unknown whether the node exists.
             return f"{wanted!r} is not told: {note['message']}"
     near = get_close_matches(wanted, list(document["nodes"]), 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""

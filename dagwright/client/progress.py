@@ -1,4 +1,4 @@
-"""Live progress of a run: a table in a terminal, a picture that updates itself in a notebook, else lines."""
+"""Live progress of a run: a table in a terminal, a self-updating drawing in a notebook, otherwise lines."""
 
 import asyncio
 import sys
@@ -18,47 +18,47 @@ from dagwright.plans.drawing import Drawing, DrawnNode, duration_text
 from dagwright.plans.drawing_text import MARKS, shortened, single_line
 
 _LEAST_INTERVAL_S = 0.3
-"""Between two pictures: as often as a run is read anyway."""
+"""Minimum interval between two drawings: a run is read as often in any case."""
 _LARGE_INTERVAL_S = 2.0
-"""The same of a large graph, whose picture has over 100 KB."""
+"""Minimum interval for a large graph, whose drawing has over 100 KB."""
 _LARGE_NODES = 150
 _TICK_S = 1.0
-"""After that time durations are shown again, though nothing has happened."""
+"""Interval at which durations are redrawn without any change."""
 _FRAME_ROWS = 5
 _BEFORE_START = (NodeStatus.PENDING, NodeStatus.READY)
 _FIRST = (NodeStatus.FAILED, NodeStatus.RUNNING, NodeStatus.WAITING, NodeStatus.READY)
-"""States of nodes that are shown when not all fit, the most important first."""
+"""States of the nodes that are shown first if not all nodes fit, most important first."""
 
 
 class WatchedRun(Protocol):
     """The methods of `Run` that progress uses."""
 
     def events(self) -> AsyncIterator[object]:
-        """Yield what happens until the run has ended."""
+        """Yield events until the run has ended."""
         ...
 
     async def draw(self) -> Drawing:
-        """Return the picture of the run as it is now."""
+        """Return the current drawing of the run."""
         ...
 
 
 class ProgressView(Protocol):
-    """Where pictures are shown, one in place of the other."""
+    """Displays drawings; each replaces the previous one."""
 
     def open(self) -> AbstractContextManager[object]:
-        """Return the context of all pictures."""
+        """Return the context in which all drawings are shown."""
         ...
 
     def show(self, drawing: Drawing) -> None:
-        """Show a picture."""
+        """Show a drawing."""
         ...
 
 
 async def show_progress(run: WatchedRun, *, view: ProgressView | None = None) -> None:
-    """Show a run until it has ended, whatever its end; `await run.result()` has its result.
+    """Show a run until it has ended, with any outcome; `await run.result()` returns its result.
 
     Args:
-        view: by default the notebook, if this is one, or the terminal.
+        view: by default the output of a notebook cell, or the terminal.
 
     Raises:
         RunNotFound: there is no such run.
@@ -91,7 +91,7 @@ async def _watch(run: WatchedRun, changed: asyncio.Event) -> None:
 
 
 async def _next_change(changed: asyncio.Event, drawing: Drawing, watching: "asyncio.Task[None]") -> None:
-    """Wait until something has happened, but neither too short nor too long."""
+    """Wait for the next change, within the minimum and maximum interval."""
     interval = _LARGE_INTERVAL_S if len(drawing.nodes) > _LARGE_NODES else _LEAST_INTERVAL_S
     await asyncio.wait({watching}, timeout=interval)
     try:
@@ -105,29 +105,29 @@ def default_view() -> ProgressView:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is None or getattr(shell, "kernel", None) is None:
         return TerminalView() if sys.stdout.isatty() else LineView()
-    # No dependency; a notebook has it.
+    # Not a dependency of the package; notebooks have it installed.
     display: Any = import_module("IPython.display")
     return NotebookView(lambda html: display.display(display.HTML(html), display_id=True))
 
 
 class NotebookView:
-    """Shows pictures in the output of a cell."""
+    """Shows drawings in the output of a cell."""
 
     def __init__(self, display: Callable[[str], Any]) -> None:
         """Create a view.
 
         Args:
-            display: shows HTML and returns a handle whose `update` takes an object with `_repr_html_`.
+            display: shows HTML and returns a handle whose `update` accepts an object with `_repr_html_`.
         """
         self._display = display
         self._handle: Any = None
 
     def open(self) -> AbstractContextManager[object]:
-        """Return an empty context: a cell needs no end."""
+        """Return an empty context: a cell needs no clean-up."""
         return nullcontext()
 
     def show(self, drawing: Drawing) -> None:
-        """Show a picture in place of the one before."""
+        """Replace the drawing shown before."""
         if self._handle is None:
             self._handle = self._display(drawing.to_html())
         else:
@@ -147,11 +147,11 @@ class LineView:
         self._shown: dict[str, tuple[NodeStatus, str]] = {}
 
     def open(self) -> AbstractContextManager[object]:
-        """Return an empty context: lines need no end."""
+        """Return an empty context: lines need no clean-up."""
         return nullcontext()
 
     def show(self, drawing: Drawing) -> None:
-        """Write the changes since the previous picture."""
+        """Write the changes since the previous drawing."""
         for node in drawing.nodes:
             state = (node.status or NodeStatus.PENDING, node.counts)
             if state[0] in _BEFORE_START or self._shown.get(node.id) == state:
@@ -164,7 +164,7 @@ class LineView:
 
 
 class TerminalView:
-    """Shows pictures as a table; if the output is not a terminal, the last one only."""
+    """Shows drawings as a table; if the output is not a terminal, only the last drawing."""
 
     def __init__(self, console: Console | None = None) -> None:
         """Create a view.
@@ -180,7 +180,7 @@ class TerminalView:
         return self._live
 
     def show(self, drawing: Drawing) -> None:
-        """Show a picture in place of the one before."""
+        """Replace the drawing shown before."""
         self._live.update(progress_table(drawing, rows=max(1, self._console.height - _FRAME_ROWS)), refresh=True)
 
 
@@ -188,7 +188,8 @@ def progress_table(drawing: Drawing, *, rows: int) -> RenderableType:
     """Return the nodes of a run as a table for a terminal.
 
     Args:
-        rows: at most; of more nodes those that run or failed come first, and the others are counted.
+        rows: maximum number of rows; if there are more nodes, running and failed nodes come first, and the others
+            are counted.
     """
     shown = _chosen(drawing.nodes, rows)
     table = Table.grid(padding=(0, 2, 0, 0))

@@ -1,4 +1,4 @@
-"""Requests in natural language: from the text to a run that can be started, alone or as a turn of a session."""
+"""Requests in natural language: prepare the run of a request, alone or as a turn of a session."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,11 +21,11 @@ AnyProfile = Profile | Literal["rounds"]
 
 @dataclass(frozen=True, slots=True)
 class TextRequest:
-    """A request in natural language, for which a model plans.
+    """A request in natural language that a model plans.
 
     Args:
         options: of its run; without a policy the run has the policy of its session.
-        profile: what the model writes.
+        profile: format of the model's plans.
         max_repairs: how often the model may repair an invalid plan; `None` for the default.
         max_replans: how often the model may plan again after a plan has run; `None` for the default.
         max_rounds, worker_timeout_s, synthesis: of the profile `rounds`; `None` for the values of the settings.
@@ -67,7 +67,7 @@ class PreparedRequest:
     """The run of a request.
 
     Args:
-        note: a hint for the user, such as tools that no plan can use.
+        note: a hint for the user, for example about tools that no plan can use.
         may_ask_first: whether a person may have to approve the plan before it runs.
     """
 
@@ -80,7 +80,7 @@ def prepare_request(request: TextRequest, toolset: Toolset, session: Session | N
     """Prepare the run of a request.
 
     Args:
-        session: state of the session whose turn it is; `None` if there is none.
+        session: state of the session if the request is a turn; otherwise `None`.
 
     Raises:
         GoalRefused: the request cannot be planned.
@@ -129,7 +129,7 @@ def prepare_request(request: TextRequest, toolset: Toolset, session: Session | N
 def _prepare_rounds(
     request: TextRequest, toolset: Toolset, session: Session | None, *, options: RunOptions
 ) -> PreparedRequest:
-    # Such a run never asks a person.
+    # Such a run never opens requests to people.
     options = replace(options, beside=replace(options.beside, asks=False))
     turns = (session.turn_summaries() if session is not None else []) or request.earlier_turns
     defaults, tools = toolset.rounds, toolset.declarations()
@@ -162,7 +162,7 @@ class SessionTurn:
     """A request in a session.
 
     Args:
-        name: of the session.
+        name: name of the session.
         request: in natural language.
         prepare: returns the run for the state of the session, directly or as an awaitable.
     """

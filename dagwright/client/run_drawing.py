@@ -1,4 +1,4 @@
-"""The drawing of a run as it is now: its graph with states, durations, attempts and counts of items."""
+"""The drawing of a run in its current state: its graph with states, durations, attempts and counts of items."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from dagwright.plans.drawing import MAX_NODES, Drawing, draw_run
 async def read_drawing(runs: Runs, run_id: str) -> Drawing:
     """Read a run and return its drawing; no results are loaded.
 
-    Of a run with over `MAX_NODES` nodes, boxes stand for several nodes of one tool.
+    For a run with more than `MAX_NODES` nodes, a box represents several nodes of one tool.
 
     Raises:
         RunNotFound: there is no such run.

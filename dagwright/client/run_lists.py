@@ -1,4 +1,4 @@
-"""What lists of runs are made of: lines, what leaves some out, and the places at which pages begin."""
+"""Lists of runs: summaries, filters, and page cursors."""
 
 from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Collection, Mapping
@@ -14,7 +14,7 @@ from dagwright.core.model.times import format_time
 from dagwright.protocol.run_labels import keyword, keyword_of_tag, tags_in
 
 MOST_AT_ONCE = 1_000
-"""Runs that the server tells in one answer."""
+"""Maximum page size of the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class RunSummary:
     """One run in a list.
 
     Args:
-        error: of a failed run: code, message and node.
+        error: for a failed run: code, message and node.
         cursor: where the list continues after this run: `list_runs(after=run.cursor)`; `None` for the last run.
     """
 
@@ -39,7 +39,7 @@ class RunSummary:
     cursor: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the summary as `list --json` has it."""
+        """Return the summary in the format of `list --json`."""
         return {
             "run_id": self.run_id,
             "status": self.status.value,
@@ -64,15 +64,15 @@ def _error_json(error: Problem) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Which runs are listed; what is `None` leaves none out.
+    """Filter for a list of runs; `None` in a field matches all runs.
 
     Args:
-        owner: whose key started them.
-        status: the state they are in.
-        session: whose turns they are.
-        text: stands in the title or the id, in whatever case.
-        since: they started then or later, in seconds since the epoch.
-        tags: they have all of these tags, name -> value.
+        owner: owner of the API key that started the run.
+        status: state of the run.
+        session: session that has the run as a turn.
+        text: part of the title or the ID, case-insensitive.
+        since: earliest start time, in seconds since the epoch.
+        tags: tags that the run must have, name -> value.
     """
 
     owner: str | None = None
@@ -84,12 +84,12 @@ class RunFilter:
 
     @property
     def is_by_state(self) -> bool:
-        """Tells whether nothing but the state of a run counts."""
+        """Return whether the filter depends on the state of the run only."""
         others = (self.owner, self.session, self.text, self.since)
         return not self.tags and all(each is None for each in others)
 
     def query(self, *, missing: Collection[str]) -> str:
-        """Return the query of the server for these runs; it may find more, which `takes` and the state leave out.
+        """Return the visibility query for these runs; it may match more, which `takes` and the state filter out.
 
         Args:
             missing: search attributes that the namespace lacks.
@@ -109,10 +109,10 @@ class RunFilter:
         return " AND ".join(parts)
 
     def takes(self, workflow_id: str, memo: Mapping[str, Any], *, started_at: float | None = None) -> bool:
-        """Return whether a run matches by everything but its state.
+        """Return whether a run matches all conditions except the state.
 
         Args:
-            started_at: of its first execution, in seconds since the epoch.
+            started_at: start of its first execution, in seconds since the epoch.
         """
         if self.since is not None and started_at is not None and started_at < self.since:
             return False
@@ -127,8 +127,9 @@ class RunFilter:
 
 
 _QUOTES = frozenset("'\"\\")
-"""Characters that mean something in the text of a query. Tags with one, or with a control character, which the server
-refuses, are looked for in the memo alone."""
+"""Characters with a meaning in a query. Tags with one of these characters, or with a control character, which the
+server rejects, are matched against the memo only.
+"""
 
 _ENDED_AS = {
     "failed": ("Failed", "Terminated", "TimedOut"),
@@ -136,18 +137,19 @@ _ENDED_AS = {
     "completed": ("Completed",),
     "completed_with_failures": ("Completed",),
 }
-"""State of a run -> in which status its execution may be closed; runs of earlier versions ended as Completed when they
-were cancelled by a signal."""
+"""State of a run -> possible statuses of its closed execution; runs of earlier versions ended as Completed when they
+were cancelled by a signal.
+"""
 
 
 def _query_of_state(state: str, *, has_state: bool) -> str:
-    """Query for runs of a state; runs whose state only their history shows are included."""
+    """Return the query for runs of a state; includes runs whose state only their history shows."""
     closed = _ENDED_AS.get(state)
     statuses = ", ".join(f"'{status}'" for status in closed or ("Running",))
     execution = f"ExecutionStatus IN ({statuses})"
     if not has_state:
         return execution
-    # The attribute is written at most once in five seconds, and not by what ends a run by force.
+    # The attribute is written at most once in five seconds, and not when a run is terminated.
     if state == "failed":
         return execution
     # Runs that wait for a worker or a tool have the attribute `running`: only the client computes their state.
@@ -158,12 +160,12 @@ def _query_of_state(state: str, *, has_state: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
-    """A place in the list of runs.
+    """A page cursor of the list of runs.
 
     Args:
-        page: how many the server tells at once.
-        token: what the server calls the page that it is in; `None` is the first one.
-        index: how many of that page stand before it.
+        page: page size of the server.
+        token: page token of the server; `None` for the first page.
+        index: number of runs of that page before the cursor.
     """
 
     page: int
@@ -173,15 +175,15 @@ class RunPlace:
     def __str__(self) -> str:
         token = urlsafe_b64encode(self.token or b"").decode()
         told = f"{self.page}.{self.index}.{token}"
-        # The server cannot tell a token that is none from a defect of its own, and is asked ten times for that.
+        # The server reports an invalid token as an internal error, which the client retries ten times.
         return f"{told}.{_sum_of(told)}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Returns what a text stands for.
+        """Parse a cursor.
 
         Raises:
-            ValueError: it stands for none.
+            ValueError: the text is not a cursor.
         """
         told, _, sum = text.rpartition(".")
         if sum != _sum_of(told):
@@ -197,6 +199,6 @@ def _sum_of(text: str) -> str:
 
 
 def owner_in(memo: Mapping[str, Any]) -> str | None:
-    """Returns whose key started a run or a session, from its memo."""
+    """Return the owner of the API key that started a run or a session, from its memo."""
     owner = memo.get(wire.MEMO_OWNER)
     return owner if isinstance(owner, str) else None

@@ -1,4 +1,4 @@
-"""Tools that the nodes which a program adds to a run, or to a fork of it, may call."""
+"""Tools that nodes may call which a program adds to a run or to a fork."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -14,18 +14,18 @@ from dagwright.toolset.toolset import Toolset, load_toolset
 
 
 class ToolsetSource(Protocol):
-    """Knows the tools of a client: built in, and of its open workers."""
+    """Provides the tools of a client: built-in tools and those of its open workers."""
 
     async def toolset(self) -> Toolset:
-        """Return the tools that are known now."""
+        """Return the currently known tools."""
         ...
 
 
 class RunTools:
-    """Tools of one run: of its client, of its start, and those that workers have published.
+    """Tools of one run: those of the client, those of the start request, and those that workers have published.
 
     Args:
-        source: the tools of the client; `None` loads those that the run was started with.
+        source: the tools of the client; `None` loads the tools that the run was started with.
     """
 
     def __init__(self, services: Services, run_id: str, source: ToolsetSource | None) -> None:
@@ -42,10 +42,10 @@ class RunTools:
         return await self._services.runs.tools_of(self._run_id)
 
     async def declarations(self, nodes: Sequence[Any] = ()) -> Mapping[str, ToolDeclaration]:
-        """Return what nodes can call: tool name -> declaration.
+        """Return the tools that nodes can call: tool name -> declaration.
 
         Args:
-            nodes: as in a plan; tools that they name and that are unknown here are read from the tool directory.
+            nodes: as in a plan; unknown tools that they name are read from the tool directory.
 
         Raises:
             RunNotFound: there is no such run.
@@ -65,7 +65,7 @@ class RunTools:
         if self._source is None:
             return [await loading]
         found = []
-        # The modules of another process need not be importable here.
+        # The modules of another process may not be importable here.
         with suppress(ToolLoadError):
             found.append(await loading)
         return [*found, await self._source.toolset()]

@@ -1,4 +1,4 @@
-"""Starts and lists runs: the client of runs that command line, HTTP API and MCP server share."""
+"""Start, find, list and read runs: the client of runs that the command line, HTTP API and MCP server share."""
 
 import asyncio
 import logging
@@ -47,9 +47,9 @@ from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
 
 LISTED_AT_ONCE = 500
-"""Runs that one request asks the server for when most of them may be left out."""
+"""Page size of the server request if the filter may exclude most runs."""
 REACH_S = 3.0
-"""How long the server may take to say that it is there."""
+"""Timeout of the connection check, in seconds."""
 
 _NAMES_TOLD = 5
 _LOG = logging.getLogger(__name__)
@@ -67,12 +67,12 @@ _STATUS_OF_EXECUTION = {
 
 
 class RunIdInUse(DagwrightError):
-    """A run with that id was started with another plan or other inputs."""
+    """A run with this ID was started with another plan or other inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A run that was started, or one of the same id, plan, inputs and model that was there already."""
+    """A new run, or an existing run with the same ID, plan, inputs and model."""
 
     workflow_id: str
     run_id: str
@@ -83,10 +83,10 @@ class Runs:
     """The runs of one namespace.
 
     Args:
-        connection: client and what the namespace lacks.
-        task_queue: queue of the workflows.
-        store: keeps the plans that are too large for the input of a run.
-        notifies: whether the runs tell the hook of their workers what is asked.
+        connection: client, and the features that the namespace lacks.
+        task_queue: task queue of the workflows.
+        store: stores plans that are too large for the input of a run.
+        notifies: whether the runs send webhook notifications about requests through their workers.
     """
 
     def __init__(self, connection: Connection, *, task_queue: str, store: PayloadStore, notifies: bool = False) -> None:
@@ -96,18 +96,18 @@ class Runs:
         self._missing_attributes = connection.missing_search_attributes
         self._task_queue = task_queue
         self.people = People(connection)
-        """What the runs ask of people."""
+        """Requests of the runs to people."""
         self.feeds = RunSubscriptions(self.feed)
-        """Where many may look at one run."""
+        """Shared subscriptions to runs."""
         self.texts = TokenStreams(self._client, self.feeds)
-        """Where many may read the answer of one run while it is written."""
+        """Shared subscriptions to the responses that models are writing."""
 
     async def start(self, request: StartRequest) -> Started:
-        """Start a run, or attach to the run with the same id, plan, inputs and model.
+        """Start a run, or attach to the run with the same ID, plan, inputs and model.
 
         Raises:
-            RunIdInUse: a run with this id has another plan, other inputs or another model.
-            IdInvalid: no run can have this id.
+            RunIdInUse: a run with this ID has another plan, other inputs or another model.
+            IdInvalid: the ID is invalid.
         """
         encoded = await self.encode(request)
         chosen = checked_id(request.workflow_id) if request.workflow_id is not None else made_id()
@@ -134,7 +134,7 @@ class Runs:
         return Started(chosen, handle.first_execution_run_id or "", is_new=True)
 
     async def find(self, request: StartRequest) -> Started | None:
-        """Return the run that `start` would attach to, `None` if there is none; start nothing.
+        """Return the run that `start` would attach to; `None` if there is no such run. Start nothing.
 
         Raises:
             RunIdInUse, IdInvalid: as `start`.
@@ -146,10 +146,10 @@ class Runs:
         return await encode_start(request, self._store, notifies=self._notifies)
 
     async def same(self, workflow_id: str, encoded: EncodedStart) -> Started | None:
-        """Returns the run that has an id, if it is one of the same plan, inputs and model; `None` if there is none.
+        """Return the run with this ID if it has the same plan, inputs and model; `None` if there is no such run.
 
         Raises:
-            RunIdInUse: it is another one.
+            RunIdInUse: the run has another plan, other inputs or another model.
         """
         there = await self._find(workflow_id)
         if there is None:
@@ -160,15 +160,15 @@ class Runs:
         return Started(workflow_id, there.run_id, is_new=False)
 
     async def _words_of_other(self, workflow_id: str, digest: Any, encoded: EncodedStart) -> str:
-        """Returns in what the run that has an id differs from one that should have it.
+        """Return how the existing run with this ID differs from the start request.
 
         Args:
-            digest: of plan, inputs and model of the run that is there.
-            encoded: the start request for that id.
+            digest: fingerprint of plan, inputs and model of the existing run.
+            encoded: the start request for that ID.
         """
         source, inputs, model = encoded.source, encoded.inputs, encoded.model
         what = "another plan, other inputs or another model"
-        # What has no digest was not started as this one would be.
+        # A workflow without a digest was not started as a run of a start request.
         view = await self.feed(workflow_id).read() if isinstance(digest, str) else None
         if view is not None and view.run_input is not None:
             given = view.run_input.inputs
@@ -184,10 +184,10 @@ class Runs:
         return f"the id {workflow_id!r} belongs to a run with {what}; choose another id"
 
     async def list_runs(self, *, limit: int = 100, wanted: RunFilter | None = None) -> list[RunSummary]:
-        """Returns the newest runs, without the sub-plans of others.
+        """Return the newest runs, without sub-plans.
 
         Args:
-            wanted: leaves out all others; `None` leaves out none.
+            wanted: filter; `None` for all runs.
         """
         found, _ = await self.page_of_runs(limit=limit, wanted=wanted)
         return found
@@ -195,10 +195,10 @@ class Runs:
     async def page_of_runs(
         self, *, limit: int, wanted: RunFilter | None = None, after: RunPlace | None = None
     ) -> tuple[list[RunSummary], RunPlace | None]:
-        """Returns runs as `list_runs` does, and where those that follow begin; `None` if none do.
+        """Return a page of runs as `list_runs`, and the cursor of the next page; `None` on the last page.
 
         Args:
-            after: where they begin; `None` is at the newest.
+            after: where the page starts; `None` for the newest run.
         """
         wanted = wanted or RunFilter()
         place = after or RunPlace(page=limit if wanted.is_by_state else max(limit, LISTED_AT_ONCE))
@@ -218,7 +218,7 @@ class Runs:
     async def _executions_from(
         self, place: "RunPlace", query: str
     ) -> AsyncIterator[tuple[RunPlace | None, WorkflowExecution]]:
-        """Yields what the server lists from a place on, each with the place behind it; `None` behind the last one."""
+        """Yield the listed executions from a cursor on, each with the cursor after it; `None` after the last one."""
         token, index = place.token, place.index
         while True:
             listing = self._client.list_workflows(query, page_size=place.page, next_page_token=token)
@@ -249,20 +249,20 @@ class Runs:
         return [each for each in found if each is not None and wanted.status in (None, each.status)]
 
     async def open_runs_of(self, owner: str) -> set[str]:
-        """Returns the ids of the runs of an owner that go on, without sub-plans; the list is a second or so behind."""
+        """Return the IDs of the open runs of an owner, without sub-plans; the list lags by about a second."""
         query = f"{wire.IS_RUN} AND ExecutionStatus = 'Running'"
         return {run.id async for run in self._client.list_workflows(query) if owner_in(await run.memo()) == owner}
 
     async def is_open(self, workflow_id: str) -> bool:
-        """Tells whether there is a run of that id that goes on."""
+        """Return whether there is an open run with this ID."""
         there = await self._find(workflow_id)
         return there is not None and there.status is WorkflowExecutionStatus.RUNNING
 
     async def reach(self) -> None:
-        """Makes sure that the server answers.
+        """Check that the server responds.
 
         Raises:
-            RPCError: it does not.
+            RPCError: the server does not respond.
         """
         await self._client.service_client.check_health(timeout=timedelta(seconds=REACH_S))
 
@@ -271,7 +271,7 @@ class Runs:
         return await list_paused_tools(self._client)
 
     async def tools_of(self, workflow_id: str) -> list[str]:
-        """Returns the `--tools` that a run was started with.
+        """Return the `--tools` values that a run was started with.
 
         Raises:
             RunNotFound: there is no such run.
@@ -279,7 +279,7 @@ class Runs:
         return tools_of(await self._memo_of(workflow_id))
 
     async def session_of(self, workflow_id: str) -> str | None:
-        """Returns the name of the session whose turn a run is; `None` of one that is a turn of none.
+        """Return the name of the session that has the run as a turn; `None` if the run is not a turn.
 
         Raises:
             RunNotFound: there is no such run.
@@ -288,7 +288,7 @@ class Runs:
         return name if isinstance(name, str) else None
 
     async def is_there(self, workflow_id: str) -> bool:
-        """Tells whether there is a run of that id."""
+        """Return whether there is a run with this ID."""
         return await self._find(workflow_id) is not None
 
     async def tags_of(self, workflow_id: str) -> dict[str, str]:
@@ -300,7 +300,7 @@ class Runs:
         return tags_in(await self._memo_of(workflow_id), key=wire.MEMO_TAGS)
 
     async def owner_of(self, workflow_id: str) -> str | None:
-        """Returns whose key started a run through the API; `None` of one that was started without.
+        """Return the owner of the API key that started a run; `None` if it was started without a key.
 
         Raises:
             RunNotFound: there is no such run.
@@ -308,9 +308,9 @@ class Runs:
         return owner_in(await self._memo_of(workflow_id))
 
     async def document(self, view: RunView, *, full: bool = False, only: str | None = None) -> dict[str, Any]:
-        """Returns the document of a run with its large values put back; see `hydrated_document`.
+        """Return the document of a run with its large values loaded; see `hydrated_document`.
 
-        Beside what the run itself asks of people it has what its sub-plans ask.
+        The document includes the open requests of its sub-plans.
         """
         document = await hydrated_document(view, self._store, full=full, only=only)
         if has_sub_plans(view):
@@ -319,27 +319,26 @@ class Runs:
         return document
 
     async def stored_text(self, place: Mapping[str, Any]) -> str | None:
-        """Returns a text of the payload store; see `dagwright.history.hydration.stored_text`."""
+        """Return a text of the payload store; see `dagwright.history.hydration.stored_text`."""
         return await stored_text(self._store, place)
 
     async def view_of_item(self, view: RunView, task_id: str) -> RunView:
-        """Returns the view of the run that knows a node or an item; see `dagwright.history.map_items`."""
+        """Return the view of the run that has the state of a node or item; see `dagwright.history.map_items`."""
         return await view_of_item(view, task_id, open_reader=self.feed)
 
     def full_document(self, view: RunView) -> AsyncIterator[tuple[str, Any]]:
-        """Yields the document of a run with every node and every value; see
-        `dagwright.history.hydration.full_document`."""
+        """Yield the document of a run with all nodes and values; see `dagwright.history.hydration.full_document`."""
         return full_document(view, self._store)
 
     async def explain(self, workflow_id: str, node: str | None = None) -> Explanation:
-        """Explain what a run, or a node of it, waits for, or what its result is based on.
+        """Explain a run or one of its nodes: the reasons why it waits, or the sources of its result.
 
         Args:
-            node: id of a node or item; in a sub-plan the path to it, `archive/check`.
+            node: ID of a node or item; in a sub-plan the path to it, `archive/check`.
 
         Raises:
             RunNotFound: there is no such run.
-            NodeUnknown: it has no such node, or does not know it yet.
+            NodeUnknown: the run has no such node, or does not know it yet.
         """
         explaining = RunExplainer(self.feed, self._store)
         if node:
@@ -347,11 +346,10 @@ class Runs:
         return await explaining.of_run(workflow_id)
 
     def graph(self, view: RunView) -> GraphListing:
-        """Returns the whole graph of a run."""
         return GraphListing(view, self._store)
 
     def feed(self, workflow_id: str) -> RunReader:
-        """Returns the feed of a run."""
+        """Return the reader of a run."""
         return RunReader(self._client, workflow_id)
 
     async def _memo_of(self, workflow_id: str) -> Mapping[str, Any]:
@@ -371,8 +369,8 @@ class Runs:
     async def _summary_if_kept(self, run: WorkflowExecution) -> RunSummary | None:
         """Return the summary of a listed run; `None` if the server has deleted the run since it was listed.
 
-        A run whose history or values cannot be read is listed with the status of its execution: one damaged run must
-        not hide all others.
+        If the history or values of a run cannot be read, the summary has the status of its execution: one damaged
+        run must not hide all others.
         """
         try:
             return await self._summary(run)
@@ -411,7 +409,7 @@ class Runs:
             title, done, status = title or summary_of(view.title or "") or None, view.nodes_done, view.status
             error = view.document_with_refs()["error"]
         if error is not None and error["code"] == NODE_FAILED and error["node_id"] is None:
-            # Only nodes in regions failed: the payload store has them.
+            # Only nodes in regions failed; the payload store has their errors.
             view = await RunReader(self._client, run.id, run_id=run.run_id).read()
             error = await error_with_inner_nodes(view.document_with_refs(), view, self._store)
         return RunSummary(
@@ -449,13 +447,13 @@ async def _is_wanted(run: WorkflowExecution, wanted: RunFilter) -> bool:
 
 
 def _began_at(memo: Mapping[str, Any]) -> float | None:
-    """Returns when the first execution of a run that went on as new started, in seconds since the epoch."""
+    """Return the start of the first execution of a run that continued as new, in seconds since the epoch."""
     began = memo.get(wire.MEMO_STARTED_AT)
     return datetime.fromisoformat(began).timestamp() if isinstance(began, str) else None
 
 
 def open_runs(connection: Connection, settings: Settings) -> Runs:
-    """Returns the runs that the settings are about."""
+    """Return the runs of the namespace in the settings."""
     return Runs(
         connection,
         task_queue=settings.task_queue,

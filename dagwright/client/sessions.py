@@ -1,7 +1,7 @@
-"""Sessions: reads them, starts turns in them, ends them. The one place outside of workflows that knows `Session`.
+"""Read, list and end sessions, and start turns in them. The only place outside of workflows that knows `Session`.
 
-What a session knows is read from the memo of its workflow, so a look needs no worker. A turn is prepared for a version
-of the session, and refused if that has changed meanwhile: whoever prepared it reads and prepares again.
+The state of a session is read from the memo of its workflow, so reading needs no worker. A turn is prepared for a
+version of the session and rejected if the session has changed since; the client then reads and prepares again.
 """
 
 import asyncio
@@ -39,20 +39,21 @@ from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn
 from dagwright.server import Connection
 
 LOOK_PAUSE_S = 0.5
-"""Between two looks at a session that somebody waits for."""
+"""Interval, in seconds, between two reads of a session that a client waits for."""
 PATIENCE_S = 60.0
-"""How long a turn waits for a worker that takes it: one that was just started needs some seconds."""
+"""How long a turn waits for a worker, in seconds; a worker that was just started needs some of them."""
 SETTLE_S = 3.0
-"""How long the end of a run may take to its session, once it has ended."""
+"""How long the session may take to receive the end of a run, in seconds."""
 
 MOST_REFUSALS = 100
-"""How often a turn is prepared again; each time another one has come first."""
+"""How often a turn is prepared again because another turn was accepted first."""
 
 _PASSING = ("session_changed", "session_busy", "session_ending")
-"""Codes of refusals of what was prepared for a session that is another one by now."""
+"""Rejection codes of a turn that was prepared for an outdated state of the session."""
 _LOST = (RPCStatusCode.ABORTED, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.NOT_FOUND)
-"""What the server says of an update that no workflow task has taken. A server that has too much to do says something
-else: then the SDK has tried again for ten seconds already, ever more seldom."""
+"""Statuses of the server for an update that no workflow task has handled. An overloaded server returns another status;
+the SDK has then retried for ten seconds already, with growing intervals.
+"""
 
 _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 _SESSION = SearchAttributeKey.for_keyword(wire.SEARCH_SESSION)
@@ -60,15 +61,15 @@ _TITLE = SearchAttributeKey.for_keyword(wire.SEARCH_TITLE)
 
 
 class SessionNotFound(DagwrightError):
-    """There is no session of that name, or it cannot be read; the text says which."""
+    """There is no session with this name, or it cannot be read; the message says which."""
 
 
 class TurnNotTaken(DagwrightError):
-    """A session does not start a turn.
+    """The session did not start the turn.
 
     Args:
-        code: as `TurnRefused` has it, `no_worker` if nobody serves it, `invalid` or `too_large`.
-        run: the run that goes on in the session, if that is why.
+        code: as in `TurnRefused`; `no_worker` if no worker serves the session; `invalid` or `too_large`.
+        run: the running turn of the session, if it is the reason.
     """
 
     def __init__(self, code: str, message: str, run: str | None = None) -> None:
@@ -82,9 +83,9 @@ class SessionView:
     """A session at one moment.
 
     Args:
-        session: what it knows.
-        is_open: whether it takes more turns.
-        run_id: its newest execution; empty for one that is not there yet.
+        session: state of the session.
+        is_open: whether it accepts more turns.
+        run_id: its newest execution; empty if the session does not exist yet.
     """
 
     session: Session
@@ -94,17 +95,17 @@ class SessionView:
 
     @property
     def workflow_id(self) -> str:
-        """Its workflow id."""
+        """Workflow ID of the session."""
         return session_id(self.session.name)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the document of the session."""
+        """Return the document of the session."""
         status = self.session.status if self.is_open else "ended"
         told = {"workflow_id": self.workflow_id, "started_at": format_time(self.began_at)}
         return {**self.session.to_json(), "status": status, **told}
 
     def to_line(self) -> dict[str, Any]:
-        """Returns what a list tells of the session."""
+        """Return the summary of the session for lists."""
         document, turns = self.to_json(), self.session.turns
         kept = ("session_id", "workflow_id", "status", "started_at")
         return {
@@ -117,12 +118,12 @@ class SessionView:
 
 @dataclass(frozen=True, slots=True)
 class PreparedTurn:
-    """A turn that was prepared for what a session knew.
+    """A turn that was prepared for a state of the session.
 
     Args:
-        request: in words.
+        request: in natural language.
         start: the encoded start request of its run.
-        policy: of the session from now on; `None` leaves it as it is.
+        policy: of the session from now on; `None` leaves it unchanged.
     """
 
     request: str
@@ -131,11 +132,11 @@ class PreparedTurn:
 
 
 Prepare = Callable[[Session], Awaitable[PreparedTurn]]
-"""Prepares a turn for what a session knows now."""
+"""Prepares a turn for the current state of the session."""
 Busy = Callable[[Turn], None]
-"""Told once of each turn that has to end before another can start."""
+"""Called once for each turn that has to end before this turn can start."""
 Serve = Callable[[], Awaitable[None]]
-"""Has a worker serve a turn, if none does."""
+"""Ensure that a worker serves a turn."""
 
 
 async def _is_served() -> None:
@@ -146,11 +147,12 @@ class Sessions:
     """The sessions of one namespace.
 
     Args:
-        connection: client and what the namespace lacks.
-        runs: of the same namespace.
-        task_queue: queue of the workflows.
-        serve: called before a turn is sent, or a run returned that is there already: only when nothing is known any
-            more for which it would be refused. Without it there has to be a worker already.
+        connection: client, and the features that the namespace lacks.
+        runs: runs of the same namespace.
+        task_queue: task queue of the workflows.
+        serve: called before a turn is sent or an existing run is returned, when no known reason to reject the turn
+            is left.
+            Without it a worker must be running already.
     """
 
     def __init__(self, connection: Connection, runs: Runs, *, task_queue: str, serve: Serve = _is_served) -> None:
@@ -164,19 +166,19 @@ class Sessions:
         self._has_state = wire.RUN_SEARCH_ATTRIBUTES.isdisjoint(missing)
 
     async def read(self, name: str) -> SessionView:
-        """Returns a session; an empty one if there is none of that name, or if it has ended.
+        """Return a session; a new, empty one if there is no session with this name or it has ended.
 
         Raises:
-            SessionNotFound: something else has its id, or it cannot be read.
+            SessionNotFound: another workflow has its ID, or it cannot be read.
         """
         view = await self._found(name)
         return view if view is not None and view.is_open else SessionView(Session(name))
 
     async def look(self, name: str) -> SessionView:
-        """Returns a session that is there, be it open or ended.
+        """Return an existing session, open or ended.
 
         Raises:
-            SessionNotFound: there is none.
+            SessionNotFound: there is no such session.
         """
         view = await self._found(name)
         if view is None:
@@ -186,7 +188,7 @@ class Sessions:
         return view
 
     async def _take_end(self, session: Session, run: str) -> None:
-        """Puts into a session what its last run has come to, which it has not heard: it was terminated before that."""
+        """Add the outcome of the last run, which the session has not received because it was terminated first."""
         try:
             view = await self._runs.feed(run).read()
         except RunNotFound:
@@ -197,9 +199,9 @@ class Sessions:
             session.end_turn(run, end_of_turn(view.document_with_refs(), view.scheduler), at=view.ended_at)
 
     async def whole(self, session: Session) -> Session:
-        """Returns a session with all of each answer, also of those that are too long for a run to hold.
+        """Return a session with the full text of all answers, including those that are too long for the state of a run.
 
-        An answer that cannot be read any more stays as it is, with its beginning.
+        If an answer cannot be read any more, it remains truncated.
         """
         stored = [(turn.run, turn.response_at) for turn in session.turns if turn.response_at is not None]
         found = await asyncio.gather(*(self._runs.stored_text(place) for _, place in stored))
@@ -207,10 +209,10 @@ class Sessions:
         return session.with_answers(texts)
 
     async def list(self, *, limit: int = 100, prefix: str = "") -> list[SessionView]:
-        """Returns the newest sessions; those of which nothing can be read are left out.
+        """Return the newest sessions; unreadable sessions are omitted.
 
         Args:
-            prefix: what their names begin with.
+            prefix: prefix of their names.
         """
         query = f"WorkflowType = '{wire.WORKFLOW_SESSION}' AND ExecutionStatus != 'ContinuedAsNew'"
         found: list[SessionView] = []
@@ -228,18 +230,18 @@ class Sessions:
     async def take_turn(
         self, name: str, prepare: Prepare, *, run: str | None = None, busy: Busy | None = None
     ) -> Started:
-        """Starts a turn as soon as the session is free, and returns its run.
+        """Start a turn as soon as the session is free, and return its run.
 
         Args:
-            prepare: prepares the turn; called again where the session has changed meanwhile.
-            run: id of the run, and of the turn: sent twice it is one turn. One is made if it is not given.
-            busy: without it a session that is at work is not waited for.
+            prepare: prepares the turn; called again if the session has changed since.
+            run: ID of the run and of the turn: sending it twice starts one turn. `None` generates an ID.
+            busy: called for a turn that is running; without it, the method does not wait for a busy session.
 
         Raises:
-            TurnNotTaken: the session does not take it; the code `session_busy` comes only without `busy`.
-            RunIdInUse: another run has that id, be it of the same plan in another session.
-            IdInvalid: no run can have it.
-            SessionNotFound: something else has the id of the session.
+            TurnNotTaken: the session rejects the turn; the code `session_busy` occurs only without `busy`.
+            RunIdInUse: another run has this ID, even with the same plan in another session.
+            IdInvalid: the ID is invalid.
+            SessionNotFound: another workflow has the ID of the session.
         """
 
         async def prepared(session: Session) -> PreparedTurn:
@@ -268,11 +270,12 @@ class Sessions:
                     refusals += 1
                     if refused.code not in _PASSING or refusals > MOST_REFUSALS:
                         raise
-                    # Something came first, and will be seen in a moment; one that ends is followed by a new one.
+                    # Another turn was accepted first and will be visible shortly; a session that is ending is followed
+                    # by a new one.
                     await asyncio.sleep(0.1)
                     continue
                 await self._serve()
-                # Not by the session, which takes a turn back whose id another run has: it would be sent for ever.
+                # Do not ask the session: it drops a turn whose ID another run has, so the turn would be sent for ever.
                 return await self._there(name, chosen)
             if busy is None:
                 raise _busy(name, running.run)
@@ -316,18 +319,18 @@ class Sessions:
         except RPCError as error:
             if error.status not in _LOST:
                 raise
-            # The session ended in this moment, or went on in a new execution. What is sent twice is one turn.
+            # The session ended at this moment, or continued as new. Sending a turn twice starts one turn.
             raise TurnNotTaken("session_changed", f"the session {name!r} does not answer: {error}") from None
         except WorkflowUpdateRPCTimeoutOrCancelledError:
             words = f"no worker serves the session {name!r}; the turn starts if one still comes, as the run {run!r}"
             raise TurnNotTaken("no_worker", words) from None
 
     async def _there(self, name: str, run: str) -> Started:
-        """Returns the run of a turn that a session has begun, once it is there.
+        """Return the run of an accepted turn as soon as it exists.
 
         Raises:
-            TurnNotTaken: it could not be started.
-            RunIdInUse: as another run has its id.
+            TurnNotTaken: the run could not be started.
+            RunIdInUse: another run has this ID.
         """
         give_up_at = time.monotonic() + PATIENCE_S
         while True:
@@ -346,7 +349,7 @@ class Sessions:
             await asyncio.sleep(0.05)
 
     async def settled(self, name: str, run: str) -> None:
-        """Waits a little until a session has heard of the end of a run."""
+        """Wait for a limited time until the session has received the end of a run."""
         give_up_at = time.monotonic() + SETTLE_S
         while time.monotonic() < give_up_at:
             turn = (await self.read(name)).session.turn_of(run)
@@ -355,10 +358,10 @@ class Sessions:
             await asyncio.sleep(0.1)
 
     async def end(self, name: str) -> str:
-        """Has a session take no more turns, and returns a sentence that says so.
+        """End a session, so that it accepts no more turns, and return a sentence that confirms it.
 
         Raises:
-            SessionNotFound: there is none that is open.
+            SessionNotFound: there is no open session with this name.
         """
         view = await self.look(name)
         if not view.is_open:
@@ -401,10 +404,10 @@ class Sessions:
 
 
 async def _view_of(execution: WorkflowExecution | WorkflowExecutionDescription) -> SessionView:
-    """Returns a session from the memo of its workflow.
+    """Return a session from the memo of its workflow.
 
     Raises:
-        ValueError: that holds none.
+        ValueError: the memo has no session.
     """
     name = name_of_session(execution.id)
     state = (await execution.memo()).get(wire.MEMO_SESSION_STATE)
@@ -414,7 +417,7 @@ async def _view_of(execution: WorkflowExecution | WorkflowExecutionDescription) 
 
 
 def _refuse_of_others(name: str, run: WorkflowExecution) -> None:
-    """Looks whether a run is a turn of a session, which would else know nothing of what it is told to have answered.
+    """Check that a run is a turn of the session: the session must know the answers that are attributed to it.
 
     Raises:
         RunIdInUse: the run does not belong to the session.
@@ -431,7 +434,7 @@ def _busy(name: str, run: str) -> TurnNotTaken:
 
 
 def _not_taken(error: WorkflowUpdateFailedError) -> TurnNotTaken:
-    """Returns what a session says to a turn that it does not take."""
+    """Return the session's rejection of a turn."""
     cause = error.cause
     told: Any = cause.details[0] if isinstance(cause, ApplicationError) and cause.details else None
     known = told if isinstance(told, Mapping) else {}

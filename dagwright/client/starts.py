@@ -1,4 +1,4 @@
-"""What a run is started with, and its form on the wire: memo, workflow type, task queue and input."""
+"""Start requests of runs, and their encoding: memo, workflow type, task queue and input."""
 
 import hashlib
 import json
@@ -19,11 +19,11 @@ from dagwright.store import PayloadStore
 from dagwright.tools.queues import queue_of_plan
 
 NO_EXTRAS = RunInput()
-"""Run input without anything beside plan and inputs."""
+"""Run input that has only plan and inputs."""
 
 
 class IdInvalid(DagwrightError):
-    """A run cannot have this id."""
+    """The ID is not valid for a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class RunOptions:
     """Options of a run.
 
     Args:
-        deadline_s: seconds the whole run may take.
-        policy: which calls require approval; `None` is the default for the author of the plan.
-        needs_approval: a model wrote the plan, and the run asks for approval before it calls tools.
-        approved_by: who has approved the plan already.
+        deadline_s: time limit of the whole run, in seconds.
+        policy: which calls require approval; `None` for the default of the plan's author.
+        needs_approval: a model wrote the plan, and the run requests approval before it calls tools.
+        approved_by: person who has approved the plan already.
         owner: owner of the API key that starts the run.
         beside: further parts of the run input, such as the results that a fork reuses.
-        tags: key -> value, as `protocol.run_attributes.checked_tags` returns them; runs are filtered by them.
+        tags: key -> value, as `protocol.run_attributes.checked_tags` returns them; lists filter by them.
     """
 
     deadline_s: float | None = None
@@ -54,13 +54,13 @@ DEFAULT_OPTIONS = RunOptions()
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
-    """A run to start.
+    """A request to start a run.
 
     Args:
-        source: the plan as written, as JSON, with its dialect and context. A run with the same id must have the same
+        source: the plan as written, as JSON, with its dialect and context. A run with the same ID must have the same
             source; `None` compares compiled plans, which differ if tools differ.
-        workflow_id: id of the run; `None` generates one.
-        title: what lists show if the plan has no title, such as the name of its file.
+        workflow_id: ID of the run; `None` generates one.
+        title: title in lists if the plan has none, such as the name of its file.
         template: name under which the plan is published, if the run was started by that name.
         tools: values of `--tools` and `--agents`, stored in the memo of the run.
     """
@@ -77,12 +77,12 @@ class StartRequest:
 
 @dataclass(frozen=True, slots=True)
 class EncodedStart:
-    """A start request as the server receives it.
+    """A start request in the format of the server.
 
     Args:
         workflow: workflow type.
         content: workflow input.
-        source, inputs, model: what a run with the same id is compared with.
+        source, inputs, model: compared with those of a run with the same ID.
         task_queue: queue of the plan's tools, whose workers serve the run too; `None` for the queue of all workers.
     """
 
@@ -108,7 +108,7 @@ async def encode_start(request: StartRequest, store: PayloadStore, *, notifies: 
         notifies: whether the run sends notifications.
 
     Raises:
-        StoreUnavailable: the store cannot keep the plan now.
+        StoreUnavailable: the plan cannot be stored now.
     """
     plan, options = request.plan, request.options
     sent = await made_to_travel(plan, store)
@@ -148,15 +148,15 @@ def digest_of(source: Any, inputs: Mapping[str, Any], model: Mapping[str, Any] |
 
 
 def made_id() -> str:
-    """Generate the id of a run."""
+    """Generate the ID of a run."""
     return f"run-{uuid4().hex[:12]}"
 
 
 def checked_id(workflow_id: str) -> str:
-    """Return an id that a run can have.
+    """Return a run ID unchanged if it is valid.
 
     Raises:
-        IdInvalid: no run can have it.
+        IdInvalid: the ID is invalid.
     """
     if not workflow_id.strip() or len(workflow_id.encode(errors="replace")) > WORKFLOW_ID_BYTES:
         raise IdInvalid(f"an id has 1 to {WORKFLOW_ID_BYTES} bytes of UTF-8; {workflow_id[:40]!r} has not")

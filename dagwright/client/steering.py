@@ -1,7 +1,8 @@
 """Send commands to runs: pause, resume, cancel, and changes of nodes, limits and policy.
 
-A command goes by update, which reports at once whether it counts. If no worker answers, the signal of the same name
-leaves it in the history of the run, where it counts as soon as a worker serves the run.
+A command is sent as an update, which reports at once whether the run accepts it. If no worker handles the update,
+the signal of the same name adds the command to the history of the run, and the run applies it as soon as a worker is
+available.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ from dagwright.protocol.messages import MessageInvalid
 from dagwright.server import Connection
 
 _NO_RUN = (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT)
-"""What the server says of an id that no run has, or could have."""
+"""Statuses of the server for an ID that no run has or could have."""
 
 
 class CommandRejected(DagwrightError):
@@ -50,7 +51,7 @@ class ServerRefused(CommandRejected):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who sends a command, and why; both are kept in the notes of the run."""
+    """Author and reason of a command; both are recorded in the notes of the run."""
 
     by: str | None = None
     reason: str | None = None
@@ -61,9 +62,9 @@ class Command:
     """A command to a run.
 
     Args:
-        name: of the update, and of the signal.
-        arguments: its payload without actor and reason; a `node` may be the path to one of a sub-plan, `archive/check`.
-        has_reason: whether the command takes a reason.
+        name: name of the update and of the signal.
+        arguments: payload without author and reason; `node` may be a path into a sub-plan, `archive/check`.
+        has_reason: whether the command accepts a reason.
     """
 
     name: str
@@ -72,12 +73,12 @@ class Command:
 
     @classmethod
     def cancel_node(cls, node: str, *, branch: bool) -> Self:
-        """Stop a node, and with `branch` its descendants."""
+        """Stop a node; with `branch`, also its descendants."""
         return cls(wire.CANCEL_NODE, {"node_id": node, "branch": branch})
 
     @classmethod
     def retry_node(cls, node: str, *, arguments: Any) -> Self:
-        """Try a node again, with other arguments if they are given."""
+        """Retry a node, with new arguments if they are given."""
         return cls(wire.RETRY_NODE, {"node_id": node, "arguments": arguments}, has_reason=False)
 
     @classmethod
@@ -87,12 +88,12 @@ class Command:
 
     @classmethod
     def set_limits(cls, limits: Mapping[str, Any]) -> Self:
-        """Change limits of a run: `max_parallel`, `deadline`, `budget`; `None` removes one."""
+        """Change limits of a run: `max_parallel`, `deadline`, `budget`; `None` removes a limit."""
         return cls(wire.SET_LIMITS, limits)
 
     @classmethod
     def set_policy(cls, policy: Mapping[str, Any]) -> Self:
-        """Change which calls a run asks people about."""
+        """Change which calls of a run require approval."""
         return cls(wire.SET_POLICY, {"policy": policy}, has_reason=False)
 
     def to_json(self, actor: Actor) -> dict[str, Any]:
@@ -108,14 +109,14 @@ NOBODY = Actor()
 
 
 class PlanNotLoaded(RunNotFound):
-    """The run has not read its plan yet."""
+    """The run has not loaded its plan yet."""
 
 
 async def read_scheduler(feed: RunReader) -> RunScheduler:
-    """Return the state of a run whose plan is known.
+    """Return the state of a run whose plan is loaded.
 
     Raises:
-        PlanNotLoaded: it is not known yet.
+        PlanNotLoaded: the plan is not loaded yet.
         RunNotFound: there is no such run.
     """
     view = await feed.read()
@@ -125,11 +126,11 @@ async def read_scheduler(feed: RunReader) -> RunScheduler:
 
 
 class Steering:
-    """Sends commands to the runs of one namespace.
+    """Sender of commands to the runs of one namespace.
 
     Args:
-        connection: client and what the namespace lacks.
-        patience_s: how long a command waits for a worker before it goes by signal.
+        connection: client, and the features that the namespace lacks.
+        patience_s: seconds to wait for a worker before a command is sent as a signal.
     """
 
     def __init__(self, connection: Connection, *, patience_s: float = PATIENCE_S) -> None:
@@ -138,21 +139,21 @@ class Steering:
         self._patience_s = patience_s
 
     async def cancel(self, workflow_id: str, actor: Actor = NOBODY) -> str:
-        """Request that a run stops; return what the run reports. Raises as `send`."""
+        """Request the cancellation of a run; return the message of the run. Raises as `send`."""
         try:
             return await self.send(workflow_id, _CANCEL, actor)
         except (RPCError, ServerRefused):
-            # A run takes 10,000 signals; Temporal's own cancel request has no such limit (docs/guards.md S13).
+            # A run accepts 10,000 signals; Temporal's own cancel request has no such limit (docs/guards.md S13).
             await self._client.get_workflow_handle(workflow_id).cancel()
             return "the run takes no more messages; it was cancelled through Temporal"
 
     async def send(self, workflow_id: str, command: Command, actor: Actor = NOBODY) -> str:
-        """Send a command to a run, or to the sub-plan with its node; return what the run reports.
+        """Send a command to a run, or to the sub-plan with its node; return the message of the run.
 
         Raises:
-            CommandRejected: the run does not accept it.
+            CommandRejected: the run does not accept the command.
             RunNotFound: there is no such run.
-            RunClosed: it has ended.
+            RunClosed: the run has ended.
         """
         return await self._send(workflow_id, command.name, command.to_json(actor))
 
@@ -177,32 +178,32 @@ class Steering:
     async def add_nodes(
         self, workflow_id: str, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration], by: str | None
     ) -> str:
-        """Add nodes to the plan of a run; return what the run reports.
+        """Add nodes to the plan of a run; return the message of the run.
 
         Args:
             nodes: as in a plan.
-            tools: those that they may name.
+            tools: tools that the nodes may call.
 
         Raises:
             PlanInvalid: the nodes are invalid.
             CommandRejected, RunNotFound, RunClosed: as `send`.
         """
         view = await self._open_view(workflow_id)
-        # Nobody else waits for as long as many nodes are checked.
+        # The check of many nodes must not block the event loop.
         checked = await asyncio.to_thread(_checked, view, nodes, tools=tools)
         return await self._send(workflow_id, wire.ADD_NODES, {**checked, "by": by})
 
     async def nodes_of_answer(
         self, place: Place, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]
     ) -> dict[str, Any]:
-        """Returns nodes as a part of the answer to a request: with the declarations of the tools that they name.
+        """Return nodes as a part of the answer to a request, with the declarations of their tools.
 
         Args:
             nodes: as in a plan.
-            tools: those that they may name.
+            tools: tools that the nodes may call.
 
         Raises:
-            PlanInvalid: something is wrong with them.
+            PlanInvalid: the nodes are invalid.
             FeedbackRejected: the request has been answered.
             RunNotFound, RunClosed: as `send`.
         """
@@ -221,7 +222,7 @@ class Steering:
         return view
 
     async def _leave(self, handle: WorkflowHandle[Any, Any], name: str, message: Mapping[str, Any]) -> str:
-        """Leaves an act in the history of a run, if it counts by all that is known without a worker."""
+        """Add a command to the history of a run as a signal, unless the history shows that it will be rejected."""
         view = await self._open_view(handle.id)
         if (refusal := refusal_in(view, name, message)) is not None:
             raise CommandRejected(refusal)
@@ -245,12 +246,12 @@ class Steering:
 
 
 def _refuse_invalid(message: Mapping[str, Any]) -> None:
-    """Refuse a message that no run accepts.
+    """Reject a message that no run accepts.
 
     The Temporal server accepts 2 MiB, and a cancel truncates a long reason without an error.
 
     Raises:
-        CommandRejected: it is too large, or its reason or author too long.
+        CommandRejected: the message is too large, or its reason or author too long.
     """
     if (problem := size_problem(dict(message), MESSAGE_BYTES, what="the message")) is not None:
         raise CommandRejected(problem)
@@ -261,16 +262,16 @@ def _refuse_invalid(message: Mapping[str, Any]) -> None:
 
 
 def _checked(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
-    """Returns nodes as they are sent, with what a run may not know of the tools that they name.
+    """Return nodes as they are sent, with the declarations of tools that the run may not know.
 
     Raises:
-        PlanInvalid: something is wrong with them, or they are too large for a message to a run.
+        PlanInvalid: the nodes are invalid, or too large for a message to a run.
     """
     if (size := encoded_size(list(nodes))) > MESSAGE_BYTES:
         message = f"the nodes have {size:,} bytes; at most {MESSAGE_BYTES:,} can be added at once"
         raise PlanInvalid([Problem("too_large", message, "/nodes", hint="add them in parts")])
     if view.scheduler is None:
-        # The run has yet to read its plan, and checks them then.
+        # The run has not loaded its plan yet, and checks the nodes afterwards.
         named = tools_written(nodes)
     else:
         named = _tools_of(extension_of(nodes, view.scheduler.state, tools=tools).nodes)
@@ -278,7 +279,7 @@ def _checked(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, ToolDec
 
 
 def tools_written(nodes: Sequence[Any]) -> Sequence[str]:
-    """Returns the tools that nodes name as they are written."""
+    """Return the tools that nodes name, before they are compiled."""
     found: list[str] = []
     for node in nodes:
         written = node if isinstance(node, Mapping) else {}
@@ -291,7 +292,7 @@ def tools_written(nodes: Sequence[Any]) -> Sequence[str]:
 
 
 def _tools_of(nodes: Sequence[CompiledNode]) -> Sequence[str]:
-    """Returns the tools that nodes name, and the nodes of their sub-plans."""
+    """Return the tools of nodes and of the nodes of their sub-plans."""
     found: list[str] = []
     for node in nodes:
         found.append(node.tool)
