@@ -1,9 +1,9 @@
-"""Ten formats of plans in, one `Document` out; Dagwright's own is the eleventh and means itself.
+"""Translate plans from eleven formats, Dagwright's own included, to one type, `Document`.
 
-Two of them are texts (`llmcompiler`, `rewoo`): such a document is a JSON value too, a string.
+Two dialects are texts (`llmcompiler`, `rewoo`): their documents are JSON values too, namely strings.
 
-A dialect only translates. What holds for every plan (ids, edges, references, cycles, tools, arguments) is
-checked once, in `dagwright.core.validation.validation`.
+A dialect only translates. The rules for all plans (IDs, edges, references, cycles, tools, arguments) are checked in
+one place, `dagwright.core.validation.validation`.
 """
 
 import re
@@ -46,7 +46,7 @@ DIALECTS: Final = (
     "nestful",
     *TEXT_DIALECTS,
 )
-"""Names of the dialects, as `--dialect` and the `check` document have them; `plan` is Dagwright's own."""
+"""Names of the dialects, as in `--dialect` and in the `check` document; `plan` is Dagwright's own."""
 
 SHAPES: Final[Mapping[str, str]] = {
     "plan": '{"plan": 1, "nodes": [{"id", "tool" | "agent" | "human" | "plan", …}]}',
@@ -61,10 +61,12 @@ SHAPES: Final[Mapping[str, str]] = {
     "llmcompiler": 'a text with lines 1. tool("text")',
     "rewoo": "a text with lines #E1 = Tool[input]",
 }
-"""What a document of each dialect looks like."""
+"""Shape of a document in each dialect."""
 
 _MAX_SUB_PLANS_DEEP = 50
-"""How deep sub-plans are translated; the check refuses them long before, and the stack ends soon after."""
+"""Maximum translated depth of sub-plans; validation rejects far smaller depths, and a greater depth would overflow the
+stack.
+"""
 
 _BY_KEY: Final[Mapping[str, str]] = {
     "dag": "tasks",
@@ -86,17 +88,17 @@ def to_document(
     context: Mapping[str, JsonValue] | None = None,
     tools: Mapping[str, ToolDeclaration] | None = None,
 ) -> Document:
-    """Returns the document that a JSON value is, sub-plans included; nothing but its shape is checked.
+    """Translate a JSON value, including its sub-plans, to a document; only the shape is checked.
 
     Args:
         raw: any JSON value.
-        dialect: one of `DIALECTS`; `None` tells it from the shape.
-        context: names of the session -> their values, such as `order` for `@order`: an id, or `{"id", "name", "kind"}`.
-        tools: name -> declaration, for the names of arguments that a dialect gives by position, and for hints.
+        dialect: one of `DIALECTS`; `None` detects it from the shape.
+        context: names of the session -> their values, such as `order` for `@order`: an ID, or `{"id", "name", "kind"}`.
+        tools: name -> declaration; used to name positional arguments, and for hints.
 
     Raises:
-        PlanInvalid: nothing that could be checked further: no known shape, no list of nodes, an empty one.
-            What is wrong with single nodes is in the document's `problems`.
+        PlanInvalid: the value cannot be checked further: unknown shape, no list of nodes, or an empty list. Problems of
+            single nodes are in the document's `problems`.
 
     Complexity: linear in the size of the value.
     """
@@ -136,10 +138,10 @@ def _read(
 
 
 def detect_dialect(raw: JsonValue) -> str:
-    """Returns the name of the dialect whose shape a JSON value has.
+    """Return the name of the dialect that matches the shape of a JSON value.
 
     Raises:
-        PlanInvalid: it has no known shape.
+        PlanInvalid: the shape is unknown.
     """
     if isinstance(raw, list):
         return _dialect_of_list(raw)
@@ -163,7 +165,7 @@ def detect_dialect(raw: JsonValue) -> str:
 
 
 def text_dialect(text: str) -> tuple[str, int] | None:
-    """Returns the dialect of a text and the offset of its first step; `None` if there is no step in it."""
+    """Return the dialect of a text and the offset of its first step; `None` if the text has no step."""
     starts = {"llmcompiler": _TASK_IN_TEXT.search(text), "rewoo": STEP.search(text)}
     found = [(match.start(), name) for name, match in starts.items() if match is not None]
     return (min(found)[1], min(found)[0]) if found else None

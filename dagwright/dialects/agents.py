@@ -1,6 +1,6 @@
 """The dialect `agents`: `{"nodes": [{"id", "agent", "objective", "depends_on"}], "metadata"}`.
 
-An agent is given the results of the nodes it depends on as its context, in the order of `depends_on`.
+The context of an agent has the results of its dependencies, in the order of `depends_on`.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ ROOT_KEYS = frozenset({"nodes", "metadata"})
 
 
 def read_agents(raw: JsonValue) -> Document:
-    """Returns the document of a graph of agents.
+    """Return the document of a graph of agents.
 
     Raises:
         PlanInvalid: there is no list of nodes, or it is empty.

@@ -1,7 +1,7 @@
-"""A document in the making: the list of its entries, read key by key, and everything that is wrong with them.
+"""A document under construction: the list of its entries, read key by key, and the problems found.
 
-An entry that is wrong still becomes a node, so that the check of the whole finds what else is wrong; nothing
-that is told here may give the check a reason to tell it again.
+An invalid entry still becomes a node, so that validation finds further problems; a problem that is reported here
+must not cause a second report by validation.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,11 +18,11 @@ from dagwright.core.model.errors import Note, PlanInvalid, Problem, ProblemList,
 from dagwright.dialects.json_reader import describe, printable
 
 STAND_IN: Mapping[str, Any] = {"human": {}}
-"""What a node does whose own kind could not be read: something with which nothing can be wrong."""
+"""Action of a node whose kind could not be read: an action that is always valid."""
 
 
 class WrittenPointers(Mapping[str, str]):
-    """The pointers of a document, made when somebody looks: nobody does unless something is wrong."""
+    """The pointers of a document, computed on first access: they are needed only if there is a problem."""
 
     def __init__(self, make: Callable[[], Mapping[str, str]]) -> None:
         self._make = make
@@ -49,14 +49,14 @@ class WrittenPointers(Mapping[str, str]):
 
 @dataclass(slots=True)
 class Draft:
-    """What a dialect has found so far.
+    """Result of reading a document so far.
 
     Args:
-        dialect: its name.
-        at: pointer of the list of entries; node number and index in that list are the same.
-        nodes: in Dagwright's own dialect.
-        workers: indices of the nodes whose tool is a worker.
-        moved: pointer into the plan -> pointer as written, of entries of lists that stand behind one that was left out.
+        dialect: name of the dialect.
+        at: pointer of the list of entries; a node has the same index in that list.
+        nodes: nodes in Dagwright's own dialect.
+        workers: indices of the nodes with a worker tool.
+        moved: pointer into the plan -> pointer as written, for list entries that follow an omitted entry.
     """
 
     dialect: str
@@ -75,11 +75,11 @@ class Draft:
         pointers: Callable[[], Iterable[tuple[str, str]]] = tuple,
         unknown_node_hint: str | None = None,
     ) -> Document:
-        """Returns the document; its plan is not checked.
+        """Return the document; its plan is not validated.
 
         Args:
-            pointers: makes pairs of a pointer into the plan and one into the document as written, beside that
-                of the list of entries.
+            pointers: returns additional pairs of a pointer into the plan and a pointer into the document as written;
+                the pair for the list of entries is included in any case.
         """
         plan: dict[str, Any] = {"plan": 1}
         if self.metadata:
@@ -97,7 +97,7 @@ class Draft:
         )
 
     def entries(self, raw: JsonValue, key: str, *, known: Collection[str] = ()) -> list[Any]:
-        """Returns the list that a document of this dialect holds under a key.
+        """Return the list under a key of the document.
 
         Args:
             known: the other keys that the document may have.
@@ -116,10 +116,10 @@ class Draft:
         return self.checked_entries(raw[key], name=f"{key!r}")
 
     def checked_entries(self, entries: JsonValue, *, name: str) -> list[Any]:
-        """Returns the list itself.
+        """Return the list itself.
 
         Raises:
-            PlanInvalid: it is no list, or it is empty.
+            PlanInvalid: the value is not a list, or it is empty.
         """
         if not isinstance(entries, list):
             message = f"{name} must be a list, not {describe(entries)}"
@@ -131,11 +131,11 @@ class Draft:
         raise PlanInvalid(self.problems)
 
     def entry(self, raw: Any, index: int, *, name: str, node: str | None) -> "Entry | None":
-        """Returns a reader of one entry; tells it if the entry is no object.
+        """Return a reader of one entry; report a problem if the entry is not an object.
 
         Args:
-            name: how to call the entry, such as `intent 3`.
-            node: id of its node.
+            name: name of the entry in messages, such as `intent 3`.
+            node: ID of its node.
         """
         at = f"{self.at}/{index}"
         if isinstance(raw, dict):
@@ -147,15 +147,15 @@ class Draft:
 
 @dataclass(slots=True)
 class Entry:
-    """One object of a document; each reader tells what is wrong with a key and returns something usable.
+    """One object of a document; each method reports invalid keys and returns a usable value.
 
     Args:
         raw: as written.
         at: its pointer.
-        name: how to call it, such as `task 'a'`.
-        node: id of the node that is made of it.
+        name: its name in messages, such as `task 'a'`.
+        node: ID of its node.
         problems: list that problems are appended to.
-        index: of its node.
+        index: index of its node.
         moved: as in `Draft`.
     """
 
@@ -168,17 +168,17 @@ class Entry:
     moved: dict[str, str] = field(default_factory=dict)
 
     def tell(self, code: str, message: str, *keys: str | int, hint: str | None = None) -> None:
-        """Adds a problem of this entry; `keys` lead from the entry to the place."""
+        """Report a problem of this entry; `keys` are the path from the entry to the value."""
         at = self.at + pointer(*keys)
         self.problems.append(Problem(code, f"{self.name}: {message}", at, self.node, hint))
 
     def expect_keys(self, known: AbstractSet[str]) -> None:
-        """Tells every key that is not known."""
+        """Report all unknown keys."""
         if not self.raw.keys() <= known:
             self.problems += unknown_keys(self.raw, known, at=self.at, name=self.name, node=self.node)
 
     def text(self, key: str) -> str | None:
-        """Returns a text that must be there, or `None` after telling why not."""
+        """Return a required string; report a problem and return `None` if it is missing or invalid."""
         value = self.raw.get(key)
         if isinstance(value, str):
             return value
@@ -186,7 +186,7 @@ class Entry:
         return None
 
     def name_text(self, key: str) -> str | None:
-        """Returns a text that must be there and not empty, or `None` after telling why not."""
+        """Return a required non-empty string; report a problem and return `None` if it is missing or invalid."""
         value = self.text(key)
         if value is not None and not value.strip():
             self.tell("invalid_field", f"{key!r} must not be empty", key)
@@ -194,11 +194,11 @@ class Entry:
         return value
 
     def optional_text(self, key: str) -> str | None:
-        """Returns a text if there is one; null is none."""
+        """Return an optional string; null counts as missing."""
         return self.text(key) if self.raw.get(key) is not None else None
 
     def texts(self, key: str) -> list[str]:
-        """Returns a list of texts that must be there."""
+        """Return a required list of strings."""
         value = self.raw.get(key)
         if not isinstance(value, list):
             self._tell_missing(key, "a list of texts")
@@ -209,7 +209,7 @@ class Entry:
         return [item for item in value if isinstance(item, str)]
 
     def dependencies(self, key: str) -> list[str]:
-        """Returns the ids of a list that is the `depends_on` of the node."""
+        """Return the IDs in a list that becomes the `depends_on` of the node."""
         kept = self.texts(key)
         if kept and len(kept) < len(self.raw[key]):
             places = [index for index, item in enumerate(self.raw[key]) if isinstance(item, str)]
@@ -218,11 +218,11 @@ class Entry:
         return kept
 
     def optional_object(self, key: str) -> Mapping[str, Any]:
-        """Returns an object; an empty one if there is none or null."""
+        """Return an optional object; empty if it is missing or null."""
         return self.object(key) if self.raw.get(key) is not None else {}
 
     def object(self, key: str) -> Mapping[str, Any]:
-        """Returns an object that must be there, an empty one after telling why not."""
+        """Return a required object; report a problem and return an empty object if it is missing or invalid."""
         value = self.raw.get(key)
         if isinstance(value, dict):
             return value
@@ -239,7 +239,7 @@ class Entry:
 def unknown_keys(
     raw: Mapping[str, Any], known: AbstractSet[str], *, at: str, name: str, node: str | None = None
 ) -> Iterator[Problem]:
-    """Yields a problem for each key that is not known, with the nearest known one as its hint."""
+    """Yield a problem for each unknown key, with the most similar known key as its hint."""
     for key in raw:
         if key not in known:
             hint = suggestion(str(key), known) or f"known keys are {', '.join(sorted(known))}"
@@ -249,7 +249,7 @@ def unknown_keys(
 
 
 def node_ids(entries: Sequence[Any], *, kind: str) -> list[str]:
-    """Returns the id of each entry as written, or one made up (`task 3`) where there is none to use."""
+    """Return the ID of each entry as written, or a generated ID (`task 3`) if the entry has no usable ID."""
     written = [raw.get("id") if isinstance(raw, dict) else None for raw in entries]
     taken = {value for value in written if isinstance(value, str)}
     ids: list[str] = []
@@ -265,11 +265,11 @@ def node_ids(entries: Sequence[Any], *, kind: str) -> list[str]:
 
 
 def tool_or_stand_in(tool: str | None) -> Mapping[str, Any]:
-    """Returns what a node does: the tool it calls, or nothing if no tool could be read."""
+    """Return the action of a node: the call of its tool, or a stand-in if the tool could not be read."""
     return {"tool": tool} if tool is not None else STAND_IN
 
 
 def entry_name(kind: str, raw: Any, number: int) -> str:
-    """Returns how to call an entry: by its id if it has one, by its number from 1 if not."""
+    """Return the name of an entry in messages: its ID if it has one, otherwise its number, from 1."""
     written = raw.get("id") if isinstance(raw, dict) else None
     return f"{kind} {printable(written)!r}" if isinstance(written, str) and written.strip() else f"{kind} {number}"

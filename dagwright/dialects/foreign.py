@@ -1,4 +1,4 @@
-"""What the published formats of model-written plans have in common: arguments by position, references of their own."""
+"""Common parts of the published formats of model-written plans: positional arguments, and foreign reference syntax."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ BACKSLASH = "a backslash right before a reference cannot be told from an escape;
 
 
 class WholeText(Mapping[str, str]):
-    """The pointers of a document that is a text: into every place leads the one pointer that a text has, the empty."""
+    """The pointers of a text document: every value maps to the only pointer of a text, the empty pointer."""
 
     def __getitem__(self, native: str) -> str:
         return ""
@@ -47,15 +47,15 @@ def document_of_text(
     take: Callable[[Draft, Sequence[T]], None],
     like: str,
 ) -> Document:
-    """Returns the document of a text.
+    """Return the document of a text.
 
     Args:
-        find: returns what the lines of a text say, such as its calls.
-        take: puts it into the draft of the document.
+        find: returns the parsed lines of a text, such as its calls.
+        take: adds the parsed lines to the draft of the document.
         like: an example of such a line.
 
     Raises:
-        PlanInvalid: there is no such line; or `take` raises it.
+        PlanInvalid: there is no such line, or `take` raised the error.
     """
     found = find(raw) if isinstance(raw, str) else ()
     if not found:
@@ -71,25 +71,25 @@ _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 def lines_of(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yields the number, from 1, the offset and the text of each line, its line break included."""
+    """Yield the number, from 1, the offset and the text of each line, with its line break."""
     for number, match in enumerate(_LINE.finditer(text), start=1):
         yield number, match.start(), match[0]
 
 
 def literal(text: str) -> str:
-    """Returns how the plan's own dialect writes a text in which nothing is a reference."""
+    """Escape a text so that the plan's own dialect reads no reference in it."""
     return text.replace("{{", "\\{{")
 
 
 def with_references(text: str, pattern: re.Pattern[str], resolve: Callable[[re.Match[str]], Reference | None]) -> str:
-    """Returns how the plan's own dialect writes a text with references of another format.
+    """Translate the references in a text to those of the plan's own dialect.
 
     Args:
-        pattern: matches what is a reference.
-        resolve: returns what it refers to; `None` leaves it as it is.
+        pattern: matches a reference.
+        resolve: returns the target of a reference; `None` leaves the text unchanged.
 
     Raises:
-        ValueError: with the reason, for a text that cannot be written.
+        ValueError: the text cannot be translated; the message has the reason.
     """
     pieces: list[str] = []
     end = 0
@@ -108,10 +108,10 @@ def with_references(text: str, pattern: re.Pattern[str], resolve: Callable[[re.M
 def with_texts(
     value: JsonValue, change: Callable[[str, tuple[str | int, ...]], str], *, at: tuple[str | int, ...] = ()
 ) -> Any:
-    """Returns a value in which every text is changed; keys stay.
+    """Return a value with every string changed; keys are unchanged.
 
     Args:
-        change: is given a text and its path.
+        change: called with a string and its path.
     """
     if isinstance(value, str):
         return change(value, at)
@@ -123,10 +123,10 @@ def with_texts(
 
 
 def key_problems(value: JsonValue, pattern: re.Pattern[str]) -> Iterator[tuple[str, tuple[str | int, ...], str]]:
-    """Yield message, path and hint for each key of an object that holds a reference of another format.
+    """Yield message, path and hint for each object key with a reference in foreign syntax.
 
     Args:
-        pattern: matches what is a reference.
+        pattern: matches a reference.
     """
     for path, key in walk_keys(value):
         if pattern.search(key) is not None:
@@ -134,9 +134,9 @@ def key_problems(value: JsonValue, pattern: re.Pattern[str]) -> Iterator[tuple[s
 
 
 def by_name(values: Sequence[Any], tool: str, *, tools: Tools) -> dict[str, Any]:
-    """Returns arguments that were given by position under the names that the tool declares for them.
+    """Name positional arguments after the declared parameters of the tool.
 
-    A tool that declares none gets one value as `query`, and several as `arg1`, `arg2`, ….
+    For a tool without declared parameters, a single value is named `query`, and several `arg1`, `arg2`, ….
 
     Raises:
         ValueError: there are more values than the tool has parameters.

@@ -1,7 +1,7 @@
 """The dialect `hugginggpt`: `[{"task", "id", "dep", "args"}]`, where `<GENERATED>-0` is the result of task 0.
 
-`dep` lists the ids of the tasks that come before, and is `[-1]` if there are none. `<GENERATED>` without an id is the
-result of the one task in `dep`. A reference to a task that is not in `dep` adds the edge, with a note.
+`dep` lists the IDs of the dependencies, and is `[-1]` if there are none. `<GENERATED>` without an ID is the result
+of the only task in `dep`. A reference to a task that is not in `dep` adds the edge, with a note.
 
 Source: Shen et al., "HuggingGPT: Solving AI Tasks with ChatGPT and its Friends in Hugging Face" (2023), and the
 prompts of its repository JARVIS.
@@ -22,13 +22,13 @@ from dagwright.dialects.json_reader import describe
 
 KEYS = frozenset({"task", "id", "dep", "args"})
 NONE = -1
-"""What `dep` holds where a task needs no other."""
+"""Entry of `dep` for a task without dependencies."""
 
 _REFERENCE = re.compile(r"<GENERATED>(?:-([0-9]{1,9}))?")
 
 
 def read_hugginggpt(raw: JsonValue) -> Document:
-    """Returns the document of a list of tasks.
+    """Return the document of a list of tasks.
 
     Raises:
         PlanInvalid: there is no such list, or it is empty.
@@ -53,7 +53,7 @@ def _pointers(index: int) -> Sequence[tuple[str, str]]:
 
 
 def _id_of(value: Any) -> str | None:
-    """Returns the node id of an id as written: a number from 0, or its digits."""
+    """Return the node ID for an ID as written: a number from 0, or its digits as a string."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return str(value)
     return value if isinstance(value, str) and re.fullmatch("[0-9]{1,9}", value) else None
@@ -114,7 +114,7 @@ def _arguments(
             if number in known:
                 used[number] = None
                 return ResultOf(number, "result")
-            # One that 'dep' names too is told as a dependency.
+            # A number that is also in `dep` is reported as a dependency.
             if number not in depends_on:
                 entry.tell("invalid_reference", f"Invalid reference: there is no task {number}", "args", *at)
             return None

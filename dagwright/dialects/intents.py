@@ -1,7 +1,7 @@
 """The dialect `intents`: `{"intents": [{"verb", "params", "refs", "lookups"}], "explanation", "confidence"}`.
 
-Intent N makes `@result_N`. A ref names what an intent makes, or something of the session such as `@order`; a
-lookup names an entity that exists already. Both end up beside the params, as arguments of the verb.
+The result of intent N is `@result_N`. A ref names the result of an intent, or a name of the session such as
+`@order`; a lookup names an existing entity. Both become arguments of the verb, beside the params.
 """
 
 import re
@@ -28,17 +28,17 @@ _RESULT = re.compile(r"@result_([1-9][0-9]*)")
 _RESULT_IN_KEY = re.compile(r"@result_[0-9]+(?!\w)")
 _SESSION_NAME = re.compile(r"@([A-Za-z_][A-Za-z0-9_.-]*)")
 _CALLED_SHOWN = 80
-"""Characters of the name of an entity that is shown beside its id."""
+"""Displayed characters of an entity's name beside its ID."""
 _NOT_READ = Lookup("", "")
-"""Stands where what is meant could not be read, so that nobody takes what stands there for the value."""
+"""Placeholder for a lookup that could not be read, so that its text is not used as the value."""
 _HINT = "@result_N is what intent N of this request makes; use lookups for what exists already"
 
 
 def read_intents(raw: JsonValue, *, context: Mapping[str, JsonValue], tools: Mapping[str, ToolDeclaration]) -> Document:
-    """Returns the document of a list of intents.
+    """Return the document of a list of intents.
 
     Args:
-        context: names of the session, without their `@` -> their values, or `{"id", "name", "kind"}` of an entity.
+        context: names of the session, without `@` -> their values, or `{"id", "name", "kind"}` for an entity.
         tools: the verbs, and the resolver of lookups.
 
     Raises:
@@ -94,13 +94,13 @@ def _read_metadata(raw: Mapping[str, Any], draft: Draft) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What an intent can refer to.
+    """Targets that an intent can refer to.
 
     Args:
-        context: as `read_intents` has it.
-        makers: name of the session -> the last intent above that sets it.
-        count: of the intents.
-        resolver: of lookups.
+        context: as in `read_intents`.
+        makers: name of the session -> the last preceding intent that sets it.
+        count: number of intents.
+        resolver: resolver of lookups.
     """
 
     context: Mapping[str, JsonValue]
@@ -110,7 +110,7 @@ class _Known:
 
 
 class _IntentReader:
-    """Makes a node's fields of one intent."""
+    """Builds the fields of a node from an intent."""
 
     def __init__(self, entry: Entry, draft: Draft, *, index: int, known: _Known) -> None:
         self.entry = entry
@@ -165,7 +165,7 @@ class _IntentReader:
             self.entry.tell("invalid_reference", message, "refs", key, hint=_HINT)
 
     def _note_forward(self, ref: str) -> None:
-        # More digits than the count has are beyond it; Python refuses to read a number of 5,000 digits.
+        # A number with more digits than the count is out of range; Python refuses to parse 5,000 digits.
         digits = ref.removeprefix("@result_")
         if len(digits) <= len(str(self.known.count)) and self.index + 1 < int(digits) <= self.known.count:
             number = self.index + 1
@@ -179,7 +179,7 @@ class _IntentReader:
             return
         self.arguments[key] = _without_references(value)
         if isinstance(value, str):
-            # Whether an entity is taken here is known to who knows the verb.
+            # Only the declaration of the verb shows whether the argument accepts an entity.
             self.draft.bindings[self.index, key] = Lookup(value, "", known_as=f"@{name}", called=called)
         else:
             del self.draft.bindings[self.index, key]
@@ -220,7 +220,7 @@ class _IntentReader:
 
 
 def _filters(lookup: Mapping[str, Any], entry: Entry, resolver: Resolver) -> tuple[tuple[str, str], ...] | None:
-    """Return the filters of a lookup in their normal form; `None` after reporting a wrong one."""
+    """Return the filters of a lookup in their normal form; `None` after reporting an invalid filter."""
     found = []
     for name in sorted(lookup.keys() - _LOOKUP_KEYS):
         text = entry.name_text(name) if lookup[name] is not None else None
@@ -245,7 +245,7 @@ def _is_entity_type(text: str, entry: Entry, resolver: Resolver) -> bool:
 
 
 def _id_and_name(value: JsonValue) -> tuple[JsonValue, str]:
-    """Returns what a name of the session stands for, and how people call it, as far as that is known."""
+    """Return the ID or value of a name of the session, and its display name if it is known."""
     if not isinstance(value, dict) or not isinstance(value.get("id"), str):
         return value, ""
     called = value.get("name")
@@ -253,7 +253,7 @@ def _id_and_name(value: JsonValue) -> tuple[JsonValue, str]:
 
 
 def _without_references(value: JsonValue) -> JsonValue:
-    """Returns a value of the session such that no text in it is taken for a reference."""
+    """Escape a value of the session so that no text in it is read as a reference."""
     if isinstance(value, str):
         return value.replace("{{", "\\{{")
     if isinstance(value, dict):

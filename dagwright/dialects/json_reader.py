@@ -1,7 +1,7 @@
-"""Strict JSON: what RFC 8259 allows and every other program reads in the same way.
+"""Strict JSON: documents that RFC 8259 allows and that all programs read in the same way.
 
-Python's own reader takes NaN, numbers that overflow to infinity, lone surrogates and objects that hold a key
-twice. All of these would break later, in another program, with a worse message.
+Python's own reader accepts NaN, numbers that overflow to infinity, lone surrogates and objects with duplicate keys.
+All of these would fail later, in another program, with a worse message.
 """
 
 import json
@@ -17,43 +17,43 @@ from dagwright.core.expressions.paths import describe_type
 from dagwright.core.model.errors import PlanInvalid, Problem, pointer
 
 MAX_DEPTH = 100
-"""Lists and objects inside one another. Python's JSON writer and pydantic end between 250 and 1,000."""
+"""Maximum nesting of lists and objects. Python's JSON writer and pydantic fail between 250 and 1,000."""
 
 MAX_DIGITS = 308
-"""Digits of an integer: as far as a double reaches, which is what other languages read numbers as."""
+"""Maximum digits of an integer: the range of a double, the type of numbers in other languages."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?Infinity|NaN|-?[0-9][0-9.eE+-]*', re.DOTALL)
 
 Trail = tuple["Trail", str | int] | None
-"""Where a value stands: the trail of what holds it, and its key or index."""
+"""Path of a value: the trail of its container, and its key or index."""
 
 
 class _DoubledKeys(dict[str, Any]):
-    """An object that was written with some key twice."""
+    """An object with duplicate keys."""
 
     doubled: list[str]
 
 
 class _BadNumber(Exception):
-    """A number that is none in JSON, or that no double can hold."""
+    """A number that is invalid in JSON, or out of the range of a double."""
 
 
 def printable(text: str) -> str:
-    """Returns a text that any stream can take: lone surrogates stand as escapes."""
+    """Return a text that any stream can encode: lone surrogates are escaped."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
-    """Returns the value of a JSON text.
+    """Parse a JSON text.
 
     Args:
-        name: how to call the text in a message.
+        name: name of the text in messages.
         first_line: number of the text's first line in its file.
 
     Raises:
-        PlanInvalid: the text is no JSON, or is JSON that other programs would not read in the same way.
+        PlanInvalid: the text is not valid JSON, or other programs would read it in another way.
 
     Complexity: linear; 100,000 nodes of a plan in about half a second.
     """
@@ -94,7 +94,7 @@ def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
 
 
 def _meaning_of(error: json.JSONDecodeError) -> str:
-    """Return what is wrong, for the author of the text."""
+    """Return the cause of an error, worded for the author of the text."""
     here, before = error.doc[error.pos : error.pos + 1], error.doc[: error.pos].rstrip()[-1:]
     if "trailing comma" in error.msg or (before == "," and here and here in "]}"):
         return f"a comma before {here!r} that must go" if here != "," else "a comma too many"
@@ -112,14 +112,14 @@ def _refuse_constant(token: str) -> Any:
 
 
 def checked_int(token: str) -> int:
-    """Returns an integer, unless no double could hold it."""
+    """Parse an integer within the range of a double."""
     if len(token) > MAX_DIGITS:
         raise _BadNumber(token)
     return int(token)
 
 
 def checked_float(token: str) -> float:
-    """Returns a number, unless it is beyond the doubles and would become infinite."""
+    """Parse a number; reject numbers that would become infinite."""
     number = float(token)
     if math.isinf(number):
         raise _BadNumber(token)
@@ -144,7 +144,7 @@ def _too_deep(name: str) -> Problem:
 
 
 def _of_whole_characters(value: Any) -> Any:
-    """Returns a value of bounded depth with an escape for each lone surrogate, which no library takes."""
+    """Escape the lone surrogates in a value of bounded depth: no library accepts them."""
     if isinstance(value, str):
         return printable(value) if _oddity_of_text(value) else value
     if isinstance(value, dict):
@@ -164,12 +164,12 @@ def _oddities(value: JsonValue, text: str, *, doubled: bool) -> list[Problem]:
 
 
 def doubled_key(at: str, key: str) -> Problem:
-    """Returns what is told about a key that stands twice in one object."""
+    """Return the problem of a duplicate key in an object."""
     return Problem("invalid_field", f"the key {printable(key)!r} stands twice in one object", at)
 
 
 def depth_of(value: JsonValue) -> int:
-    """Returns how many lists and objects stand inside one another."""
+    """Return the nesting depth of lists and objects."""
     depth = 0
     level: list[Any] = [value] if isinstance(value, dict | list) else []
     while level and depth <= MAX_DEPTH:
@@ -184,10 +184,10 @@ def depth_of(value: JsonValue) -> int:
 
 
 def json_problems(value: Any, *, at: str = "") -> list[Problem]:
-    """Returns what keeps a value that no text was read for from being JSON that other programs read.
+    """Return the reasons why a value that was not parsed from a text is not portable JSON.
 
     Args:
-        value: what a payload or a caller in Python gave.
+        value: value of a payload or of a Python caller.
         at: pointer of the value in the document.
     """
     if depth_of(value) > MAX_DEPTH:
@@ -241,7 +241,7 @@ def _pointer_of(trail: Trail) -> str:
 
 
 def describe(value: Any) -> str:
-    """Returns what came instead of what was expected, such as `a number` or `the text 'abc'`."""
+    """Describe an unexpected value for messages, such as `a number` or `the text 'abc'`."""
     if isinstance(value, str):
         return f"the text {printable(cut_characters(value, 40))!r}"
     return describe_type(value)

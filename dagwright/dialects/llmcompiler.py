@@ -1,7 +1,7 @@
 """The dialect `llmcompiler`: a text with a numbered call on each line, `2. math("$1 * 2")`, and `join()` at the end.
 
-`$1` or `${1}` is the result of task 1. A line `Thought: …` says what the next task is for. `join()` ends the plan and
-is no task. Arguments are read as Python writes them; one without quotes is a text.
+`$1` or `${1}` is the result of task 1. A line `Thought: …` explains the next task. `join()` ends the plan and is not
+a task. Arguments have Python syntax; an argument without quotes is a string.
 
 Source: Kim et al., "An LLM Compiler for Parallel Function Calling" (2023), and the parser of its repository.
 """
@@ -31,7 +31,7 @@ from dagwright.dialects.json_reader import describe
 from dagwright.dialects.written_values import CUT_OFF, NotRead, read_value, skip_space
 
 TASK: Final = re.compile(r"[ \t]*(?P<number>[0-9]{1,9})\.[ \t]*(?P<tool>[A-Za-z_][\w.-]*)[ \t]*\(")
-"""How the line of a task begins."""
+"""Start of a task's line."""
 
 JOIN: Final = "join"
 _BARE = re.compile(r"\$\{[0-9]{1,9}\}|\$[0-9]{1,9}(?![\w.,]*[0-9])")
@@ -48,11 +48,11 @@ class Task:
     """A line of the plan.
 
     Args:
-        positional, named: its arguments, as values.
+        positional, named: values of its arguments.
         start: offset of its text.
         line: number of its line, from 1.
         problem: why its arguments could not be read.
-        is_open: the text ends inside of it.
+        is_open: the text ends within the task.
     """
 
     number: int
@@ -67,7 +67,7 @@ class Task:
 
     @property
     def is_join(self) -> bool:
-        """Whether it is the end of the plan."""
+        """Whether the task is the end of the plan."""
         return self.tool == JOIN
 
 
@@ -75,7 +75,7 @@ class Task:
 class _TaskLines:
     """Finds the tasks in the lines of a text.
 
-    A task whose line does not close goes on in the lines that follow, up to the next task.
+    A task whose parentheses are not closed on its line continues on the following lines, up to the next task.
     """
 
     thought: str | None = None
@@ -83,12 +83,12 @@ class _TaskLines:
     _more: list[str] = field(default_factory=list)
 
     def take(self, line: str, *, offset: int, number: int) -> list[Task]:
-        """Returns the tasks that a line completes.
+        """Return the tasks that a line completes.
 
         Args:
             line: with its line break, if it has one.
-            offset: of the line in the text.
-            number: of the line, from 1.
+            offset: offset of the line in the text.
+            number: number of the line, from 1.
         """
         match = TASK.match(line)
         if match is None:
@@ -107,7 +107,7 @@ class _TaskLines:
         return [*ended, task]
 
     def end(self) -> list[Task]:
-        """Returns the task that is not closed yet, as far as it goes."""
+        """Return the incomplete last task."""
         if self._open is None:
             return []
         match, offset, number = self._open
@@ -120,7 +120,7 @@ class _TaskLines:
         return [task]
 
     def _read(self, match: re.Match[str], text: str, *, offset: int, number: int) -> Task | None:
-        """Returns the task of a text; `None` if the text may go on."""
+        """Return the task of a text; `None` if the text may continue."""
         start = match.end()
         try:
             positional, named, end = _arguments(text, start)
@@ -156,10 +156,10 @@ class _TaskLines:
 
 
 def _arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
-    """Returns the arguments of a call, and the offset behind its `)`, which is -1 if the text ends before that.
+    """Parse the arguments of a call; return them and the offset after its `)`, or -1 if the text ends before it.
 
     Raises:
-        NotRead: they are no list of values.
+        NotRead: the arguments are not a list of values.
     """
     positional: list[Any] = []
     named: dict[str, Any] = {}
@@ -186,7 +186,7 @@ def _arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
 
 
 def tasks_of(text: str) -> list[Task]:
-    """Returns the tasks of a text, the one of `join()` included."""
+    """Return the tasks of a text, including `join()`."""
     return list(_tasks_of(text))
 
 
@@ -198,11 +198,11 @@ def _tasks_of(text: str) -> Iterator[Task]:
 
 
 def _node_of(task: Task, *, numbers: Mapping[int, Any], tools: Tools, problems: list[Problem]) -> dict[str, Any]:
-    """Returns the node of a task.
+    """Return the node of a task.
 
     Args:
-        numbers: of the tasks that there are; needs a fast `in`.
-        problems: list that what is wrong with it is appended to.
+        numbers: numbers of the existing tasks; `in` must be fast.
+        problems: list that problems are appended to.
     """
     node: dict[str, Any] = {"id": str(task.number), **tool_or_stand_in(task.tool)}
     if task.thought is not None:
@@ -243,10 +243,10 @@ def _node_of(task: Task, *, numbers: Mapping[int, Any], tools: Tools, problems: 
 
 
 def read_llmcompiler(raw: JsonValue, *, tools: Tools) -> Document:
-    """Returns the document of a text with numbered calls.
+    """Return the document of a text with numbered calls.
 
     Raises:
-        PlanInvalid: there are none.
+        PlanInvalid: the text has no calls.
     """
 
     def take(draft: Draft, tasks: Sequence[Task]) -> None:

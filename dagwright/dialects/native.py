@@ -1,4 +1,4 @@
-"""Dagwright's own dialect, `plan`: what is written is the plan, but for sub-plans in other dialects."""
+"""Dagwright's own dialect, `plan`: the document is the plan, except for sub-plans in other dialects."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,13 +15,13 @@ _STAND_IN_PLAN = {"plan": 1, "nodes": [{"id": "unread", **STAND_IN}]}
 
 
 def read_native(raw: JsonValue, *, read_sub_plan: Callable[[JsonValue], Document]) -> Document:
-    """Returns the document of a plan in Dagwright's own dialect.
+    """Return the document of a plan in Dagwright's own dialect.
 
     Args:
-        read_sub_plan: makes a document of a sub-plan, in whatever dialect it is.
+        read_sub_plan: translates a sub-plan in any dialect.
 
     Raises:
-        PlanInvalid: the document is no object.
+        PlanInvalid: the document is not an object.
     """
     if not isinstance(raw, dict):
         message = f"a plan is an object with the keys 'plan' and 'nodes', not {describe(raw)}"

@@ -1,8 +1,9 @@
-"""The dialect `nestful`: `[{"name", "arguments", "label"}]`, where `$var1.field$` is a field of what `var1` returned.
+"""The dialect `nestful`: `[{"name", "arguments", "label"}]`, where `$var1.field$` is a field of the result of `var1`.
 
-`$var1$` is all of it. A last call named `var_result` calls nothing: its arguments are the output of the plan.
+`$var1$` is the whole result. A last call named `var_result` calls no tool: its arguments are the output of the plan.
 
-Source: Basu et al., "NESTFUL: A Benchmark for Evaluating LLMs on Nested Sequences of API Calls" (2024), and its data.
+Source: Basu et al., "NESTFUL: A Benchmark for Evaluating LLMs on Nested Sequences of API Calls" (2024), and its
+data.
 """
 
 import re
@@ -19,14 +20,14 @@ from dagwright.dialects.json_reader import describe
 
 KEYS = frozenset({"name", "arguments", "label"})
 RESULT = "var_result"
-"""The name of the call that stands for the output."""
+"""Name of the call that has the output."""
 
 _REFERENCE = re.compile(r"\$([A-Za-z_]\w*)((?:\.[^$.\[\]\n]+|\[[0-9]{1,9}\])*)\$")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
 
 
 def read_nestful(raw: JsonValue) -> Document:
-    """Returns the document of a list of calls.
+    """Return the document of a list of calls.
 
     Raises:
         PlanInvalid: there is no such list, or it is empty.
@@ -64,7 +65,7 @@ def _pointers(count: int) -> Sequence[tuple[str, str]]:
 
 
 def _label_of(value: Any) -> str | None:
-    """Returns the name of a label; some write `$var1` for `var1`."""
+    """Return the name in a label, which may be written `$var1` instead of `var1`."""
     name = value.strip("$") if isinstance(value, str) else ""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name) else None
 

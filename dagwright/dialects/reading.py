@@ -1,6 +1,6 @@
-"""From bytes to JSON values: files, standard input, lines of a `.jsonl` file, sub-plans in files.
+"""Read JSON values from bytes: files, standard input, lines of a `.jsonl` file, sub-plans in files.
 
-Whatever is wrong is told as a `PlanInvalid`, one sentence for each problem; nothing is repaired in silence.
+All problems are raised as `PlanInvalid`, with one sentence for each; nothing is repaired silently.
 """
 
 import re
@@ -17,16 +17,16 @@ from dagwright.dialects.json_reader import printable, read_json
 from dagwright.dialects.yaml_reader import read_yaml
 
 MAX_FILE_BYTES = 200_000_000
-"""A plan of 1,000,000 nodes has about 150 MB; more is another kind of file."""
+"""A plan of 1,000,000 nodes has about 150 MB; a larger file is not a plan."""
 
 MAX_INLINED_FILES = 1_000
-"""Files put into one document: some files that name each other twice can stand for millions."""
+"""Maximum files inlined in one document: a few files that name each other twice can expand to millions."""
 
 FileStamp = tuple[int, int, int] | None
-"""Change time, size and inode of a file, which differ once it is another one; `None` if there is no such file."""
+"""Modification time, size and inode of a file, which identify its version; `None` if there is no such file."""
 
 MAX_NESTED_PLANS = 20
-"""Plans inside one another; each level is a workflow that waits for the next."""
+"""Maximum nesting of plans; each level is a workflow that waits for its child."""
 
 _DATA_SUFFIXES = (".json", ".yaml", ".yml")
 
@@ -35,16 +35,16 @@ _LOOKS_LIKE_JSON = re.compile(r'\s*[\[{][\[{\s]*["\]}]')
 
 
 def read_text(text: str | bytes, *, name: str) -> JsonValue:
-    """Returns the value of a JSON or YAML text, or the text itself if it is a plan in one of the text dialects.
+    """Parse a JSON or YAML text; return the text itself if it is a plan in one of the text dialects.
 
     Args:
         text: bytes are UTF-8, with or without a byte order mark.
-        name: name of the file, `-` for standard input. `.json` is JSON, `.yaml` and `.yml` are YAML; any
-            other name is JSON if the text starts like JSON, a text dialect if it starts like one, and YAML if not.
+        name: name of the file, `-` for standard input. `.json` is JSON, `.yaml` and `.yml` are YAML; with any other
+            name the text is JSON if it starts like JSON, a text dialect if it starts like one, and YAML otherwise.
 
     Raises:
-        PlanInvalid: `unreadable`, `empty_plan`, `invalid_syntax` (line and column in the message),
-            `invalid_field` (a key twice in one object), `too_large`.
+        PlanInvalid: `unreadable`, `empty_plan`, `invalid_syntax` (line and column in the message), `invalid_field` (a
+            duplicate key), `too_large`.
     """
     called = "standard input" if name == "-" else printable(name)
     content = decoded(text, name=called)
@@ -56,7 +56,7 @@ def read_text(text: str | bytes, *, name: str) -> JsonValue:
         try:
             return read_json(content, name=called)
         except PlanInvalid:
-            # Flow style YAML may look like JSON; JSON may hold escaped surrogate pairs, which YAML has not.
+            # YAML in flow style may look like JSON; JSON may have escaped surrogate pairs, which YAML does not support.
             if suffix not in (".yaml", ".yml"):
                 raise
     elif suffix not in _DATA_SUFFIXES and _BEGINS_TEXT_PLAN.match(content) and text_dialect(content) is not None:
@@ -68,10 +68,10 @@ def read_text(text: str | bytes, *, name: str) -> JsonValue:
 
 
 def decoded(text: str | bytes, *, name: str) -> str:
-    """Returns a text without a byte order mark.
+    """Decode a text and remove its byte order mark.
 
     Raises:
-        PlanInvalid: `unreadable`, for what is no UTF-8.
+        PlanInvalid: `unreadable`, if the bytes are not UTF-8.
     """
     try:
         if isinstance(text, bytes):
@@ -88,7 +88,7 @@ def decoded(text: str | bytes, *, name: str) -> str:
 
 
 def read_plan_file(path: Path) -> JsonValue:
-    """Returns the value of a file; its name decides between JSON and YAML as in `read_text`.
+    """Parse a file; its name selects JSON or YAML as in `read_text`.
 
     Raises:
         PlanInvalid: `unreadable` (missing, a folder, no permission, too large), or as `read_text`.
@@ -106,7 +106,7 @@ def stamp_of(path: Path) -> FileStamp:
 
 
 def read_text_file(path: Path) -> str:
-    """Returns the text of a file, as it is.
+    """Return the unchanged text of a file.
 
     Raises:
         PlanInvalid: `unreadable`.
@@ -144,9 +144,9 @@ def _unreadable(path: Path, error: OSError | ValueError) -> PlanInvalid:
 
 
 def read_plan_lines(path: Path) -> Iterator[tuple[int, JsonValue | PlanInvalid]]:
-    """Yields the plans of a `.jsonl` file, each with the number of its line, from 1, without empty lines.
+    """Yield the plans of a `.jsonl` file, each with its line number, from 1; empty lines are skipped.
 
-    A line that is no JSON comes as a `PlanInvalid`, and the lines after it follow.
+    An invalid line is yielded as a `PlanInvalid`, and reading continues with the next line.
 
     Raises:
         PlanInvalid: `unreadable`, before the first line.
@@ -181,16 +181,16 @@ def _value_of_line(line: bytes, *, name: str, number: int) -> JsonValue | PlanIn
 
 
 def inline_files(document: JsonValue, *, base: Path, stamps: dict[Path, FileStamp] | None = None) -> JsonValue:
-    """Returns the document with the files put in that its nodes name as sub-plans (`plan: "file.yaml"`).
+    """Return the document with the files inlined that its nodes name as sub-plans (`plan: "file.yaml"`).
 
     Args:
-        document: in Dagwright's own dialect; one of another shape has no sub-plans and comes back as it is.
-        base: the folder of the document; a path in a file is relative to the folder of that file.
-        stamps: receives the stamp of each file that is read, or that should be there.
+        document: in Dagwright's own dialect; a document in another dialect has no sub-plans and is returned unchanged.
+        base: the folder of the document; paths in a file are relative to the folder of that file.
+        stamps: receives the stamp of each file that is read or missing.
 
     Raises:
-        PlanInvalid: files that cannot be read, or that hold each other in a circle; with pointers, and with the
-            document, in which the names of such files still stand.
+        PlanInvalid: files cannot be read or include each other in a cycle; has pointers, and the document, in which the
+            names of such files are unchanged.
     """
     inliner = _Inliner(stamps=stamps if stamps is not None else {})
     inlined = inliner.inline(document, base, at="", within=())
@@ -201,7 +201,7 @@ def inline_files(document: JsonValue, *, base: Path, stamps: dict[Path, FileStam
 
 @dataclass(slots=True)
 class _Inliner:
-    """Reads each file once; counts how often one is put in."""
+    """Inliner that reads each file once and counts how often it is inlined."""
 
     problems: list[Problem] = field(default_factory=list)
     read: dict[Path, JsonValue] = field(default_factory=dict)
@@ -209,7 +209,7 @@ class _Inliner:
     count: int = 0
 
     def inline(self, document: JsonValue, base: Path, *, at: str, within: tuple[Path, ...]) -> JsonValue:
-        """Returns the document with its files; `within` are the files that hold it, the outermost first."""
+        """Return the document with its files; `within` has the including files, outermost first."""
         if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
             return document
         nodes = document["nodes"]
@@ -259,7 +259,7 @@ class _Inliner:
 
     def _content(self, path: Path) -> JsonValue:
         if path not in self.read:
-            # Before the file is read: a change in between is then noticed.
+            # Before the file is read, so that a concurrent change is detected.
             self.stamps.setdefault(path, stamp_of(path))
             self.read[path] = read_plan_file(path)
         return self.read[path]

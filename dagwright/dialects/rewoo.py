@@ -1,7 +1,7 @@
 """The dialect `rewoo`: a text with a line `#E1 = Tool[input]` for each step, and a line `Plan: …` before it.
 
-`#E1` in an input is the result of that step. The input is one text, up to the last `]` of the line, which the tool
-gets as its first argument; the line `Plan:` becomes the title.
+`#E1` in an input is the result of that step. The input is one string, up to the last `]` of the line, and becomes
+the first argument of the tool; the line `Plan:` becomes the title.
 
 Source: Xu et al., "ReWOO: Decoupling Reasoning from Observations for Efficient Augmented Language Models" (2023).
 """
@@ -20,7 +20,7 @@ from dagwright.dialects.draft import STAND_IN, Draft
 from dagwright.dialects.foreign import Tools, by_name, document_of_text, lines_of, literal, with_references
 
 STEP: Final = re.compile(r"#(?P<id>E[0-9]{1,9})[ \t]*=[ \t]*(?P<tool>[A-Za-z_][\w.-]*)[ \t]*\[")
-"""How a step begins, within its line."""
+"""Start of a step, within its line."""
 
 _REFERENCE = re.compile(r"#(E[0-9]{1,9})(?!\w)")
 _PLAN = re.compile(r"[ \t]*Plan[ \t]*[0-9]*:[ \t]*(.*)")
@@ -47,7 +47,7 @@ class Step:
 
 
 def steps_of(text: str) -> list[Step]:
-    """Returns the steps of a text, in order."""
+    """Return the steps of a text, in order."""
     return list(_steps_of(text))
 
 
@@ -67,10 +67,10 @@ def _steps_of(text: str) -> Iterator[Step]:
 
 
 def read_rewoo(raw: JsonValue, *, tools: Tools) -> Document:
-    """Returns the document of a text with steps.
+    """Return the document of a text with steps.
 
     Raises:
-        PlanInvalid: there are none.
+        PlanInvalid: the text has no steps.
     """
 
     def take(draft: Draft, steps: Sequence[Step]) -> None:

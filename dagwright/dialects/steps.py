@@ -1,7 +1,7 @@
 """The dialect `steps`: a list of `{"id", "intent", "tool", "arguments", "depends_on"}`.
 
-The list may stand alone, or under the key `steps` or `plan`. Steps name the results of others in their
-arguments; `intent` and `depends_on` may be left out.
+The document is the list, or an object with the list under the key `steps` or `plan`. Steps refer to the results of
+other steps in their arguments; `intent` and `depends_on` are optional.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ _KEYS = frozenset({"id", "intent", "tool", "arguments", "depends_on"})
 
 
 def read_steps(raw: JsonValue) -> Document:
-    """Returns the document of a list of steps.
+    """Return the document of a list of steps.
 
     Raises:
         PlanInvalid: there is no list of steps, or it is empty.

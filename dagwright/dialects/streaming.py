@@ -1,8 +1,8 @@
-"""Steps of a plan in JSON while a model still writes it: each as soon as its last character is there.
+"""Streaming parser for JSON plans: yields each step as soon as a model has written its last character.
 
-A stream is given a text in pieces of any size and finds the same steps, in the same order and with the same offsets,
-however the text is cut into pieces. It only finds where a step begins and ends; what the step says is read by the
-readers of whole texts, so both agree. Whether the whole plan is valid is known when it is complete, not here.
+The parser accepts a text in chunks of any size and finds the same steps, in the same order and with the same
+offsets, for any chunks. It only finds the start and end of each step; the readers of complete texts parse the steps,
+so both agree. Whether the plan as a whole is valid is checked when it is complete, not here.
 """
 
 import re
@@ -14,7 +14,7 @@ from dagwright.core.model.errors import Problem
 from dagwright.dialects.written_values import NotRead, read_value
 
 ENTRY_KEYS: Final = frozenset({"nodes", "dag", "steps", "plan", "intents", "sub_goals", "task_nodes"})
-"""Keys of a document whose list holds its steps; a list alone holds them too."""
+"""Keys whose list has the steps of a document; the document can also be the list itself."""
 
 _ROOT = re.compile(r"[{\[]")
 _NOT_SPACE = re.compile(r"[^ \t\r\n\u00a0\u200b\ufeff]")
@@ -31,11 +31,11 @@ _MAX_KEY = 20
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a plan that is complete.
+    """A complete step of a plan.
 
     Args:
-        index: its place in the plan, from 0.
-        value: the entry of its list as it was written.
+        index: its position in the plan, from 0.
+        value: the list entry as it was written.
         start, end: offsets of its text.
     """
 
@@ -47,7 +47,7 @@ class Step:
 
 @dataclass(slots=True)
 class _Answer:
-    """Skips what a model thinks before its answer."""
+    """Skips the thinking of a model before its answer."""
 
     taken: int = 0
     is_open: bool = False
@@ -55,7 +55,7 @@ class _Answer:
     _closer: str = ""
 
     def rest_of(self, chunk: str) -> str:
-        """Returns the part of a piece that belongs to the answer; it ends where `taken` characters are taken."""
+        """Return the part of a chunk that belongs to the answer; it ends at the offset `taken`."""
         self.taken += len(chunk)
         if self.is_open:
             return chunk
@@ -79,14 +79,14 @@ class _Answer:
 
 @dataclass(slots=True)
 class JsonSteps:
-    """Finds the steps in a plan that is JSON, with prose and fences around it.
+    """Finds the steps of a JSON plan in a text with prose and fences.
 
     Args:
-        problem: why a step could not be read; nothing is found after it.
+        problem: why a step could not be read; no further steps are found.
         is_complete: the JSON value of the plan is closed.
-        key: under which its list of steps stands; `None` as long as there is none, and if it is the plan itself.
+        key: key of the list of steps; `None` until the list is found, and if the list is the plan itself.
 
-    Complexity: linear in the length of the text, however it is cut into pieces.
+    Complexity: linear in the length of the text, for any chunks.
     """
 
     problem: Problem | None = None
@@ -110,7 +110,7 @@ class JsonSteps:
     _found: list[Step] = field(default_factory=list)
 
     def feed(self, chunk: str) -> list[Step]:
-        """Returns the steps that a piece of the text completes, in order."""
+        """Return the steps that a chunk completes, in order."""
         self._chunk = self._answer.rest_of(chunk)
         self._offset = self._answer.taken - len(self._chunk)
         self._part_at = 0
@@ -133,7 +133,7 @@ class JsonSteps:
         return match.end()
 
     def _in_maybe(self, at: int) -> int:
-        """After what may begin the plan: it does if a key in quotes follows, within a list that of its first object."""
+        """Check a possible start of the plan: a quoted key must follow, in a list that of its first object."""
         match = _NOT_SPACE.search(self._chunk, at)
         if match is None:
             return len(self._chunk)
@@ -145,13 +145,13 @@ class JsonSteps:
         if self._before[-1] == "{" and sign in _ENDS:
             return self._begin(match.start())
         self._forget()
-        # A key without quotes, or prose: too little is there to tell, so this text is read when it is complete.
+        # An unquoted key, or prose: this is undecidable so far, so the text is read when it is complete.
         is_unclear = self._before[-1] == "{" or sign in _ENDS
         self._mode = "blind" if is_unclear else "prose"
         return match.start() if sign in "{[" else match.end()
 
     def _begin(self, at: int) -> int:
-        """Begins the plan, whose first key stands at an offset of the piece."""
+        """Start the plan; its first key is at the given offset of the chunk."""
         self._open = list(self._before)
         self._mode = "value"
         if self._before == "[{":
@@ -202,7 +202,7 @@ class JsonSteps:
             self._read("".join(self._parts), self._start)
             self._forget()
         elif depth < self._entries_at:
-            # Its list is closed; there is only one.
+            # The list of steps is closed; there is only one.
             self._entries_at = -1
         self.is_complete = not self._open
 
@@ -275,4 +275,4 @@ _MODES: Final[Mapping[str, Callable[[JsonSteps, int], int]]] = {
     "star": JsonSteps._in_star,
     "blind": JsonSteps._in_blind,
 }
-"""What a stream is in the middle of -> what reads on there, from an offset of the piece to another one."""
+"""Mode of the parser -> method that continues from an offset of the chunk and returns the next offset."""

@@ -1,7 +1,8 @@
 """The dialect `subgoals`: `{"sub_goals": [{"id", "worker", "inputs", "params", "outputs", …}]}`.
 
-An input names a slot of another sub-goal: `{"from_sub_goal": 1, "slot": "es_query"}`, or is a list of such. A
-slot has to be among the `outputs` of that sub-goal. A planner's whole answer (`action`, `reasoning`) is fine.
+An input names a slot of another sub-goal, `{"from_sub_goal": 1, "slot": "es_query"}`, or is a list of such objects.
+The slot must be among the `outputs` of that sub-goal. The other fields of a planner's response (`action`,
+`reasoning`) are accepted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,17 +19,17 @@ from dagwright.dialects.json_reader import describe
 
 _KEYS = frozenset({"id", "worker", "description", "inputs", "params", "outputs", "goal_type"})
 _STATE_KEYS = frozenset({"status", "result", "error"})
-"""Keys that a sub-goal has while it runs; one that has not run may have them empty."""
+"""Keys of a running sub-goal; they may be present but empty before it runs."""
 _INPUT_KEYS = frozenset({"from_sub_goal", "slot"})
 _MAX_ID = 10**15
 _PENDING = (None, "pending")
 
 Slots = Mapping[int, frozenset[str]]
-"""Id of a sub-goal -> the slots it declares."""
+"""ID of a sub-goal -> its declared slots."""
 
 
 def read_subgoals(raw: JsonValue) -> Document:
-    """Returns the document of a list of sub-goals.
+    """Return the document of a list of sub-goals.
 
     Raises:
         PlanInvalid: there is no list of sub-goals, or it is empty.

@@ -1,8 +1,8 @@
 """The dialect `taskbench`: `{"task_nodes": [{"task", "arguments"}], "task_steps", "task_links"}`.
 
-Node j of the list, from 0, is `node-j`, and `<node-j>` in an argument is its result. Arguments are a list: of values by
-position, or of `{"name", "value"}`. A link names two tasks; where arguments have names, a value that is the name of a
-linked task is the result of that task. The steps become the titles, if there are as many as nodes.
+Node j of the list, from 0, is `node-j`, and `<node-j>` in an argument is its result. Arguments are a list of
+positional values, or of `{"name", "value"}`. A link names two tasks; in named arguments, a value that is the name of
+a linked task is the result of that task. The steps become the titles, if there are as many steps as nodes.
 
 Source: Shen et al., "TaskBench: Benchmarking Large Language Models for Task Automation" (2023), and its repository.
 """
@@ -30,7 +30,7 @@ _REFERENCE = re.compile(r"<node-([0-9]{1,9})>")
 
 
 def read_taskbench(raw: JsonValue, *, tools: Tools) -> Document:
-    """Returns the document of a graph of tasks.
+    """Return the document of a graph of tasks.
 
     Raises:
         PlanInvalid: there is no list of nodes, or it is empty.
@@ -58,7 +58,7 @@ def read_taskbench(raw: JsonValue, *, tools: Tools) -> Document:
 
 @dataclass(slots=True)
 class _Graph:
-    """The tasks by their names, and what is linked.
+    """The tasks by name, and their links.
 
     Args:
         tasks: name of each node's task, as written.
@@ -75,7 +75,7 @@ class _Graph:
                 self.numbers.setdefault(task, []).append(number)
 
     def link(self, source: str, target: str, *, at: str, problems: list[Problem]) -> None:
-        """Notes a link, or tells why it leads nowhere."""
+        """Add a link, or report why it is invalid."""
         ends: list[int] = []
         for key, name in (("source", source), ("target", target)):
             found = self.numbers.get(name, [])
@@ -109,7 +109,7 @@ def _links(written: JsonValue, draft: Draft) -> Sequence[tuple[str, str, str]]:
 
 
 def _titles(written: JsonValue, count: int, draft: Draft) -> Sequence[str]:
-    """Returns the steps, if there is one for each node."""
+    """Return the steps, if there is one for each node."""
     if written is not None and not isinstance(written, list):
         message = f"'task_steps' must be a list, not {describe(written)}"
         draft.problems.append(Problem("invalid_field", message, "/task_steps"))
@@ -159,7 +159,7 @@ def _arguments(entry: Entry, written: Sequence[Any], *, graph: _Graph, tool: str
 
 
 def _named_value(entry: Entry, value: Any, *, at: tuple[str | int, ...], graph: _Graph) -> Any:
-    """Returns a value, or the reference that the name of a linked task stands for."""
+    """Return a value, or a reference if the value is the name of a linked task."""
     if not isinstance(value, str) or value not in graph.numbers:
         return _with_results(entry, value, at=at, graph=graph)
     linked = [number for number in graph.needs.get(entry.index, ()) if graph.tasks[number] == value]

@@ -1,7 +1,7 @@
 """The dialect `tasks`: `{"dag": [{"id", "tool", "query", "dependencies"}]}`, all four keys required.
 
-A query may use `{{task.result}}` of any task. One that is not among the `dependencies` becomes an edge all
-the same, with a note, because the author may have meant to wait for it only by name.
+A query may use `{{task.result}}` of any task. If the task is not among the `dependencies`, the edge is added with a
+note, because the author may have relied on the reference alone.
 """
 
 import re
@@ -20,7 +20,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def read_tasks(raw: JsonValue) -> Document:
-    """Returns the document of a list of tasks.
+    """Return the document of a list of tasks.
 
     Raises:
         PlanInvalid: there is no list of tasks, or it is empty.

@@ -1,6 +1,6 @@
-"""Where in a JSON or YAML text a value stands: from pointers to lines, for whoever shows the text with what is wrong.
+"""Map pointers to lines of a JSON or YAML text, to display problems in the text.
 
-A text is read for that alone when something is wrong with it; a value that cannot be found has no line.
+A text is parsed for this purpose only if it has problems; a value that cannot be found has no line.
 """
 
 import re
@@ -12,16 +12,16 @@ import yaml
 from dagwright.core.model.errors import Problem, pointer
 
 _UNREAD = ("invalid_syntax", "unreadable")
-"""Codes of what keeps a text from being read; the message has the line."""
+"""Codes of problems that prevent parsing; their message has the line."""
 _LINE = re.compile(r"\bline ([0-9]+)")
 _OPENS = (yaml.MappingStartEvent, yaml.SequenceStartEvent)
 _CLOSES = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
 
 def lines_of_problems(text: str, problems: Iterable[Problem]) -> list[int | None]:
-    """Returns for each problem the line of the text where it is, from 1; `None` if that is not known.
+    """Return the line of each problem in the text, from 1; `None` if it is unknown.
 
-    Of a field that is missing it is the line of what should have it.
+    For a missing field, the line is that of its container.
     """
     told = list(problems)
     lines = _lines_of(text, {problem.pointer for problem in told})
@@ -40,7 +40,7 @@ def _nearest(place: str, lines: Mapping[str, int]) -> int | None:
 
 
 def _lines_of(text: str, places: Iterable[str]) -> dict[str, int]:
-    """Returns the lines of pointers and of what stands above them, as far as the text can be read."""
+    """Return the lines of pointers and of their containers, as far as the text can be parsed."""
     wanted = {""}
     for place in places:
         above = place
@@ -50,26 +50,26 @@ def _lines_of(text: str, places: Iterable[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     walk = _Walk()
     try:
-        # YAML cannot take a lone surrogate.
+        # YAML does not allow lone surrogates.
         whole = text.encode(errors="replace").decode()
         for event in yaml.parse(whole, Loader=yaml.CSafeLoader):
             placed = walk.take(event)
             if placed is not None and placed[0] in wanted:
                 found.setdefault(*placed)
     except yaml.YAMLError:
-        # JSON may hold what YAML has not; what stands before that is found.
+        # JSON allows text that YAML does not; values before that text are found.
         pass
     return found
 
 
 class _Walk:
-    """Knows of each value that is read its pointer and the line on which it, or its key, stands."""
+    """Tracks the pointer of each value that is read, and the line of the value or its key."""
 
     def __init__(self) -> None:
         self._frames: list[_Frame] = []
 
     def take(self, event: Any) -> tuple[str, int] | None:
-        """Returns pointer and line of a value that an event begins."""
+        """Return pointer and line of the value that starts with an event."""
         if isinstance(event, _CLOSES):
             self._frames.pop()
             return None
@@ -81,7 +81,7 @@ class _Walk:
         if above is not None and above.waits_for_key:
             above.key, above.line = getattr(event, "value", ""), line
             if isinstance(event, _OPENS):
-                # A key that is no text: no plan has one.
+                # A key that is not a string: no plan has such a key.
                 self._frames.append(_Frame(event, f"{above.place}/"))
             return None
         placed = ("", line) if above is None else above.next(line)
@@ -107,7 +107,7 @@ class _Frame:
         return self.is_object and self.key is None
 
     def next(self, line: int) -> tuple[str, int]:
-        """Returns pointer and line of its next value."""
+        """Return pointer and line of the next value."""
         if self.is_object:
             assert self.key is not None
             key, self.key = self.key, None

@@ -1,6 +1,6 @@
-"""Plans as language models write them: what is repaired is told, what is ambiguous is refused, nothing is guessed.
+"""Read plans written by language models: repairs are reported, ambiguous plans are rejected, and nothing is guessed.
 
-For answers of models only. What people write in files is read strictly, by `reading`.
+For responses of models only. Files written by people are parsed strictly by `reading`.
 """
 
 import re
@@ -22,19 +22,21 @@ from dagwright.dialects.written_text import read_written_json, without_thinking
 from dagwright.dialects.written_values import CUT_OFF, Repair, bounded, folded
 
 MAX_WRITTEN_CHARACTERS: Final = 4_000_000
-"""A model's longest answers have some 100,000 tokens; more was not written by one."""
+"""The longest responses of models have about 100,000 tokens; a longer text is not a response."""
 
 _JSON_START = re.compile(r"[{\[]\s*(?:[{\"'\u201c]|[A-Za-z_]\w*\s*:)")
 _SIGNS = re.compile(r"[\s._\-/]+")
 _NEAR: Final = 80.0
-"""How alike two names must be, of 100, so that one may stand for the other: one or two letters of a word."""
+"""Minimum similarity, of 100, at which a name can replace another: one or two letters of a word."""
 
 _CLEAR: Final = 8.0
-"""How much more alike the nearest name must be than the next one."""
+"""Minimum distance between the similarities of the best and the second-best name."""
 
 _CANDIDATE: Final = 60.0
 _MOST_NAMES: Final = 500
-"""Wrong names of tools in one plan that are compared with the right ones; what has more has nothing to do with them."""
+"""Maximum unknown tool names of one plan that are compared with known names; a plan with more was not written for these
+tools.
+"""
 
 
 def read_written_plan(
@@ -44,19 +46,19 @@ def read_written_plan(
     context: Mapping[str, JsonValue] | None = None,
     tools: Mapping[str, ToolDeclaration] | None = None,
 ) -> tuple[Document, Sequence[Repair]]:
-    """Returns the document that a model's answer holds, and what was repaired to read it.
+    """Return the document in a model's response, and the repairs that were needed to read it.
 
-    The repairs are among the notes of the document too. It is not checked yet: its problems are those of its dialect,
-    and what is ambiguous in it.
+    The repairs are also in the notes of the document. The document is not validated yet: its problems are those of
+    its dialect, and ambiguities.
 
     Args:
-        text: the whole answer, with prose and fences, in any dialect.
-        dialect: its name; `None` tells it from the shape.
+        text: the whole response, with prose and fences, in any dialect.
+        dialect: name of the dialect; `None` detects it from the shape.
         context: as in `to_document`.
-        tools: name -> declaration; a name that is nearly one of these is read as that.
+        tools: name -> declaration; a name that is very similar to one of these is replaced by it.
 
     Raises:
-        PlanInvalid: there is nothing in it that could be checked, or more than one such thing (`ambiguous`).
+        PlanInvalid: the response has no document, or more than one (`ambiguous`).
 
     Complexity: linear in the length of the text.
     """
@@ -73,12 +75,12 @@ def read_written_plan(
 
 
 def is_cut_off(repairs: Sequence[Repair]) -> bool:
-    """Tells whether a part of the plan is missing because the text ended before it."""
+    """Return whether a part of the plan is missing because the response was truncated."""
     return any(repair.code == CUT_OFF for repair in repairs)
 
 
 def _value_of(text: str, dialect: str | None) -> tuple[JsonValue, Sequence[Repair]]:
-    """Returns the JSON value of a document: the text itself, if it is in one of the text dialects."""
+    """Return the JSON value of a document: the text itself, if it is in one of the text dialects."""
     begin = without_thinking(text)
     answer = text[begin:]
     found = text_dialect(answer)
@@ -93,7 +95,7 @@ def _value_of(text: str, dialect: str | None) -> tuple[JsonValue, Sequence[Repai
 
 
 def _whole_steps(text: str, *, offset: int) -> tuple[str, Sequence[Repair]]:
-    """Returns a text plan without a last step that is not whole because the text ends in it."""
+    """Return a text plan without its last step if that step was truncated."""
     tasks, steps = tasks_of(text), steps_of(text)
     starts = [task.start for task in tasks[-1:] if task.is_open and len(tasks) > 1]
     starts += [step.start for step in steps[-1:] if step.is_open and len(steps) > 1]
@@ -105,9 +107,9 @@ def _whole_steps(text: str, *, offset: int) -> tuple[str, Sequence[Repair]]:
 
 
 def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) -> tuple[Document, list[Repair]]:
-    """Returns a document in which names that are nearly those of tools are those, with what was repaired.
+    """Replace tool names by very similar known names; return the document and the repairs.
 
-    A name that is near to several tools becomes a problem with all of them.
+    A name that is similar to several tools becomes a problem that lists them.
     """
     nodes = document.plan.get("nodes")
     if not isinstance(nodes, list) or not tools:
@@ -144,10 +146,10 @@ def repair_tool_names(document: Document, tools: Mapping[str, ToolDeclaration]) 
 
 
 def _near_names(name: str, tools: Mapping[str, str]) -> list[str]:
-    """Returns the one tool that a name surely stands for; several if it is unclear which; none if none is near.
+    """Return the tool that a name clearly means; several if the name is ambiguous; empty if no tool is similar.
 
     Args:
-        tools: name -> the same without signs and capitals.
+        tools: name -> the name in lower case without punctuation.
     """
     plain = _plain(name)
     same = [tool for tool, other in tools.items() if other == plain]
@@ -164,7 +166,7 @@ def _near_names(name: str, tools: Mapping[str, str]) -> list[str]:
 def _similarity(left: str, right: str) -> float:
     """Return how similar two names are, from 0 to 100: twice their longest common subsequence over all characters.
 
-    Returns 0 without comparing them if their lengths alone make them no candidates.
+    Returns 0 without comparing them if their lengths alone exclude a match.
 
     Source: Hyyrö, "Bit-parallel LCS-length computation revisited" (2004).
     """

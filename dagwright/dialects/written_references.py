@@ -1,8 +1,9 @@
-"""References and ids as language models write them, in plans of ours: `$1`, `${1}`, `#E1`, `<node-0>`, `@result_1`, …
+"""Read references and IDs as models write them in our dialects: `$1`, `${1}`, `#E1`, `<node-0>`, `@result_1`, …
 
-A number means a node in one of three ways: the number in its id, its place counted from 1, or its place counted from
-0. Which one is found out from the whole plan. A way is possible if every number has a node and no node would need
-itself, over others or not. The number in the ids goes first; if both ways of counting are possible, it is refused.
+A number can denote a node in three ways: as the number in its ID, or as its position, counted from 1 or from 0. The
+whole plan decides. An interpretation is possible if every number has a node and no node would depend on
+  itself,
+directly or not. The number in the IDs takes precedence; if both ways of counting are possible, the plan is rejected.
 """
 
 import re
@@ -20,10 +21,10 @@ from dagwright.dialects.foreign import BACKSLASH, with_texts
 from dagwright.dialects.written_values import Repair
 
 DIALECTS: Final = frozenset({"plan", "tasks", "steps", "agents"})
-"""Dialects whose own references are `{{id.result}}`; the others have a form of their own, which means one thing."""
+"""Dialects whose own references are `{{id.result}}`; the other dialects have unambiguous references of their own."""
 
 _FIELDS: Final = ("arguments", "objective", "for_each", "key", "human")
-"""Fields of a node in which references may stand."""
+"""Fields of a node that can have references."""
 
 _LISTS: Final = {"nodes": "depends_on", "dag": "dependencies", "steps": "depends_on", "plan": "depends_on"}
 """Key of a list of nodes -> key of their dependencies."""
@@ -79,9 +80,9 @@ def _with_text_id(node: dict[str, JsonValue], needs: str) -> dict[str, JsonValue
 
 
 def repair_references(document: Document) -> tuple[Document, list[Repair]]:
-    """Returns a document whose references are all of our form, with what was repaired.
+    """Rewrite all references of a document in our syntax; return the document and the repairs.
 
-    What is ambiguous is among its problems.
+    Ambiguities are added to the problems of the document.
 
     Complexity: linear in the document.
     """
@@ -93,7 +94,7 @@ def repair_references(document: Document) -> tuple[Document, list[Repair]]:
 
 @dataclass(slots=True)
 class _Number:
-    """A number that stands for a node: which one, in which node (`None`: in the output), and where."""
+    """A number that denotes a node: the node, where it is used (`None`: in the output), and its path."""
 
     number: int
     written: str
@@ -129,7 +130,7 @@ class _Repairer:
         return replace(self.document, plan=plan, problems=problems), self.repairs
 
     def _collect(self) -> None:
-        """Finds all numbers that stand for nodes."""
+        """Find all numbers that denote nodes."""
         for owner, node in enumerate(self.nodes):
             if not isinstance(node, dict):
                 continue
@@ -169,12 +170,12 @@ class _Repairer:
         return None if kind == "bare" and self._is_amount(number, is_whole=match[0] == text) else number
 
     def _is_amount(self, number: int, *, is_whole: bool) -> bool:
-        """Tells whether `$5` is an amount of money: it is what it says where references are written as ours."""
+        """Return whether `$5` is an amount of money, as in a plan with references in our syntax."""
         is_too_large = number > len(self.nodes)
         return (self.is_own and (is_too_large or not is_whole)) or (is_too_large and not is_whole)
 
     def _choose(self) -> bool:
-        """Finds out which nodes the numbers stand for; tells why not, if that is unclear."""
+        """Choose the interpretation of the numbers; report a problem if it is ambiguous."""
         count = len(self.nodes)
         numbered = self._numbers_of_ids()
         if numbered is not None and self._is_possible(numbered):
@@ -211,7 +212,7 @@ class _Repairer:
         return str(node.get("id")) if isinstance(node, dict) else f"number {index + 1}"
 
     def _numbers_of_ids(self) -> Mapping[int, int] | None:
-        """Returns the numbers in the ids, if all ids are one word and a number."""
+        """Return the numbers in the IDs, if all IDs are the same word and a number."""
         numbers: dict[int, int] = {}
         words = set()
         for index in range(len(self.nodes)):
@@ -265,7 +266,7 @@ class _Repairer:
         return with_texts(value, lambda text, place: self._repaired_text(text, node=node, at=place), at=at)
 
     def _refuse_in_key(self, key: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
-        """Refuse a reference in a key; one of our own form is refused by the check."""
+        """Report a reference in a key; validation reports those in our syntax."""
         for match in _FORMS.finditer(key):
             is_variable = match["name"] is not None and match["name"] in self.ids
             if match[0].startswith("{{") or not (is_variable or self._number_in(match, key) is not None):
@@ -316,7 +317,7 @@ def _is_escaped(match: re.Match[str], text: str) -> bool:
 
 
 def _holds_own(value: Any) -> bool:
-    """Tells whether a text anywhere in a value holds a reference of our own form."""
+    """Return whether any text in a value has a reference in our syntax."""
     stack = [value]
     while stack:
         current = stack.pop()

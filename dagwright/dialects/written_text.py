@@ -1,7 +1,8 @@
-"""JSON in the answer of a language model: in fences or not, after its thinking, with prose around it.
+"""Find JSON in the response of a language model: with or without fences, after its thinking, with prose around it.
 
-Two readers for two uses. `read_written_json` reads plans: it repairs slips that have one meaning and refuses a text
-with several values. `json_values` reads answers that a schema checks: it takes only valid JSON, and the schema chooses.
+There are two readers for two uses. `read_written_json` reads plans: it repairs unambiguous slips and rejects a text
+with several values. `json_values` reads responses that a schema checks: it accepts only valid JSON, and the schema
+selects.
 """
 
 import json
@@ -19,7 +20,7 @@ _LABELLED_FENCE = re.compile(r"(?:```|~~~)[\w-]*\s*\Z")
 _FENCED = re.compile(r"```[\w-]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 _MAX_SHOWN = 5
 _MAX_STARTS = 1_000
-"""Brackets at which `json_values` tries to read: a long text of brackets must not take minutes."""
+"""Brackets at which `json_values` tries to parse: a long text of brackets must not take minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class WrittenJson:
 
 
 def read_written_json(text: str) -> WrittenJson:
-    """Returns the one JSON object, or list of objects, that a text of a model holds.
+    """Return the only JSON object, or list of objects, in the response of a model.
 
     Raises:
         PlanInvalid: `empty_plan`, `invalid_syntax` (with line and column) or `ambiguous` (several values).
@@ -94,18 +95,18 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object_of)
 
 
 def line_of(text: str, offset: int) -> int:
-    """Returns the number of the line, from 1, in which an offset lies."""
+    """Return the line number of an offset, from 1."""
     return text.count("\n", 0, offset) + 1
 
 
 def without_thinking(text: str) -> int:
-    """Returns the offset behind a model's thinking in front of its answer; 0 if there is none."""
+    """Return the offset after a model's thinking before its answer; 0 if there is no thinking."""
     match = _THINKING.match(text)
     return match.end() if match else 0
 
 
 def _values_in(text: str) -> Iterator[tuple[int, ReadValue]]:
-    """Yields objects and lists of objects with their offsets; an empty one only if there is nothing else."""
+    """Yield objects and lists of objects with their offsets; empty values only if there are no others."""
     position = without_thinking(text)
     empty: tuple[int, ReadValue] | None = None
     is_any = False
@@ -136,7 +137,7 @@ def _values_in(text: str) -> Iterator[tuple[int, ReadValue]]:
 
 
 def _around(text: str, found: Sequence[tuple[int, ReadValue]]) -> Iterator[Repair]:
-    """Yields what stands around the value that is used: thinking, fences, prose, the value once more."""
+    """Yield repairs for the ignored text around the value: thinking, fences, prose, duplicates of the value."""
     start, read = found[0]
     if begin := without_thinking(text):
         yield Repair("thinking", "what the model thought before its answer was skipped", 0)

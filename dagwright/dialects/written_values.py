@@ -1,8 +1,8 @@
-"""JSON values as language models write them, read without guessing.
+"""Parse JSON values as language models write them, without guessing.
 
-What means one thing only is repaired and told: comments, trailing commas, single and typographic quotes, Python's
-literals, line breaks inside of texts, keys without quotes, a text that was cut off. What could mean two things is
-refused. Nothing here knows what a plan is, but that the last object of a list may be cut off.
+Unambiguous slips are repaired and reported: comments, trailing commas, single and typographic quotes, Python
+literals, line breaks in strings, unquoted keys, a truncated text. Ambiguous text is rejected. The module knows
+nothing about plans, except that the last object of a list may be truncated.
 """
 
 import json
@@ -23,29 +23,29 @@ from dagwright.dialects.json_reader import (
 )
 
 CUT_OFF: Final = "cut_off"
-"""The code of the repair that left something out because the text ended before it."""
+"""Code of the repair that omitted a truncated part of the text."""
 
 NOT_A_NUMBER: Final = "not_a_number"
-"""The code of the repair that put null where NaN was written."""
+"""Code of the repair that replaced NaN by null."""
 
 MAX_REPAIRS_PER_CODE = 20
-"""Places that are told of one kind of repair; the last one says how many more there are."""
+"""Reported repairs of each kind; the last one has the number of the others."""
 
 
 _SPELLING: Final = frozenset({"single_quotes", "typographic_quotes", "unquoted_key", "trailing_comma", "missing_comma"})
-"""Codes of slips that leave no doubt of what was meant, and come by the dozen."""
+"""Codes of unambiguous slips that occur by the dozen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Something that was understood although it was not written as it should be.
+    """A slip in the text that was repaired.
 
     Args:
-        code: what kind of slip it is, such as `trailing_comma`.
-        offset: of its first character in the text, if it has a place there.
-        pointer: RFC 6901 pointer of the value that it is about, in the document that was read.
-        node: id of the node it is about, if it is known.
-        places: how many there are that it tells of.
+        code: kind of slip, such as `trailing_comma`.
+        offset: of its first character, if it has a position in the text.
+        pointer: RFC 6901 pointer of the affected value in the parsed document.
+        node: ID of the affected node, if it is known.
+        places: number of occurrences that the repair represents.
     """
 
     code: str
@@ -56,20 +56,20 @@ class Repair:
     places: int = 1
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the repair as `{code, pointer, offset, message}`."""
+        """Return the repair as `{code, pointer, offset, message}`."""
         return {"code": self.code, "pointer": self.pointer, "offset": self.offset, "message": self.message}
 
     def to_note(self) -> Note:
-        """Returns the repair as a note of the `check` document."""
+        """Return the repair as a note of the `check` document."""
         return Note(self.code, f"repaired: {self.message}", self.node)
 
 
 class NotRead(Exception):
-    """A text is no value, or could be two.
+    """A text is not a value, or is ambiguous.
 
     Args:
-        offset: where that shows.
-        is_of_value: whether it surely was meant as one, and is not just prose with brackets.
+        offset: where the error was detected.
+        is_of_value: whether the text was clearly meant as a value, and is not just prose with brackets.
     """
 
     def __init__(self, message: str, offset: int, *, is_of_value: bool) -> None:
@@ -81,10 +81,10 @@ class NotRead(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReadValue:
-    """A value, and where it ends.
+    """A value and its end.
 
     Args:
-        end: offset behind its last character.
+        end: offset after its last character.
     """
 
     value: Any
@@ -118,20 +118,20 @@ _MAY_BE_WHOLE = re.compile(r"(?:[\]}]|```)\s*\Z")
 
 
 def skip_space(text: str, at: int) -> int:
-    """Returns the offset of the first sign that is no space."""
+    """Return the offset of the first character that is not whitespace."""
     match = _SPACE.match(text, at)
     assert match is not None
     return match.end()
 
 
 def read_value(text: str, start: int, *, bare: re.Pattern[str] | None = None) -> ReadValue:
-    """Returns the value that begins at an offset; spaces and comments before it are skipped.
+    """Parse the value at an offset; whitespace and comments before it are skipped.
 
     Args:
-        bare: matches what stands for itself as a text although it has no quotes, such as `$1`.
+        bare: matches text that is a string without quotes, such as `$1`.
 
     Raises:
-        NotRead: there is none, or there are two ways to read it.
+        NotRead: there is no value, or it is ambiguous.
 
     Complexity: linear in the length of the value.
     """
@@ -149,7 +149,7 @@ class _Frame:
 
 
 class _EndOfText(Exception):
-    """The text ends inside of a piece."""
+    """The text ends within a token."""
 
 
 @dataclass(slots=True)
@@ -176,7 +176,7 @@ class _Reader:
         return ReadValue(self.root, self.at, self.repairs)
 
     def _step(self) -> bool:
-        """Reads one piece; tells whether the value is complete."""
+        """Parse one token; return whether the value is complete."""
         if not self.frames:
             return self._value()
         frame, sign = self.frames[-1], self.text[self.at]
@@ -358,7 +358,7 @@ class _Reader:
         self._repair("duplicate_key", f"the key {_short(frame.key)} stands twice in one object, with the same value")
 
     def _leave_out(self) -> None:
-        """Keeps what is whole of a text that was cut off: whole objects of the first list, and whole keys."""
+        """Keep the complete parts of a truncated text: complete objects of the first list, and complete keys."""
         number = self._list_of_entries()
         if number is None:
             root = self.frames[0] if self.frames else None
@@ -381,7 +381,7 @@ class _Reader:
         self.root = self.frames[0].items
 
     def _list_of_entries(self) -> int | None:
-        """Returns the number of the frame that is the list of objects which a document is about."""
+        """Return the number of the frame with the main list of objects of the document."""
         for number, frame in enumerate(self.frames[:3]):
             if isinstance(frame.items, dict):
                 continue
@@ -415,7 +415,7 @@ def _short(text: str) -> str:
 
 
 def bounded(repairs: Iterable[Repair]) -> Sequence[Repair]:
-    """Returns repairs of which those of one kind are told for the first places only."""
+    """Limit the repairs of each kind to the first occurrences."""
     kept: list[Repair] = []
     counts: dict[str, int] = {}
     for repair in repairs:

@@ -1,7 +1,7 @@
-"""YAML as far as it says what JSON can say: one document, text keys, no tags, the core schema of YAML 1.2.
+"""The subset of YAML that JSON can express: one document, string keys, no tags, the core schema of YAML 1.2.
 
-The events of libyaml are built into values here, without recursion. PyYAML's own loaders read YAML 1.1 (`no`
-and `on` are booleans there, `2024-01-15` a date), keep the last of two equal keys, and bound no aliases.
+Values are built from the events of libyaml, without recursion. PyYAML's own loaders read YAML 1.1 (`no` and `on` are
+booleans there, `2024-01-15` a date), keep the last of duplicate keys, and do not limit aliases.
 """
 
 import re
@@ -20,7 +20,7 @@ from dagwright.dialects.json_reader import (
 )
 
 MAX_ALIASED_VALUES = 200_000
-"""Values that aliases may add to those that are written; some lines of YAML can stand for a billion."""
+"""Values that aliases may add to the written values; some lines of YAML can expand to a billion values."""
 
 _KEY = re.compile(r"\s*(?:- +)*[\w-]+:")
 _INDENTATION = re.compile(r"\s*(?:- +)*")
@@ -36,13 +36,13 @@ _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
 def read_yaml(text: str, *, name: str) -> JsonValue:
-    """Returns the value of a YAML text; `None` for one without a document.
+    """Parse a YAML text; return `None` if it has no document.
 
     Args:
-        name: how to call the text in a message.
+        name: name of the text in messages.
 
     Raises:
-        PlanInvalid: the text is no YAML, or says something that JSON cannot say.
+        PlanInvalid: the text is not valid YAML, or JSON cannot express it.
     """
     builder = _Builder(name)
     try:
@@ -67,7 +67,7 @@ def _syntax_problem(error: yaml.YAMLError, *, text: str, name: str) -> Problem:
 
 
 def _meaning_here(text: str, line: int, column: int, what: str) -> str | None:
-    """Return what an error of the library means at its place; `None` if it means what it always does."""
+    """Return the specific meaning of a library error at its position; `None` for its usual meaning."""
     lines = text.splitlines()[: line + 1]
     if len(lines) <= line:
         return None
@@ -82,7 +82,7 @@ def _meaning_here(text: str, line: int, column: int, what: str) -> str | None:
 
 
 def _place(text: str, position: int | None) -> tuple[int, int]:
-    """Returns line and column of a sign that no YAML may hold, which the library counts in bytes."""
+    """Return line and column of a character that YAML does not allow; the library reports its position in bytes."""
     before = text.encode(errors="replace")[: position or 0].decode(errors="ignore")
     return before.count("\n"), len(before) - before.rfind("\n") - 1
 
@@ -97,7 +97,7 @@ _MEANINGS = {
     "found character that cannot start any token": "a tab or sign that can begin no value; put the text in quotes",
     "found unknown escape character": "an unknown escape in double quotes; use single quotes, or two backslashes",
 }
-"""What the library says -> what that means to somebody who wrote a plan."""
+"""Message of the library -> its meaning for the author of a plan."""
 
 
 def _too_deep(name: str) -> Problem:
@@ -118,7 +118,7 @@ class _Frame:
 
 
 class _Builder:
-    """Builds a value from events, one after another; `problems` holds what JSON cannot say."""
+    """Builds a value from events; `problems` has the constructs that JSON cannot express."""
 
     def __init__(self, name: str) -> None:
         self.root: JsonValue = None
