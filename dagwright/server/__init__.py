@@ -1,11 +1,11 @@
 """Find or start a Temporal server, in the order of docs/operations.md.
 
-A command opens a connection and gets, in this order, the server that Temporal's own environment variables or
-config profile name, the one that an earlier command started in this state folder, or a new one. The package
-must not import workflows, activities or the client; it knows processes, files and one namespace, and nothing
-of plans.
+A command connects to the first available server in this order: the server of Temporal's own environment variables or
+config profile, the server that an earlier command started in this state folder, a new server. The package must not
+import workflows, activities or the client: it handles processes, files and one namespace, and knows nothing of
+plans.
 
-Errors: `ServerUnreachable` is the only one, and its text is one sentence that says what to do (exit code 4).
+`ServerUnreachable` is the only error; its message is one sentence with a hint (exit code 4).
 """
 
 from dagwright.server.connection import (

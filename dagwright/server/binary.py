@@ -1,7 +1,7 @@
-"""Gets the `temporal` program: from the path, the user's cache, a download, or a build with Go.
+"""Find the `temporal` program on the path or in the user's cache, download it, or build it with Go.
 
-The version is fixed: v1.5.1 is the newest that `go install` takes (later ones have a `replace` directive in
-go.mod) and carries server 1.29.1, which every measurement of this project was made with.
+The version is fixed: v1.5.1 is the newest that `go install` accepts (later versions have a `replace` directive in
+go.mod), and it includes server 1.29.1, with which all measurements of this project were made.
 """
 
 import asyncio
@@ -24,17 +24,17 @@ from dagwright.server.locks import locked
 
 CLI_VERSION = "1.5.1"
 SERVER_VERSION = "1.29.1"
-"""The server inside that CLI."""
+"""Version of the server in that CLI."""
 
 _GO_MODULE = f"github.com/temporalio/cli/cmd/temporal@v{CLI_VERSION}"
 _OLDEST_SERVER = (1, 27)
-"""The first with priorities; an older program on the path is passed over."""
+"""First version with priorities; an older program on the path is skipped."""
 
 _DOWNLOAD_SITE = "https://temporal.download/"
 _DOWNLOAD_TIMEOUT_S = 300.0
 _REACHABLE_TIMEOUT_S = 5.0
 _BUILD_TIMEOUT_S = 1800.0
-"""The build takes 2.5 minutes on two free cores; this leaves room for a slow machine and a slow line."""
+"""The build takes 2.5 minutes on two idle cores; the timeout allows for a slow machine and a slow network."""
 
 _INSTALL_HINT = (
     "no Temporal server could be had: install the Temporal CLI (https://docs.temporal.io/cli) or Go 1.25 "
@@ -44,21 +44,21 @@ _INSTALL_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """Holds a `temporal` program that was seen to run, and the version of the server inside it."""
+    """A `temporal` program that has run successfully, and the version of its server."""
 
     path: Path
     server_version: str
 
 
 async def get_binary(cache_home: Path, *, wanted_version: str | None) -> Binary:
-    """Returns a program to start a server with, getting it if there is none.
+    """Return a program to start a server with, installing it if necessary.
 
     Args:
         cache_home: the user's cache folder.
-        wanted_version: version of the server that made the state, which a found program should have.
+        wanted_version: version of the server that created the state, which an installed program should have.
 
     Raises:
-        ServerUnreachable: there is none and none can be got.
+        ServerUnreachable: there is no program, and none can be installed.
     """
     cached = cache_home / "dagwright" / f"temporal-{CLI_VERSION}" / "temporal"
     on_path = shutil.which("temporal")
@@ -125,12 +125,12 @@ async def _obtain(target: Path) -> Binary:
 
 
 async def _download(folder: Path) -> Path | None:
-    """Lets the SDK download the program; None if the site is out of reach or the download does not end."""
+    """Download the program with the SDK; return `None` if the site is unreachable or the download does not finish."""
     if not await asyncio.to_thread(_is_site_reachable):
         return None
     tell("downloading the Temporal server (once, about 100 MB)")
     try:
-        # The SDK has no call that only downloads, so the server it starts is ended at once.
+        # The SDK has no call that only downloads, so the server that it starts is stopped immediately.
         environment = await asyncio.wait_for(
             WorkflowEnvironment.start_local(
                 download_dest_dir=str(folder), dev_server_download_version=f"v{CLI_VERSION}"
@@ -145,7 +145,8 @@ async def _download(folder: Path) -> Path | None:
 
 
 def _is_site_reachable() -> bool:
-    # The standard library knows the proxy settings of the machine too, and is there anyway: `run` is to start fast.
+    # The standard library uses the proxy settings of the machine too, and needs no further import: `run` must start
+    # fast.
     request = urllib.request.Request(_DOWNLOAD_SITE, method="HEAD")
     try:
         with urllib.request.urlopen(request, timeout=_REACHABLE_TIMEOUT_S):
@@ -207,6 +208,6 @@ def _tell_of_other() -> None:
 
 
 def tell(text: str) -> None:
-    """Writes one line of progress to stderr: what takes minutes is said whatever the log level is."""
+    """Write one line of progress to stderr, at any log level: some steps take minutes."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

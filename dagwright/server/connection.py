@@ -1,4 +1,4 @@
-"""A client that is connected: to the server the user named, or to the one of the state folder."""
+"""Connected clients: to the server that the user configured, or to the server of the state folder."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,13 +23,13 @@ _CONNECT_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Holds a connected client.
+    """A connected client.
 
     Args:
-        client: uses the pydantic data converter and the process's one runtime.
-        server: where it is connected to.
-        missing_search_attributes: those that the namespace lacks and that could not be registered; a run must
-            be started without them.
+        client: has the pydantic data converter and the only runtime of the process.
+        server: the connected server.
+        missing_search_attributes: attributes that the namespace lacks and that could not be registered; runs must be
+            started without them.
     """
 
     client: Client
@@ -41,13 +41,13 @@ class Connection:
 async def open_connection(
     settings: Settings, *, address: str | None = None, namespace: str | None = None
 ) -> AsyncIterator[Connection]:
-    """Connects to a server for as long as the block lasts, starting one if none is named and none runs.
+    """Connect to a server until the block ends; if no server is configured or running, start one.
 
     Args:
-        address, namespace: instead of those that Temporal's environment variables and config file name.
+        address, namespace: override those of Temporal's environment variables and config file.
 
     Raises:
-        ServerUnreachable: none could be had.
+        ServerUnreachable: no server is available.
     """
     profile = _profile()
     namespace = namespace or profile.namespace or "default"
@@ -71,9 +71,9 @@ async def _with_tracing(connection: Connection, settings: Settings) -> AsyncIter
 
 
 async def connection_of(client: Client) -> Connection:
-    """Return the connection of a client that the caller has connected, and closes.
+    """Return the connection of a client that the caller has connected and will close.
 
-    Its data converter is composed with that of Dagwright, so its codec stays.
+    Dagwright's data converter is composed with that of the client, so the codec of the client is preserved.
 
     Raises:
         ConverterUnusable: the data converter does not encode JSON values as `json/plain`.
@@ -86,17 +86,17 @@ async def connection_of(client: Client) -> Connection:
 
 
 async def separate_client(client: Client) -> Client:
-    """Connect once more as a client does: the SDK allows one worker for each connection and task queue."""
+    """Open another connection for a client: the SDK allows one worker per connection and task queue."""
     config = client.config()
     config["service_client"] = await ServiceClient.connect(client.service_client.config)
     return Client(**config)
 
 
 def named_server() -> dict[str, str]:
-    """Returns which server Temporal's own variables or config file name: variable -> value; empty if they name none.
+    """Return the server settings of Temporal's own variables or config file: variable -> value; may be empty.
 
     Raises:
-        ServerUnreachable: they can not be read.
+        ServerUnreachable: they cannot be read.
     """
     profile = _profile()
     named = {"TEMPORAL_ADDRESS": profile.address, "TEMPORAL_NAMESPACE": profile.namespace}
@@ -107,7 +107,7 @@ def _profile() -> ClientConfigProfile:
     try:
         return ClientConfigProfile.load()
     except Exception as error:
-        # The SDK's core raises whatever its parser raised: the text of it is all there is.
+        # The SDK's core raises the error of its parser; only its text is available.
         raise ServerUnreachable(f"Temporal's environment variables or config file can not be used: {error}") from error
 
 
@@ -120,7 +120,7 @@ async def _connect_to(profile: ClientConfigProfile, *, namespace: str, ui_url: s
 async def _dial_named(profile: ClientConfigProfile, *, namespace: str) -> Client:
     where = f"the Temporal server at {profile.address}"
     if "://" in (profile.address or ""):
-        # The SDK takes it with a warning of its own, and says that it will not any more.
+        # The SDK accepts the value with a deprecation warning of its own.
         raise ServerUnreachable(f"{where} can not be reached: {_HOW_WRITTEN}")
     try:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
@@ -155,11 +155,11 @@ _REASONS = (
     ("Unauthenticated", "it does not take the API key"),
     ("PermissionDenied", "it does not take the API key"),
 )
-"""What the SDK's core says somewhere in its text, which is made for its own developers -> what that means."""
+"""Part of an error text of the SDK's core, which is written for its own developers -> meaning for users."""
 
 
 def _reason(text: str) -> str:
-    """Returns what the text of a failed connection means; its first words if that is not known."""
+    """Return the meaning of a connection error; if it is unknown, return the first words of its text."""
     known = next((meaning for sign, meaning in _REASONS if sign in text), None)
     return known or text.partition(" Status {")[0].partition(" tonic::")[0].strip(" :")[:200]
 
@@ -168,6 +168,6 @@ async def _check_namespace(client: Client) -> None:
     try:
         await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
     except RPCError as error:
-        # A key may be allowed to run workflows and not to describe namespaces.
+        # A key may be allowed to run workflows but not to describe namespaces.
         if error.status != RPCStatusCode.PERMISSION_DENIED:
             raise

@@ -1,7 +1,7 @@
-"""A background process that outlives the command that starts it, and can be found and ended by the next one.
+"""A background process that outlives the command that started it; later commands can find and stop it.
 
-The process inherits a lock, so whether it runs is asked of the kernel and not of a pid that may have been
-used again. It is a process group of its own, adopted by init: Ctrl-C in the terminal does not reach it.
+The process inherits a lock, so the kernel answers whether it is running; a PID could have been reused. The process
+has its own process group and is adopted by init, so Ctrl-C in the terminal does not reach it.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from dagwright.server.locks import is_locked, is_owned, take_lock
 from dagwright.store.private_files import make_private_folder
 
 _LOG_LIMIT_BYTES = 5_000_000
-"""A log that is larger than this starts afresh with the next start."""
+"""A log larger than this is truncated at the next start."""
 
 _GRACE_S = 10.0
-"""Temporal's dev server takes about 2 s to end in good order, a worker up to 10 s of its own."""
+"""Temporal's dev server takes about 2 s to shut down gracefully, a worker up to 10 s of its own."""
 
 _POLL_S = 0.05
 
@@ -37,15 +37,15 @@ exec >>"$log" 2>&1 </dev/null
 (umask "$mask"; exec "$@") &
 echo $! >"$pid"
 """
-"""The log and the pid file are private; the process has the umask that it is given, or that of the command."""
+"""The log and the PID file are private; the process has the given umask, or that of the command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """Names a background process by the files `<name>.lock`, `<name>.pid` and `<name>.log` in a folder.
+    """A background process with the files `<name>.lock`, `<name>.pid` and `<name>.log` in a folder.
 
     Args:
-        umask: of the process; `None` is that of the command which starts it.
+        umask: umask of the process; `None` for that of the command that starts it.
     """
 
     folder: Path
@@ -65,7 +65,7 @@ class Daemon:
         return self.folder / f"{self.name}.pid"
 
     def is_running(self) -> bool:
-        """Tells whether the process lives, or one it started that kept the lock."""
+        """Return whether the process is running, or a child of it that inherited the lock."""
         return is_locked(self.lock_path)
 
     def age_s(self) -> float | None:
@@ -78,7 +78,7 @@ class Daemon:
             return 0.0
 
     def pid(self) -> int | None:
-        """Returns the process id, or None if it does not run."""
+        """Return the process ID; `None` if the process is not running."""
         if not self.is_running():
             return None
         try:
@@ -100,14 +100,15 @@ class Daemon:
         return not _listening_sockets(port).isdisjoint(_sockets_of_group(group))
 
     async def start(self, command: Sequence[str]) -> None:
-        """Starts `command` in the background; its output goes to the log.
+        """Start `command` in the background; its output goes to the log.
 
         Raises:
-            TimeoutError: it runs already.
-            OSError: there is no shell, or the folder can not be written.
+            TimeoutError: the process is already running.
+            OSError: there is no shell, or the folder is not writable.
         """
         make_private_folder(self.folder)
-        # Others who only ask whether it runs own the lock for an instant, so one refusal is no answer yet.
+        # Commands that only check whether the process is running own the lock for an instant, so one failure is not
+        # conclusive.
         descriptor = await take_lock(self.lock_path, timeout_s=1)
         try:
             self._pid_path.unlink(missing_ok=True)
@@ -132,7 +133,7 @@ class Daemon:
             raise OSError(f"the shell could not start {command[0]} (exit code {launched.returncode})")
 
     async def stop(self, *, grace_s: float = _GRACE_S) -> bool:
-        """Ends the process, in good order if it does so within `grace_s` seconds; tells whether it ran."""
+        """Stop the process, gracefully if it ends within `grace_s` seconds; return whether it was running."""
         pid = self.pid()
         if pid is None:
             return False
@@ -140,12 +141,12 @@ class Daemon:
         return True
 
     def grip(self) -> "Grip | None":
-        """Returns what still reaches the process if its files are deleted, or None if it does not run."""
+        """Return a handle that controls the process even if its files are deleted; `None` if it is not running."""
         pid = self.pid()
         return None if pid is None else Grip(pid, self.lock_path, os.open(self.lock_path, os.O_RDWR))
 
     def last_words(self) -> str:
-        """Returns the last line of the log, at most 500 characters, or an empty text."""
+        """Return the last line of the log, at most 500 characters, or an empty string."""
         try:
             with self.log_path.open("rb") as log:
                 log.seek(max(0, self.log_path.stat().st_size - 4096))
@@ -157,10 +158,10 @@ class Daemon:
 
 @dataclass(frozen=True, slots=True)
 class Grip:
-    """Reaches a process by the lock that it owns, also after the file of that lock was deleted.
+    """Handle of a process by the lock that it owns, valid even if the lock file is deleted.
 
     Args:
-        lock_path: where the file was.
+        lock_path: original path of the lock file.
         descriptor: of that file, open and not locked.
     """
 
@@ -169,7 +170,7 @@ class Grip:
     descriptor: int
 
     def is_lost(self) -> bool:
-        """Tells whether the process lives and the files no longer lead to it."""
+        """Return whether the process is running but can no longer be found by its files."""
         try:
             is_there = os.path.samestat(self.lock_path.stat(), os.fstat(self.descriptor))
         except OSError:
@@ -177,16 +178,16 @@ class Grip:
         return not is_there and is_owned(self.descriptor)
 
     async def end(self, *, grace_s: float = _GRACE_S) -> None:
-        """Ends the process, in good order if it does so within `grace_s` seconds."""
+        """Stop the process, gracefully if it ends within `grace_s` seconds."""
         await _end(self.pid, lambda: is_owned(self.descriptor), grace_s=grace_s)
 
     def close(self) -> None:
-        """Lets go; the process goes on."""
+        """Release the handle; the process continues."""
         os.close(self.descriptor)
 
 
 def _listening_sockets(port: int) -> set[str]:
-    """Return the names of the sockets that listen on a port, as the links in `/proc/PID/fd` have them."""
+    """Return the names of the sockets that listen on a port, in the format of the links in `/proc/PID/fd`."""
     rows = (line.split() for table in _SOCKET_TABLES if table.exists() for line in table.read_text().splitlines()[1:])
     return {f"socket:[{row[9]}]" for row in rows if row[3] == _LISTEN and row[1].endswith(f":{port:04X}")}
 
@@ -194,7 +195,7 @@ def _listening_sockets(port: int) -> set[str]:
 def _sockets_of_group(group: int) -> Iterator[str]:
     """Yield the names of the open files of all processes in a process group."""
     for process in Path("/proc").glob("[0-9]*"):
-        # A process or one of its files may be gone, or belong to another user.
+        # A process or one of its files may have disappeared, or belong to another user.
         with suppress(OSError):
             if os.getpgid(int(process.name)) == group:
                 for file in (process / "fd").iterdir():

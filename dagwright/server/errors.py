@@ -21,10 +21,10 @@ class ServerUnreachable(ServerError):
 
 
 def server_error(error: RPCError, *, address: str) -> ServerError:
-    """Return the error that a Python program gets for an error of Temporal's client.
+    """Return the public error for an error of Temporal's client.
 
     Args:
-        address: of the server.
+        address: address of the server.
     """
     reason = error.message.partition("\n")[0][:300]
     if error.status in NO_ANSWER:

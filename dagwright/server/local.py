@@ -1,9 +1,9 @@
-"""The server of one state folder: found if it runs, started if not, ended when nobody holds it any more.
+"""The server of one state folder: reused if it is running, otherwise started, and stopped when its last user exits.
 
-Files in the state folder: `server.lock` (owned by the server process itself, so that two can not open one
-database), `server.json` (address, UI, pid, version), `server.pid`, `server.log`, `temporal.db`, `start.lock`
-(owned by the command that is changing any of this), `holders/` (a locked file for each command that needs the
-server), `kept` (the pid of a server that stays without a command) and `workers/` (background workers).
+Files in the state folder: `server.lock` (owned by the server process itself, so that no two servers open one
+database), `server.json` (address, UI, PID, version), `server.pid`, `server.log`, `temporal.db`, `start.lock` (owned
+by the command that changes any of these files), `holders/` (a locked file for each command that needs the server),
+`kept` (the PID of a server that continues without a command) and `workers/` (background workers).
 """
 
 import asyncio
@@ -43,36 +43,37 @@ DYNAMIC_CONFIG = {
     "limit.mutableStateActivityFailureSize.warn": "65536",
     "limit.mutableStateActivityFailureSize.error": "65536",
 }
-"""What makes a dev server three to nine times faster than as it comes: measured on server 1.29.1.
+"""Settings that make a dev server three to nine times faster than its defaults: measured on server 1.29.1.
 
-The last two: of a call that is tried again the server keeps 4 KiB of the failure, and says `Failure exceeds size limit`
-instead of the rest; a tool's own failure has up to 20 KiB (activities/errors.py)."""
+The last two are limits of failures: by default the server stores 4 KiB of the failure of a retried call, and
+replaces a larger one by `Failure exceeds size limit`; a tool's failure has up to 20 KiB (activities/errors.py).
+"""
 
 _HOST = "127.0.0.1"
 _START_TIMEOUT_S = 90.0
 _ANSWER_TIMEOUT_S = 20.0
-"""How long a server that runs may leave us without an answer before it is ended and started again."""
+"""How long a running server may fail to respond before it is restarted."""
 
 _DIAL_TIMEOUT_S = 5.0
 _HUNG_GRACE_S = 2.0
 _STARTS = 3
-"""Tries to start the server, each with fresh ports: a free port may be taken before the server opens it."""
+"""Attempts to start the server, each with new ports: a free port may be taken before the server opens it."""
 
 _TURN_TIMEOUT_S = 1900.0
-"""How long to wait for another command that starts the server: it may have to build it first."""
+"""How long to wait for another command that starts the server: it may have to build the server first."""
 
 _POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Says where a server is.
+    """Location of a server.
 
     Args:
         address: host and port of the frontend.
-        namespace: the namespace that is used there.
-        ui_url: address of the Temporal UI without a slash at the end; None if it is not known.
-        pid: process id of a server that Dagwright started; None for somebody else's.
+        namespace: namespace of the runs.
+        ui_url: address of the Temporal UI without a trailing slash; `None` if it is unknown.
+        pid: process ID of a server that Dagwright started; `None` for other servers.
         version: version of a server that Dagwright started.
     """
 
@@ -83,29 +84,29 @@ class Server:
     version: str | None = None
 
     def run_url(self, workflow_id: str, *, run_id: str) -> str | None:
-        """Returns the page of a run in the Temporal UI, or None if there is no known UI."""
+        """Return the page of a run in the Temporal UI; `None` if the UI is unknown."""
         runs = self.runs_url()
         return None if runs is None else f"{runs}/{quote(workflow_id, safe='')}/{run_id}/history"
 
     def runs_url(self) -> str | None:
-        """Returns the page of all runs in the Temporal UI, or None if there is no known UI."""
+        """Return the page of all runs in the Temporal UI; `None` if the UI is unknown."""
         return None if self.ui_url is None else f"{self.ui_url}/namespaces/{quote(self.namespace, safe='')}/workflows"
 
 
 class _Record(BaseModel):
-    """What `server.json` holds; it stays when the server ends, for its version and its ports."""
+    """Content of `server.json`; the file remains after the server has stopped, for its version and ports."""
 
     address: str
     ui_url: str | None = None
-    """None of a server without UI."""
+    """`None` for a server without UI."""
     version: str
     pid: int | None = None
     program: str | None = None
-    """Path of the `temporal` program; None of a server that an earlier version started."""
+    """Path of the `temporal` program; `None` for a server that an earlier version started."""
 
 
 class LocalServer:
-    """Finds, starts and ends the server whose state is in one folder; holds nothing open itself."""
+    """Finds, starts and stops the server of one state folder; has no open resources itself."""
 
     def __init__(self, settings: Settings) -> None:
         self._folder = settings.state_dir
@@ -115,10 +116,10 @@ class LocalServer:
 
     @asynccontextmanager
     async def hold(self, namespace: str = "default") -> AsyncIterator[Server]:
-        """Keeps the server running inside the block, starting it if need be; the last to leave ends it.
+        """Ensure that the server is running during the block, starting it if necessary; the last user stops it.
 
         Raises:
-            ServerUnreachable: it can not be started.
+            ServerUnreachable: the server cannot be started.
         """
         with self._told():
             self._make_folder()
@@ -140,7 +141,7 @@ class LocalServer:
 
     async def _leave(self, holder: Path, *, descriptor: int | None, started: Grip | None) -> None:
         if started is not None:
-            # The state folder may have been deleted meanwhile: no other command could find the server to end it.
+            # If the state folder was deleted in the meantime, no other command could find the server to stop it.
             if started.is_lost():
                 await started.end()
             started.close()
@@ -149,14 +150,14 @@ class LocalServer:
                 await self._let_go(holder, descriptor=descriptor)
 
     def keep(self) -> None:
-        """Lets the server that runs now stay when nobody holds it, until `stop`."""
+        """Let the running server continue without a user until `stop`."""
         with self._told():
             pid = self._daemon.pid()
             if pid is not None:
                 write_private(self._kept, str(pid))
 
     def find(self, namespace: str = "default") -> Server | None:
-        """Returns the server if its process runs; starts nothing and holds nothing."""
+        """Return the server if its process is running; start nothing and register no user."""
         with self._told():
             record = self._read()
             if record is None or not self._daemon.is_running():
@@ -164,10 +165,10 @@ class LocalServer:
             return self._server(record, namespace=namespace)
 
     async def stop(self) -> list[str]:
-        """Ends the background workers and the server, whoever holds it, and returns the names of what ran."""
+        """Stop the background workers and the server, even if in use; return the names of stopped processes."""
         if not self._folder.is_dir():
             return []
-        # Before it is our turn: a worker that ends in good order lets go of the server, for which it needs a turn too.
+        # Before taking the lock: a worker that shuts down gracefully needs the lock too, to release the server.
         workers = self.workers()
         have_run = await asyncio.gather(*(worker.stop() for worker in workers))
         ended = [worker.name for worker, has_run in zip(workers, have_run, strict=True) if has_run]
@@ -179,16 +180,16 @@ class LocalServer:
         return ended
 
     def program(self) -> str | None:
-        """Return the path of the `temporal` program that runs the server; `None` if none runs or it is not known."""
+        """Return the path of the `temporal` program that runs the server; `None` if it is unknown or no server runs."""
         record = self._read() if self._daemon.is_running() else None
         return record.program if record is not None else None
 
     def worker(self, name: str) -> Daemon:
-        """Returns the background worker of that name (letters, digits, `-`); `stop` ends it too."""
+        """Return the background worker with this name (letters, digits, `-`); `stop` stops it too."""
         return Daemon(self._folder / "workers", name)
 
     def workers(self) -> list[Daemon]:
-        """Returns the background workers that were ever started here, by name."""
+        """Return all background workers that were ever started here, sorted by name."""
         return [self.worker(path.stem) for path in sorted((self._folder / "workers").glob("*.lock"))]
 
     @property
@@ -201,7 +202,7 @@ class LocalServer:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Says in one sentence which file of the state folder can not be used, and what to do about it."""
+        """Report an unusable file of the state folder in one sentence, with a hint."""
         try:
             yield
         except (IsADirectoryError, NotADirectoryError, PermissionError, FileExistsError) as error:
@@ -212,7 +213,7 @@ class LocalServer:
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """Lets one command at a time look at the server and change it."""
+        """Lock the server, so that only one command at a time inspects and changes it."""
         turn = self._folder / "start.lock"
         try:
             async with locked(turn, timeout_s=_TURN_TIMEOUT_S, on_wait=_tell_of_other):
@@ -240,7 +241,7 @@ class LocalServer:
             await self._daemon.stop()
 
     def is_kept(self) -> bool:
-        """Tells whether the server that runs now stays when nobody holds it."""
+        """Return whether the running server continues without a user."""
         try:
             return self._kept.read_text(encoding="ascii") == str(self._daemon.pid())
         except FileNotFoundError:
@@ -252,7 +253,7 @@ class LocalServer:
             if is_locked(path):
                 held = True
             else:
-                # Its command was killed before it could leave.
+                # Its command was killed before it could remove the file.
                 path.unlink(missing_ok=True)
         return held
 
@@ -270,10 +271,10 @@ class LocalServer:
         return await self._start_answering(await self._binary_for(record), record, namespace=namespace)
 
     async def close_ui(self, namespace: str = "default") -> bool:
-        """Restart the server without its UI if it runs with one and API keys are enabled; return whether it did.
+        """Restart the server without its UI if it has one and API keys are enabled; return whether it was restarted.
 
         Raises:
-            ServerUnreachable: it can not be started again.
+            ServerUnreachable: the server cannot be restarted.
         """
         with self._told():
             if not self._has_open_ui(self._read()):
@@ -286,7 +287,7 @@ class LocalServer:
             return True
 
     def _has_open_ui(self, record: _Record | None) -> bool:
-        """Return whether the server runs with a UI that would let anybody around the API keys."""
+        """Return whether the server has a UI that would bypass the API keys."""
         has_ui = record is not None and record.ui_url is not None
         return has_ui and self._api_keys.exists() and self._daemon.is_running()
 
@@ -305,7 +306,7 @@ class LocalServer:
         """Return the program to start the server with.
 
         Raises:
-            ServerUnreachable: there is none, or none of the version that made the state.
+            ServerUnreachable: there is no program, or none has the version that created the state.
         """
         wanted = record.version if record is not None and (self._folder / "temporal.db").exists() else None
         binary = await get_binary(self._cache_home, wanted_version=wanted)
@@ -328,14 +329,14 @@ class LocalServer:
         )
 
     async def _start(self, binary: Binary, *, namespace: str, before: _Record | None) -> _Record:
-        # The ports of the last time: commands that are still there find the server again without being told.
+        # Reuse the previous ports: running commands then find the restarted server without notice.
         wanted = [None, None] if before is None else [before.address, before.ui_url]
-        # The UI accepts any `Host` header, and knows nothing of the owners and scopes of keys.
+        # The UI accepts any `Host` header, and does not check the owners and scopes of keys.
         ports = _free_ports(*(wanted[:1] if self._api_keys.exists() else wanted))
         port, ui_url = ports[0], f"http://{_HOST}:{ports[1]}" if len(ports) > 1 else None
         program = str(binary.path)
         record = _Record(address=f"{_HOST}:{port}", ui_url=ui_url, version=binary.server_version, program=program)
-        # Written before the start: a command killed between the two leaves a server that can be found.
+        # Write the record before the start: if the command is killed in between, the server can still be found.
         self._write(record)
         try:
             await self._daemon.start(self._command(binary, record, namespace=namespace))
@@ -358,7 +359,7 @@ class LocalServer:
         return command
 
     async def _answering(self, record: _Record, *, namespace: str, timeout_s: float) -> Server | None:
-        """Returns the server with its namespace made ready; None if it does not answer, or not any more."""
+        """Return the server with its namespace prepared; `None` if it does not respond, or stops responding."""
         if not await self._is_answering(record, timeout_s=timeout_s):
             return None
         try:
@@ -368,11 +369,12 @@ class LocalServer:
             return None
 
     async def _is_answering(self, record: _Record, *, timeout_s: float) -> bool:
-        """Wait for an answer; False if the process is gone, if another has its port, or after `timeout_s` seconds."""
+        """Wait for a response; False if the process has exited or lost its port, or after `timeout_s` seconds."""
         deadline = time.monotonic() + timeout_s
         while self._daemon.is_running() and time.monotonic() < deadline:
             if await _is_open(record.address):
-                # A server chooses ports before it opens them, and goes on if another process was faster.
+                # A server chooses ports before it opens them, and continues even if another process has opened them
+                # first.
                 if not self._daemon.listens(_port(record.address)):
                     return False
                 if await _answers(record.address):
@@ -381,7 +383,7 @@ class LocalServer:
         return False
 
     async def _prepared(self, record: _Record, *, namespace: str) -> Server | None:
-        """Makes the namespace ready; None if the server, which has answered, does so no more."""
+        """Prepare the namespace; return `None` if the server, which has responded before, stops responding."""
         try:
             client = await dial(record.address, namespace=namespace)
             await keep_for_long(client)
@@ -417,10 +419,10 @@ class LocalServer:
 
 
 async def dial(address: str, *, namespace: str = "default") -> Client:
-    """Connects to a server without TLS on this machine.
+    """Connect to a server on this machine without TLS.
 
     Raises:
-        RuntimeError: nobody answers there.
+        RuntimeError: no server responds at the address.
     """
     return await Client.connect(address, namespace=namespace, data_converter=data_converter, runtime=temporal_runtime())
 
@@ -430,7 +432,7 @@ def _port(address: str) -> int:
 
 
 def _free_ports(*wanted: str | None) -> list[int]:
-    """Returns a port for each address: its own if nobody listens there, else any free one; no two are the same."""
+    """Return a distinct port for each address: its own if that is free, otherwise any free port."""
     with ExitStack() as held:
         return [_bound_port(address, held) for address in wanted]
 
@@ -438,11 +440,11 @@ def _free_ports(*wanted: str | None) -> list[int]:
 def _bound_port(wanted: str | None, held: ExitStack) -> int:
     for port in ([_port(wanted)] if wanted else []) + [0]:
         listener = held.enter_context(socket.socket())
-        # As the server does it: connections of a killed predecessor may linger for a minute.
+        # As the server does: connections of a killed predecessor may linger for a minute.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((_HOST, port))
-            # Bound alone it could be given a second time.
+            # A port that is bound but not listening could be assigned a second time.
             listener.listen()
         except OSError:
             continue

@@ -1,7 +1,7 @@
-"""File locks that the kernel frees when their last owner dies, however it dies.
+"""File locks that the kernel releases when their last owner exits for any reason.
 
-They are what makes "is it still there?" a question with a sure answer: a pid can be used again by another
-process, a lock on a file can not. POSIX only.
+They give a reliable answer to whether a process is still running: a PID can be reused by another process, a file
+lock cannot. POSIX only.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _POLL_S = 0.05
 
 
 def try_lock(path: Path) -> int | None:
-    """Returns a descriptor that owns the exclusive lock on `path`, or None if somebody else has it."""
+    """Return a descriptor that owns the exclusive lock on `path`; `None` if another process owns it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -30,7 +30,7 @@ def try_lock(path: Path) -> int | None:
 
 
 def is_locked(path: Path) -> bool:
-    """Tells whether some process owns the lock; two that ask at once do not mistake each other for it."""
+    """Return whether a process owns the lock; two concurrent checks do not mistake each other for an owner."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:
@@ -42,7 +42,7 @@ def is_locked(path: Path) -> bool:
 
 
 def is_owned(descriptor: int) -> bool:
-    """Tells whether some process owns the lock of an open file, which may have been deleted."""
+    """Return whether a process owns the lock of an open file, which may have been deleted."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -52,14 +52,14 @@ def is_owned(descriptor: int) -> bool:
 
 
 async def take_lock(path: Path, *, timeout_s: float, on_wait: Callable[[], None] | None = None) -> int:
-    """Waits for the exclusive lock on `path` and returns the descriptor that owns it.
+    """Wait for the exclusive lock on `path` and return the descriptor that owns it.
 
     Args:
         timeout_s: seconds to wait, > 0.
         on_wait: called once if the lock is not free within a second.
 
     Raises:
-        TimeoutError: somebody else still has it.
+        TimeoutError: another process still owns the lock.
     """
     started = time.monotonic()
     while (descriptor := try_lock(path)) is None:
@@ -75,7 +75,7 @@ async def take_lock(path: Path, *, timeout_s: float, on_wait: Callable[[], None]
 
 @asynccontextmanager
 async def locked(path: Path, *, timeout_s: float, on_wait: Callable[[], None] | None = None) -> AsyncIterator[None]:
-    """Owns the exclusive lock on `path` inside the block; arguments and errors are those of `take_lock`."""
+    """Own the exclusive lock on `path` during the block; arguments and errors as in `take_lock`."""
     descriptor = await take_lock(path, timeout_s=timeout_s, on_wait=on_wait)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What Dagwright needs of a namespace: it exists, keeps closed runs, and knows the search attributes."""
+"""Prepare a namespace for Dagwright: create it, set its retention, and register the search attributes."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.core.boundary import wire
 
 RETENTION = timedelta(days=90)
-"""How long a server of ours keeps closed runs; a dev server as it comes forgets them after a day."""
+"""Retention of closed runs on a server that Dagwright started; the default of a dev server is one day."""
 
 SEARCH_ATTRIBUTES = {
     wire.SEARCH_STATE: "Keyword",
@@ -29,7 +29,7 @@ SEARCH_ATTRIBUTES = {
     wire.SEARCH_TEMPLATE: "Keyword",
     wire.SEARCH_TAGS: "KeywordList",
 }
-"""Search attribute -> its type in the words of the CLI."""
+"""Search attribute -> its type, as the CLI names it."""
 
 _WIRE_TYPES = {
     "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
@@ -38,15 +38,15 @@ _WIRE_TYPES = {
 
 _APPEAR_TIMEOUT_S = 30.0
 _ASK_AGAIN_S = 60.0
-"""Somebody may register what is missing."""
+"""Interval of the check for missing attributes: an administrator may register them at any time."""
 _RPC_TIMEOUT = timedelta(seconds=10)
 
 
 async def keep_for_long(client: Client) -> None:
-    """Makes the client's namespace, if it is missing, and sets its retention to `RETENTION`.
+    """Create the client's namespace if it is missing, and set its retention to `RETENTION`.
 
     Raises:
-        RPCError: the server refuses.
+        RPCError: the server rejects the request.
     """
     service = client.workflow_service
     retention = Duration()
@@ -74,10 +74,10 @@ async def keep_for_long(client: Client) -> None:
 
 
 async def register_search_attributes(client: Client) -> frozenset[str]:
-    """Registers the search attributes that the namespace lacks, and returns those that are missing still.
+    """Register the search attributes that the namespace lacks; return those that are still missing.
 
-    A run that is started with an attribute its namespace does not know is refused, and a workflow that sets
-    one is stuck, so the client leaves the missing ones out. A server that tells nothing has none for us.
+    The server rejects a run with an unregistered attribute, and a workflow that sets one is stuck, so the client
+    omits the missing attributes. If the server does not list its attributes, all are treated as missing.
     """
     missing = await _missing(client)
     if not missing:
@@ -98,7 +98,7 @@ async def register_search_attributes(client: Client) -> frozenset[str]:
 
 
 class StateAttribute:
-    """Whether the namespace of a client has the search attributes that a run writes, asked once for many runs."""
+    """Whether the namespace of a client has the search attributes that runs write; cached for many runs."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -106,7 +106,7 @@ class StateAttribute:
         self._asked_at = -_ASK_AGAIN_S
 
     async def is_registered(self) -> bool:
-        """Returns whether they are there; a namespace that tells nothing has none."""
+        """Return whether the attributes are registered; False if the namespace does not list its attributes."""
         if not self._is_registered and time.monotonic() - self._asked_at >= _ASK_AGAIN_S:
             self._is_registered = wire.RUN_SEARCH_ATTRIBUTES.isdisjoint(await _missing(self._client))
             self._asked_at = time.monotonic()

@@ -1,7 +1,7 @@
 """Notes on the server: open workflows that no worker polls, with facts in their memo.
 
-Starting a note is atomic, every worker and every command sees it at once, and no crash removes it. This module must not
-know what the notes are about.
+Starting a note is atomic, all workers and commands see it immediately, and no crash removes it. This module must not
+know the subjects of the notes.
 """
 
 from collections.abc import Mapping
@@ -20,15 +20,15 @@ _RPC_TIMEOUT = timedelta(seconds=10)
 
 
 def note_id(prefix: str, name: str) -> str:
-    """Return the workflow ID of the note about something."""
+    """Return the workflow ID of the note on a subject."""
     return short_id(f"{prefix}{name}", max_bytes=2 * ACTIVITY_ID_BYTES)
 
 
 async def read_note(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:
-    """Return an open note; `None` if there is none.
+    """Return an open note; `None` if there is no such note.
 
     Raises:
-        RPCError: the server does not answer, or refuses.
+        RPCError: the server does not respond, or rejects the request.
     """
     try:
         described = await client.get_workflow_handle(workflow_id).describe(rpc_timeout=_RPC_TIMEOUT)
@@ -42,13 +42,13 @@ async def read_note(client: Client, workflow_id: str) -> WorkflowExecutionDescri
 async def start_note(
     client: Client, kind: str, workflow_id: str, *, memo: Mapping[str, Any], summary: str, details: str
 ) -> bool:
-    """Start a note; return `False` if it is open already.
+    """Start a note; return `False` if it is already open.
 
     Args:
         kind: its workflow type.
 
     Raises:
-        RPCError: the server does not answer, or refuses.
+        RPCError: the server does not respond, or rejects the request.
     """
     try:
         await client.start_workflow(
@@ -67,10 +67,10 @@ async def start_note(
 
 
 async def end_note(client: Client, workflow_id: str, *, reason: str) -> None:
-    """End a note; nothing happens if it has ended already.
+    """End a note; no effect if it has ended already.
 
     Raises:
-        RPCError: the server does not answer, or refuses.
+        RPCError: the server does not respond, or rejects the request.
     """
     try:
         await client.get_workflow_handle(workflow_id).terminate(reason=reason, rpc_timeout=_RPC_TIMEOUT)

@@ -1,4 +1,4 @@
-"""Who polls a task queue, and which workers were processes of this machine."""
+"""Pollers of a task queue, and workers that were processes of this machine."""
 
 import os
 import socket
@@ -10,23 +10,23 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 
 _FRESH = timedelta(seconds=90)
-"""A poll lasts up to a minute, so a worker that polls was seen within that time and a little more."""
+"""A poll lasts up to a minute, so a polling worker was seen within that time and a margin."""
 
 
 async def is_polling(client: Client, task_queue: str) -> bool:
     """Return whether the worker of a client has polled a queue for workflow tasks within the last 90 s.
 
     Raises:
-        RPCError: the server does not answer.
+        RPCError: the server does not respond.
     """
     return client.identity in await _identities(client, task_queue)
 
 
 async def has_pollers(client: Client, task_queue: str) -> bool:
-    """Return whether a live worker has polled a queue for workflow tasks within the last 90 s.
+    """Return whether a running worker has polled a queue for workflow tasks within the last 90 s.
 
     Raises:
-        RPCError: the server does not answer.
+        RPCError: the server does not respond.
     """
     return not all(map(is_dead_here, await _identities(client, task_queue)))
 
@@ -47,10 +47,12 @@ async def _identities(client: Client, task_queue: str) -> list[str]:
 
 
 def is_dead_here(identity: str) -> bool:
-    """Return whether a worker was a process of this machine and is gone: the server lists a killed one for minutes.
+    """Return whether a worker was a process of this machine and has exited.
+
+    The server lists a killed worker for minutes.
 
     Args:
-        identity: the SDK's default, `<pid>@<host>`; nothing is known of other machines.
+        identity: the SDK's default, `<pid>@<host>`; False for workers of other machines.
     """
     pid, _, host = identity.partition("@")
     if host != socket.gethostname() or not pid.isdecimal():

@@ -1,4 +1,4 @@
-"""What a namespace still shows, as the clean-up of payloads asks for it, and the note of who uses a store."""
+"""Runs that a namespace retains, for the clean-up of payloads, and the note that a namespace uses a store."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -14,29 +14,29 @@ from dagwright.store.clean_up import ListedRun, NamespaceRetention, RetentionUnk
 
 _RPC_TIMEOUT = timedelta(seconds=10)
 _PAGE = 1_000
-"""The most that a server gives at once."""
+"""Maximum page size of the server."""
 _DESCRIBED_AT_ONCE = 20
 
 
 async def claim_store(store: PayloadStore, client: Client) -> None:
-    """Notes in a store that the client's namespace uses it; a key that may not see its namespace notes nothing.
+    """Record in a store that the client's namespace uses it; skipped if the key may not describe its namespace.
 
     Raises:
-        StoreUnavailable: the store can not be written to.
+        StoreUnavailable: the store is not writable.
     """
     try:
         described = await _describe(client)
     except RPCError:
-        # Without the note nobody can clean the store up, which is the safe side.
+        # Without the note the store cannot be cleaned up, which is the safe side.
         return
     await store.claim(described.namespace_info.id)
 
 
 async def retained_of(client: Client) -> NamespaceRetention:
-    """Returns everything that the namespace of a client still shows.
+    """Return everything that the namespace of a client still shows.
 
     Raises:
-        RetentionUnknown: the server does not tell.
+        RetentionUnknown: the server does not report it.
     """
     try:
         described = await _describe(client)
@@ -80,9 +80,9 @@ async def _retained_runs(client: Client, page: Sequence[WorkflowExecution]) -> l
 
 
 async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedRun | None:
-    """Returns what the rule asks about a run; None if it has left the list meanwhile."""
+    """Return the properties of a run that the clean-up rule needs; `None` if the run has been deleted."""
     if execution.workflow_type == wire.WORKFLOW_SESSION:
-        # A session may be open for years, and holds nothing of the store: its runs do.
+        # A session may be open for years, and has no values in the store: its runs have them.
         return None
     if execution.workflow_type in wire.NOTES:
         return None
@@ -94,7 +94,7 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedR
         if chain_started_at is None:
             first_run_id = await _first_run_id(client, execution)
         root_id = _root_of(execution)
-    # A workflow of somebody else gets a reference at most by a person's hand, after it has started.
+    # A workflow of another application can have a reference only if a person passed one manually, after its start.
     if first_run_id is None:
         return None
     return ListedRun(
@@ -108,10 +108,10 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedR
 
 
 def _root_of(execution: WorkflowExecution) -> str | None:
-    """Returns the run whose sub-plan a run is, at the top.
+    """Return the top-level run of a sub-plan's run.
 
-    In a session, and below a workflow that is not a run, the root that the server names is not a run: then it is the
-    parent run, which has to be shown as well, and so has its parent.
+    In a session, and for the child of a workflow that is not a run, the root that the server reports is not a run.
+    The parent run is returned then; it must be retained as well, and so must its own parent.
     """
     memo = execution.raw_info.memo.fields
     if wire.MEMO_SESSION in memo or wire.MEMO_CALLER in memo:
@@ -122,7 +122,7 @@ def _root_of(execution: WorkflowExecution) -> str | None:
 
 
 async def _first_run_id(client: Client, execution: WorkflowExecution) -> str | None:
-    """Returns the first run of the chain of a run, which the list does not tell; None if the run is gone."""
+    """Return the first execution of a run's chain, which lists do not include; `None` if the run has been deleted."""
     try:
         described = await client.get_workflow_handle(execution.id, run_id=execution.run_id).describe()
     except RPCError as error:
@@ -135,10 +135,10 @@ async def _first_run_id(client: Client, execution: WorkflowExecution) -> str | N
 
 
 async def _began_at(client: Client, execution: WorkflowExecution) -> datetime | None:
-    """Returns the beginning that the memo tells.
+    """Return the start time in the memo.
 
     Raises:
-        RetentionUnknown: it tells something that is no time.
+        RetentionUnknown: the memo has an invalid time.
     """
     payload = execution.raw_info.memo.fields.get(wire.MEMO_STARTED_AT)
     if payload is None:
@@ -146,7 +146,7 @@ async def _began_at(client: Client, execution: WorkflowExecution) -> datetime | 
     try:
         (text,) = await client.data_converter.decode([payload], [str])
         chain_started_at = datetime.fromisoformat(text)
-    # The process edge of what others may have written: whatever cannot be decoded is not known.
+    # The memo may come from other applications: anything that cannot be decoded is unknown.
     except Exception as error:
         raise RetentionUnknown(f"the run {execution.id!r} says when it began in a way that can not be read") from error
     return chain_started_at if chain_started_at.tzinfo is not None else chain_started_at.replace(tzinfo=UTC)

@@ -1,8 +1,8 @@
-"""Which payload store the workers of a task queue use: published on the server by the first worker.
+"""The payload store that the workers of a task queue use: published on the server by the first worker.
 
-Workers with different stores would lose each other's values, and runs would fail when they meet one. So a worker
-compares the ID of its store with the published one and refuses to start with another. As for a parked tool, the note
-is an open workflow that no worker polls: starting it is atomic, and every worker sees it at once.
+Workers with different stores would lose each other's values, and runs would fail on them. A worker therefore
+compares the ID of its store with the published ID and refuses to start if they differ. As for a paused tool, the
+note is an open workflow that no worker polls: starting it is atomic, and all workers see it immediately.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class PublishedStore:
 
     Args:
         store_id: its ID.
-        location: where the worker that published it finds it.
+        location: its location for the worker that published it.
     """
 
     store_id: str
@@ -29,14 +29,14 @@ class PublishedStore:
 
 
 async def publish_store(client: Client, store: PayloadStore, *, task_queue: str) -> None:
-    """Publish the store of a worker, or compare it with the published one.
+    """Publish the store of a worker, or compare it with the published store.
 
     Raises:
         OtherStore: the workers of the queue use another store.
-        StoreUnavailable: the store does not answer.
+        StoreUnavailable: the store does not respond.
     """
     mine = PublishedStore(await store.identify(), store.location)
-    # The note may be ended manually between the two calls: then this worker is the first one.
+    # A user may end the note between the two calls: then this worker is the first one.
     for _ in range(2):
         if await _start_note(client, mine, task_queue=task_queue):
             return
@@ -46,11 +46,11 @@ async def publish_store(client: Client, store: PayloadStore, *, task_queue: str)
 
 
 async def check_store(client: Client, store: PayloadStore, *, task_queue: str) -> None:
-    """Compare the store of a process that starts runs with the published one, if there is one.
+    """Compare the store of a process that starts runs with the published store, if there is one.
 
     Raises:
         OtherStore: the workers of the queue use another store.
-        StoreUnavailable: the store does not answer.
+        StoreUnavailable: the store does not respond.
     """
     published = await published_store(client, task_queue)
     if published is not None:
@@ -58,11 +58,11 @@ async def check_store(client: Client, store: PayloadStore, *, task_queue: str) -
 
 
 async def adopt_store(client: Client, store: PayloadStore, *, task_queue: str) -> PublishedStore | None:
-    """Publish a store in place of the published one; return that, `None` if there was none.
+    """Publish a store in place of the published store; return the replaced store, if any.
 
     Raises:
-        RPCError: the server refuses.
-        StoreUnavailable: the store does not answer.
+        RPCError: the server rejects the request.
+        StoreUnavailable: the store does not respond.
     """
     mine = PublishedStore(await store.identify(), store.location)
     before = await published_store(client, task_queue)
@@ -73,7 +73,7 @@ async def adopt_store(client: Client, store: PayloadStore, *, task_queue: str) -
 
 
 async def published_store(client: Client, task_queue: str) -> PublishedStore | None:
-    """Return the published store of a task queue; `None` if there is none, or this client may not see it."""
+    """Return the published store of a task queue; `None` if there is no such store, or the client may not see it."""
     try:
         note = await read_note(client, _note_id(task_queue))
     except RPCError as error:
@@ -87,7 +87,7 @@ async def published_store(client: Client, task_queue: str) -> PublishedStore | N
 
 
 async def _start_note(client: Client, store: PublishedStore, *, task_queue: str) -> bool:
-    """Publish a store unless one is published; return whether the note is there now through this call."""
+    """Publish a store unless one is published; return whether this call has published it."""
     try:
         return await start_note(
             client,
@@ -100,7 +100,7 @@ async def _start_note(client: Client, store: PublishedStore, *, task_queue: str)
     except RPCError as error:
         if error.status is not RPCStatusCode.PERMISSION_DENIED:
             raise
-        # A key that may start no workflow of this type: the stores are not compared then.
+        # The key may not start workflows of this type: the stores are not compared then.
         return True
 
 

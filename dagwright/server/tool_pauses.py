@@ -1,9 +1,9 @@
 """Pause and resume a tool in all runs.
 
-An open workflow without a worker records the pause of a tool. Every worker and every command of the namespace can read
-it, and it survives crashes of all of them. Before each call of the tool a worker checks for this record and, if it
-exists, has the server pause the activity (`dagwright.activities.paused_calls`). This module starts no runs and knows no
-plans.
+An open workflow without a worker records the pause of a tool. All workers and commands of the namespace can read the
+record, and it survives crashes of all of them. Before each call of the tool a worker checks for this record and, if
+it exists, has the server pause the activity (`dagwright.activities.paused_calls`). This module starts no runs and
+does not know plans.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class ToolPause:
 
     @property
     def message(self) -> str:
-        """The reason for which the nodes of the tool wait."""
+        """Reason why the nodes of the tool wait."""
         by = f" by {self.by}" if self.by else ""
         reason = f": {self.reason}" if self.reason else ""
         return f"{wire.PAUSED_FOR_TOOL}{by} at {format_time(self.since)}{reason}"
@@ -108,7 +108,7 @@ async def list_paused_tools(client: Client) -> list[ToolPause]:
 
 
 async def pause_tool(client: Client, tool: str, *, by: str | None, reason: str | None) -> ToolPause | None:
-    """Pause a tool; return its earlier pause if there is one. Every worker acts on it after `SETTLED_S` seconds."""
+    """Pause a tool; return its earlier pause if there is one. All workers apply the pause after `SETTLED_S` seconds."""
     is_new = await start_note(
         client,
         wire.NOTE_PAUSED_TOOL,
@@ -186,7 +186,7 @@ async def pause_call(client: Client, run: WorkflowExecution, activity_id: str, *
     """Have the server pause a call before its next attempt.
 
     Raises:
-        RPCError: the server refuses or does not answer.
+        RPCError: the server rejects the request or does not respond.
     """
     request = PauseActivityRequest(
         namespace=client.namespace, execution=run, identity=client.identity, id=activity_id, reason=reason
