@@ -1,8 +1,8 @@
 """Log lines: structlog on stderr, for people or as JSON, with workflow_id, node_id and attempt.
 
-Everything goes through the standard library's root logger, so that lines of Temporal's SDK and of its
-`workflow.logger` (silent on replay) look like ours. Workflow code logs through `workflow.logger` and never
-imports this module; everybody else takes a logger from `structlog.stdlib.get_logger`.
+All lines pass the root logger of the standard library, so lines of Temporal's SDK and of its `workflow.logger`
+(silent on replay) have the same format. Workflow code logs through `workflow.logger` and never imports this module;
+all other code uses loggers from `structlog.stdlib.get_logger`.
 """
 
 import functools
@@ -33,19 +33,19 @@ OWN_LOGGERS = (
     "temporalio.workflow",
     "temporalio.activity",
 )
-"""Loggers that follow `log_level`; the others speak from `warning` on: clients log each request at `info`."""
+"""Loggers that follow `log_level`; the others log at `warning` and higher: clients log each request at `info`."""
 
 _CORE_LOGGER = "temporalio.core"
 _ACTIVITY_LOGGER = "temporalio.activity"
 _FAILED = "Completing activity as failed"
-"""What the SDK says of every attempt that fails, with the traceback, in `temporalio/worker/_activity.py`."""
+"""Message of the SDK for each failed attempt, with the traceback, in `temporalio/worker/_activity.py`."""
 _LOST_SERVER = re.compile(r"tonic::transport::Error|[Cc]ode: Unavailable")
-"""What the SDK's core says, several times a second and in its own terms, as long as the server is away."""
+"""Messages of the SDK's core, several per second, while the server is unavailable."""
 _LOST_SERVER_PAUSE_S = 30.0
 
 
 def configure_logging(settings: Settings) -> None:
-    """Sends every log line of this process to stderr in the configured format; to be called once."""
+    """Write all log lines of this process to stderr in the configured format; call it once."""
     pre_chain: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         add_call,
@@ -84,9 +84,9 @@ def configure_logging(settings: Settings) -> None:
 
 @functools.cache
 def temporal_runtime() -> Runtime:
-    """Returns the runtime for every Temporal client of this process; its log lines come out as ours.
+    """Return the runtime of all Temporal clients of this process; its log lines have the configured format.
 
-    Left alone, the SDK's core writes lines of its own format, which would break the live picture.
+    By default the SDK's core writes lines in its own format, which would break the live progress display.
     """
     forwarding = LogForwardingConfig(
         logging.getLogger(_CORE_LOGGER), append_target_to_name=False, prepend_target_on_message=False
@@ -96,10 +96,12 @@ def temporal_runtime() -> Runtime:
 
 
 def configure_default_logging(settings: Settings, *, level: str | None = None) -> None:
-    """Configure logging for a program that has not configured any: else the SDK writes a traceback for each failure.
+    """Configure logging for a program that has not configured any.
+
+    Otherwise the SDK writes a traceback for each failure.
 
     Args:
-        level: lowest level, unless the settings name one.
+        level: lowest level, unless the settings have one.
     """
     if logging.getLogger().handlers or structlog.is_configured():
         return
@@ -109,7 +111,7 @@ def configure_default_logging(settings: Settings, *, level: str | None = None) -
 
 
 def _renderers(settings: Settings) -> list[Processor]:
-    # Tracebacks stay plain: the fancy ones print local variables, and those may hold secrets.
+    # Tracebacks are plain: rich tracebacks print local variables, which may be secrets.
     if settings.log_format == "json":
         return [
             structlog.processors.format_exc_info,
@@ -120,7 +122,7 @@ def _renderers(settings: Settings) -> list[Processor]:
 
 
 def add_call(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Adds which attempt of which call a line is about, if it was written inside of one."""
+    """Add the call and the attempt that wrote a line, if a call wrote it."""
     if activity.in_activity():
         info = activity.info()
         _tell_call(event, info.workflow_id, kind=info.activity_type, activity_id=info.activity_id, attempt=info.attempt)
@@ -130,7 +132,7 @@ def add_call(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDic
 def _tell_call(event: EventDict, workflow_id: Any, *, kind: Any, activity_id: Any, attempt: Any) -> None:
     event.setdefault("run_id", workflow_id)
     if kind in INTERNAL_ACTIVITIES:
-        # Its id is a number or a mark: no node has that.
+        # Its ID is a number or a marker, not that of a node.
         event.setdefault("activity", kind)
     else:
         event.setdefault("node_id", activity_id)
@@ -138,7 +140,7 @@ def _tell_call(event: EventDict, workflow_id: Any, *, kind: Any, activity_id: An
 
 
 def _add_temporal_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Takes the ids out of what Temporal's loggers attach to a record; ids that are there already stay."""
+    """Copy the IDs that Temporal's loggers attach to a record; existing IDs are not replaced."""
     in_workflow = event.pop("temporal_workflow", None)
     in_activity = event.pop("temporal_activity", None)
     for key in [key for key in event if key.startswith(("temporal_", "__temporal_"))]:
@@ -154,7 +156,7 @@ def _add_temporal_ids(_logger: WrappedLogger, _method: str, event: EventDict) ->
 
 
 class _LostServer(logging.Filter):
-    """Says in one sentence that the server is away, now and then, instead of all that the core says of it."""
+    """Replaces the messages of the core about an unavailable server by one sentence from time to time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -172,9 +174,9 @@ class _LostServer(logging.Filter):
 
 
 class _OrdinaryFailures(logging.Filter):
-    """Tells an attempt that failed as it may in one line; what nobody expected keeps its traceback.
+    """Reduces expected failures of attempts to one line; unexpected failures keep their traceback.
 
-    The wrapper of tools has told its failures itself, with the tool and whether there will be another attempt.
+    The wrapper of tools has already logged its failures, with the tool and whether there will be another attempt.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -190,12 +192,12 @@ class _OrdinaryFailures(logging.Filter):
 
 
 class _StderrHandler(logging.Handler):
-    """Writes to what `sys.stderr` is now: a live picture puts itself in its place while it is shown."""
+    """Handler for the current `sys.stderr`: the live progress display replaces it while it is shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             sys.stderr.write(f"{self.format(record)}\n")
             sys.stderr.flush()
         except Exception:
-            # The process edge of logging: a line that can not be written must not end the work it tells of.
+            # The outermost handler of logging: an error while writing a line must not end the logging code.
             self.handleError(record)

@@ -1,8 +1,8 @@
-"""What the environment says, read once (docs/operations.md has the list).
+"""Settings from environment variables, read once (docs/operations.md has the list).
 
-It exists so that one place, and no other, reads environment variables; `worker.py`, `starter.py` and the
-like make one `Settings` and hand it on. Variables of others are not here: `temporalio.envconfig` reads those of
-Temporal, boto3 its `AWS_…`. Of Dagwright this module imports only what says whether a value has the right form.
+This module is the only place that reads environment variables; `worker.py`, `starter.py` and similar programs create
+one `Settings` and pass it on. Variables of libraries are not included: `temporalio.envconfig` reads those of
+Temporal, boto3 its `AWS_…`. From Dagwright the module imports only validators.
 """
 
 import os
@@ -43,22 +43,22 @@ from dagwright.store.errors import LocationInvalid
 from dagwright.store.location import parse_location
 
 SERPER_BASE_URL = "https://google.serper.dev"
-"""The address of the Serper search service, as its own documentation gives it."""
+"""Address of the Serper search service, from its documentation."""
 
 _PREFIX = "DAGWRIGHT_"
 HIDDEN_VALUE = "hidden_value"
-"""Type of the error of a validator whose value the message must not show: it may hold a secret."""
+"""Error type of a validator whose message must not show the value, which may be a secret."""
 SHOWN_VALUE = "shown_value"
-"""Type of the error of a validator whose value the message shows."""
+"""Error type of a validator whose message shows the value."""
 WEB_ADDRESS = re.compile(r"https?://[^\s/]+(/\S*)?")
 _LISTENING_ADDRESS = re.compile(r"([^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
 _LONGEST_S = LONGEST.total_seconds()
 _BRACKETED = re.compile(r"\[.*\]")
-"""An address of IPv6, which has colons of its own."""
+"""An IPv6 address, which has colons of its own."""
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 _TOOLS_OF_SECRET, _HOSTS_OF_SECRET = "_TOOLS", "_HOSTS"
-"""Ends of the variables that bind a secret; no secret has such a name."""
+"""Suffixes of the variables that bind a secret; no secret has such a name."""
 
 _OF_COMMANDS = frozenset(
     {
@@ -68,7 +68,7 @@ _OF_COMMANDS = frozenset(
         "otel_endpoint",
     },
 )
-"""What no run depends on; whatever else is set is compared with that of the workers in the background."""
+"""Settings that do not affect runs; all others are compared with those of the background workers."""
 
 _TEMPORAL_TLS_FILES = (
     *("TEMPORAL_TLS_CLIENT_CERT_PATH", "TEMPORAL_TLS_CLIENT_KEY_PATH"),
@@ -76,19 +76,19 @@ _TEMPORAL_TLS_FILES = (
 )
 """Variables of Temporal's client. They are read here only because the file tools must not open these files."""
 _PLACES = frozenset({"files_root", "prices", "payload_store", "database_url"})
-"""Settings that may name a file or folder."""
+"""Settings that may be the path of a file or folder."""
 _SQLITE = re.compile(r"(sqlite[^:/]*:///)([^?]*)(.*)", re.DOTALL)
 
 
 class SettingsError(DagwrightError):
-    """The environment holds a value that can not be used; the text is one sentence naming the variable."""
+    """An environment variable has an invalid value; the message is one sentence with the name of the variable."""
 
 
 class Settings(BaseModel):
-    """Holds every setting of a Dagwright process; frozen, so it can be handed around freely.
+    """All settings of a Dagwright process; frozen, so it can be shared freely.
 
-    Each field comes from the variable `DAGWRIGHT_` + its name unless it names another one; an empty variable
-    counts as not set. Keyword arguments win over the environment.
+    The variable of a field is `DAGWRIGHT_` + its name unless the field has an alias; an empty variable counts as not
+    set. Keyword arguments override the environment.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True, validate_default=True)
@@ -96,65 +96,65 @@ class Settings(BaseModel):
     state_dir: Path = Field(default=Path(".dagwright"), validate_default=True)
     """Folder of the server, the default database and payloads; absolute, by default in the current folder."""
     database_url: str = Field(default_factory=lambda values: _in_state_dir(values, "dagwright.db", "sqlite:///"))
-    """SQLAlchemy URL of the database with the agents that were added; applications may keep their data there too."""
+    """SQLAlchemy URL of the database of added agents; applications may store their data there too."""
     payload_store: str = Field(default_factory=lambda values: _in_state_dir(values, "payloads", ""))
-    """Where large values go: a folder, absolute, or `s3://bucket/prefix`."""
+    """Store of large values: an absolute folder, or `s3://bucket/prefix`."""
     ui_url: str | None = None
-    """Address of the Temporal UI of a server that Temporal's own variables name, without a slash at its end."""
+    """Address of the Temporal UI, without a trailing slash, for a server that Temporal's own variables configure."""
     notify_url: str | None = None
-    """Address that is told when a request opens, is reminded, escalated, answered or ends otherwise."""
+    """Webhook URL, called when a request opens, is reminded, escalated, answered or otherwise closed."""
     notify_secret: SecretStr | None = Field(default=None, validate_default=True)
-    """Signs what is sent there; one that begins with `whsec_` is base64."""
+    """Secret that signs webhook notifications; a value with the prefix `whsec_` is base64."""
     task_queue: str = Field(default="dagwright", min_length=1, max_length=200)
-    """The queue of workflows and built-in tools."""
+    """Task queue of workflows and built-in tools."""
     tools_queue: str | None = Field(default=None, max_length=200)
-    """The queue of all tools of `--tools` and `--agents`; None is one queue for each file or module, named after it."""
+    """Task queue of all tools of `--tools` and `--agents`; `None` for one queue per file or module, named after it."""
     health_address: str | None = None
-    """`HOST:PORT` at which `worker.py` serves `/livez` and `/readyz`; by default nowhere."""
+    """`HOST:PORT` at which `worker.py` serves `/livez` and `/readyz`; disabled by default."""
     drain_s: float | None = Field(default=None, ge=0, le=_LONGEST_S)
     """Seconds that calls of `write` tools may continue after a worker stops; by default their own timeout."""
     files_root: Path = Field(default=Path(), validate_default=True)
-    """Folder that the file tools may not leave; absolute, by default the current folder."""
+    """Folder that the file tools may access; absolute, by default the current folder."""
     allow_private_addresses: bool = False
-    """Whether `http_request` may talk to private, loopback and link-local addresses."""
+    """Whether `http_request` may connect to private, loopback and link-local addresses."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """The lowest level of Dagwright's own log lines that is written."""
+    """Lowest level of Dagwright's own log lines."""
     log_format: Literal["console", "json"] = "console"
-    """`console` for people, `json` for one JSON object a line."""
+    """`console` for people, `json` for one JSON object per line."""
     model: str | None = Field(default=None, max_length=MODEL_NAME_CHARACTERS)
-    """The model that planners and agents use unless a command names another."""
+    """Default model of planners and agents, unless a command names another model."""
     max_rounds: int = Field(default=MAX_ROUNDS, ge=1, le=MAX_ROUNDS_LIMIT)
-    """How often the planner of a question is asked that is answered in rounds, unless the question says it."""
+    """Default maximum of rounds for a question in rounds."""
     worker_timeout_s: float = Field(default=WORKER_TIMEOUT_S, gt=0, le=_LONGEST_S)
-    """Seconds of one call of a worker in such a question, if the worker names no timeout itself."""
+    """Default timeout of one worker tool call in such a question, in seconds, if the worker tool has no timeout."""
     question_timeout_s: float = Field(default=QUESTION_TIMEOUT_S, gt=0, le=_LONGEST_S)
-    """Seconds of the whole question, unless it says it."""
+    """Default timeout of the whole question, in seconds."""
     synthesis: Synthesis = SYNTHESIS
-    """Whether the answer of such a question is assembled from slots, or written by a model; a question may say it."""
+    """Default synthesis of the answer to such a question: assembled from slots, or written by a model."""
     plans: Path | None = None
-    """Folder of the plans that are published by name: templates."""
+    """Folder of templates: plans that are published by name."""
     api_keys: Path = Field(default_factory=lambda values: values["state_dir"] / "api-keys.json")
-    """File of the keys of the API, absolute; as long as there is none in it, the API needs none."""
+    """File of the API keys, absolute; while it has no key, the API needs none."""
     api_requests: int = Field(default=600, ge=1)
-    """Requests that one key may make in a minute, at each gateway."""
+    """Requests per minute for each key, at each gateway."""
     api_streams: int = Field(default=100, ge=1)
-    """Streams that one key may have open at a time, at each gateway."""
+    """Concurrent streams for each key, at each gateway."""
     api_runs: int = Field(default=100, ge=1)
-    """Runs of one owner of keys that may go on at a time."""
+    """Concurrent runs for each owner of keys."""
     api_body_bytes: int = Field(default=32 * 1024 * 1024, ge=1024)
-    """Bytes that the body of one request may have."""
+    """Maximum size of a request body, in bytes."""
     api_plan_bytes: int = Field(default=8 * 1024 * 1024, ge=1024)
-    """Bytes that the body of one request with a plan may have."""
+    """Maximum size of the body of a request with a plan, in bytes."""
     api_hosts: str | None = None
-    """Names of hosts by which an API without keys is reached beside localhost, with commas between; `*` is any."""
+    """Comma-separated host names, besides localhost, that an API without keys accepts; `*` for any host."""
     api_origins: str | None = None
-    """Web pages that may call the API, such as `https://a.example.com`, with commas between; `*` is all."""
+    """Comma-separated origins of web pages that may call the API, such as `https://a.example.com`; `*` for all."""
     api_proxies: str | None = None
-    """Addresses or networks of proxies that name the address of a client in `X-Forwarded-For`, separated by commas."""
+    """Comma-separated addresses or networks of proxies that put the address of a client into `X-Forwarded-For`."""
     prices: Path | None = None
-    """A YAML or JSON file with what models cost, in place of the prices that ship."""
+    """YAML or JSON file with the prices of models, which replaces the built-in prices."""
     search_url: str | None = None
-    """Address of the travel service that `flight_search`, `hotel_search` and `activity_search` ask."""
+    """Address of the travel service that `flight_search`, `hotel_search` and `activity_search` call."""
 
     serper_api_key: SecretStr | None = Field(default=None, validation_alias="SERPER_API_KEY")
     serper_base_url: str = Field(default=SERPER_BASE_URL, validation_alias="SERPER_BASE_URL")
@@ -164,11 +164,11 @@ class Settings(BaseModel):
     litellm_proxy_base_url: str | None = Field(default=None, validation_alias="LITELLM_PROXY_BASE_URL")
 
     otel_endpoint: str | None = Field(default=None, validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
-    """Collector of OpenTelemetry that gets the spans of runs, if the extra `otel` is installed."""
+    """OpenTelemetry collector that receives the spans of runs, if the extra `otel` is installed."""
     no_color: str | None = Field(default=None, validation_alias="NO_COLOR")
     """Any text turns colours off (no-color.org)."""
     cache_home: Path = Field(default=Path("~/.cache"), validate_default=True, validation_alias="XDG_CACHE_HOME")
-    """The user's cache folder; the Temporal binary is kept in `dagwright/` below it."""
+    """The user's cache folder; the Temporal binary is stored in its folder `dagwright/`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -212,7 +212,7 @@ class Settings(BaseModel):
     def _hook_address(cls, url: str | None) -> str | None:
         if url is None or WEB_ADDRESS.fullmatch(url):
             return url
-        # Such an address often holds a secret itself.
+        # Such an address often has a secret itself.
         raise PydanticCustomError(HIDDEN_VALUE, "it is no address such as https://hooks.example.com/dagwright")
 
     @field_validator("health_address")
@@ -261,25 +261,25 @@ class Settings(BaseModel):
 
     @property
     def llm_base_url(self) -> str | None:
-        """Returns the address of the model service; None is the one that the OpenAI client knows."""
+        """Return the address of the model service; `None` for the default of the OpenAI client."""
         return self.openai_base_url or self.litellm_proxy_base_url
 
     @property
     def llm_api_key(self) -> SecretStr | None:
-        """Returns the key that belongs to `llm_base_url`: no service gets the key of the other."""
+        """Return the key for `llm_base_url`: each service receives only its own key."""
         if self.openai_base_url is None and self.litellm_proxy_base_url is not None:
             return self.litellm_proxy_api_key or self.openai_api_key
         return self.openai_api_key or self.litellm_proxy_api_key
 
     @property
     def rounds_limits(self) -> RoundsLimits:
-        """Returns what holds for a question that is answered in rounds and does not say it."""
+        """Return the default limits of questions in rounds."""
         return RoundsLimits(self.max_rounds, self.worker_timeout_s, self.question_timeout_s, self.synthesis)
 
     def of_runs(self) -> dict[str, str]:
-        """Returns what is set, and read now, that a run may depend on: variable -> value, secrets in clear.
+        """Return the current settings that may affect a run: variable -> value, with secrets in plain text.
 
-        A file or folder has the same value however it is written.
+        Equivalent paths of a file or folder have the same value.
         """
         start = f"{_PREFIX}SECRET_"
         found = {variable: value for variable, value in os.environ.items() if variable.startswith(start)}
@@ -294,17 +294,17 @@ class Settings(BaseModel):
         return found
 
     def secret(self, name: str) -> str | None:
-        """Returns the value of `DAGWRIGHT_SECRET_<name>`, read now, or None if there is no such secret.
+        """Return the current value of `DAGWRIGHT_SECRET_<name>`; `None` if there is no such secret.
 
         Args:
-            name: letters, digits and underscores, as in `{{secret.NAME}}`; nothing else names a secret.
+            name: letters, digits and underscores, as in `{{secret.NAME}}`; other names have no secret.
         """
         if _SECRET_NAME.fullmatch(name) is None or name.endswith((_TOOLS_OF_SECRET, _HOSTS_OF_SECRET)):
             return None
         return os.environ.get(f"{_PREFIX}SECRET_{name}")
 
     def temporal_files(self) -> tuple[Path, ...]:
-        """Return the configuration file of Temporal's client and the TLS files that Temporal's variables name."""
+        """Return the configuration file of Temporal's client, and the TLS files in Temporal's variables."""
         chosen = os.environ.get("TEMPORAL_CONFIG_FILE")
         folders = (os.environ.get("XDG_CONFIG_HOME") or "~/.config", "~/Library/Application Support")
         files = [chosen] if chosen else [f"{folder}/temporalio/temporal.toml" for folder in folders]
@@ -320,29 +320,29 @@ class Settings(BaseModel):
         return _listed_in(f"{_PREFIX}SECRET_{name}{_HOSTS_OF_SECRET}")
 
     def variable(self, name: str) -> str | None:
-        """Returns what a `${name}` in a file of MCP servers stands for: the secret, else the variable of that name."""
+        """Return the value of `${name}` in a file of MCP servers: the secret if there is one, else the variable."""
         found = self.secret(name)
         return os.environ.get(name) if found is None else found
 
 
 SettingsKind = TypeVar("SettingsKind", bound=Settings)
-"""The settings of the engine, or of an application."""
+"""Settings of the engine, or of an application."""
 
 
 def load_settings() -> Settings:
-    """Reads the settings from the environment.
+    """Read the settings from the environment.
 
     Raises:
-        SettingsError: a variable holds a value that its field does not take.
+        SettingsError: the value of a variable is invalid.
     """
     return _read(Settings, {})
 
 
 def settings_as(kind: type[SettingsKind], settings: Settings) -> SettingsKind:
-    """Return the settings with the fields of an application: its own ones are read from the environment.
+    """Return the settings with the fields of an application, which are read from the environment.
 
     Raises:
-        SettingsError: a variable holds a value that its field does not take.
+        SettingsError: the value of a variable is invalid.
     """
     if isinstance(settings, kind):
         return settings
@@ -353,7 +353,7 @@ def app_settings(settings: Settings) -> Iterator[Settings]:
     """Yield the settings of each installed application.
 
     Raises:
-        SettingsError: a variable holds a value that its field does not take.
+        SettingsError: the value of a variable is invalid.
         PluginError: a plugin cannot be used.
     """
     for each in installed_plugins():
@@ -386,16 +386,17 @@ def _in_state_dir(values: dict[str, Any], name: str, scheme: str) -> str:
 
 
 def _resolved(place: str) -> str:
-    """Returns an absolute path, or the URL of a SQLite file, without links and `..`; another place as it is."""
+    """Return an absolute path, or the URL of a SQLite file, without links and `..`; other locations are unchanged."""
     before, path, after = found.groups() if (found := _SQLITE.fullmatch(place)) else ("", place, "")
     is_path = path.startswith("/") if not before else not path.startswith("file:")
     return f"{before}{Path(path).resolve()}{after}" if is_path else place
 
 
 def _wrong_database(url: str) -> LiteralString | None:
-    """Returns what is wrong with a database URL, without the URL: it may hold a password.
+    """Return the reason why a database URL is invalid, without the URL: it may have a password.
 
-    The driver checks the rest; this keeps what it could never open out of every command, without importing it.
+    The driver checks the rest. This check rejects URLs that the driver could never open, without importing it in
+    each command.
     """
     scheme, sign, rest = url.partition("://")
     kind = scheme.partition("+")[0]
