@@ -1,1 +1,1 @@
-"""Plans from outside: read, check and compile documents; templates; pages of large plans."""
+"""External plans: read, check and compile documents; templates; pages of large plans."""

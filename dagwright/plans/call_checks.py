@@ -1,4 +1,4 @@
-"""Checks of one node when it is added to a plan in Python: its call against the tool's declaration, and its handles.
+"""Checks of one node when a Python program adds it to a plan: its call against the tool's declaration, and its handles.
 
 `Plan.check` finds the problems that need the whole plan: unknown nodes in texts, cycles, tools.
 """
@@ -23,12 +23,12 @@ Uses = Mapping[ValuePath, HandleUse]
 """Path in a node -> handle at this path."""
 _OPTION_NAMES = frozenset(NodeOptions.__annotations__)
 _NO_NEEDS = ()
-"""Default of `needs`; Python has one empty tuple."""
+"""Default of `needs`; Python has a single empty tuple."""
 _LIST_OR_NULL = frozenset({"array", "null"})
 
 
 def problems_of_handles(node: Node, uses: Uses, *, owner: object) -> Iterator[Problem]:
-    """Yield the problems of handles: of another plan, and of items outside of a map."""
+    """Yield the problems of handles that belong to another plan, or to items outside of a map."""
     for path, use in uses.items():
         at = pointer(*path)
         if use.owner is not owner:
@@ -75,7 +75,7 @@ def _type_problem(tool: ToolDeclaration, node: Node, path: ValuePath, use: Handl
 
 
 def _part(arguments: Any, path: ValuePath) -> object:
-    """Return the value at a path; an empty text where a longer text holds the handle."""
+    """Return the value at a path; an empty string if the handle is a part of a longer string."""
     for step in path:
         try:
             arguments = arguments[step]
@@ -87,17 +87,17 @@ def _part(arguments: Any, path: ValuePath) -> object:
 
 
 def _hint_of_option(tool: ToolDeclaration, path: ValuePath) -> str | None:
-    """Return the hint for an argument that the tool does not know and that is nearly an option of `Plan.add`."""
+    """Return the hint for an unknown argument of the tool whose name is similar to an option of `Plan.add`."""
     name = path[0] if len(path) == 1 else None
     known: Mapping[str, Any] = (tool.input_schema or {}).get("properties", {})
     return suggestion(name, _OPTION_NAMES) if isinstance(name, str) and name not in known else None
 
 
 def shared_name(tool: ToolDeclaration | None, options: Mapping[str, object], arguments: Collection[str]) -> str | None:
-    """Return the name of a given option of `Plan.add` that is also a parameter of the tool, and may be meant for it.
+    """Return the name of a given option of `Plan.add` that may be meant for the tool, because it is also its parameter.
 
     Args:
-        arguments: names of arguments that are given as such.
+        arguments: names in the `arguments` option, which are unambiguous.
     """
     known: Mapping[str, Any] = {} if tool is None else (tool.input_schema or {}).get("properties", {})
     given = [name for name, value in options.items() if value is not None and value is not _NO_NEEDS]
@@ -108,8 +108,8 @@ def problems_of_inputs(declared: Mapping[str, Any], node: Node, *, is_read: Mapp
     """Yield the problems of the arguments of a sub-plan.
 
     Args:
-        declared: inputs of the sub-plan, as it declares them.
-        is_read: names of arguments that are not declared -> whether the sub-plan reads them.
+        declared: declared inputs of the sub-plan.
+        is_read: names of undeclared arguments -> whether the sub-plan reads them.
     """
     known = {name: {"type": "string", **schema} for name, schema in declared.items() if isinstance(schema, Mapping)}
     for name in (name for name, read in is_read.items() if not read):

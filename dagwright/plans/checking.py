@@ -53,11 +53,11 @@ def problems_of_plan(
     tools: Tools,
     allow_unknown_tools: bool,
 ) -> list[Problem]:
-    """Return everything that is wrong with a plan; an empty list if it can run.
+    """Return all problems of a plan; empty if it can run.
 
     Args:
-        own: tools that the plan brings.
-        tools: that it may call beside those and the built-in ones.
+        own: tools that were added to the plan.
+        tools: further tools that it may call, besides built-in tools.
     """
     builtin = builtin_tools(ToolEnvironment(Path())).declarations()
     known = {**builtin, **own, **declarations_of(tools)}

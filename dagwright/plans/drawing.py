@@ -1,6 +1,6 @@
-"""Drawings of plans and runs: SVG with a table of the nodes in notebooks, a list as text elsewhere. Pure.
+"""Drawings of plans and runs: SVG with a table of the nodes in notebooks, otherwise a list as text. Pure.
 
-IDs, titles and errors may come from models, so every text is escaped, and control characters are replaced.
+IDs, titles and errors may come from models, so all texts are escaped, and control characters are replaced.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from dagwright.plans.drawing_svg import draw_svg
 from dagwright.plans.drawing_text import MARKS, escaped, shortened, single_line
 
 MAX_NODES = 1_000
-"""Nodes that are drawn; a larger graph cannot be read, and its layout would take seconds."""
+"""Maximum nodes that are drawn; a larger graph is unreadable, and its layout would take seconds."""
 _STATES = frozenset(map(str, NodeStatus))
 _TABLE_COLUMNS = ("Node", "Tool", "State", "Duration", "Attempts")
 
@@ -30,11 +30,11 @@ class DrawnNode:
         work: its tool, agent or sub-plan, or `person`.
         kind: `tool`, `agent`, `human` or `plan`.
         is_map: whether it runs once for each item of a list.
-        items: state -> count of its items, as far as they are known.
+        items: state -> number of its known items.
         error: why it failed.
         group: name of the frame around it.
         is_partial: whether it completed with a partial result.
-        states: of a box for several nodes, the number of nodes in each state.
+        states: for a box with several nodes, the number of nodes in each state.
     """
 
     id: str
@@ -53,7 +53,7 @@ class DrawnNode:
 
     @property
     def counts(self) -> str:
-        """How many items have ended, such as `12/20`; empty if none is known."""
+        """Number of items that have ended, such as `12/20`; empty if no item is known."""
         total = sum(self.items.values())
         ended = sum(count for status, count in self.items.items() if NodeStatus(status).is_final)
         return f"{ended:,}/{total:,}" if total else ""
@@ -61,12 +61,12 @@ class DrawnNode:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A plan or a run as a picture: notebooks show it, `print` lists its nodes, `save` writes a file.
+    """A drawing of a plan or a run: notebooks display it, `print` lists its nodes, `save` writes a file.
 
     Args:
-        edges: pairs of positions in `nodes`, from a node to one that depends on it.
-        status: of the run; `None` for a plan.
-        omitted: count of the nodes that are not drawn.
+        edges: pairs of positions in `nodes`, from a node to its dependent.
+        status: status of the run; `None` for a plan.
+        omitted: number of nodes that are not drawn.
     """
 
     nodes: Sequence[DrawnNode]
@@ -81,25 +81,25 @@ class Drawing:
         return self.status is not None
 
     def to_svg(self) -> str:
-        """Return the picture as an SVG document, in light or dark colours as the reader prefers."""
+        """Return the drawing as an SVG document, in light or dark colours as the reader prefers."""
         return draw_svg(self.nodes, self.edges, title=self._heading(), note=self._note())
 
     def to_html(self) -> str:
-        """Return the picture, and for a run a table of its nodes, as a part of an HTML page."""
+        """Return the drawing, and for a run a table of its nodes, as a part of an HTML page."""
         heading = f'<div style="font-weight:600;margin-bottom:4px">{escaped(self._heading())}</div>'
         picture = f'<div style="overflow:auto;max-height:70vh">{self.to_svg()}</div>'
         table = self._table() if self.is_of_run else ""
         return f'<div style="font-family:system-ui,sans-serif">{heading}{picture}{table}</div>'
 
     def save(self, path: str | Path) -> None:
-        """Write the picture to a file.
+        """Write the drawing to a file.
 
         Args:
-            path: ends in `.svg`, `.html` or `.txt`, which decides the format.
+            path: the suffix `.svg`, `.html` or `.txt` selects the format.
 
         Raises:
-            ValueError: it has another suffix.
-            OSError: the file cannot be written.
+            ValueError: the path has another suffix.
+            OSError: the file is not writable.
         """
         file = Path(path)
         page = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">'
@@ -120,7 +120,7 @@ class Drawing:
         return self.to_html()
 
     def __str__(self) -> str:
-        """Return the nodes as lines of text, each with its state and the nodes that it depends on."""
+        """Return the nodes as lines of text, each with its state and its dependencies."""
         names = [shortened(node.id, 40) for node in self.nodes]
         needs: dict[int, list[str]] = {}
         for source, target in self.edges:
@@ -167,7 +167,7 @@ class Drawing:
 
 
 def duration_text(node: DrawnNode) -> str:
-    """Return how long a node took, or has taken so far; empty if it has not started."""
+    """Return the duration of a node, so far if it is running; empty if it has not started."""
     return format_elapsed(node.duration_s) if node.duration_s is not None else ""
 
 
@@ -175,7 +175,7 @@ def draw_plan(checked: Checked) -> Drawing:
     """Return the drawing of a checked plan.
 
     Raises:
-        CyclicGraph: when the picture is made, if the plan has a dependency cycle.
+        CyclicGraph: when the drawing is rendered, if the plan has a dependency cycle.
     """
     nodes = [
         DrawnNode(
@@ -208,9 +208,9 @@ def draw_run(
     """Return the drawing of a run.
 
     Args:
-        graph: nodes and edges with their states, as `graph --format json` has them.
+        graph: nodes and edges with their states, in the format of `graph --format json`.
         nodes: ID of a node or an item -> its document, for durations, attempts, errors and items.
-        now: for the durations of nodes that have not ended.
+        now: current time, for the durations of running nodes.
     """
     documents = nodes or {}
     items = _items_of(documents)
@@ -244,7 +244,7 @@ def _drawn(
 
 
 def _items_of(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """Return the states of the items of each map; items follow their node, or are counted in its document."""
+    """Return the number of items per state for each map; items follow their node, or are counted in its document."""
     found: dict[str, dict[str, int]] = {}
     last = ""
     for name, document in documents.items():

@@ -1,4 +1,4 @@
-"""The SVG of a drawing. Pure; every text goes through `escaped`."""
+"""The SVG of a drawing. Pure; all texts pass `escaped`."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -17,9 +17,9 @@ _PADDING = 40.0
 _COLUMNS = 26
 _SMALL_COLUMNS = 32
 _GROUP_HEAD = 26.0
-"""For the names of groups, above all boxes."""
+"""Height of the group names, above all boxes."""
 _STACK = 4.0
-"""How far each of the two sheets behind a map stands out."""
+"""Offset of each of the two sheets drawn behind a map."""
 
 _STYLE = """
 .dagwright-svg{--ink:#1f2430;--soft:#667085;--line:#98a2b3;--box:#ffffff;--edge:#cbd2dc;--back:#ffffff;
@@ -81,8 +81,8 @@ def draw_svg(nodes: Sequence[NodeToDraw], edges: Sequence[tuple[int, int]], *, t
 
     Args:
         edges: pairs of positions in `nodes`.
-        title: for readers that hear the picture.
-        note: a line below it.
+        title: for screen readers.
+        note: a line under the graph.
 
     Raises:
         CyclicGraph: the graph has a cycle.
@@ -109,7 +109,7 @@ def draw_svg(nodes: Sequence[NodeToDraw], edges: Sequence[tuple[int, int]], *, t
 
 
 def _groups(nodes: Sequence[NodeToDraw]) -> dict[str, list[int]]:
-    """Return the positions of the nodes of each group, in the order of the first of them."""
+    """Return the positions of the nodes of each group, in the order of their first nodes."""
     found: dict[str, list[int]] = {}
     for position, node in enumerate(nodes):
         if node.group is not None:
@@ -125,13 +125,13 @@ def _layout(
         try:
             return layout_graph(sizes, edges, order=_order_of_groups(nodes, groups))
         except CyclicGraph:
-            # An edge leads back from a later group, so the groups cannot stand in a row.
+            # An edge leads back from a later group, so the groups cannot be drawn in a row.
             pass
     return layout_graph(sizes, edges)
 
 
 def _order_of_groups(nodes: Sequence[NodeToDraw], groups: Mapping[str, Sequence[int]]) -> list[tuple[int, int]]:
-    """Return pairs by which each group, and each node of none, has columns of its own."""
+    """Return pairs that assign separate columns to each group, and to each node without a group."""
     members = [
         groups[node.group] if node.group is not None else [position]
         for position, node in enumerate(nodes)
@@ -165,7 +165,7 @@ def _work(node: NodeToDraw) -> str:
 
 
 def _flow(route: Route) -> str:
-    """Return an edge: straight where it passes layers, curved between them, with an arrowhead."""
+    """Return the path of an edge: straight through layers, curved between them, with an arrowhead."""
     (x, y), *rest = route.points
     commands = [f"M{x:.1f} {y:.1f}"]
     for number, (next_x, next_y) in enumerate(rest):

@@ -10,7 +10,7 @@ from dagwright.core.model.states import NodeStatus
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff]"
 )
-"""Control characters, lone surrogates, and characters that change the direction of a text or are invisible."""
+"""Control characters, lone surrogates, and characters that are invisible or change the direction of a text."""
 
 MARKS: Mapping[NodeStatus, tuple[str, str]] = {
     NodeStatus.PENDING: ("·", "dim"),
@@ -24,7 +24,7 @@ MARKS: Mapping[NodeStatus, tuple[str, str]] = {
     NodeStatus.CANCELLED: ("⊗", "yellow"),
     NodeStatus.SUPERSEDED: ("↺", "dim"),
 }
-"""State of a node -> its sign, so that no colour is needed, and its style on a terminal."""
+"""State of a node -> its sign, so that the state is visible without colours, and its style on a terminal."""
 
 
 def single_line(text: str) -> str:
@@ -33,7 +33,7 @@ def single_line(text: str) -> str:
 
 
 def shortened(text: str, columns: int) -> str:
-    """Return a text on one line of at most so many columns, with its middle left out if it is longer."""
+    """Return a text on one line of at most this many columns; if it is longer, its middle is omitted."""
     line = single_line(text)
     if text_columns(line) <= columns:
         return line
@@ -42,7 +42,7 @@ def shortened(text: str, columns: int) -> str:
 
 
 def text_columns(text: str) -> int:
-    """Return how wide a text is: East Asian characters and emoji take two columns."""
+    """Return the width of a text in columns: East Asian characters and emoji have two columns."""
     if text.isascii():
         return len(text)
     visible = [each for each in text if not unicodedata.combining(each)]
@@ -59,5 +59,5 @@ def _first(text: str, columns: int) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text for HTML or SVG, inside of an element or a quoted attribute."""
+    """Escape a text for HTML or SVG, within an element or a quoted attribute."""
     return escape(_UNSAFE.sub("\N{REPLACEMENT CHARACTER}", text), quote=True)

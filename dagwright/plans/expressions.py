@@ -1,6 +1,6 @@
 """Conditions written with Python operators: `lamps["left"] < 10` becomes the CEL text of a `when`.
 
-Nothing is evaluated here: an operator returns a new object that holds text.
+Nothing is evaluated here: an operator returns a new object with a CEL text.
 """
 
 import json
@@ -18,7 +18,7 @@ _RESERVED_NAMES = frozenset(
      "inputs", "item", "let", "loop", "namespace", "nodes", "null", "package", "return", "size", "true", "var", "void",
      "while")
 )  # fmt: skip
-"""Words that CEL or a condition reads as something else than the ID of a node."""
+"""Words that CEL or a condition does not read as the ID of a node."""
 
 
 class Operand(ABC):
@@ -31,27 +31,27 @@ class Operand(ABC):
         """Return the text of the value in CEL; compound expressions are in parentheses."""
 
     def __lt__(self, other: object) -> "Condition":
-        """Compare when the plan runs."""
+        """Return a condition that is evaluated when the plan runs."""
         return _compare(self, "<", other)
 
     def __le__(self, other: object) -> "Condition":
-        """Compare when the plan runs."""
+        """Return a condition that is evaluated when the plan runs."""
         return _compare(self, "<=", other)
 
     def __gt__(self, other: object) -> "Condition":
-        """Compare when the plan runs."""
+        """Return a condition that is evaluated when the plan runs."""
         return _compare(self, ">", other)
 
     def __ge__(self, other: object) -> "Condition":
-        """Compare when the plan runs."""
+        """Return a condition that is evaluated when the plan runs."""
         return _compare(self, ">=", other)
 
     def __eq__(self, other: object) -> "Condition":  # type: ignore[override] # a condition, as in SQLAlchemy
-        """Compare when the plan runs."""
+        """Return a condition that is evaluated when the plan runs."""
         return _compare(self, "==", other)
 
     def __ne__(self, other: object) -> "Condition":  # type: ignore[override] # a condition, as in SQLAlchemy
-        """Compare when the plan runs."""
+        """Return a condition that is evaluated when the plan runs."""
         return _compare(self, "!=", other)
 
     __hash__ = object.__hash__
@@ -89,39 +89,39 @@ class Operand(ABC):
         return _compute(self, "%", other)
 
     def __and__(self, other: "Operand") -> "Condition":
-        """Return a condition that holds if both hold."""
+        """Return a condition that is true if both are true."""
         return _combine(self, "&&", other)
 
     def __or__(self, other: "Operand") -> "Condition":
-        """Return a condition that holds if one of the two holds."""
+        """Return a condition that is true if at least one of the two is true."""
         return _combine(self, "||", other)
 
     def __invert__(self) -> "Condition":
-        """Return a condition that holds if this one does not."""
+        """Return the negated condition."""
         return Condition(f"!{self.cel()}", is_atom=True)
 
     def is_in(self, values: object) -> "Condition":
-        """Return a condition that holds if the value is an item of a list or a key of an object."""
+        """Return a condition that is true if the value is an item of a list or a key of an object."""
         return _compare(self, "in", values)
 
     def contains(self, value: object) -> "Condition":
-        """Return a condition that holds if the value, a list or an object, has this item or key."""
+        """Return a condition that is true if the value, a list or an object, has this item or key."""
         return _compare(value, "in", self)
 
     def contains_text(self, text: str) -> "Condition":
-        """Return a condition that holds if the value, a string, contains this text."""
+        """Return a condition that is true if the value, a string, contains this text."""
         return self._call("contains", text)
 
     def starts_with(self, text: str) -> "Condition":
-        """Return a condition that holds if the value, a string, starts with this text."""
+        """Return a condition that is true if the value, a string, starts with this text."""
         return self._call("startsWith", text)
 
     def ends_with(self, text: str) -> "Condition":
-        """Return a condition that holds if the value, a string, ends with this text."""
+        """Return a condition that is true if the value, a string, ends with this text."""
         return self._call("endsWith", text)
 
     def matches(self, pattern: str) -> "Condition":
-        """Return a condition that holds if a part of the value, a string, matches this RE2 pattern."""
+        """Return a condition that is true if a part of the value, a string, matches this RE2 pattern."""
         return self._call("matches", pattern)
 
     def _call(self, function: str, text: str) -> "Condition":
@@ -132,7 +132,7 @@ class Operand(ABC):
         return Expression(f"size({self.cel()})", is_atom=True)
 
     def exists(self) -> "Condition":
-        """Return a condition that holds if the value is there: CEL's `has()`."""
+        """Return a condition that is true if the value exists: CEL's `has()`."""
         return Condition(f"has({self.cel()})", is_atom=True)
 
     def __bool__(self) -> NoReturn:
@@ -155,7 +155,7 @@ class Operand(ABC):
         raise TypeError(f"{self!r} has no items before the plan runs; give it to for_each= to run a node for each item")
 
     def __contains__(self, other: object) -> NoReturn:
-        """Refuse `in`, whose answer Python converts to a truth value.
+        """Refuse `in`, whose result Python converts to a truth value.
 
         Raises:
             TypeError: always.
@@ -172,7 +172,7 @@ class Operand(ABC):
 
 
 class Expression(Operand):
-    """A value that a condition computes, such as `lamps["left"] + 1`; it can stand in conditions only."""
+    """A value that a condition computes, such as `lamps["left"] + 1`; valid in conditions only."""
 
     __slots__ = ("_is_atom", "_text")
 
@@ -193,7 +193,7 @@ class Expression(Operand):
 
 
 class Condition(Expression):
-    """A condition for `when`: true or false once the plan runs."""
+    """A condition for `when`: evaluated when the plan runs."""
 
     __slots__ = ()
 
@@ -242,7 +242,7 @@ _VALUES = "null, a boolean, a string, an integer of 64 bits, a finite number, a 
 
 
 def cel_node(node_id: str) -> str:
-    """Return how a condition names a node."""
+    """Return the reference to a node in a condition."""
     return node_id if _is_name(node_id) else f"nodes[{cel_of(node_id)}]"
 
 

@@ -1,7 +1,7 @@
 """Layered layout of a graph from left to right, with few crossings and no edge through a box. Pure.
 
-Each node has a layer, its distance from the nodes without dependencies. An edge over several layers gets a waypoint in
-each layer between, which takes part in the order and the placement as a node does; edges of one node share them.
+The layer of a node is its distance from the nodes without dependencies. An edge over several layers has a waypoint
+in each layer between, which is ordered and placed like a node; edges of one node share their waypoints.
 """
 
 from bisect import bisect_right, insort
@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 _SWEEPS = 12
-"""Passes over all layers that reduce crossings; more change nearly nothing."""
+"""Passes over all layers that reduce crossings; more passes hardly improve the layout."""
 _ROUNDS = 16
 """Passes over all layers that straighten edges."""
 _WAYPOINT_WEIGHT = 4.0
-"""How much more than a box a waypoint is pulled straight."""
+"""Weight of waypoints relative to boxes when edges are straightened."""
 
 
 class CyclicGraph(ValueError):
@@ -23,7 +23,7 @@ class CyclicGraph(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Size of a node, or its place if it has one."""
+    """Size of a node, and its position once it is placed."""
 
     width: float
     height: float
@@ -38,8 +38,6 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Spacing:
-    """Distances of a layout."""
-
     layer: float = 56.0
     node: float = 16.0
     waypoint: float = 12.0
@@ -50,8 +48,8 @@ class Route:
     """Course of an edge.
 
     Args:
-        points: from the right side of a box to the left side of another one; between an odd and an even point the
-            edge is straight and horizontal.
+        points: from the right side of a box to the left side of another box; between an odd and an even point the edge
+            is straight and horizontal.
     """
 
     source: int
@@ -61,7 +59,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Places of all nodes and edges.
+    """Positions of all nodes and edges.
 
     Args:
         boxes: in the order of the nodes.
@@ -75,7 +73,7 @@ class Layout:
 
 @dataclass(slots=True)
 class _Layered:
-    """A graph with waypoints: positions up to the count of nodes are nodes, the others waypoints."""
+    """A graph with waypoints: indices less than the number of nodes are nodes, the others waypoints."""
 
     layer_of: list[int]
     next_of: list[list[int]]
@@ -94,14 +92,15 @@ def layout_graph(
     """Place the nodes of an acyclic graph.
 
     Args:
-        sizes: of the nodes, in the order in which they are preferred from top to bottom.
-        edges: pairs of node numbers, from a node to one that depends on it.
-        order: more pairs, of which the first stands left of the second; they are not drawn.
+        sizes: sizes of the nodes, in their preferred order from top to bottom.
+        edges: pairs of node numbers, from a node to its dependent.
+        order: further pairs, which place the first node left of the second; they are not drawn.
 
     Raises:
         CyclicGraph: the graph, with these pairs, has a cycle.
 
-    Complexity: O(s·(n + w + e·log n)) with w waypoints, at most nodes times layers, and a constant count s of passes.
+    Complexity: O(s·(n + w + e·log n)) with w waypoints, at most nodes times layers, and a constant number s of
+    passes.
     """
     gaps = spacing or Spacing()
     distinct = list(dict.fromkeys(edges))
@@ -113,7 +112,7 @@ def layout_graph(
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the layer of each node: the longest path to it; nodes without dependencies stand close to their use."""
+    """Return the layer of each node: its longest path; nodes without dependencies are close to their dependents."""
     after: list[list[int]] = [[] for _ in range(count)]
     left = [0] * count
     for source, target in edges:
@@ -160,7 +159,7 @@ def _with_waypoints(layer_of: list[int], edges: Sequence[tuple[int, int]]) -> _L
 
 
 def _ordered(graph: _Layered) -> list[list[int]]:
-    """Return the order in each layer with the fewest crossings that was found."""
+    """Return the order of each layer with the fewest crossings found."""
     orders: list[list[int]] = [[] for _ in range(max(graph.layer_of, default=-1) + 1)]
     for place in _depth_first(graph):
         orders[graph.layer_of[place]].append(place)
@@ -178,7 +177,7 @@ def _ordered(graph: _Layered) -> list[list[int]]:
 
 
 def _depth_first(graph: _Layered) -> list[int]:
-    """Return all places so that those that are connected come one after the other, for a good start."""
+    """Return all nodes and waypoints in depth-first order: a good initial order, which keeps neighbours together."""
     seen: set[int] = set()
     found: list[int] = []
     for root in (place for place in range(len(graph.layer_of)) if not graph.before_of[place]):
@@ -194,7 +193,7 @@ def _depth_first(graph: _Layered) -> list[int]:
 
 
 def _sort_layer(orders: list[list[int]], index: int, neighbours: Sequence[Sequence[int]], *, by: int) -> None:
-    """Sort a layer by the mean position of the neighbours in the layer beside it."""
+    """Sort a layer by the mean position of the neighbours in the adjacent layer."""
     if not 0 <= index + by < len(orders):
         return
     position = {place: number for number, place in enumerate(orders[index + by])}
@@ -207,7 +206,7 @@ def _sort_layer(orders: list[list[int]], index: int, neighbours: Sequence[Sequen
 
 
 def _crossings(graph: _Layered, orders: Sequence[Sequence[int]]) -> int:
-    """Count the crossings between neighbouring layers."""
+    """Count the crossings between adjacent layers."""
     total = 0
     for index in range(len(orders) - 1):
         position = {place: number for number, place in enumerate(orders[index + 1])}
@@ -221,7 +220,7 @@ def _crossings(graph: _Layered, orders: Sequence[Sequence[int]]) -> int:
 
 
 def _placed(graph: _Layered, heights: Sequence[float], *, count: int, gaps: Spacing) -> list[float]:
-    """Return the vertical middle of each place: near its neighbours, in the order of its layer, without overlap."""
+    """Return the vertical middle of each node: near its neighbours, in the order of its layer, without overlap."""
     offsets = [_offsets(order, heights, count=count, gaps=gaps) for order in graph.orders]
     middles = [0.0] * len(graph.layer_of)
     for order, offset in zip(graph.orders, offsets, strict=True):
@@ -242,7 +241,7 @@ def _placed(graph: _Layered, heights: Sequence[float], *, count: int, gaps: Spac
 
 
 def _offsets(order: Sequence[int], heights: Sequence[float], *, count: int, gaps: Spacing) -> list[float]:
-    """Return the least distance of each place of a layer from the first one."""
+    """Return the minimum distance of each node of a layer from the first."""
     found = [0.0]
     for above, below in pairwise(order):
         gap = gaps.waypoint if above >= count or below >= count else gaps.node
@@ -264,7 +263,7 @@ def _wanted(
 
 
 def _apart(wanted: Sequence[float], offsets: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Return the places nearest to those that are wanted, by least squares, that keep order and distances.
+    """Return the positions closest to the wanted ones, by least squares, that preserve order and distances.
 
     Source: isotonic regression by pooling adjacent violators.
     """

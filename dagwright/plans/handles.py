@@ -1,7 +1,7 @@
 """Handles: placeholders, in a plan built in Python, for values that exist only when the plan runs.
 
-A handle knows its reference (`{{stock.result.left}}`) and, where a tool declares its result, the JSON Schema of its
-value. In arguments a handle becomes its reference, in an f-string too; Python operators make a condition of it.
+A handle has a reference (`{{stock.result.left}}`) and, if the tool declares its result, the JSON Schema of its
+value. In arguments, including f-strings, a handle becomes its reference; Python operators turn it into a condition.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class ValueSchema:
     """The JSON Schema of a value, as far as it is known.
 
     Args:
-        root: in which the references of the schema are resolved.
+        root: schema in which references are resolved.
         path: from the root to the value.
     """
 
@@ -54,7 +54,7 @@ class ValueSchema:
         return ValueSchema(self.root, (*self.path, step))
 
     def problem_of(self, step: str | int) -> tuple[str, str | None] | None:
-        """Return why the value has no such part, with a hint; `None` if it may have one."""
+        """Return why the value has no such part, with a hint; `None` if it may have the part."""
         wanted = "object" if isinstance(step, str) else "array"
         if (types := self.types) != ALL and wanted not in types:
             return f"it is {' or '.join(sorted(types))}, and not an {wanted}", None
@@ -70,9 +70,9 @@ class ValueSchema:
 class Handle(Operand, Generic[T_co]):
     """A value that a plan has when it runs: a node's result or a part of it, an input, an item, or a secret.
 
-    `handle["field"][0]` is a part of the value. A handle stands wherever an argument takes a value, also in
-    lists, objects and f-strings. Comparing it makes a condition for `when=`. It has no truth value by itself, and it
-    cannot be iterated: give it to `for_each=`.
+    `handle["field"][0]` is a part of the value. A handle can be used for any argument value, also in lists, objects
+    and f-strings. Comparing it returns a condition for `when=`. It has no truth value, and it cannot be iterated:
+    pass it to `for_each=` instead.
     """
 
     __slots__ = ("_input_path", "_owner", "_reference", "_schema", "_source")
@@ -86,11 +86,11 @@ class Handle(Operand, Generic[T_co]):
         source: "Handle[Any] | None" = None,
         input_path: Path = (),
     ) -> None:
-        """Create a handle; plans do this.
+        """Create a handle; called by plans.
 
         Args:
-            owner: identifies the plan.
-            source: of an item or index the list that it comes from, if that is known.
+            owner: identity of the plan.
+            source: for an item or index, the handle of its list, if it is known.
             input_path: path into an input, which only conditions can read.
         """
         self._reference = reference
@@ -101,7 +101,7 @@ class Handle(Operand, Generic[T_co]):
 
     @property
     def value(self) -> T_co:
-        """This handle, with the static type of its value: type checkers take it where the value is expected."""
+        """This handle with the static type of its value, so that type checkers accept it in place of the value."""
         return cast(T_co, self)
 
     @property
@@ -122,7 +122,7 @@ class Handle(Operand, Generic[T_co]):
 
         Raises:
             PlanInvalid: the declared type of the value has no such part.
-            TypeError: it is neither a key nor an index, or this value has no parts.
+            TypeError: the step is neither a key nor an index, or this value has no parts.
         """
         if isinstance(step, bool) or not isinstance(step, str | int):
             raise TypeError(f"{self!r}[{step!r:.60}]: expected a key or an index; .query() takes an RFC 9535 query")
@@ -139,8 +139,8 @@ class Handle(Operand, Generic[T_co]):
         """Return the handle of the matches of an RFC 9535 query in the value, such as `[*].gross`: a list.
 
         Raises:
-            PlanInvalid: it is not such a query.
-            TypeError: this value cannot be searched.
+            PlanInvalid: the query is invalid.
+            TypeError: this value cannot be queried.
         """
         reference = self._reference
         if not isinstance(reference, ResultOf | Item) or isinstance(reference.path, str):
@@ -162,10 +162,10 @@ class Handle(Operand, Generic[T_co]):
         return replace(reference, path=(*reference.path, step))
 
     def cel(self) -> str:
-        """Return how a condition reads the value.
+        """Return the text of the value in a condition.
 
         Raises:
-            TypeError: conditions cannot read it.
+            TypeError: conditions cannot read the value.
         """
         match self._reference:
             case ResultOf(node, field, path):
@@ -179,10 +179,10 @@ class Handle(Operand, Generic[T_co]):
         raise TypeError(f"{self!r} cannot be read by a condition")
 
     def __str__(self) -> str:
-        """Return the reference as the text of an argument has it, so that f-strings work.
+        """Return the reference as text, so that f-strings work.
 
         Raises:
-            TypeError: it is a part of an input, which only conditions can read.
+            TypeError: the value is a part of an input, which only conditions can read.
         """
         if self._input_path:
             raise TypeError(f"{self!r} is a part of an input, which only conditions can read; declare it as an input")
@@ -206,7 +206,7 @@ class Handle(Operand, Generic[T_co]):
 class NodeHandle(Handle[T_co]):
     """A node of a plan; as a value it is the node's result.
 
-    Give it to `needs=` for an order without a value.
+    Pass it to `needs=` to add a dependency without a value.
     """
 
     __slots__ = ("_id",)
@@ -222,7 +222,7 @@ class NodeHandle(Handle[T_co]):
 
     @property
     def status(self) -> Handle[str]:
-        """How the node ended: `completed`, `failed`, `skipped` or `cancelled`."""
+        """Final status of the node: `completed`, `failed`, `skipped` or `cancelled`."""
         return Handle(ResultOf(self._id, "status"), owner=self._owner, schema=ValueSchema({"type": "string"}))
 
     @property

@@ -15,10 +15,10 @@ RequestType = Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INF
 
 @dataclass(frozen=True, slots=True)
 class HumanRequest:
-    """A request to a person, which `plan.add` makes a node of; `approval=` of another node takes one too.
+    """A request to a person, which `plan.add` adds as a node; the `approval=` of another node also accepts it.
 
     Args:
-        fields: of `human` in the plan format; texts may hold handles.
+        fields: of `human` in the plan format; texts may contain handles.
     """
 
     fields: Mapping[str, object]
@@ -46,13 +46,13 @@ def ask_human(  # noqa: PLR0913 - each is one field of the request, by keyword
         prompt: text for the person; it may contain handles.
         type: `SELECTION` if there are `options`, `INFORMATION` if there is a `schema`, else `APPROVAL`.
         schema: JSON Schema of the answer.
-        options: choices of a `SELECTION`: a list, or the handle of one.
-        multiple: whether several options may be chosen.
-        allow_text: whether a `SELECTION` may be answered by a text too.
-        assignee: whose inbox the request is in.
+        options: choices of a `SELECTION`: a list, or the handle of a list.
+        multiple: whether several options may be selected.
+        allow_text: whether a `SELECTION` may also be answered with a text.
+        assignee: person whose inbox has the request.
         channel: `inbox` rejects answers through a model's tool result or an MCP call.
-        deadline: how long the person may take.
-        reminder: after what time the request is sent again.
+        deadline: time until the request expires.
+        reminder: time after which the request is sent again.
         on_timeout: `fail`, `{"default": answer}`, or `{"escalate": assignee, "then": ...}`.
 
     Raises:

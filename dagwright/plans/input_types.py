@@ -1,4 +1,4 @@
-"""JSON Schemas of the inputs that a plan in Python declares, from Python types."""
+"""JSON Schemas from Python types, for the inputs of a plan built in Python."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ def input_schema_of(annotation: Any) -> dict[str, Any]:
     """Return the JSON Schema of a Python type, or of the name of a JSON type, with a `type` and without definitions.
 
     Raises:
-        TypeError: the type has no JSON Schema, or contains itself.
+        TypeError: the type has no JSON Schema, or is recursive.
     """
     if isinstance(annotation, str):
         return {"type": annotation}

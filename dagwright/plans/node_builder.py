@@ -1,4 +1,4 @@
-"""From the arguments of `Plan.add` to a node as the plan format has it."""
+"""Build a node in the plan format from the arguments of `Plan.add`."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -26,9 +26,9 @@ class Work:
 
     Args:
         field: `tool`, `agent`, `human` or `plan`.
-        value: of that field.
-        name: from which an ID is derived.
-        declaration: of its tool, if that is known.
+        value: value of that field.
+        name: name from which an ID is derived.
+        declaration: declaration of its tool, if it is known.
         problems: yields the problems of the node beyond its fields.
     """
 
@@ -45,7 +45,7 @@ class NodeBuilder:
 
     Args:
         owner: identity of the plan.
-        taken: IDs of its nodes.
+        taken: IDs of the existing nodes.
         index: position of the next node.
     """
 
@@ -56,13 +56,13 @@ class NodeBuilder:
     def build(
         self, work: Work, arguments: Mapping[str, object], options: NodeOptions, **fields: object
     ) -> tuple[dict[str, JsonValue], NodeHandle[Any]]:
-        """Return a node as the plan format has it, and its handle.
+        """Return a node in the plan format, and its handle.
 
         Args:
-            fields: more fields of the node.
+            fields: further fields of the node.
 
         Raises:
-            PlanInvalid: a field, an argument or a handle is wrong.
+            PlanInvalid: a field, an argument or a handle is invalid.
             TypeError, ValueError: as `written_options`.
         """
         writer = JsonWriter()
@@ -120,7 +120,7 @@ class NodeBuilder:
 
 
 def free_id(name: str, taken: Collection[str]) -> str:
-    """Return a name, with a number behind it if it is taken."""
+    """Return a name, with a number appended if the name is taken."""
     count, found = 1, name
     while found in taken:
         count += 1
@@ -129,7 +129,7 @@ def free_id(name: str, taken: Collection[str]) -> str:
 
 
 def _schema_of_result(work: Work, node: Node) -> ValueSchema | None:
-    """Return the schema of a node's result; `None` if it is not known, or another value may take its place."""
+    """Return the schema of a node's result; `None` if it is unknown, or if another value may replace the result."""
     tool = work.declaration
     if tool is None or tool.output_schema is None or tool.worker is not None or tool.agent is not None:
         return ValueSchema({"type": "array"}) if node.for_each is not None else None

@@ -1,4 +1,4 @@
-"""Options of a node beside its work and its arguments, in Python and in the plan format."""
+"""Options of a node besides its work and its arguments, in Python and in the plan format."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -26,27 +26,27 @@ class NodeOptions(TypedDict, total=False):
     """Options of `Plan.add`, for functions that pass them on."""
 
     id: str | None
-    """ID of the node; derived from the tool if left out."""
+    """ID of the node; by default derived from the tool."""
     title: str | None
     """Text for people, shown instead of the ID."""
     needs: Needs
-    """Nodes that must end before, beside those whose values the node reads."""
+    """Nodes that must end first, besides those whose values the node reads."""
     when: When | None
-    """Condition under which the node runs: a comparison of handles, or a text in CEL."""
+    """Condition under which the node runs: a comparison of handles, or a CEL text."""
     for_each: Items | None
-    """List of which each item runs the node once."""
+    """List; the node runs once for each item."""
     key: Handle[Any] | Text | str | None
-    """Name of an item, different for each."""
+    """Unique name of an item."""
     max_parallel: int | None
-    """Items that run at once."""
+    """Maximum concurrent items."""
     join: Join | None
-    """How many dependencies the node waits for; a number is `at_least`."""
+    """How many dependencies the node waits for; a number means `at_least`."""
     retry: Retry | None
-    """Attempts at most, or `max_attempts`, `first_delay`, `factor` and `max_delay`."""
+    """Maximum attempts, or `max_attempts`, `first_delay`, `factor` and `max_delay`."""
     timeout: Duration | None
-    """How long one attempt may take."""
+    """Timeout of one attempt."""
     heartbeat: Duration | None
-    """How long an attempt may be silent before it is replaced."""
+    """Timeout between two heartbeats of an attempt, after which it is retried."""
     on_error: OnError | None
     """Effect of a failure on dependents."""
     approval: Approval | None
@@ -54,11 +54,11 @@ class NodeOptions(TypedDict, total=False):
     priority: int | None
     """From 1 (first) to 5."""
     effects: Literal["idempotent"] | None
-    """Declares a call repeatable, for tools whose effects depend on their arguments."""
+    """Declares a call idempotent, for tools whose effects depend on their arguments."""
     cache: CacheTime | None
-    """How long the result of an equal call may be used instead; `off` calls always."""
+    """How long the result of an identical call may be reused; `off` disables the cache."""
     metadata: Mapping[str, Any] | None
-    """Anything that belongs to the node, for programs."""
+    """Additional data of the node, for programs."""
 
 
 _DURATIONS = ("timeout", "heartbeat")
@@ -66,14 +66,14 @@ _DELAYS = ("first_delay", "max_delay")
 
 
 def written_options(options: NodeOptions, writer: JsonWriter) -> dict[str, JsonValue]:
-    """Return options as the plan format has them, without those that are `None`.
+    """Return options in the plan format, without those that are `None`.
 
     Args:
-        writer: gets the handles, each with the field that holds it.
+        writer: records the handles, each with its field.
 
     Raises:
         PlanInvalid: a value is not JSON.
-        TypeError: a condition cannot be written.
+        TypeError: a condition cannot be serialized.
         ValueError: a duration is invalid.
     """
     found: dict[str, JsonValue] = {}

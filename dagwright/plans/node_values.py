@@ -1,4 +1,4 @@
-"""Python values of a node as JSON: handles become references, other objects what pydantic makes of them."""
+"""Convert the Python values of a node to JSON: handles become references, pydantic converts other objects."""
 
 import math
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ ValuePath = tuple[str | int, ...]
 
 @dataclass(slots=True)
 class JsonWriter:
-    """Converts values to JSON, and notes which handles stand in them.
+    """Converts values to JSON, and records their handles.
 
     Args:
-        uses: path of a handle in the value that was written -> the handle.
+        uses: path of a handle in the converted value -> the handle.
     """
 
     uses: dict[ValuePath, HandleUse] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class JsonWriter:
         """Return a value as JSON.
 
         Raises:
-            PlanInvalid: a part of it is not JSON and cannot be converted.
+            PlanInvalid: a part of the value is not JSON and cannot be converted.
         """
         if isinstance(value, Handle):
             self.uses[at] = HandleUse(value)
@@ -72,15 +72,15 @@ def _not_json(value: object, at: ValuePath, hint: str) -> PlanInvalid:
 
 
 class Text:
-    """A text with handles in it, in which all other double braces are text."""
+    """A text with handles; other double braces in it are literal."""
 
     __slots__ = ("_text", "handles")
 
     def __init__(self, template: str, values: Mapping[str, object]) -> None:
-        """Fill a template as `str.format` does: `{name}` is a value, `{{` a brace.
+        """Fill a template like `str.format`: `{name}` is a value, `{{` a brace.
 
         Raises:
-            TypeError: a value is missing or not used, or a format specification is given.
+            TypeError: a value is missing or unused, or a format specification is given.
         """
         used: set[str] = set()
         parts: list[str | Handle[Any]] = [""]
@@ -100,7 +100,7 @@ class Text:
         self._text = "".join(part.replace("{{", "\\{{") if isinstance(part, str) else str(part) for part in parts)
 
     def __str__(self) -> str:
-        """Return the text as a plan has it."""
+        """Return the text in the plan format."""
         return self._text
 
     def __repr__(self) -> str:
@@ -108,7 +108,7 @@ class Text:
 
 
 def _with_part(parts: list[str | Handle[Any]], part: object) -> list[str | Handle[Any]]:
-    """Return the parts of a text with one more; texts that follow each other are one, so that no brace is missed."""
+    """Append a part to a text; adjacent strings are joined, so that no brace is missed."""
     last = parts[-1]
     if not isinstance(part, Handle):
         return [*parts[:-1], last + str(part)] if isinstance(last, str) else [*parts, str(part)]

@@ -1,7 +1,7 @@
-"""Large plans: a compiled plan as pages in the payload store, and back.
+"""Large plans: store a compiled plan as pages in the payload store, and load it.
 
-A run's input holds a plan of at most 256 KiB. A larger one is put into the store in pages, and its run is given their
-references: the activity `load_plan` brings it page by page, so that no workflow task reads more than it can.
+The input of a run has a plan of at most 256 KiB. A larger plan is stored in pages, and its run receives their
+references. The activity `load_plan` loads it page by page, so that no workflow task reads more than it can handle.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,17 +23,17 @@ from dagwright.protocol.documents import encoded_size
 from dagwright.store import PayloadStore
 
 INSIDE_PAGE_NODES = 5_000
-"""Nodes of one page of the inside of a region: reading the text of one holds all other threads for some 20 ms."""
+"""Nodes of one page of an offloaded region: parsing a page blocks all other threads for about 20 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Travelling:
-    """A plan as it travels into a run.
+    """A plan in the format for the input of a run.
 
     Args:
-        plan: what the run will hold; the insides of large regions are in the store.
-        pages: references of its pages; none for a plan that travels whole.
-        encoded: the JSON form of a plan that travels whole.
+        plan: plan as the run will have it; its large regions are offloaded to the store.
+        pages: references of its pages; empty for an inline plan.
+        encoded: JSON form of an inline plan.
     """
 
     plan: CompiledPlan
@@ -42,13 +42,14 @@ class Travelling:
 
 
 async def made_to_travel(plan: CompiledPlan, store: PayloadStore) -> Travelling:
-    """Returns a plan as it travels: what is too large for the input of a run is put into the store.
+    """Prepare a plan for the input of a run: parts that are too large are stored in the payload store.
 
-    First the insides of large regions, which the run never holds; then, if that is not enough, the plan in pages.
-    The first page is the plan without its nodes, each other one nodes as columns, in plan order.
+    Large regions are offloaded first, because the run never loads their nodes. If the plan is still too large, it is
+    stored in pages: the first page is the plan without its nodes, each other page has nodes as columns, in plan
+    order.
 
     Raises:
-        StoreUnavailable: the store cannot keep them now.
+        StoreUnavailable: the plan cannot be stored now.
     """
     plan = await _detached(plan, store)
     encoded = plan_to_json(plan) if len(plan.nodes) <= INLINE_PLAN_NODES else None
@@ -62,7 +63,7 @@ async def made_to_travel(plan: CompiledPlan, store: PayloadStore) -> Travelling:
 
 
 async def _detached(plan: CompiledPlan, store: PayloadStore) -> CompiledPlan:
-    """Returns the plan with the insides of its large regions in the store, those of its sub-plans too."""
+    """Offload the large regions of a plan and its sub-plans to the store; return the plan without them."""
     detached = offload_regions(plan)
     nodes = list(detached.plan.nodes)
     for number, inside in detached.insides.items():
@@ -82,23 +83,23 @@ async def _put_inside(inside: RegionDocument, store: PayloadStore) -> str:
 
 
 async def inside_pages(ref: str, store: PayloadStore) -> tuple[Mapping[str, Any], list[bytes]]:
-    """Returns the inside of a region without its nodes, and the pages of its nodes, encoded.
+    """Return an offloaded region without its nodes, and the encoded pages of its nodes.
 
     Raises:
-        PayloadMissing, PayloadDamaged: the store does not have it.
-        StoreUnavailable: the store cannot be asked now.
+        PayloadMissing, PayloadDamaged: the store does not have the region.
+        StoreUnavailable: the store does not respond.
     """
     head = pydantic_core.from_json(await store.get(ref))
     return head, [await store.get(page) for page in head["pages"]]
 
 
 def read_inside(head: Mapping[str, Any], pages: Sequence[bytes]) -> OffloadedRegion:
-    """Returns the inside of a region that `inside_pages` brought.
+    """Parse an offloaded region loaded by `inside_pages`.
 
-    Complexity: some 10 us for a node; page by page, so that other threads have their turn.
+    Complexity: about 10 us per node; page by page, so that other threads can run.
 
     Raises:
-        ValueError: it is nothing of that kind.
+        ValueError: the pages are not those of a region.
     """
     nodes: list[CompiledNode] = []
     for page in pages:
@@ -109,7 +110,7 @@ def read_inside(head: Mapping[str, Any], pages: Sequence[bytes]) -> OffloadedReg
 def _pages(
     nodes: Sequence[CompiledNode], instead: Mapping[str, Sequence[Any]], *, most: int
 ) -> Iterator[tuple[bytes, int]]:
-    """Yields pages of nodes, encoded, with the count of their nodes."""
+    """Yield pages of nodes, encoded, with the number of their nodes."""
     start = 0
     while start < len(nodes):
         end = start + most
@@ -117,7 +118,7 @@ def _pages(
             nodes_to_columns(nodes[start:end], {name: column[start:end] for name, column in instead.items()})
         )
         if len(page) > PLAN_PAGE_BYTES and most > 1:
-            # Those behind it are most likely as large.
+            # The following nodes probably have a similar size.
             most //= 2
             continue
         yield page, len(nodes[start:end])

@@ -41,7 +41,7 @@ _UNSET: Any = object()
 
 
 class Plan:
-    """A graph of nodes that a run works through.
+    """A graph of nodes that a run executes.
 
     Build it in Python, or read it with `Plan.load` and `Plan.parse`:
 
@@ -49,7 +49,7 @@ class Plan:
         lamps = plan.add(stock, item="lamp")
         plan.add(order, item="lamp", amount=20, when=lamps["left"] < 10)
 
-    Two plans are equal if their documents are.
+    Two plans are equal if their documents are equal.
     """
 
     @checks_arguments
@@ -66,15 +66,15 @@ class Plan:
 
         Args:
             title: text for people.
-            deadline: how long the whole run may take.
+            deadline: time limit of the whole run.
             on_failure: `fail_fast` stops the run at the first failure.
-            metadata: anything that belongs to the plan; `description` is shown where plans are published.
-            tools: known to the plan by their names, so that `add("NAME", ...)` checks arguments; `add` of a function
-                needs none of this.
+            metadata: additional data of the plan; `description` is displayed where plans are published.
+            tools: tools that `add("NAME", ...)` refers to, so that it can check arguments; not needed for `add` of a
+                function.
 
         Raises:
             PlanInvalid: the metadata is not JSON.
-            TypeError: a tool is not one.
+            TypeError: an object is not a tool.
             ValueError: the deadline is invalid.
         """
         document: dict[str, JsonValue] = {"plan": 1}
@@ -97,10 +97,10 @@ class Plan:
     @classmethod
     @checks_arguments
     def load(cls, path: str | Path) -> Self:
-        """Read a plan from a JSON or YAML file in any dialect, with the files that it names as sub-plans.
+        """Read a plan from a JSON or YAML file in any dialect, with the files of its sub-plans.
 
         Raises:
-            PlanInvalid: a file cannot be read, or is not a plan; `check` reports problems inside of it.
+            PlanInvalid: a file cannot be read, or is not a plan; `check` reports problems within the plan.
         """
         file = Path(path)
         return cls._of(inline_files(read_plan_file(file), base=file.parent), None)
@@ -111,11 +111,11 @@ class Plan:
         """Read a plan from a text in JSON, YAML or a text dialect, or from a JSON value.
 
         Args:
-            source: it is copied.
-            dialect: recognized by its shape if left out.
+            source: copied.
+            dialect: by default detected from the shape.
 
         Raises:
-            PlanInvalid: it is not a plan; `check` reports problems inside of it.
+            PlanInvalid: the source is not a plan; `check` reports problems within the plan.
         """
         if isinstance(source, str):
             if "\n" not in source and source.strip().endswith((".yaml", ".yml", ".json")):
@@ -183,7 +183,7 @@ class Plan:
 
     @property
     def _shared_document(self) -> JsonValue:
-        """The plan as a JSON value that shares its parts with the plan: a copy of a large plan takes 0.1 s."""
+        """The plan as a JSON value that shares its parts with the plan: copying a large plan takes 0.1 s."""
         document = self._document
         if self._dialect != _NATIVE or not isinstance(document, dict):
             return document
@@ -194,7 +194,7 @@ class Plan:
         """Return the plan as an object.
 
         Raises:
-            TypeError: plans of its dialect are lists or texts; `document` has them.
+            TypeError: documents of its dialect are lists or texts; use `document`.
         """
         document = self.document
         if not isinstance(document, dict):
@@ -202,12 +202,12 @@ class Plan:
         return document
 
     def to_yaml(self) -> str:
-        """Return a text that `Plan.parse` reads back as an equal plan: YAML, or the text of a text dialect."""
+        """Return a text that `Plan.parse` parses as an equal plan: YAML, or the text of a text dialect."""
         document = self.document
         return document if isinstance(document, str) and self._dialect in TEXT_DIALECTS else write_yaml(document)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both are the same plan as documents, in the same dialect."""
+        """Return whether both plans have equal documents in the same dialect."""
         if not isinstance(other, Plan):
             return NotImplemented
         return self._dialect == other._dialect and _text(self._document) == _text(other._document)
@@ -236,17 +236,17 @@ class Plan:
 
     @checks_arguments
     def check(self, tools: Tools | None = None, *, allow_unknown_tools: bool = False) -> list[Problem]:
-        """Return everything that is wrong with the plan; an empty list if it can run.
+        """Return all problems of the plan; empty if it can run.
 
         Args:
-            tools: that it may call, beside the built-in ones and those that were added as functions: functions,
+            tools: tools that it may call, besides built-in tools and those that were added as functions: functions,
                 declared activities, modules, module names or `.py` files.
-            allow_unknown_tools: accept tools that are not known, without a check of their arguments.
+            allow_unknown_tools: accept unknown tools, without a check of their arguments.
 
         Raises:
-            TypeError: one of the tools is not a tool.
+            TypeError: an object is not a tool.
             ToolLoadError: a module cannot be loaded, or has no tool.
-            ValueError: two tools have one name.
+            ValueError: two tools have the same name.
         """
         own = {spec.name: spec.declaration for spec in self.tools}
         return problems_of_plan(
@@ -258,7 +258,7 @@ class Plan:
         )
 
     def draw(self) -> Drawing:
-        """Return a picture of the plan, which notebooks show, also of a plan with problems.
+        """Return a drawing of the plan, which notebooks display; a plan with problems can be drawn too.
 
         Raises:
             PlanInvalid: the plan has no nodes, or a dependency cycle.
@@ -283,14 +283,14 @@ class Plan:
         default: Any = _UNSET,
         schema: Mapping[str, Any] | None = None,
     ) -> Handle[Any]:
-        """Declare a value that is given when a run starts, and return its handle.
+        """Declare an input, whose value is given when a run starts, and return its handle.
 
         Args:
             name: letters, digits and `_`.
             type: a Python type, such as `int` or `list[str]`, or the name of a JSON type.
-            prompt: how a person is asked for it.
-            default: the value if none is given.
-            schema: JSON Schema beside, or instead of, the type: `{"minimum": 0}`.
+            prompt: question to a person if the value is missing.
+            default: default value.
+            schema: JSON Schema in addition to, or instead of, the type: `{"minimum": 0}`.
 
         Raises:
             PlanInvalid: the name is invalid or already used, or the plan is not in Dagwright's own format.
@@ -312,10 +312,10 @@ class Plan:
 
     @checks_arguments
     def secret(self, name: str) -> Handle[str]:
-        """Return the handle of a secret, which the worker fills in: in the history of the run stands its name only.
+        """Return the handle of a secret, which the worker fills in: the history of the run has only its name.
 
         Raises:
-            ValueError: the name has other characters than ASCII letters, digits and `_`.
+            ValueError: the name has characters other than ASCII letters, digits and `_`.
         """
         if not name.isascii() or not name.replace("_", "a").isalnum():
             raise ValueError(f"{name!r:.80}: the name of a secret has letters, digits and _")
@@ -323,24 +323,24 @@ class Plan:
 
     @property
     def item(self) -> Handle[Any]:
-        """The item of the node's `for_each`; `handle.item` is the same with the type of the list's items."""
+        """The current item of the node's `for_each`; `handle.item` is the same with the type of the list's items."""
         return Handle(Item(), owner=self)
 
     @property
     def index(self) -> Handle[int]:
-        """Position of the item of the node's `for_each`, from 0."""
+        """Position of the current item of the node's `for_each`, from 0."""
         return Handle(Index(), owner=self, schema=ValueSchema({"type": "integer"}))
 
     @checks_arguments
     def text(self, template: str, /, **values: object) -> Text:
-        """Return a text with values in it; what looks like a reference in the rest of the text stays text.
+        """Return a text with values in it; text of the template that looks like a reference is literal.
 
         Args:
             template: as for `str.format`, such as `"{count} lamps"`.
-            values: handles, or other values as texts.
+            values: handles, or other values, which are converted to texts.
 
         Raises:
-            TypeError: a value is missing or not used, or a format specification is given.
+            TypeError: a value is missing or unused, or a format specification is given.
         """
         return Text(template, values)
 
@@ -389,37 +389,37 @@ class Plan:
     ) -> NodeHandle[Any]:
         """Add a node, and return its handle, a placeholder for its result.
 
-        All other keywords are arguments of the tool, or inputs of the sub-plan: values, handles, or lists, objects and
-        f-strings with handles. Names and types are checked here, at run time of the program that builds the plan: no
-        type checker can express "this parameter's type, or a handle" beside the options of a node. `call` is the form
-        whose arguments type checkers check.
+        All other keywords are arguments of the tool, or inputs of the sub-plan: values, handles, or lists, objects
+        and f-strings with handles. Names and types are checked here, at run time of the program that builds the
+        plan: no type checker can express "this parameter's type, or a handle" beside the options of a node. Use
+        `call` to have type checkers check the arguments.
 
         Args:
-            target: a function with `@tool`, the name of a tool, `ask_human(...)`, a sub-plan, or the path of a file
-                with one.
-            id: of the node; derived from the tool if left out.
+            target: a function with `@tool`, the name of a tool, `ask_human(...)`, a sub-plan, or the path of a
+                sub-plan's file.
+            id: ID of the node; by default derived from the tool.
             title: text for people, shown instead of the ID.
-            needs: nodes that must end before, beside those whose values the node reads.
-            when: condition under which it runs: a comparison of handles, or a text in CEL.
-            for_each: list of which each item runs the node once; arguments read `handle.item` and `handle.index`.
-            key: name of an item, different for each; its index if left out.
-            max_parallel: items that run at once.
-            join: how many dependencies it waits for: `all`, `any`, `all_done`, or a number.
-            retry: attempts at most, or `max_attempts`, `first_delay`, `factor` and `max_delay`.
-            timeout: how long one attempt may take.
-            heartbeat: how long an attempt may be silent before it is replaced.
+            needs: nodes that must end first, besides those whose values the node reads.
+            when: condition under which the node runs: a comparison of handles, or a CEL text.
+            for_each: list; the node runs once for each item; arguments read `handle.item` and `handle.index`.
+            key: unique name of an item; by default its index.
+            max_parallel: maximum concurrent items.
+            join: how many dependencies the node waits for: `all`, `any`, `all_done`, or a number.
+            retry: maximum attempts, or `max_attempts`, `first_delay`, `factor` and `max_delay`.
+            timeout: timeout of one attempt.
+            heartbeat: timeout between two heartbeats of an attempt, after which it is retried.
             on_error: effect of a failure on dependents: `block`, `skip`, `ask`, or `{"value": ...}`.
-            approval: `required` asks a person first; `ask_human(...)` says how.
+            approval: `required` requests the approval of a person first; `ask_human(...)` configures the request.
             priority: from 1 (first) to 5.
-            effects: `idempotent` declares a call repeatable whose effects depend on its arguments.
-            cache: how long the result of an equal call may be used instead; `off` calls always.
-            metadata: anything that belongs to the node, for programs.
-            arguments: those whose names are options of this method.
-            more_arguments: all others.
+            effects: `idempotent` declares a call idempotent whose effects depend on its arguments.
+            cache: how long the result of an identical call may be reused; `off` disables the cache.
+            metadata: additional data of the node, for programs.
+            arguments: arguments whose names are options of this method.
+            more_arguments: all other arguments.
 
         Raises:
-            PlanInvalid: a name, a value or a handle is wrong; with the nearest name.
-            TypeError: the function is not a tool, or a value cannot stand there.
+            PlanInvalid: a name, a value or a handle is invalid; the message has the most similar name.
+            TypeError: the function is not a tool, or a value is not allowed there.
             ValueError: a duration is invalid.
         """
         options = NodeOptions(
@@ -445,8 +445,8 @@ class Plan:
     def call(self, tool: Callable[..., Any], /, **options: Unpack[NodeOptions]) -> Callable[..., NodeHandle[Any]]:
         """Return a function that adds a node and has the parameters of the tool, so that type checkers check them.
 
-        `plan.call(order, when=lamps["left"] < 10)(item="lamp", amount=20)` adds the same node as `add`. A handle stands
-        for a value as `handle.value`, whose static type is that of the value.
+        `plan.call(order, when=lamps["left"] < 10)(item="lamp", amount=20)` adds the same node as `add`. Pass a
+        handle in place of a value as `handle.value`, which has the static type of the value.
 
         Args:
             tool: a function with `@tool`.
@@ -477,21 +477,21 @@ class Plan:
         feedback_policy: FeedbackPolicy | None = None,
         **options: Unpack[NodeOptions],
     ) -> NodeHandle[Any]:
-        """Add a node that an agent works on: a model with tools.
+        """Add a node that runs an agent: a model with tools.
 
         Args:
             objective: task of the agent; it may contain handles.
             agent: name of an agent that the run knows; instead of it:
             prompt: instructions of an agent of this plan, which the next arguments describe.
             tools: functions with `@tool`, or names of tools.
-            max_turns: model calls at most.
+            max_turns: maximum model calls.
             token_limit: tokens of all model calls together.
-            output_schema: JSON Schema of its answer; a text if left out.
-            feedback_policy: when it may ask a person.
+            output_schema: JSON Schema of its answer; by default a text.
+            feedback_policy: when it may send requests to people.
             options: those of `add`.
 
         Raises:
-            PlanInvalid: a value is wrong.
+            PlanInvalid: a value is invalid.
             TypeError: both or neither of `agent` and `prompt` are given.
         """
         if (agent is None) == (prompt is None):

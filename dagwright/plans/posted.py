@@ -1,7 +1,8 @@
-"""Plans that a program sends: read, completed with published sub-plans, checked and compiled.
+"""Plans sent by programs: parse, complete with published sub-plans, check and compile.
 
-Every function here takes and returns plain data that can be pickled, so that it can run in a process of its own
-(`dagwright.process.process_pool`). No file is ever read for a caller: a sub-plan given by name is a published plan.
+All functions of this module accept and return plain data that can be pickled, so they can run in a separate process
+(`dagwright.process.process_pool`). No file is read on behalf of a caller: a sub-plan given by name is a published
+plan.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,8 +43,8 @@ class PostedPlan:
     Args:
         plan: a JSON value, or a text in JSON, YAML or a text dialect.
         dialect: its dialect; `None` detects it.
-        published: name and file name of a published plan -> the plan as it was written; of those the plan may name.
-        names: of all published plans, for hints.
+        published: name and file name of a published plan that it may name -> that plan as it was written.
+        names: names of all published plans, for hints.
     """
 
     plan: Any
@@ -66,10 +67,10 @@ class PreparedPlan:
 
 @dataclass(frozen=True, slots=True)
 class RefusedPlan:
-    """A plan that is wrong.
+    """A rejected plan.
 
     Args:
-        errors: its problems as answers have them; those of a text have their line.
+        errors: its problems in the response format; for a text they have their line.
     """
 
     invalid: PlanInvalid
@@ -77,7 +78,7 @@ class RefusedPlan:
 
 
 def posted_plan(plan: Any, dialect: str | None, published: Mapping[str, PublishedPlan]) -> PostedPlan:
-    """Return a posted plan with the published plans that it can name, and not with all of them.
+    """Return a posted plan with only those published plans that it can name.
 
     Args:
         published: by name.
@@ -90,10 +91,10 @@ def posted_plan(plan: Any, dialect: str | None, published: Mapping[str, Publishe
 
 
 def read_posted(posted: PostedPlan) -> Any:
-    """Return the plan as it was written, with its sub-plans; or why they could not be put in, as `check_plan` takes it.
+    """Return the plan as it was written, with its sub-plans; or why these could not be included, for `check_plan`.
 
     Raises:
-        PlanInvalid: the text cannot be read.
+        PlanInvalid: the text cannot be parsed.
     """
     plan = posted.plan
     written = read_text(plan, name="the plan") if isinstance(plan, str) else plan
@@ -107,14 +108,14 @@ def checked_posted(posted: PostedPlan, tools: Tools) -> tuple[Checked, Any]:
     """Return the checked plan, and the plan as it was written, with its sub-plans.
 
     Raises:
-        PlanInvalid: with what is wrong.
+        PlanInvalid: the plan is invalid.
     """
     written = read_posted(posted)
     return check_plan(written, tools, dialect=posted.dialect), written
 
 
 def check_posted(posted: PostedPlan, tools: Tools) -> dict[str, Any]:
-    """Response body of `POST /v1/plans/check`; problems in a text have their line."""
+    """Return the response body of `POST /v1/plans/check`; problems in a text have their line."""
     try:
         checked, _ = checked_posted(posted, tools)
         check_size(checked)
@@ -134,13 +135,13 @@ def check_posted(posted: PostedPlan, tools: Tools) -> dict[str, Any]:
 def prepare_posted(
     posted: PostedPlan, tools: Tools, *, inputs: Mapping[str, Any], policy: Policy | None
 ) -> PreparedPlan | RefusedPlan:
-    """Return the compiled plan, whose run asks for inputs that are missing; or what is wrong with the plan.
+    """Compile a plan, whose run will request missing inputs, or return its problems.
 
     Args:
-        policy: of the run.
+        policy: policy of the run.
 
     Raises:
-        PlanInvalid: with what is wrong with its inputs, or what the policy refuses.
+        PlanInvalid: the inputs are invalid, or the policy rejects the plan.
     """
     try:
         checked, written = checked_posted(posted, tools)
@@ -152,10 +153,10 @@ def prepare_posted(
 
 
 def compiled_to_ask(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
-    """Return the compiled plan of a checked one; its run asks for inputs that are missing.
+    """Compile a checked plan; its run will request missing inputs.
 
     Raises:
-        PlanInvalid: inputs are wrong or unknown, or the plan is too large.
+        PlanInvalid: inputs are invalid or unknown, or the plan is too large.
     """
     if unused := unused_inputs(checked, inputs):
         raise PlanInvalid(unused)
@@ -168,14 +169,14 @@ def source_of(written: Any, dialect: str) -> dict[str, Any]:
 
 
 def with_published(document: Any, published: Mapping[str, Any], *, names: Sequence[str] = ()) -> Any:
-    """Return a document with the published plans that its nodes name as sub-plans (`plan: "NAME"`) put in.
+    """Return a document with the published plans included that its nodes name as sub-plans (`plan: "NAME"`).
 
     Args:
-        document: in Dagwright's own dialect; one of another dialect has no sub-plans, and is returned as it is.
-        names: of all published plans, for the hint.
+        document: in Dagwright's own dialect; a document in another dialect has no sub-plans, and is returned unchanged.
+        names: names of all published plans, for the hint.
 
     Raises:
-        PlanInvalid: a sub-plan is not published; with the document, so that the rest of it is checked.
+        PlanInvalid: a sub-plan is not published; has the document, so that the rest of it is checked.
     """
     problems = ProblemList()
     completed = _completed(document, published, at="", missing=partial(_tell_missing, problems, names))
@@ -187,7 +188,7 @@ def with_published(document: Any, published: Mapping[str, Any], *, names: Sequen
 def _completed(
     document: Any, published: Mapping[str, Any], *, at: str, missing: Callable[[str, str, Any], None]
 ) -> Any:
-    """Return a document with its sub-plans; `missing` is called with the name, pointer and node ID of others."""
+    """Return a document with its sub-plans; `missing` is called with name, pointer and node ID of unknown sub-plans."""
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
         return document
     nodes = list(document["nodes"])

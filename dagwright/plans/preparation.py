@@ -1,4 +1,4 @@
-"""From a document to a compiled plan with its inputs: what `check`, `run` and the activity `compile_plan` share."""
+"""Compile a document with its inputs: shared by `check`, `run` and the activity `compile_plan`."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -47,14 +47,14 @@ def check_plan(
     any_tool: bool = False,
     accepted: Sequence[Any] = (),
 ) -> Checked:
-    """Returns the checked plan of a document in any dialect.
+    """Check a document in any dialect and return the checked plan.
 
     Args:
         raw: the JSON value of the document, or why it could not be read: then the rest of it is checked.
         accepted: as in `dagwright.features.plan_edits.accepted_nodes`.
 
     Raises:
-        PlanInvalid: with everything that is wrong.
+        PlanInvalid: has all problems of the plan.
     """
     unread = raw if isinstance(raw, PlanInvalid) else None
     if unread is not None and unread.document is None:
@@ -72,10 +72,10 @@ def check_plan(
 
 
 def _refuse_surrogates(raw: Any) -> None:
-    """Refuse a value with lone surrogates, which no library can encode.
+    """Reject a value with lone surrogates, which no library can encode.
 
     Raises:
-        PlanInvalid: it holds one.
+        PlanInvalid: the value has a lone surrogate.
     """
     try:
         pydantic_core.to_json(raw)
@@ -88,7 +88,7 @@ def _checked(document: Document, tools: Mapping[str, ToolDeclaration], *, any_to
     """Return the checked plan of a document.
 
     Raises:
-        PlanInvalid: with what is wrong place by place, and what is certainly wrong between places.
+        PlanInvalid: has the problems of single values, and the definite problems of the whole plan.
     """
     checked, problems = inspect_document(document, tools=tools, any_tool=any_tool)
     hints = NameHints(HINT_BUDGET)
@@ -112,21 +112,21 @@ def check_written_plan(
     any_tool: bool = False,
     accepted: Sequence[Any] = (),
 ) -> tuple[Checked, Sequence[Repair]]:
-    """Returns the checked plan of a model's answer, and what was repaired to read it.
+    """Check the plan in a model's response; return the checked plan, and the repairs that were needed to read it.
 
     Args:
-        any_tool: take tools on trust; then their names are not repaired.
+        any_tool: allow unknown tools; the names of tools are not repaired then.
         accepted: as in `dagwright.features.plan_edits.accepted_nodes`.
 
     Raises:
-        PlanInvalid: with everything that is wrong or ambiguous.
+        PlanInvalid: has all problems and ambiguities.
     """
     known = {} if any_tool else tools
     document, repairs = read_written_plan(text, dialect=dialect, context=context, tools=known)
     try:
         return _checked(with_accepted(document, accepted), tools, any_tool=any_tool), repairs
     except PlanInvalid as invalid:
-        # What is missing of a plan is often why the rest is wrong.
+        # A truncated plan often has further problems that result from the missing part.
         cut = [Problem(repair.code, repair.message, repair.pointer) for repair in repairs if repair.code == CUT_OFF]
         raise PlanInvalid([*cut, *invalid.problems]) from None
 
@@ -138,12 +138,12 @@ def unknown_tools(
     context: Mapping[str, Any] | None = None,
     dialect: str | None = None,
 ) -> list[str]:
-    """Returns the tools that a plan and its sub-plans name and that are not among `tools`, in order of their nodes.
+    """Return the tools of a plan and its sub-plans that are not among `tools`, in the order of their nodes.
 
-    An agent that is not there may be a tool under two names: its own, and one that stands in for it.
+    An unknown agent may be a tool under two names: its own, and the name of its stand-in.
 
     Raises:
-        PlanInvalid: something else is wrong with it.
+        PlanInvalid: the plan has other problems.
     """
     found: dict[str, None] = {}
     open_plans = [check_plan(raw, tools, context=context, dialect=dialect, any_tool=True)]
@@ -160,13 +160,13 @@ def unknown_tools(
 
 
 def _with_more(unread: PlanInvalid, found: PlanInvalid) -> PlanInvalid:
-    """Returns all that is wrong; of a place that could not be read nothing is told twice."""
+    """Merge two errors; a value that could not be read is reported only once."""
     told = {problem.pointer for problem in unread.problems}
     return PlanInvalid([*unread.problems, *(problem for problem in found.problems if problem.pointer not in told)])
 
 
 def inline_card(checked: Checked, agent: str | None) -> AgentCard | None:
-    """Returns the card of an agent that stands in a plan itself; `None` of any other one."""
+    """Return the card of an agent that is defined in the plan itself; `None` for other agents."""
     if agent is None or not is_inline(agent):
         return None
     declared = checked.tools.get(AGENT_PREFIX + agent)
@@ -174,7 +174,7 @@ def inline_card(checked: Checked, agent: str | None) -> AgentCard | None:
 
 
 def policy_problems(checked: Checked, policy: Policy) -> list[Problem]:
-    """Returns a problem for each agent that stands in the plan itself and that the policy of the run refuses."""
+    """Return a problem for each agent defined in the plan itself that the policy of the run rejects."""
     problems = []
     for index, node in enumerate(checked.nodes):
         card = inline_card(checked, node.agent_name)
@@ -192,14 +192,14 @@ def unused_names(checked: Checked, names: Iterable[str]) -> list[str]:
 
 
 def unused_inputs(checked: Checked, names: Iterable[str]) -> list[Problem]:
-    """Return a problem for each name of an input that the plan neither declares nor reads, or for the first of many."""
+    """Return a problem for each input name that the plan neither declares nor reads, or for the first of many."""
     unused = unused_names(checked, names)
     known = [*checked.inputs, *sorted(_read_by_conditions(checked))] if unused else []
     return no_such_inputs(unused, known)
 
 
 def no_such_inputs(names: Sequence[str], known: Collection[str]) -> list[Problem]:
-    """Return a problem for each name that no input of a plan has, or for the first of many.
+    """Return a problem for each name that is not an input of the plan, or for the first of many.
 
     Args:
         known: names of the inputs, for hints.
@@ -217,7 +217,7 @@ def no_such_inputs(names: Sequence[str], known: Collection[str]) -> list[Problem
 
 
 def notes_of_context(checked: Checked, names: Iterable[str]) -> list[Note]:
-    """Returns a note for each name of the session, without its `@`, that was given and that the plan does not use."""
+    """Return a note for each given name of the session, without `@`, that the plan does not use."""
     used = list(dict.fromkeys(_session_names(checked.document)))
     has = f"it uses {', '.join(f'@{name}' for name in used)}" if used else "it uses no name of a session"
     return [
@@ -239,11 +239,11 @@ def _session_names(document: Document) -> Iterator[str]:
 
 
 _ALL = ""
-"""Stands for all names; it is none itself."""
+"""Wildcard for all names; not a valid name."""
 
 
 def _read_by_conditions(checked: Checked) -> frozenset[str]:
-    """Returns the names of the inputs that conditions read; they need not be declared."""
+    """Return the names of the inputs that conditions read; they need no declaration."""
     ids = {node.id for node in checked.nodes}
     found = (read_condition(node.when, ids.__contains__).reading.reads for node in checked.nodes if node.when)
     return frozenset(
@@ -252,30 +252,30 @@ def _read_by_conditions(checked: Checked) -> frozenset[str]:
 
 
 def input_problems(checked: Checked, values: Mapping[str, Any], *, given: Collection[str]) -> list[Problem]:
-    """Returns what is wrong with the values of inputs, and which inputs are missing.
+    """Return the problems of input values, and the missing inputs.
 
     Args:
-        given: names of the inputs that were given, whether their values are known or not.
+        given: names of the given inputs, including those with unknown values.
     """
     missing = missing_inputs(checked.inputs, dict.fromkeys(given))
     return [*missing, *wrong_inputs(checked.inputs, values)]
 
 
 def prepare_plan(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
-    """Returns the compiled plan of a checked one, ready to run with these inputs.
+    """Compile a checked plan with its inputs.
 
     Raises:
-        PlanInvalid: an input is missing or of the wrong type; the plan uses what cannot run yet; or it is
-            too large to be the input of a run.
+        PlanInvalid: an input is missing or has the wrong type; the plan uses features that cannot run yet; or it is too
+            large for the input of a run.
     """
     return _prepared(checked, inputs, input_problems(checked, inputs, given=inputs))
 
 
 def prepare_to_ask(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
-    """Returns the compiled plan of a checked one, ready to run; the run asks for the inputs that are missing.
+    """Compile a checked plan; its run will request missing inputs.
 
     Raises:
-        PlanInvalid: as `prepare_plan`, but for missing inputs.
+        PlanInvalid: as `prepare_plan`, except for missing inputs.
     """
     return _prepared(checked, inputs, wrong_inputs(checked.inputs, inputs))
 
@@ -293,12 +293,12 @@ def _prepared(checked: Checked, inputs: Mapping[str, Any], problems: Sequence[Pr
 
 
 def check_size(checked: Checked) -> CompiledPlan:
-    """Refuses a valid plan that no run could hold, as `prepare_plan` does; returns it with its regions.
+    """Reject a valid plan that is too large for a run, as `prepare_plan` does; return the plan with its regions.
 
-    Of a plan that is a single region, which would take long to compile, only that region is told.
+    For a plan that is a single region, which would take long to compile, only that region is returned.
 
     Raises:
-        PlanInvalid: it is one.
+        PlanInvalid: the plan is too large.
     """
     if _is_one_small_region(checked):
         return CompiledPlan(nodes=(CompiledNode(REGION_PREFIX, kind="region", inner_count=len(checked.nodes)),))
@@ -308,7 +308,7 @@ def check_size(checked: Checked) -> CompiledPlan:
 
 
 def _is_one_small_region(checked: Checked) -> bool:
-    """Tells whether a plan is surely a single region, of which a run holds next to nothing; compiling it takes long."""
+    """Return whether a plan is certainly a single region, which is small in a run but takes long to compile."""
     tools = [checked.tools.get(name or "") for name in {node.tool for node in checked.nodes}]
     plain = [
         tool
@@ -321,7 +321,7 @@ def _is_one_small_region(checked: Checked) -> bool:
         return False
     plan = checked.plan
     beside = [plan.title, plan.metadata, plan.output, checked.inputs, [tool.input_schema for tool in plain]]
-    # A reference has a few times as many bytes compiled as it has written.
+    # The compiled form of a reference has a few times as many bytes as its text.
     return encoded_size(beside) < PLAN_PART_BYTES // 8
 
 

@@ -1,7 +1,7 @@
-"""The JSON Schemas of a plan and of a file of agents, of the models: `python -m dagwright.plans.schema [--check]`.
+"""JSON Schemas of a plan and of a file of agents, from the models: `python -m dagwright.plans.schema [--check]`.
 
-They exist for editors and for programs in other languages. They say what single fields may hold; what only the whole
-plan shows (edges, cycles, tools) is checked by `dagwright check`.
+The schemas are for editors and for programs in other languages. They describe single fields; `dagwright check` also
+checks the plan as a whole (edges, cycles, tools).
 """
 
 import argparse
@@ -32,7 +32,7 @@ _SUB_PLAN = {
 
 
 def plan_schema() -> dict[str, Any]:
-    """Returns the JSON Schema (2020-12) of a plan in Dagwright's own dialect."""
+    """Return the JSON Schema (2020-12) of a plan in Dagwright's own dialect."""
     made = _without_noise(Plan.model_json_schema(mode="validation"))
     assert isinstance(made, dict)
     node = made["$defs"]["Node"]
@@ -48,7 +48,7 @@ def plan_schema() -> dict[str, Any]:
 
 
 def _without_noise(schema: Any, *, names_follow: bool = False) -> Any:
-    """Drops what pydantic adds and nobody reads: titles made of field names, and defaults that are null."""
+    """Remove redundant keywords of pydantic: titles derived from field names, and null defaults."""
     if isinstance(schema, list):
         return [_without_noise(part) for part in schema]
     if not isinstance(schema, Mapping):
@@ -61,7 +61,7 @@ def _without_noise(schema: Any, *, names_follow: bool = False) -> Any:
 
 
 def agents_schema() -> dict[str, Any]:
-    """Returns the JSON Schema (2020-12) of a file of agents."""
+    """Return the JSON Schema (2020-12) of a file of agents."""
     card = _without_noise(AgentCard.model_json_schema(mode="validation"))
     card["required"] = [name for name in card["required"] if name != "name"]
     agents = {"type": "object", "minProperties": 1, "additionalProperties": card}
@@ -70,13 +70,13 @@ def agents_schema() -> dict[str, Any]:
 
 
 def schema_texts() -> Mapping[Path, str]:
-    """Returns the published files: path -> text."""
+    """Return the published files: path -> text."""
     schemas = {SCHEMA_FILE: plan_schema(), AGENTS_SCHEMA_FILE: agents_schema()}
     return {file: json.dumps(schema, indent=2, ensure_ascii=False) + "\n" for file, schema in schemas.items()}
 
 
 def main() -> int:
-    """Writes the files, or with `--check` tells by the exit code whether they are fresh."""
+    """Write the files; with `--check`, report by the exit code whether they are up to date."""
     parser = argparse.ArgumentParser(prog="python -m dagwright.plans.schema", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not fresh")
     is_checking = parser.parse_args().check

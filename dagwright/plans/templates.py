@@ -1,9 +1,9 @@
-"""Plan templates: the plans of a folder, which others start by name with inputs of their own.
+"""Plan templates: the plans of a folder, which users start by name with their own inputs.
 
-It exists so that every door that publishes plans (MCP server, gateway) publishes the same ones under the same names. It
-must not import Temporal: templates are read and checked before there is a server.
+All interfaces that publish plans (MCP server, gateway) use this module, so they publish the same plans under the
+same names. It must not import Temporal: templates are read and checked before there is a server.
 
-TemplatesUnreadable     the folder or a file in it cannot be used; the message names each problem and a fix
+    TemplatesUnreadable     the folder or a file in it cannot be used; the message has each problem and a fix
 """
 
 import os
@@ -37,16 +37,16 @@ from dagwright.plans.preparation import (
 
 _SUFFIXES = (".json", ".yaml", ".yml")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What every client of models takes as the name of a tool."""
+"""Tool names that all model clients accept."""
 _PROBLEMS_SHOWN = 5
 _LOG = structlog.stdlib.get_logger("dagwright.plans.templates")
 
 Templates = Mapping[str, "Template"]
-"""Name of a template -> the template, in order of the names."""
+"""Name of a template -> the template, sorted by name."""
 
 
 class TemplatesUnreadable(DagwrightError):
-    """The folder of templates cannot be used; the message has a part for each thing that is wrong."""
+    """The folder of templates cannot be used; the message has a part for each problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class Template:
     Args:
         name: stem of its file.
         file: name of its file.
-        written: the plan as it was written, with the files of its sub-plans put in.
-        checked: the same, checked with the tools that serve it.
+        written: the plan as it was written, with the files of its sub-plans included.
+        checked: the same plan, checked with the tools that serve it.
     """
 
     name: str
@@ -67,39 +67,39 @@ class Template:
 
     @property
     def title(self) -> str:
-        """Returns the plan's title, or else the name."""
+        """Title of the plan, or else its name."""
         return self.checked.plan.title or self.name
 
     @property
     def description(self) -> str | None:
-        """Returns what the plan is for: `description` of its `metadata`, if that is a text."""
+        """Purpose of the plan: `description` in its `metadata`, if that is a text."""
         told = self.checked.plan.metadata.get("description")
         return told if isinstance(told, str) and told.strip() else None
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """Returns the JSON Schema of an object that holds its inputs; those without a default are required."""
+        """Return the JSON Schema of an object with the inputs; inputs without a default are required."""
         return schema_of_form(self.checked.inputs)
 
     @property
     def source(self) -> dict[str, Any]:
-        """Returns what tells its runs from others of the same id: the same as of `run FILE`."""
+        """Return the source that identifies its runs; the same as for `run FILE`."""
         return {"plan": self.written, "dialect": self.checked.dialect, "context": {}}
 
     def compiled(self, inputs: Mapping[str, Any]) -> CompiledPlan:
-        """Returns the plan, ready to run with these inputs.
+        """Compile the plan with its inputs.
 
         Args:
-            inputs: name -> value; what has a default may be left out.
+            inputs: name -> value; inputs with a default are optional.
 
         Raises:
-            PlanInvalid: an input is missing, of the wrong type or not one of the plan's.
+            PlanInvalid: an input is missing, has the wrong type or is unknown.
         """
         return compiled_with(self.checked, inputs)
 
 
 def compiled_with(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
-    """Returns a checked plan, ready to run with inputs that a program gave, which can be told of names that are wrong.
+    """Compile a checked plan with the inputs of a program, which can be informed about unknown names.
 
     Raises:
         PlanInvalid: as `Template.compiled`.
@@ -113,7 +113,7 @@ def compiled_with(checked: Checked, inputs: Mapping[str, Any]) -> CompiledPlan:
 
 
 def _told(problems: Iterable[Problem]) -> list[Problem]:
-    """Returns problems without what only a command line can do about a missing input."""
+    """Replace the hints about missing inputs, which apply to the command line only."""
     hint = "give it among the inputs"
     return [replace(problem, hint=hint) if problem.code == "missing_input" else problem for problem in problems]
 
@@ -123,8 +123,8 @@ class Published:
     """The templates of a folder at one moment.
 
     Args:
-        templates: those that can be used.
-        problems: name of a template -> why it cannot be used, one line per problem; of the folder itself under `""`.
+        templates: the valid templates.
+        problems: name of a template -> its problems, one line each; those of the folder itself under `""`.
     """
 
     templates: Templates
@@ -138,7 +138,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _File:
-    """A file as it was read, and the stamps of all files that it is made of."""
+    """A parsed file, and the stamps of all files that it includes."""
 
     stamps: Mapping[Path, FileStamp]
     template: Template | None
@@ -146,19 +146,19 @@ class _File:
 
     @property
     def is_current(self) -> bool:
-        """Return whether all its files are still the same."""
+        """Return whether none of its files has changed."""
         return all(stamp_of(path) == stamp for path, stamp in self.stamps.items())
 
 
 class TemplateFolder:
     """The templates of a folder, read again when a file changes.
 
-    A file that is wrong does not affect the others. It may be used by several threads.
+    An invalid file does not affect the others. The object is thread-safe.
 
     Args:
-        folder: each `.json`, `.yaml` or `.yml` file directly in it is a template. Files whose names begin with a dot,
-            and folders in it, are left out: sub-plans in files may be there.
-        tools: with which plans are checked.
+        folder: each `.json`, `.yaml` or `.yml` file directly in it is a template. Files whose names start with a dot,
+            and subfolders, are ignored, so they can have the files of sub-plans.
+        tools: tools that plans are checked with.
     """
 
     def __init__(self, folder: Path, tools: Mapping[str, ToolDeclaration]) -> None:
@@ -169,7 +169,7 @@ class TemplateFolder:
         self._published = Published({}, {})
 
     def read(self) -> Published:
-        """Return the templates as the files are now: the same object for as long as nothing changes."""
+        """Return the current templates: the same object until a file changes."""
         with self._lock:
             try:
                 paths = _files_in(self._folder)
@@ -190,7 +190,7 @@ class TemplateFolder:
         return known if known is not None and known.is_current else _read_file(path, self._tools)
 
     def _publish(self, now: Published) -> None:
-        """Replace what is published, and log each new problem."""
+        """Replace the published templates, and log each new problem."""
         known, self._published = self._published.lines, now
         for line in now.lines:
             if line not in known:
@@ -210,7 +210,7 @@ def open_templates(folder: Path, tools: Mapping[str, ToolDeclaration]) -> Templa
 
 
 def _published(files: Mapping[Path, _File]) -> Published:
-    """Return templates and problems by their names; the first file of a name counts."""
+    """Return templates and problems by name; for several files with the same name the first one is used."""
     templates: dict[str, Template] = {}
     problems: dict[str, list[str]] = {}
     first: dict[str, Path] = {}
@@ -240,7 +240,7 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def _read_file(path: Path, tools: Mapping[str, ToolDeclaration]) -> _File:
-    # Before the file is read: a change in between is then noticed.
+    # Before the file is read, so that a concurrent change is detected.
     stamps: dict[Path, FileStamp] = {path: stamp_of(path)}
     try:
         return _File(stamps, _template(path, tools, stamps), [])
@@ -249,7 +249,7 @@ def _read_file(path: Path, tools: Mapping[str, ToolDeclaration]) -> _File:
 
 
 def _from_folder(line: str, path: Path, read: Iterable[Path]) -> str:
-    """Name the files of a problem relative to the template, as API clients read it too."""
+    """Name the files of a problem relative to the template, because API clients read the message too."""
     base = path.parent.resolve()
     line = _without(str(path), path.name, line)
     for file in sorted(read, key=lambda file: len(str(file)), reverse=True):

@@ -1,4 +1,4 @@
-"""JSON values as YAML that people like to read, and that `dagwright.dialects.yaml_reader` reads back unchanged."""
+"""Write JSON values as readable YAML that `dagwright.dialects.yaml_reader` reads back unchanged."""
 
 import re
 from typing import Any
@@ -7,13 +7,13 @@ import yaml
 from pydantic import JsonValue
 
 _PLAIN = re.compile(r"[A-Za-z_/$][\w/$-]*(?:[ .][\w/$-]+)*|[0-9]+(?:ms|s|m|h|d)")
-"""Texts that are safe without quotes; anything else is quoted, though YAML would not ask for it."""
+"""Texts that are safe without quotes; all others are quoted, even if YAML does not require it."""
 _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 _PLAIN_CHARACTERS = 200
 _BLOCK = re.compile(r"[^\s\x00-\x1f\x7f-\x9f][^\x00-\x09\x0b-\x1f\x7f-\xa0\u2028\u2029\ufeff\ud800-\udfff]*\n")
 _SINGLE = re.compile(r"[\x20-\x7e]*")
 _WIDTH = 1_000_000_000
-"""No folding of long lines."""
+"""Long lines are not folded."""
 
 
 class _Dumper(yaml.CSafeDumper):
