@@ -1,4 +1,4 @@
-"""Parts that every process uses: event loop, watchdog, process pool, sockets, health endpoints, shutdown.
+"""Parts shared by all processes: event loop, watchdog, process pool, sockets, health endpoints, shutdown.
 
-It imports nothing of the engine.
+The package does not import the engine.
 """

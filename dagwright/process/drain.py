@@ -1,8 +1,7 @@
-"""Draining: how long a process that stops lets its calls continue.
+"""Draining: how long running calls continue after a process was requested to stop.
 
-All calls have `GRACE_S` to end by themselves. Then calls are cancelled, and Temporal repeats them on another worker,
-but for calls of `write` tools: these must not be repeated, so they continue until their own timeout, or until the limit
-that `DAGWRIGHT_DRAIN_S` sets.
+All calls have `GRACE_S` to finish. Then they are cancelled, and Temporal retries them on another worker. Calls of
+`write` tools must not be repeated, so they continue until their own timeout, or until the limit `DAGWRIGHT_DRAIN_S`.
 """
 
 import threading
@@ -14,7 +13,7 @@ GRACE_S = 10.0
 
 
 def grace_s(limit_s: float | None) -> float:
-    """Seconds that all calls may continue after a process was requested to stop.
+    """Return the seconds that all calls may continue after a process was requested to stop.
 
     Args:
         limit_s: `DAGWRIGHT_DRAIN_S`, if it is set.
@@ -23,11 +22,11 @@ def grace_s(limit_s: float | None) -> float:
 
 
 def drain_s(own_s: float, *, limit_s: float | None) -> float:
-    """Seconds that the call of a `write` tool may continue after the grace period.
+    """Return the seconds that the call of a `write` tool may continue after the grace period.
 
     Args:
-        own_s: what is left of its own timeout.
-        limit_s: `DAGWRIGHT_DRAIN_S`, if it is set; counted from the beginning of the grace.
+        own_s: remaining time of its own timeout.
+        limit_s: `DAGWRIGHT_DRAIN_S`, if it is set; counted from the start of the grace period.
     """
     if limit_s is None:
         return max(0.0, own_s)
@@ -35,7 +34,7 @@ def drain_s(own_s: float, *, limit_s: float | None) -> float:
 
 
 class WritesInFlight:
-    """Counts the calls of `write` tools that this process works on; safe across threads."""
+    """Counter of the running calls of `write` tools in this process; thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -45,7 +44,7 @@ class WritesInFlight:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count one call for as long as the block lasts."""
+        """Count one call until the block ends."""
         with self._lock:
             self._count += 1
         try:
@@ -57,7 +56,7 @@ class WritesInFlight:
 
     @property
     def count(self) -> int:
-        """Number of calls now."""
+        """Number of running calls."""
         return self._count
 
     def quiet_s(self) -> float:
@@ -67,4 +66,4 @@ class WritesInFlight:
 
 
 writes_in_flight = WritesInFlight()
-"""One for the process: before it exits, it waits for these calls."""
+"""The counter of the process: before it exits, the process waits for these calls."""

@@ -1,7 +1,7 @@
-"""The event loop of every process that serves runs: uvloop where the extra `uvloop` is installed.
+"""The event loop of every process that serves runs: uvloop if the extra `uvloop` is installed.
 
 A worker spends its time on many short steps between the server and Python. On the benchmark of ordinary steps uvloop
-takes a sixth off the worker's CPU time (benchmarks/README.md); it does not exist for Windows.
+reduces the CPU time of the worker by a sixth (benchmarks/README.md); it is not available on Windows.
 """
 
 import asyncio
@@ -15,18 +15,20 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long a thread that works hard may keep the loop waiting; Python's own 5 ms add up over a workflow task.
+"""How long a busy thread may delay the event loop; Python's own 5 ms add up over a workflow task.
 
-Its part and that of the collections below are told in docs/decisions/0023."""
+docs/decisions/0023 describes the effect of this setting and of the thresholds in `GARBAGE_THRESHOLDS`.
+"""
 
 GARBAGE_THRESHOLDS = 50_000, 20, 5
-"""Objects between collections of garbage. A large region is a million objects and none of them is garbage: Python's own
-700 look through all of them again and again, which stops every thread and took half of the time to read one. All of
-memory is looked through after 5 million new ones: runs that have ended are garbage that only this finds."""
+"""Allocations between garbage collections. A large region has a million live objects: with Python's default of 700 the
+collector scans them again and again, which stops all threads and took half of the time to read a region. A full
+collection runs after 5 million allocations, because only it frees runs that have ended.
+"""
 
 
 def run(main: Coroutine[Any, Any, Result]) -> Result:
-    """Runs `main` to its end on a new event loop, as `asyncio.run` does."""
+    """Run `main` to completion on a new event loop, as `asyncio.run` does."""
     try:
         import uvloop  # noqa: PLC0415 - optional, and not available on Windows
     except ModuleNotFoundError:
@@ -36,7 +38,7 @@ def run(main: Coroutine[Any, Any, Result]) -> Result:
 
 @contextmanager
 def few_collections() -> Iterator[None]:
-    """Sees to it that garbage is not looked for so often that it stops every thread."""
+    """Reduce the frequency of garbage collections, which stop all threads."""
     thresholds = gc.get_threshold()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
     try:
@@ -46,9 +48,10 @@ def few_collections() -> Iterator[None]:
 
 
 class _HardWork:
-    """Sees to it that the loop has its turn soon while threads of this process work hard.
+    """Short waits for the event loop while threads of this process are busy.
 
-    Only then: where nobody does, a switch every 0.5 ms is 2 to 5 % of what a worker of ordinary steps takes.
+    The switch interval is changed only during this time: switching every 0.5 ms costs a worker of ordinary steps 2
+    to 5 %.
     """
 
     def __init__(self) -> None:
@@ -71,4 +74,6 @@ class _HardWork:
 
 
 hard_work = _HardWork()
-"""To be entered by a thread that runs what others wrote. There is one, as there is one interval in a process."""
+"""Entered by threads that run code of users. There is one instance because the switch interval is global to the
+process.
+"""

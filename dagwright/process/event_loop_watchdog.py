@@ -1,7 +1,7 @@
-"""Tells where the event loop of a worker stands still, while it does.
+"""Log where the event loop of a worker is blocked, while it is blocked.
 
-Whatever an async tool does without `await` keeps all other calls of its worker from heartbeating, so the server gives
-them up as lost, each with the same words. Only a thread can say then whose fault it is.
+An async tool that works without `await` keeps all other calls of its worker from heartbeating, so the server times
+them all out with the same message. Only another thread can report the cause at that time.
 """
 
 import asyncio
@@ -17,8 +17,10 @@ import structlog
 
 LOOK_S = 1.0
 STANDS_S = 2.0
-"""How long no step of the loop may end before it is told, at the next look: after 3 s at the latest, which is the
-shortest heartbeat timeout. A call whose last beat was a second before that is lost a little earlier, untold."""
+"""Time without a finished step of the loop after which the next check logs it: after 3 s at the latest, which is the
+shortest heartbeat timeout. A call whose last heartbeat was a second earlier times out slightly before, without a log
+line.
+"""
 
 _LOG = structlog.stdlib.get_logger("dagwright.process.event_loop")
 _OF_OTHERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -26,7 +28,7 @@ _OF_OTHERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib",
 
 @contextmanager
 def standing_told() -> Iterator[None]:
-    """Watches the running loop as long as the block lasts; each time it stands still, a warning says where."""
+    """Watch the running loop until the block ends; each time the loop blocks, log a warning with the location."""
     watch = _Watch(asyncio.get_running_loop())
     thread = threading.Thread(target=watch.look_on, name="loop watch", daemon=True)
     thread.start()
@@ -38,7 +40,7 @@ def standing_told() -> Iterator[None]:
 
 
 class _Watch:
-    """Looks on from a thread; made in that of the loop."""
+    """The watchdog thread; created in the thread of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.is_over = threading.Event()
@@ -52,7 +54,7 @@ class _Watch:
         while not self.is_over.wait(LOOK_S):
             now = time.monotonic()
             if now - before > LOOK_S + STANDS_S:
-                # The whole process stood still, such as by SIGSTOP.
+                # The whole process was suspended, for example by SIGSTOP.
                 self._stepped_at = now
             before = now
             stands_s = now - self._stepped_at
@@ -61,7 +63,7 @@ class _Watch:
             elif not is_told:
                 is_told = True
                 self._tell(stands_s)
-            # It may be closed already.
+            # The loop may be closed already.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._step)
 
@@ -79,7 +81,7 @@ class _Watch:
 
 
 def _place_of(frame: FrameType) -> str:
-    """Returns function, file and line of the innermost frame that is of no library."""
+    """Return function, file and line of the innermost frame outside of libraries."""
     found: FrameType | None = frame
     while found is not None and found.f_code.co_filename.startswith(_OF_OTHERS):
         found = found.f_back

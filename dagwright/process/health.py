@@ -1,8 +1,8 @@
 """Liveness and readiness of a process: `/livez` and `/readyz`, for orchestrators and load balancers.
 
-`/livez` fails if the event loop does not respond: restart the process. `/readyz` fails if something that the process
-needs does not answer, such as Temporal: send it no work, and let it live. The gateway serves both itself; a worker
-serves them from a thread, so that a blocked event loop is reported and not only timed out.
+`/livez` fails if the event loop does not respond: restart the process. `/readyz` fails if a dependency of the
+process, such as Temporal, does not respond: send no work to the process, and do not restart it. The gateway serves
+both itself; a worker serves them from a thread, so a blocked event loop is reported instead of a mere timeout.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ T = TypeVar("T")
 
 LIVEZ, READYZ = "/livez", "/readyz"
 LOOP_TIMEOUT_S = 5.0
-"""A process whose event loop makes no step for so long is stuck; on a loaded machine a step may wait for 3 s."""
+"""An event loop without a step for this long is stuck; on a loaded machine a step may wait for 3 s."""
 CHECK_TIMEOUT_S = 2.5
 FRESH_S = 1.0
-"""A result is reused for so long: however often it is asked for, nothing is asked more often."""
+"""How long a result is reused, so that frequent probes do not cause more checks."""
 RETRY_AFTER_S = 2
 DRAINING = "draining"
-"""Status of a process that was requested to stop and waits for what runs."""
+"""Status of a process that was requested to stop and waits for running calls."""
 _LEAVING_S = 2.0
 
 _LOG = structlog.stdlib.get_logger("dagwright.process.health")
 
 Check = Callable[[], Awaitable[object]]
-"""Raises if what it checks does not work."""
+"""Raises an error if the check fails."""
 
 
 class Readiness:
@@ -56,7 +56,7 @@ class Readiness:
 
     @property
     def is_draining(self) -> bool:
-        """Whether the process takes no new work and waits for what runs."""
+        """Whether the process accepts no new work and waits for running calls."""
         return self._stopped is not None and self._stopped.is_set()
 
     async def problems(self) -> Mapping[str, str]:
@@ -70,7 +70,7 @@ class Readiness:
             return self._problems
 
     async def response(self) -> JSONResponse:
-        """Return the response of `/readyz`; reasons are in the log alone, because the caller needs no key."""
+        """Return the response of `/readyz`; it has no reasons, because the caller needs no key; they are in the log."""
         headers = {"Retry-After": str(RETRY_AFTER_S)}
         if self.is_draining:
             return JSONResponse({"status": DRAINING}, status_code=503, headers=headers)
@@ -94,7 +94,7 @@ async def _problem(check: Check) -> str | None:
             await check()
     except TimeoutError:
         return f"no answer within {CHECK_TIMEOUT_S:g} s"
-    # The edge of the probe: whatever a check raises is the reason that it reports.
+    # The outermost handler of the probe: the error of a check is the reason that the probe logs.
     except Exception as error:
         return str(error) or type(error).__name__
     return None
@@ -102,7 +102,7 @@ async def _problem(check: Check) -> str | None:
 
 @asynccontextmanager
 async def serving_health(listener: socket.socket, readiness: Readiness) -> AsyncIterator[None]:
-    """Serve `/livez` and `/readyz` of the running event loop from a thread, for as long as the block lasts.
+    """Serve `/livez` and `/readyz` of the running event loop from a thread until the block ends.
 
     Args:
         listener: an open socket; it is closed at the end.
@@ -124,13 +124,13 @@ async def serving_health(listener: socket.socket, readiness: Readiness) -> Async
         yield
     finally:
         server.should_exit = True
-        # Not forever: what is left of it ends with the process.
+        # With a timeout: the exit of the process ends the thread in any case.
         await asyncio.to_thread(thread.join, _LEAVING_S + 1)
         listener.close()
 
 
 def _app(loop: asyncio.AbstractEventLoop, readiness: Readiness) -> Starlette:
-    """Return an application that runs on another event loop than the one it reports on."""
+    """Return an application that runs on another event loop than the loop that it checks."""
 
     async def livez(_: Request) -> JSONResponse:
         try:
@@ -149,7 +149,7 @@ def _app(loop: asyncio.AbstractEventLoop, readiness: Readiness) -> Starlette:
 
 
 async def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """Run something on another event loop and return its result.
+    """Run a coroutine on another event loop and return its result.
 
     Raises:
         TimeoutError: that loop does not respond, or stops.

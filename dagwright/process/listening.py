@@ -1,6 +1,6 @@
-"""A socket and an HTTP server inside of a process that has an event loop and signals of its own.
+"""A socket and an HTTP server within a process that has its own event loop and signal handlers.
 
-The gateway and the MCP server listen so.
+Used by the gateway and the MCP server.
 """
 
 import asyncio
@@ -13,32 +13,34 @@ import uvicorn
 from starlette.types import ASGIApp
 
 PORT = 8484
-"""Where the gateway listens if nobody says otherwise."""
+"""Default port of the gateway."""
 BACKLOG = 2048
-"""Connections that wait for their turn: a thousand clients may come back at once."""
+"""Maximum pending connections: a thousand clients may reconnect at once."""
 LEAVING_S = 5.0
-"""How long answers under way may take once the gateway ends; streams end at once, and their runs go on."""
+"""How long running responses may continue after the gateway is stopped; streams end at once, and their runs continue.
+"""
 IDLE_S = 75
-"""How long a connection may wait for its next request: longer than proxies keep theirs, so that they close first."""
+"""How long a connection may be idle: longer than in proxies, so that the proxy closes it first."""
 
 
 class PortTaken(Exception):
-    """Nobody can listen there; the text says why, and what to do."""
+    """The address is not available; the message has the reason and a hint."""
 
 
 def opened_socket(host: str, port: int | None) -> socket.socket:
-    """Returns a socket that listens.
+    """Return a listening socket.
 
     Args:
-        port: 0 for any free one; `None` for the usual one, or any free one if that is taken.
+        port: 0 for any free port; `None` for the default port, or any free port if that is taken.
 
     Raises:
-        PortTaken: nobody can listen there.
+        PortTaken: the address is not available.
     """
     for each in (port,) if port is not None else (PORT, 0):
         try:
             info = socket.getaddrinfo(host, each, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-            # With its protocol asyncio sends each part of a stream at once (TCP_NODELAY), not after 40 ms.
+            # With its protocol set, asyncio sends each part of a stream immediately (TCP_NODELAY) instead of after 40
+            # ms.
             listener = socket.socket(info[0], info[1], info[2])
             try:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -56,19 +58,19 @@ def opened_socket(host: str, port: int | None) -> socket.socket:
 
 
 def is_of_this_machine(listener: socket.socket) -> bool:
-    """Tells whether nobody but this machine reaches a socket."""
+    """Return whether a socket is reachable only from this machine."""
     return ip_address(str(listener.getsockname()[0]).partition("%")[0]).is_loopback
 
 
 def address_of(listener: socket.socket) -> str:
-    """Returns the address of a server, without a slash at its end; a client on this machine reaches it there."""
+    """Return the URL of a server for clients on this machine, without a trailing slash."""
     host, port = listener.getsockname()[:2]
     known = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{known}]:{port}" if ":" in known else f"http://{known}:{port}"
 
 
 class _Server(uvicorn.Server):
-    """Leaves the signals to the process that it is a part of."""
+    """A server that leaves the signal handlers to its process."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -83,12 +85,12 @@ async def listening(
     leaving: asyncio.Event | None = None,
     proxies: str | None = None,
 ) -> AsyncIterator[None]:
-    """Answers requests for as long as the block lasts, and then those that are under way.
+    """Serve requests until the block ends, then finish the running requests.
 
     Args:
         leaving: set before the end, so that streams end.
-        proxies: addresses or networks of proxies, separated by commas, whose `X-Forwarded-For` and `X-Forwarded-Proto`
-            count.
+        proxies: comma-separated addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are
+            trusted.
     """
     config = uvicorn.Config(
         app,
@@ -97,7 +99,7 @@ async def listening(
         lifespan="off",
         ws="none",
         server_header=False,
-        # By default every process on this machine could choose the address that it is limited by.
+        # By default any local process could choose the address that its rate limit applies to.
         proxy_headers=proxies is not None,
         forwarded_allow_ips=proxies,
         timeout_keep_alive=IDLE_S,

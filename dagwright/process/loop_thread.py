@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for code without an event loop and for notebooks, whose loop is running."""
+"""An event loop in a separate thread, for code without an event loop and for notebooks, whose loop is running."""
 
 import asyncio
 import threading
@@ -29,12 +29,12 @@ class LoopThread:
         self.close()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine to its end and return its result.
+        """Run a coroutine to completion and return its result.
 
         On Ctrl-C the coroutine is cancelled, and `KeyboardInterrupt` is raised after it has ended.
 
         Raises:
-            DagwrightError: the loop is closed, or the caller is in its thread, where it would wait for itself.
+            DagwrightError: the loop is closed, or the caller is in its thread and would wait for itself.
         """
         loop = self._loop
         if loop is None or threading.current_thread() is self._thread:
@@ -71,7 +71,7 @@ class LoopThread:
         return self.run(called())
 
     def close(self) -> None:
-        """Stop the loop and its thread; what still runs there is cancelled."""
+        """Stop the loop and its thread; running coroutines are cancelled."""
         loop, self._loop = self._loop, None
         if loop is not None:
             loop.call_soon_threadsafe(self._stop.set)

@@ -1,10 +1,11 @@
-"""Runs functions in processes of their own, which are killed when their results are no longer needed.
+"""Run functions in separate processes, which are killed when their results are no longer needed.
 
-A thread cannot be stopped, and holds the interpreter lock. So work whose cost a caller decides, such as the check of a
-plan of several megabytes, runs here: it takes no time from the event loop and the heartbeats of this process, and a
-timeout or a cancelled request really frees the CPU. The address space of each process is limited to `MEMORY_BYTES`.
+A thread cannot be stopped, and blocks the interpreter lock. Work whose cost depends on a caller, such as the check
+of a plan of several megabytes, therefore runs in this pool: it takes no time from the event loop and the heartbeats
+of this process, and a timeout or a cancelled request really frees the CPU. The address space of each process is
+limited to `MEMORY_BYTES`.
 
-ProcessLost         the process ended without a result, for example because it reached its memory limit
+    ProcessLost         the process ended without a result, for example because it reached its memory limit
 """
 
 import asyncio
@@ -25,19 +26,19 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PROCESSES = 2
-"""Functions that run at once; more would only take the CPU from runs."""
+"""Concurrent functions; more would only take CPU time from runs."""
 MEMORY_BYTES = 2 * 1024**3
 """Address space of a process; checks of the largest plans (8 MiB) use up to 0.45 GiB of it."""
 _OUT_OF_MEMORY = 71
 _NICENESS = 5
-"""Runs and requests come first."""
+"""Runs and requests have priority."""
 _LENGTH = struct.Struct(">Q")
-"""Stands before each message: its length in bytes. A message is a pickle; both sides are this program."""
+"""Header of each message: its length in bytes. A message is a pickle; both sides are this program."""
 _CHILD = (
     "import sys; from json import loads; sys.path[:] = loads(sys.argv[1]); "
     "from dagwright.process.process_pool import serve; serve()"
 )
-"""Run with `-I`, so that neither the current folder nor variables decide what is imported."""
+"""Run with `-I`, so that neither the current folder nor variables affect imports."""
 
 
 class ProcessLost(Exception):
@@ -46,11 +47,11 @@ class ProcessLost(Exception):
 
 @dataclass(slots=True)
 class ProcessPool:
-    """A few processes, started when they are first needed and reused; `close` ends them.
+    """A few processes, started on demand and reused; `close` ends them.
 
     Args:
-        timeout_s: after which a function is given up, and its process killed; waiting for a free slot does not count.
-        size: processes at most.
+        timeout_s: timeout of a function, after which its process is killed; waiting for a free slot does not count.
+        size: maximum number of processes.
     """
 
     timeout_s: float
@@ -60,18 +61,17 @@ class ProcessPool:
     _slots: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
-        """Allow as many functions at once as there may be processes."""
         self._slots = asyncio.Semaphore(self.size)
 
     async def run(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """Return the result of a module-level function; if this is cancelled, its process is killed.
+        """Return the result of a module-level function; on cancellation its process is killed.
 
         Args:
-            args: can be pickled, as the result can.
+            args: must be picklable, like the result.
 
         Raises:
-            Exception: what the function raises.
-            TimeoutError: it takes too long.
+            Exception: the exception of the function.
+            TimeoutError: the function exceeds the timeout.
             ProcessLost: its process ended without a result.
         """
         request = await asyncio.to_thread(pickle.dumps, (function, args, named))
@@ -85,7 +85,7 @@ class ProcessPool:
     async def _answer(self, request: bytes) -> bytes:
         idle = self._take_idle()
         if idle is not None:
-            # An idle process may end by itself, such as for a lack of memory on the machine.
+            # An idle process may have ended, for example because the machine was out of memory.
             with suppress(ProcessLost):
                 return await self._exchange(idle, request)
         return await self._exchange(await _started(), request)
@@ -117,7 +117,7 @@ class ProcessPool:
 
 async def _started() -> Process:
     command = [sys.executable, "-I", "-c", _CHILD, json.dumps(sys.path)]
-    # In a separate session: Ctrl-C in the terminal ends this process, which then ends that one.
+    # In a separate session: Ctrl-C in the terminal ends this process, which then ends the child.
     return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
 
 
@@ -140,13 +140,13 @@ async def _killed(process: Process) -> None:
 
 
 def serve() -> None:
-    """Run the functions that come on standard input, until its end: the body of a process of the pool."""
+    """Run the functions received on standard input until it is closed: the main function of a pool process."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.nice(_NICENESS)
     _limit_memory()
     requests = os.fdopen(os.dup(0), "rb")
     results = os.fdopen(os.dup(1), "wb")
-    # What a function prints must not get among the results.
+    # The output of a function must not mix with the results.
     os.dup2(2, 1)
     while (head := requests.read(_LENGTH.size)) and len(head) == _LENGTH.size:
         (length,) = _LENGTH.unpack(head)
@@ -156,7 +156,7 @@ def serve() -> None:
 def _limit_memory() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard)
-    # macOS refuses a limit of the address space.
+    # macOS does not support a limit of the address space.
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
@@ -166,9 +166,9 @@ def _answer(request: bytes, results: BinaryIO) -> None:
         function, args, named = pickle.loads(request)
         answer = pickle.dumps((True, function(*args, **named)))
     except MemoryError:
-        # The process is not usable any more: the caller sees it as lost.
+        # The process is no longer usable: the caller receives ProcessLost.
         os._exit(_OUT_OF_MEMORY)
-    # The process edge: each error is returned to the caller.
+    # The outermost handler of the process: each error is returned to the caller.
     except Exception as error:
         answer = _of_error(error)
     results.write(_LENGTH.pack(len(answer)) + answer)

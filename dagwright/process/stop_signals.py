@@ -11,9 +11,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stop_signals() -> Iterator[asyncio.Event]:
-    """Yield an event that the first SIGINT or SIGTERM sets; the next signal has its usual effect.
+    """Yield an event that the first SIGINT or SIGTERM sets; the next signal has its default effect.
 
-    Outside of the main thread no signal can be handled: then only cancellation ends the wait for the event.
+    Outside of the main thread signals cannot be handled, so only cancellation ends the wait for the event.
     """
     stopped = asyncio.Event()
     if threading.current_thread() is not threading.main_thread():

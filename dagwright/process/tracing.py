@@ -1,7 +1,8 @@
-"""Traces of OpenTelemetry: spans of runs, workflows and calls, by the Temporal SDK's interceptor.
+"""OpenTelemetry traces: spans of runs, workflows and calls, created by the Temporal SDK's interceptor.
 
-They are sent if the extra `otel` is installed and `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector. The exporter reads
-the other `OTEL_…` variables itself. A process that has set up OpenTelemetry already keeps its tracer provider.
+Spans are exported if the extra `otel` is installed and `OTEL_EXPORTER_OTLP_ENDPOINT` has the address of a collector.
+The exporter reads the other `OTEL_…` variables itself. If the process has already set up OpenTelemetry, its tracer
+provider is used.
 """
 
 import asyncio
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
 SERVICE_NAME = "dagwright"
-"""Name of the service in spans unless `OTEL_SERVICE_NAME` has another."""
+"""Default service name of spans; `OTEL_SERVICE_NAME` overrides it."""
 
 
 @asynccontextmanager
 async def traced(client: Client, *, endpoint: str | None) -> AsyncIterator[Client]:
-    """Return the client with tracing, which workers of that client share; spans are flushed at the end of the block.
+    """Return the client with tracing, which its workers share; spans are flushed at the end of the block.
 
     Args:
-        endpoint: address of the collector; without one, or without the extra, the client stays as it is.
+        endpoint: address of the collector; without an address, or without the extra, the client is unchanged.
     """
     if endpoint is None or not has_extra("otel"):
         yield client
@@ -38,7 +39,7 @@ async def traced(client: Client, *, endpoint: str | None) -> AsyncIterator[Clien
     try:
         yield Client(**{**config, "interceptors": [tracing, *config["interceptors"]]})
     finally:
-        # The program may end without the interpreter's exit handlers, of which the exporter has one.
+        # The program may end without running the exit handlers of the interpreter, on which the exporter relies.
         await asyncio.to_thread(provider.force_flush)
 
 
@@ -53,7 +54,7 @@ def _tracer_provider() -> "TracerProvider":
     known = trace.get_tracer_provider()
     if isinstance(known, TracerProvider):
         return known
-    # The detector reads `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, which win.
+    # The detector reads `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, which take precedence.
     provider = TracerProvider(resource=Resource({KEY: SERVICE_NAME}).merge(OTELResourceDetector().detect()))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
