@@ -1,1 +1,1 @@
-"""The tools of one process: built-in tools, modules named by `--tools`, agents, and what they may not read."""
+"""The tools of one process: built-in tools, modules of `--tools`, agents, and the files that tools may not access."""

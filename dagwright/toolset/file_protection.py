@@ -1,7 +1,7 @@
-"""What the file tools of a process must not touch, from its settings and from the values of `--tools` and `--agents`.
+"""Paths that the file tools of a process must not access, from its settings and the values of `--tools` and `--agents`.
 
-A worker in the background does not know the options of every later command, so each command records its own files in
-the state folder, where every process of that folder finds them.
+A background worker does not know the options of later commands, so each command records its own files in the state
+folder, where all processes of that folder find them.
 """
 
 import fcntl
@@ -23,16 +23,16 @@ from dagwright.tools.references import SERVERS_SUFFIX, absolute_path, file_of_re
 
 RECORD = "protected-paths.json"
 MAX_RECORDED = 1_000
-"""Newest paths that are recorded; older ones belong to commands of long ago."""
+"""Maximum recorded paths, newest first; older paths belong to commands of long ago."""
 _SQLITE_FILE = re.compile(r"sqlite[^:/]*:///([^?]+)")
 _BESIDE_SQLITE = ("", "-wal", "-shm", "-journal")
 
 
 def protected_paths(settings: Settings, references: Sequence[str] = ()) -> ProtectedPaths:
-    """Paths and modules that the file tools of a process refuse.
+    """Return the paths and modules that the file tools of a process refuse.
 
     Args:
-        references: of `references_of`.
+        references: as returned by `references_of`.
     """
     files = [file for file in map(_file_in, references) if file is not None]
     programs = [program for file in files if file.suffix == SERVERS_SUFFIX for program in _programs_in(file, settings)]
@@ -47,9 +47,10 @@ def protected_paths(settings: Settings, references: Sequence[str] = ()) -> Prote
 
 
 def record_protected(settings: Settings, protected: ProtectedPaths) -> None:
-    """Record the paths of this process for the other processes of its state folder, if it can be written.
+    """Record the paths of this process for the other processes of its state folder, if the folder is writable.
 
-    The modules with tools must be imported already: another process may not find them, or find others of that name.
+    The modules with tools must be imported already: another process may not find them, or find other modules of that
+    name.
     """
     record = settings.state_dir / RECORD
     places = [*protected.places, *protected.module_files()]
@@ -60,7 +61,7 @@ def record_protected(settings: Settings, protected: ProtectedPaths) -> None:
         make_private_folder(settings.state_dir)
         lock = os.open(record.with_name(f".{RECORD}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
-        # Nothing of another process can be in a folder that is read-only.
+        # A read-only folder has no files of other processes.
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -89,12 +90,12 @@ def _places_of(settings: Settings) -> Iterator[Path]:
         yield file
         yield from _tls_files_in(file)
     if sys.prefix != sys.base_prefix:
-        # The virtual environment, whose programs are run.
+        # The virtual environment, whose programs are executed.
         yield Path(sys.prefix)
 
 
 def _file_in(reference: str) -> Path | None:
-    """Return the file that a reference names, `None` if it names a module."""
+    """Return the file of a reference; `None` if the reference is a module."""
     agents = file_of_reference(reference)
     if agents is not None:
         return absolute_path(agents)
@@ -103,11 +104,11 @@ def _file_in(reference: str) -> Path | None:
 
 
 def _programs_in(servers: Path, settings: Settings) -> Iterator[Path]:
-    """Yield the command of each MCP server of a file and its first argument that is a file: `node server.js`."""
+    """Yield the command of each MCP server in a file, and its first argument that is a file: `node server.js`."""
     try:
         found = read_servers(servers, Variables(settings.secret, settings.variable))
     except ToolLoadError:
-        # Loading the tools reports what is wrong with the file.
+        # Loading the tools reports the errors of the file.
         return
     for program in (each.where for each in found if isinstance(each.where, Program)):
         script = next(filter(Path.is_file, (program.cwd / argument for argument in program.args)), None)
@@ -115,11 +116,11 @@ def _programs_in(servers: Path, settings: Settings) -> Iterator[Path]:
 
 
 def _tls_files_in(config: Path) -> Iterator[Path]:
-    """Yield the TLS files that the profiles of a configuration file of Temporal's client name."""
+    """Yield the TLS files in the profiles of a configuration file of Temporal's client."""
     try:
         profiles = tomllib.loads(config.read_text(encoding="utf-8")).get("profile")
     except (OSError, ValueError):
-        # The client reports what is wrong with the file as soon as it connects.
+        # The client reports the errors of the file when it connects.
         return
     for profile in profiles.values() if isinstance(profiles, dict) else ():
         tls = profile.get("tls") if isinstance(profile, dict) else None

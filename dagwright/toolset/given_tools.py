@@ -1,7 +1,7 @@
-"""Tools and agents that a Python program gives as objects: functions, modules, files and agent cards.
+"""Tools and agents that a Python program passes as objects: functions, modules, files and agent cards.
 
-Each function belongs to the task queue of its module, as if the module were a value of `--tools`, so a process that
-starts runs and a process that serves them use the same queue without sharing anything but the code.
+Each function belongs to the task queue of its module, as if the module were a value of `--tools`. A process that
+starts runs and a process that serves them therefore use the same queue if they share the code.
 """
 
 import inspect
@@ -45,7 +45,7 @@ class GivenTools:
 
     @property
     def importable_modules(self) -> tuple[str, ...]:
-        """Names of the modules of the functions, without the main program: importing that would run it."""
+        """Names of the modules of the functions, except the main program: importing it would run it."""
         sources = dict.fromkeys(self.functions.sources.values())
         return tuple(source for source in sources if source != _NO_QUEUE and not is_path(source))
 
@@ -53,13 +53,13 @@ class GivenTools:
 def read_given(
     tools: Sequence[ToolSource] = (), agents: Sequence[AgentSource] = (), *, task_queue: str | None = None
 ) -> GivenTools:
-    """Sort the tools and agents of a program.
+    """Group the tools and agents of a program by how they are loaded.
 
     Args:
-        task_queue: queue that serves them; `None` is one queue for each module or file.
+        task_queue: queue that serves them; `None` for one queue per module or file.
 
     Raises:
-        ToolLoadError: an object is not a tool or an agent, or two have one name.
+        ToolLoadError: an object is not a tool or an agent, or two have the same name.
     """
     named = [str(each) for each in tools if isinstance(each, str | Path)]
     files = [agents_reference(str(each)) for each in agents if isinstance(each, str | Path)]
@@ -77,7 +77,7 @@ def _functions_of(tools: Sequence[ToolSource]) -> ToolRegistry:
 
 
 def _specs_in(given: object) -> Sequence[ToolSpec]:
-    """Return the tool that an object is, or the tools in a module.
+    """Return the given tool, or the tools of the given module.
 
     Raises:
         ToolLoadError: the object is not a tool, or the module has no tool.
@@ -101,13 +101,13 @@ def _not_a_tool(given: object) -> str:
 def _source_of(spec: ToolSpec) -> str:
     """Return the module of a tool; its file if the module has no importable name."""
     if spec.function is None:
-        # Another worker serves it, on the queue of its declaration.
+        # Another worker serves the tool, on the queue of its declaration.
         return _NO_QUEUE
     module = str(getattr(spec.function, "__module__", None) or _MAIN)
     if module != _MAIN and not module.startswith(_LOADED_FILE):
         return module
     file = getattr(sys.modules.get(module), "__file__", None)
-    # A notebook has no file: its folder names the queue.
+    # A notebook has no file: its folder determines the name of the queue.
     return str(absolute_path(file or f"{_MAIN}.py"))
 
 

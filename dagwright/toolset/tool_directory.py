@@ -1,8 +1,8 @@
-"""What tools the workers of a queue have, and which cards of agents plans were checked with, told through the store.
+"""Tool directory: declarations of worker tools, and agent cards that plans were checked with, published in the store.
 
-Several workers may serve the queue of the workflows, each with tools of its own on a queue of theirs. A run that was
-started with a plan as it was written is compiled by any of them, so each tells the others what it has. The store may
-forget it at any time; then the plan is refused by a worker that lacks the tool.
+Several workers may serve the queue of the workflows, each with its own tools on its own queue. Any of them may
+compile a plan that was sent as it was written, so each worker publishes its tools for the others. The store may
+delete entries at any time; then a worker that lacks the tool rejects the plan.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ _logger = structlog.get_logger(__name__)
 
 
 async def tell_tools(store: PayloadStore, tools: Iterable[ToolDeclaration], *, task_queue: str) -> None:
-    """Tells what tools a worker has whose workflows are on `task_queue`; a store that cannot take it is logged."""
+    """Publish the tools of a worker whose workflows are on `task_queue`; if the store is unavailable, log a warning."""
     expires_at = datetime.now(UTC) + _KEPT
     try:
-        # All at once: with a bucket, a worker of hundreds of tools would take no work for many seconds.
+        # Concurrently: with a bucket, a worker of hundreds of tools would otherwise accept no work for many seconds.
         async with asyncio.TaskGroup() as group:
             for tool in tools:
                 content = _DECLARATION.dump_json(tool)
@@ -41,7 +41,7 @@ async def tell_tools(store: PayloadStore, tools: Iterable[ToolDeclaration], *, t
 
 
 async def told_tools(store: PayloadStore, names: Iterable[str], *, task_queue: str) -> Mapping[str, ToolDeclaration]:
-    """Returns those of the tools that some worker has told of; a store that cannot be asked knows none."""
+    """Return those of the tools that a worker has published; empty if the store is unavailable."""
     found: dict[str, ToolDeclaration] = {}
     for name in names:
         try:
@@ -66,11 +66,11 @@ async def published_tools(
 
     Args:
         plan: as it was written.
-        dialect: of the plan; `None` detects it.
+        dialect: dialect of the plan; `None` detects it.
         task_queue: queue of the workflows of those workers.
 
     Raises:
-        PlanInvalid: something else than its tools is invalid.
+        PlanInvalid: the plan has problems other than unknown tools.
     """
     names = await asyncio.to_thread(unknown_tools, plan, tools, context=context, dialect=dialect)
     published = await told_tools(store, names, task_queue=task_queue)
@@ -84,7 +84,7 @@ def names_unknown_tools(invalid: PlanInvalid) -> bool:
 
 
 async def tell_cards(store: PayloadStore, cards: Iterable[AgentCard]) -> None:
-    """Keeps cards by their versions, for workers that have other ones; a store that cannot take them is logged."""
+    """Store cards by version, for workers with other versions; if the store is unavailable, log a warning."""
     expires_at = datetime.now(UTC) + _KEPT
     try:
         async with asyncio.TaskGroup() as group:
@@ -98,10 +98,10 @@ async def tell_cards(store: PayloadStore, cards: Iterable[AgentCard]) -> None:
 
 
 async def told_card(store: PayloadStore, name: str, version: str) -> AgentCard | None:
-    """Returns the card of an agent in a version that somebody has told of, `None` if nobody has.
+    """Return a published version of an agent's card, if any.
 
     Raises:
-        StoreUnavailable: the store does not answer.
+        StoreUnavailable: the store does not respond.
     """
     content = await store.get_cache_entry(_card_key(name, version))
     return None if content is None else card_from_json(json.loads(content))

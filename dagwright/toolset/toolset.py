@@ -1,7 +1,7 @@
-"""Every tool a process knows: the built-in ones, those of plugins, those of `--tools` and the agents of `--agents`.
+"""All tools of a process: built-in tools, those of plugins and of `--tools`, and the agents of `--agents`.
 
-It exists so that a worker, `run` and `check` see the same tools on the same queues. It must not import workflows
-or activities.
+A worker, `run` and `check` use this module, so they see the same tools on the same queues. It must not import
+workflows or activities.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,21 +51,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Toolset:
-    """Holds the tools of a process.
+    """The tools of a process.
 
     Args:
         built_in: served on the task queue of the workflows, with the agents that were added to the database.
         own: the tools of `--tools` and `--agents`, each served on the queue of its file or module, or all on that of
-            `--tools-queue`; a name that both have means the own one.
+            `--tools-queue`; they take precedence over built-in tools of the same name.
         references: the values of `--tools`, `--agents` and `--tools-queue`, absolute, so that another command can load
-            the same.
-        database_url: the database with the agents that were added.
-        store: where large values are kept; nothing is opened before its first use.
-        hook: who is told what runs ask of people.
-        models: which model service is asked, and how; nothing is opened before its first call.
-        servers: the MCP servers behind some of the tools, if any are; whoever serves the tools ends them.
+            the same tools.
+        database_url: the database of added agents.
+        store: store of large values; opened on first use.
+        hook: receives notifications about requests of runs to people.
+        models: the model service and its settings; opened on first use.
+        servers: the MCP servers of the tools, if any; the process that serves the tools stops them.
         agents: those of `--agents`; each is a tool too.
-        rounds: limits of questions that are answered in rounds and do not say them.
+        rounds: default limits of questions in rounds.
     """
 
     built_in: ToolRegistry
@@ -81,19 +81,19 @@ class Toolset:
     rounds: RoundsLimits = field(default_factory=RoundsLimits)
 
     def declarations(self) -> Mapping[str, ToolDeclaration]:
-        """Returns what a plan can call: tool name -> declaration."""
+        """Return the tools that a plan can call: tool name -> declaration."""
         return self.built_in.merged(self.own).declarations()
 
     @property
     def own_queues(self) -> tuple[str, ...]:
-        """The queues of the own tools."""
+        """Queues of the own tools."""
         return self.own.queues
 
 
 def references_of(
     tools: Sequence[str] | None, agents: Sequence[str] | None, *, tools_queue: str | None = None
 ) -> list[str]:
-    """References of a run for its values of `--tools`, `--agents` and `--tools-queue`."""
+    """Return the references of a run for its values of `--tools`, `--agents` and `--tools-queue`."""
     queues = [] if tools_queue is None else [queue_reference(tools_queue)]
     return [*(tools or ()), *map(agents_reference, agents or ()), *queues]
 
@@ -102,15 +102,15 @@ NOTHING_GIVEN = GivenTools()
 
 
 def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: GivenTools = NOTHING_GIVEN) -> Toolset:
-    """Returns the tools of a process.
+    """Load the tools of a process.
 
     Args:
-        settings: where files, database and keys are.
-        references: of `references_of`.
+        settings: files, database and keys.
+        references: as returned by `references_of`.
         given: tools and agents that a Python program passes; its references are loaded too.
 
     Raises:
-        ToolLoadError: one of the references cannot be loaded, or its workers cannot work together.
+        ToolLoadError: a reference cannot be loaded, or its tools are incompatible.
     """
     references = [*references, *given.references]
     queue = chosen_queue(references) or settings.tools_queue
@@ -150,7 +150,8 @@ def _plugin_tools(settings: Settings, built_in: ToolRegistry) -> ToolRegistry:
     """Return the tools of all plugins.
 
     Raises:
-        PluginError: two plugins contribute the same name or a resolver each, or one has a name that is built in.
+        PluginError: two plugins have a tool of the same name or a resolver each, or a tool has the name of a built-in
+            tool.
     """
     owners: dict[str, InstalledPlugin] = {}
     found: list[ToolSpec] = []
@@ -172,7 +173,7 @@ def environment_of(settings: Settings, references: Sequence[str] = ()) -> ToolEn
     """Build the environment of a process's tools from its settings; opens nothing.
 
     Args:
-        references: of `references_of`; the file tools refuse these files.
+        references: as returned by `references_of`; the file tools refuse these files.
     """
     return ToolEnvironment(
         files_root=settings.files_root,
@@ -226,10 +227,10 @@ def _own_tools(settings: Settings, references: Sequence[str]) -> "tuple[ToolRegi
 
 
 def _with_functions(own: ToolRegistry, functions: ToolRegistry) -> ToolRegistry:
-    """Return the tools of modules and files with the functions that a program passes.
+    """Return the tools of modules and files together with the functions that a program passes.
 
     Raises:
-        ToolLoadError: two different tools have one name.
+        ToolLoadError: two different tools have the same name.
     """
     for spec in functions:
         if (other := own.get(spec.name)) is not None and other is not spec:
@@ -243,10 +244,10 @@ def _with_functions(own: ToolRegistry, functions: ToolRegistry) -> ToolRegistry:
 
 
 def _with_cards(agents: AgentRegistry, cards: AgentRegistry) -> AgentRegistry:
-    """Return the agents of files with the cards that a program passes.
+    """Return the agents of files together with the cards that a program passes.
 
     Raises:
-        ToolLoadError: two agents have one name, or a class cannot be loaded.
+        ToolLoadError: two agents have the same name, or a class cannot be loaded.
     """
     if not cards:
         return agents
@@ -265,7 +266,7 @@ def _with_cards(agents: AgentRegistry, cards: AgentRegistry) -> AgentRegistry:
 
 
 def merged_toolset(base: Toolset, others: Sequence[Toolset]) -> Toolset:
-    """Return a toolset with the tools of others, for compiling plans; of tools with one name the last one is used."""
+    """Return a toolset with the tools of others, for compiling plans; the last tool with a name is used."""
     own = base.own.merged(*(each.own for each in others))
     references = dict.fromkeys(ref for each in (base, *others) for ref in each.references)
     return replace(base, own=own, references=tuple(references))
@@ -278,7 +279,7 @@ def _hook_of(settings: Settings) -> Hook | None:
 
 
 def _absolute(reference: str) -> str:
-    """Returns a path of a file that holds from every folder; a module name stays as it is."""
+    """Return the absolute path of a file; a module name is returned unchanged."""
     if file_of_reference(reference) is not None:
         return reference
     return str(absolute_path(reference)) if is_path(reference) else reference
