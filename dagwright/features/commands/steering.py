@@ -31,7 +31,7 @@ COMPENSATING_REFUSAL = "the run takes back what it did, and does nothing else an
 _NOT_STARTED = "the run has not started: answer {!r} first"
 _NAMES_COMPARED = 1_000
 _SKIPPED_READ = 200
-"""Most skipped nodes whose conditions are evaluated again for notes: a run may have skipped 100,000."""
+"""Maximum skipped nodes whose conditions are evaluated again for notes: a run may have skipped 100,000."""
 _MISSING_NOTES = 20
 _MISSING_VALUES = 3
 
@@ -51,7 +51,7 @@ class RunCommand(Protocol):
 
 
 class UnparsedCommand(ABC):
-    """A command whose content is expensive to parse; it is parsed once, into an `RunCommand`, when it is applied."""
+    """A command whose content is expensive to parse; it is parsed once, into a `RunCommand`, when it is applied."""
 
     @abstractmethod
     def refusal_of(self, scheduler: RunScheduler, *, at: float) -> str | None:

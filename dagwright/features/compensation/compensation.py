@@ -43,7 +43,7 @@ ERROR_COMPENSATED = "taken_back"
 NOTHING_BELOW: Mapping[str, Any] = {}
 """State of a child run that changed nothing."""
 _NAMED, _NOTES = 5, 50
-"""Most uncompensated calls named in the message, and in notes."""
+"""Maximum uncompensated calls named in the message, and in notes."""
 _CHANGING = (Effects.IDEMPOTENT, Effects.WRITE)
 _NEVER_CALLED = frozenset(
     {"not_started", "invalid_arguments", "invalid_field", "missing_data", "tool_changed", "refused"}
@@ -87,7 +87,7 @@ def may_have_effects(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -
         return any(effects in _CHANGING for effects in agent_effects.values()) or any(
             may_have_effects(each, sub_plan.tools) for each in sub_plan.nodes
         )
-    # A `reported` node runs outside this run, and is compensated there.
+    # A `reported` node runs outside of this run, and is compensated there.
     is_call = node.kind == "tool" and has_side_effects(node, tools)
     is_resolver = node.kind == "lookup" and tool_of(node, tools).effects in _CHANGING
     return node.undoes is None and (is_call or is_resolver)
@@ -196,7 +196,7 @@ def _why_not(state: RunState, ref: TaskRef, record: Record) -> str | None:
     return None if tool.undo in state.plan.tools else f"its undo, the tool {tool.undo!r}, is not known to the run"
 
 
-# Forks of compensated runs.
+# Forks of compensated runs
 
 
 def without_compensation(plan: CompiledPlan) -> CompiledPlan:
