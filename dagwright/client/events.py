@@ -186,8 +186,7 @@ class FeedbackClosed(RunEvent):
     """A request is no longer open.
 
     Args:
-        type: `feedback.answered`, `feedback.expired` at its deadline, or `feedback.closed` if its node ended
-            otherwise.
+        type: `feedback.answered`, `feedback.expired` at its deadline, or `feedback.closed` if its node ended otherwise.
         answer: one word, such as `approved`.
         by: person who answered.
     """

@@ -31,8 +31,8 @@ class ForkWish:
     """Requested changes of a fork.
 
     Args:
-        plans: at most one plan: as written, as sent by a program, or the reason it could not be read; empty to use
-            the plan of the run.
+        plans: at most one plan: as written, as sent by a program, or the reason it could not be read; empty to use the
+            plan of the run.
         inputs: inputs that differ from those of the run.
         rerun: nodes and items to execute again.
         typing: converts the inputs.

@@ -188,8 +188,8 @@ def progress_table(drawing: Drawing, *, rows: int) -> RenderableType:
     """Return the nodes of a run as a table for a terminal.
 
     Args:
-        rows: maximum number of rows; if there are more nodes, running and failed nodes come first, and the others
-            are counted.
+        rows: maximum number of rows; if there are more nodes, running and failed nodes come first, and the others are
+            counted.
     """
     shown = _chosen(drawing.nodes, rows)
     table = Table.grid(padding=(0, 2, 0, 0))

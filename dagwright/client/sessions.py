@@ -150,9 +150,8 @@ class Sessions:
         connection: client, and the features that the namespace lacks.
         runs: runs of the same namespace.
         task_queue: task queue of the workflows.
-        serve: called before a turn is sent or an existing run is returned, when no known reason to reject the turn
-            is left.
-            Without it a worker must be running already.
+        serve: called before a turn is sent or an existing run is returned, when no known reason to reject the turn is
+            left. Without it a worker must be running already.
     """
 
     def __init__(self, connection: Connection, runs: Runs, *, task_queue: str, serve: Serve = _is_served) -> None:
