@@ -109,11 +109,8 @@ class HistoryReplay:
         self.task_failure: TaskFailure | None = None
         """Failure of the last workflow task; `None` after a workflow task has completed."""
         self.continued_as: str | None = None
-        """Run id of the next execution."""
         self.last_event = 0
-        """Id of the last applied event."""
         self.changes = 0
-        """Number of applied batches."""
         self._start_data = ExecutionStart()
         self._early_ends: list[SubPlanEnd] = []
         """Reports of sub-plans that arrived before the run had started."""
@@ -152,12 +149,10 @@ class HistoryReplay:
 
     @property
     def notes(self) -> list[dict[str, Any]]:
-        """Notes so far."""
         return self._notes.to_json()
 
     @property
     def is_closed(self) -> bool:
-        """Whether the run has ended."""
         return self.ended_at is not None
 
     def task_of(self, activity: str) -> str | None:
@@ -350,7 +345,6 @@ class HistoryReplay:
         self.changes += 1
 
     def _dispatched(self) -> list[str]:
-        """Return the dispatched tasks."""
         return [*self._tasks.values(), *self._workflows.values(), *self._sub_plan_tasks()]
 
     def _apply_cancel_request(self, at: float, *, has_started: bool, known: Collection[str]) -> None:

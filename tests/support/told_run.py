@@ -71,7 +71,7 @@ class ToldRun:
             seen = states
             await asyncio.sleep(0)
 
-    async def pieces(self, run: str, told: DeliveredText) -> AsyncIterator[TextPart]:
+    async def parts(self, run: str, told: DeliveredText) -> AsyncIterator[TextPart]:
         for written in self.texts[self.looks :]:
             if (piece := told.part_of(written)) is not None:
                 yield piece
