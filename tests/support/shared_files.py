@@ -6,13 +6,18 @@ stage `fast`.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
 import pytest
+from _pytest.reports import CollectReport
+from _pytest.runner import pytest_make_collect_report
+
+_PARSED_AT_ONCE = "AST constructor recursion depth mismatch"
+"""A defect of CPython 3.11: https://github.com/python/cpython/issues/106905."""
 
 
 class SharedFiles:
@@ -56,6 +61,14 @@ class SharedFiles:
                 session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         session.testscollected = collected
         return True
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, CollectReport, CollectReport]:
+        """Collect a file again if Python failed to parse it beside a thread of an earlier test that parses as well."""
+        report = yield
+        if report.failed and _PARSED_AT_ONCE in str(report.longrepr):
+            return pytest_make_collect_report(collector)
+        return report
 
     def take(self, names: Iterable[str]) -> Iterator[str]:
         """Yield the files and groups that no other process has taken."""

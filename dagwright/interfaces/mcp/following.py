@@ -198,7 +198,7 @@ async def _answer_with_form(
         answer = Answer(answer_of(request, filled.content or {}), author, through="mcp")
         await answer_request(runs.people, workflow_id, str(request["request_id"]), answer)
     except (FeedbackRejected, RunClosed, RunNotFound, NotJson) as error:
-        elicitations.refusals.append(f"The answer to {request['id']!r} was refused: {error}.")
+        elicitations.refusals.append(f"The answer to {request['request_id']!r} was refused: {error}.")
     else:
         elicitations.answered.add(str(request["request_id"]))
 
