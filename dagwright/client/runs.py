@@ -376,11 +376,9 @@ class Runs:
             return await self._summary(run)
         except RunNotFound:
             return None
-        except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
-                raise
-            return None
-        except (DagwrightError, LookupError, ValueError, TypeError, AttributeError) as error:
+        except (RPCError, DagwrightError, LookupError, ValueError, TypeError, AttributeError) as error:
+            if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
+                return None
             message = f"the history of the run cannot be read: {error!r:.500}"
             _LOG.warning("%s: %s", run.id, message)
             status = _STATUS_OF_EXECUTION.get(run.status or WorkflowExecutionStatus.RUNNING, RunStatus.RUNNING)

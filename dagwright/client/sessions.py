@@ -428,7 +428,7 @@ def _refuse_of_others(name: str, run: WorkflowExecution) -> None:
 
 
 def _busy(name: str, run: str) -> TurnNotTaken:
-    words = f"the session {name!r} is at work on the run {run!r}; ask again when that has ended"
+    words = f"the session {name!r} is busy with the run {run!r}; try again when it has ended"
     return TurnNotTaken("session_busy", words, run)
 
 

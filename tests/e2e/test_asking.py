@@ -111,7 +111,7 @@ _NO_KEY = (
     "key"
 )
 _TRY = (
-    "to try it without a model, have a script play one (`python -m dagwright.testing`; examples/maritime of the "
+    "to try it without a model, use a scripted model (`python -m dagwright.testing`; examples/maritime of the "
     "repository has scripts)"
 )
 

@@ -80,7 +80,7 @@ async def test_each_line_of_a_pipe_is_answered_with_what_was_said_before_it(comm
         clarification,
     )
     assert (second["request"], second["output"], second["status"]) == ("Acme LLC", "Seven.", "completed")
-    assert end.stderr == "there is no /nonsense; /help lists the commands\n"
+    assert end.stderr == "unknown command /nonsense; /help lists the commands\n"
     assert json.dumps(clarification)[1:-1].replace("\\", "\\\\") in json.dumps(server.calls[2].text)[1:-1]
     assert [(turn["request"], turn["response"] or turn["outcome"]) for turn in shown] == [
         ("Show Acme.", clarification),
@@ -142,7 +142,7 @@ async def test_ctrl_c_leaves_the_run_and_a_second_one_the_chat(own_command_line:
         chat.types(f"First.{ENTER}")
         await eventually(lambda: len(server.calls) == 2)
         chat.types(CTRL_C)
-        await chat.shows("goes on, and the next message waits for it")
+        await chat.shows("continues, and the next message waits for it")
         await chat.shows(PROMPT)
         chat.types(f"Second.{ENTER}")
         await chat.shows("this message waits for its end")
@@ -166,7 +166,7 @@ async def test_run_that_was_left_is_cancelled_from_the_chat(own_command_line: Co
         chat.types(f"Show it.{ENTER}")
         await chat.shows("Which? (number or name):")
         chat.types(CTRL_C)
-        await chat.shows("goes on, and the next message waits for it")
+        await chat.shows("continues, and the next message waits for it")
         await chat.shows(PROMPT)
         await say(chat, "/cancel", "cancelled")
         await say(chat, "/new other", "session other: idle, 0 turns")

@@ -89,7 +89,7 @@ async def test_number_of_rounds_comes_from_the_settings_and_from_the_question(co
     ("options", "words"),
     [
         (["--profile", "rounds"], "there is no worker, so nothing could be found"),
-        ([*OF_ROUNDS, "--plan-only"], "--plan-only: --profile rounds has no such"),
+        ([*OF_ROUNDS, "--plan-only"], "--plan-only: not available with --profile rounds"),
         (["--max-rounds", "3"], "--max-rounds: only available with --profile rounds"),
         (["--synthesis", "model"], "--synthesis: only available with --profile rounds"),
         (["--worker-timeout", "2m"], "--worker-timeout: only available with --profile rounds"),

@@ -254,7 +254,7 @@ async def test_each_plan_of_a_batch_gets_the_inputs_that_it_has(command_line: Co
             "no run was started",
         ],
     )
-    assert (in_session.code, "a .jsonl file is a run for each line" in in_session.stderr) == (2, True)
+    assert (in_session.code, "a .jsonl file has one run per line" in in_session.stderr) == (2, True)
 
 
 async def test_detached_batch_names_its_runs(own_command_line: CommandLine) -> None:

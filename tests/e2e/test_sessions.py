@@ -114,7 +114,7 @@ async def test_second_request_waits_or_is_refused(own_command_line: CommandLine)
         waiting = await commands.start("ask", "--session", "s", "Second.")
         assert waiting.stderr is not None
         line = (await asyncio.wait_for(waiting.stderr.readline(), 120)).decode()
-        assert line.startswith("the session s is running first-turn (First.); this request waits until ")
+        assert line.startswith("the session s is running first-turn (First.); this request waits for its end: ")
         await _approve(commands, "first-turn")
         end = await ended(waiting)
         shown = await commands("session", "s", "--json")

@@ -186,7 +186,7 @@ async def test_failures_inside_are_told_and_no_worker_is_needed_for_that(
         await document_of(handle)
         await runs.check_ended()
     view = await RunReader(client, handle.id).read()
-    with patch.object(hydration, "INNER_NODES_TOLD", 400):
+    with patch.object(hydration, "MAX_INNER_NODES", 400):
         document = await hydrated_document(view, runs.store)
     assert bare(document)["nodes"]["bad"]["error"].startswith("missing_data: Missing data: n7.result.gone")
     assert sorted(document["nodes"]) == ["bad", "end", "n5", "start"]

@@ -96,7 +96,7 @@ async def test_whole_text_outlives_a_clean_up_and_a_lost_one_is_told(
         told = await _node(runs, handle, "bad")
         assert told["error"] == cut
         assert [note["code"] for note in told["notes"]] == ["value_lost"]
-        assert told["notes"][0]["message"].startswith(f"bad: the whole error: the payload {cut['ref']} in the store ")
+        assert told["notes"][0]["message"].startswith(f"bad: the full error: the payload {cut['ref']} in the store ")
         await runs.check_ended()
 
 

@@ -219,7 +219,7 @@ async def test_answer_that_does_not_fit_is_told_and_the_request_stays_open(mcp: 
     async with mcp.client(mode, person) as call:
         told = await call("run_plan", plan=_plan(human("form", "INFORMATION", schema=form)))
         assert told["status"] == "waiting"
-        assert told["message"].startswith("The answer to 'form' was not taken: ")
+        assert told["message"].startswith("The answer to 'form' was refused: ")
         ended = await call("answer_feedback", run_id=told["run_id"], data={"amount": 4})
     assert (ended["status"], len(person.seen)) == ("completed", 1)
 

@@ -31,7 +31,7 @@ _WRONG: list[tuple[tuple[Any, ...], str]] = [
     (({"plan": _FINE, "compiled": {}},), "invalid: the input must contain exactly one of"),
     (({"plan": _FINE, "options": {"deadline": "soon"}},), "invalid: options.deadline must be a duration: 'soon'"),
     (({"plan": _FINE, "parent": "above"},), "invalid: 'parent' must have 'run_id' and 'task'"),
-    (({"compiled": {"format": 2}},), "invalid: the input cannot be read"),
+    (({"compiled": {"format": 2}},), "invalid: invalid input: compiled "),
     (({"compiled": _COMPILED, "map_batch": {}},), "invalid: invalid input: not a map batch"),
     (({"compiled": _COMPILED, "map_batch": _UNENDED},), "invalid: invalid input: a node that the items"),
     (({"plan": None},), "invalid_field: "),

@@ -130,8 +130,7 @@ async def test_output_of_a_sub_plan_that_is_too_large_in_sum_fails_its_node(runs
     document = await runs.run({"nodes": [{"id": "sub", "plan": sub}]})
     assert document["nodes"] == {
         "sub": failed(
-            "sub_plan_failed: the sub-plan failed: its output has over 262,144 bytes, "
-            "which is more than can be handed up"
+            "sub_plan_failed: the sub-plan failed: its output has over 262,144 bytes, which is too large for a report"
         )
     }
 

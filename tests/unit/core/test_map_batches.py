@@ -209,7 +209,7 @@ def test_keys_or_chunks_that_need_too_much_fail_their_node() -> None:
     assert next_call(scheduler, 1.0) is None
     code, message = error_of(scheduler, "m")
     assert (code, states(scheduler)["m"]) == ("too_large", "failed")
-    assert "501 of 501 items failed; the first: m[0-125]: items m[0-125] and what they read" in message
+    assert "501 of 501 items failed; the first: m[0-125]: the items m[0-125] and the values that they read" in message
 
 
 def test_wide_tasks_take_several_slots_of_a_shared_limit() -> None:
