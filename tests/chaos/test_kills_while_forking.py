@@ -174,7 +174,7 @@ async def test_all_killed_when_the_fork_has_been_started_and_nobody_knows(
     points.release(STARTED)
     points.release("cut")
     again = await fork()
-    assert "that run is there" in again["message"]
+    assert "was already forked" in again["message"]
     await worker.start()
     await _assert_done_once(own_server, folder, again["fork_run_id"])
     assert await _forks_of(own_server, "cut-behind-the-start") == [again["fork_run_id"]]

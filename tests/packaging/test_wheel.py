@@ -206,7 +206,7 @@ async def test_command_line_is_installed(installed: Installed) -> None:
     version = f"dagwright {dagwright.__version__}\n"
     assert await installed.run("-m", "dagwright", "--version") == version
     assert await installed.run(str(installed.python.with_name("dagwright")), "-V") == version
-    assert "Serve runs and tools" in await installed.run("-m", "dagwright", "worker", "--help")
+    assert "Run a worker until" in await installed.run("-m", "dagwright", "worker", "--help")
 
 
 async def test_import_is_fast_and_loads_no_library(installed: Installed) -> None:
