@@ -1,5 +1,4 @@
-"""Negotiated capabilities of model servers: a rejected request is sent in another form, and the form that worked is
-cached.
+"""Negotiated capabilities of model servers: rejected requests are sent in another form, and the working form is cached.
 
 Servers that speak OpenAI's protocol support different parts of it. A rejected request costs no tokens, so the client
 repeats it at once with fewer features. The next call of the same model starts with the form that worked.
@@ -55,8 +54,7 @@ class Capabilities:
 def next_capabilities(
     capabilities: Capabilities, trouble: ServiceError, body: Mapping[str, Any]
 ) -> Capabilities | None:
-    """Return the reduced capabilities after a rejected request; `None` if the request was not rejected because of its
-    form.
+    """Return reduced capabilities after a rejected request; `None` if its form was not the reason.
 
     Args:
         body: the rejected request.

@@ -137,7 +137,7 @@ class ModelClient:
         """Make a call and stream the response; use the result with `async with`.
 
         Raises:
-            ModelFailure: the call is invalid.
+            ModelFailure: the call cannot be made, for example because the key is missing.
         """
         return ModelStream(self, self._prepared(call))
 
@@ -157,8 +157,9 @@ class ModelClient:
             raise self._failure(error, prepared) from error
 
     async def forward_stream(self, body: Mapping[str, Any]) -> AsyncGenerator[Any, None]:
-        """Forward a request body and yield the chunks of the response as plain JSON; close the generator if you stop
-        early.
+        """Forward a request body and yield the chunks of the response as plain JSON.
+
+        Close the generator if you stop early.
 
         Args:
             body: request for a streamed chat completion, including its model.
@@ -214,8 +215,7 @@ class ModelClient:
     async def _asked(
         self, prepared: PreparedCall, send: Callable[[Any], Awaitable[T]], *, is_streamed: bool
     ) -> tuple[T, Capabilities]:
-        """Send a request with the known capabilities of the server, and with reduced ones each time the server rejects
-        its form.
+        """Send a request with the known capabilities of the server, reduced after each rejection of its form.
 
         Raises:
             ServiceError: the request failed.

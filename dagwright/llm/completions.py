@@ -316,8 +316,7 @@ def _check_whole(said: Completion) -> None:
 
 
 def _value_of(text: str, output: OutputSchema, prepared: PreparedCall, mode: OutputMode) -> Any:
-    """Return the value of an answer that is valid against the schema; null if there is no such value and none is
-    required.
+    """Return the value of an answer, valid against the schema; null if none exists and the schema is not binding.
 
     Raises:
         ServiceError: the answer has no valid value.

@@ -1,6 +1,4 @@
-"""Connection of a worker to a server: opened by the first call, reopened after the server has died, closed with the
-worker.
-"""
+"""Connection of a worker to a server: opened by the first call, reopened after a crash, closed with the worker."""
 
 import asyncio
 import contextvars

@@ -67,9 +67,7 @@ class LastWords:
             yield file
 
     def wait(self) -> None:
-        """Wait until the output of an ended server has been read; only briefly, because other processes may still be
-        writing.
-        """
+        """Wait briefly until the output of an ended server has been read; other processes may still be writing."""
         if self._reading is not None:
             self._reading.join(_READ_S)
 

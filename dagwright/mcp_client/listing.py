@@ -67,9 +67,7 @@ def versions_of(server: ServerConfig, told: Iterable[Mapping[str, Any]]) -> dict
 
 
 def version_of(tool: Mapping[str, Any], rules: ToolRules) -> str:
-    """Return 12 hex digits, a hash of the parts that plans are checked against: input schema, output schema and
-    effects.
-    """
+    """Return 12 hex digits, a hash of what plans are checked against: input schema, output schema and effects."""
     told = [tool.get("inputSchema"), tool.get("outputSchema"), _effects_of(tool, rules)]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
 

@@ -117,8 +117,9 @@ async def _asked_one(server: ServerConfig) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _Remote:
-    """State of a tool's function. The fields in its `repr` define the tool, and therefore which cached results belong
-    to it.
+    """State of a tool's function.
+
+    The fields in its `repr` define the tool, and therefore which cached results belong to it.
     """
 
     identity: str

@@ -39,8 +39,9 @@ class StepMessages:
 
 
 def step_messages(steps: Sequence[Step], *, first: int) -> StepMessages:
-    """Build the messages for nodes. Results are passed by reference, so a message shows the result at the time it is
-    sent.
+    """Build the messages for nodes.
+
+    Results are passed by reference, so a message shows the result at the time it is sent.
 
     Args:
         first: index of the first message in the conversation.
@@ -74,8 +75,9 @@ def _step_parts(node: CompiledNode) -> tuple[Part, ...]:
 
 
 def step_text(node: CompiledNode, record: Record, *, limit: int) -> str:
-    """Return the same text with the current values, for example for a result that is too large to be passed with the
-    others.
+    """Return the text of a step with its current values, without references.
+
+    It is used for results that are too large to be passed with the others.
     """
     error = pydantic_core.to_json(record.error.to_json() if record.error else None).decode()
     text = record.result if isinstance(record.result, str) else pydantic_core.to_json(record.result).decode()
