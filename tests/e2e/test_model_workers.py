@@ -248,7 +248,7 @@ async def test_fields_are_explained_with_how_many_documents_have_them(maritime: 
     explanation = result.outputs["explanation"]
     assert explanation.startswith(words)
     assert explanation.splitlines()[2:] == [
-        "- `arrival_date` (date): Day on which the shipment did arrive; missing as long as it has not. "
+        "- `arrival_date` (date): Day on which the shipment actually arrived; missing until then. "
         f"({arrived:,} of 10,000 documents have it)",
         "- `eta_date` (date): Day on which the shipment is expected to arrive, as estimated at departure; never "
         "missing. (all documents have it)",
@@ -268,7 +268,7 @@ async def test_fields_of_any_name_and_number_are_explained(maritime: Maritime) -
         result = await called(other, server, explain_metadata, metadata_results=metadata)
     lines = result.outputs["explanation"].splitlines()
     counts = {name: 1 if name in names[:3] else 0 for name in names}
-    says = "The mapping does not say what it means."
+    says = "The mapping has no description."
     assert sorted(lines[2:]) == sorted(
         f"- `{name}` (keyword): {says} ({count} of 3 documents have it)" for name, count in counts.items()
     )

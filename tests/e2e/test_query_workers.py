@@ -202,7 +202,9 @@ async def test_model_is_told_what_is_wrong_and_writes_it_again(maritime: Maritim
 
 async def test_search_has_no_aggregations(maritime: Maritime) -> None:
     body = {"query": TO_LA, "sort": [{"teu": "desc"}], "size": 5}
-    async with ModelServer(written(VOLUME), step(written(body), last="has no aggs: it is a search")) as server:
+    async with ModelServer(
+        written(VOLUME), step(written(body), last="the query must not have aggs for a search")
+    ) as server:
         result = await generated(maritime, server, SEARCH)
     assert result.outputs["es_query"]["body"]["size"] == 5
 
@@ -214,5 +216,5 @@ async def test_nobody_is_asked_when_there_is_nothing_to_query(maritime: Maritime
         with pytest.raises(QueryRefused, match="/index: "):
             await generated(maritime, server, metadata_results=MetadataResults(index="secret"))
         two = [MetadataResults(index=maritime.indices.names), metadata_of(maritime)]
-        with pytest.raises(ValueError, match="A query is of one index"):
+        with pytest.raises(ValueError, match="A query needs one index"):
             await generated(maritime, server, metadata_results=two)

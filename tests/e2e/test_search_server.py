@@ -142,7 +142,7 @@ async def test_load_that_was_broken_off_shows(search: LiveSearch) -> None:
 
 async def test_load_refuses_what_it_can_not_use(commands: CommandLine) -> None:
     for arguments, words in [
-        (("--prefix", "*"), "'*' invalid index prefix"),
+        (("--prefix", "*"), "invalid index prefix '*'"),
         (("--documents", "0"), "must be 1 to 10,000,000"),
         (("--today", "yesterday"), "'yesterday' is not a date; write it like 2026-03-31"),
     ]:
