@@ -84,7 +84,7 @@ function isSame(one, other) {
   return JSON.stringify(one) === JSON.stringify(other);
 }
 
-function differenceOf({ fork, difference }) {
+function differenceOf({ fork_run_id: fork, difference }) {
   const { reused, runs, undecided, later, omitted } = difference;
   const rows = runs.slice(0, SHOWN).map((each) =>
     el("tr", {}, el("td", {}, el("code", {}, each.node_id)), el("td", {}, each.reason), el("td", {}, EFFECTS[each.effects] ?? each.effects ?? "")),

@@ -17,7 +17,7 @@ export function mapOf(id) {
 }
 
 export class Model {
-  /** Node id -> {id, title, status, tool, attempts, reason, started_at, ended_at, error}. */
+  /** Node id -> {node_id, title, status, tool, attempts, reason, started_at, ended_at, error}. */
   nodes = new Map();
   /** Id of a node with items -> item id -> the same of the item. */
   items = new Map();
@@ -39,8 +39,8 @@ export class Model {
     const joined = (node, known) => ({ ...known, ...NONE, ...node, ...(isLater(known?.told, cursor) ? known.heard : {}) });
     this.nodes = new Map(nodes.map((node) => [node.node_id, joined(node, before.get(node.node_id))]));
     this.edges = edges.filter(([from, to]) => this.nodes.has(from) && this.nodes.has(to));
-    this.needs = new Map(nodes.map(({ id }) => [id, []]));
-    this.neededBy = new Map(nodes.map(({ id }) => [id, []]));
+    this.needs = new Map(nodes.map(({ node_id: id }) => [id, []]));
+    this.neededBy = new Map(nodes.map(({ node_id: id }) => [id, []]));
     for (const [from, to] of this.edges) {
       this.needs.get(to).push(from);
       this.neededBy.get(from).push(to);
