@@ -182,7 +182,7 @@ MOMENTS = """async () => {
   const { Timeline } = await import("/console/js/timeline.js");
   const model = new Model();
   const one = { node_id: "one", started_at: "2026-01-05T09:30:00Z" };
-  model.take({ nodes: [{ id: "one", status: "pending" }], edges: [], offset: "1-3" });
+  model.take({ nodes: [{ node_id: "one", status: "pending" }], edges: [], cursor: "1-3" });
   model.change([{ ...one, status: "running", ended_at: null }], "1-5");
   const timeline = new Timeline(model, { onSelect() {} });
   document.body.append(timeline.element);
@@ -191,8 +191,9 @@ MOMENTS = """async () => {
     model.change([{ ...one, status: "completed", ended_at: "2026-01-05T09:30:08Z" }], "1-11w");
     timeline.changed();
   };
-  window.read_ = (offset) => {
-    model.take({ nodes: [{ id: "one", status: "running" }, { id: "two", status: "pending" }], edges: [], offset });
+  window.read_ = (cursor) => {
+    const nodes = [{ node_id: "one", status: "running" }, { node_id: "two", status: "pending" }];
+    model.take({ nodes, edges: [], cursor });
     return model.counts();
   };
 }"""

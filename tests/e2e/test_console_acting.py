@@ -215,7 +215,7 @@ async def test_nodes_are_tried_again_given_results_and_cancelled(serve: Serve, c
             await expect(dialog).to_have_count(0)
             await page.goto(f"{live.url}/console/#/runs/{run}?node=long")
             await page.get_by_role("group", name="Steer long").get_by_role("button", name="Cancel").click()
-            await dialog.get_by_label("Cancel what needs it as well").check()
+            await dialog.get_by_label("Cancel its dependents as well").check()
             await dialog.get_by_role("button", name="Cancel it").click()
             told = (await live.ended(run))["nodes"]
     assert (told["sum"]["result"], told["broken"]["status"]) == (7, "superseded")
@@ -242,8 +242,8 @@ async def test_fork_shows_its_difference_before_it_starts(serve: Serve, chromium
             await dialog.get_by_role("button", name="Show the difference").click()
             await expect(dialog.get_by_role("row", name="double")).to_contain_text("reads something that has changed")
             await expect(dialog.get_by_text("Reused (1)")).to_be_visible()
-            await dialog.get_by_label("Nodes to do again").fill("one")
-            await expect(dialog.get_by_text("The wish has changed")).to_be_visible()
+            await dialog.get_by_label("Nodes to execute again").fill("one")
+            await expect(dialog.get_by_text("The options have changed")).to_be_visible()
             # What was not shown yet is shown, and not started.
             await dialog.get_by_role("button", name="Start the fork").click()
             await expect(dialog.get_by_role("row", name="one")).to_contain_text("again")
@@ -261,13 +261,14 @@ async def test_fork_says_what_a_model_plans_anew(serve: Serve, chromium: Browser
         run = await live.start(DOUBLE, inputs={"number": 2})
         await live.ended(run)
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
-            told = {"run_id": run, "fork": f"{run}-fork", "is_started": False, "difference": difference}
+            told = {"run_id": run, "fork_run_id": f"{run}-fork", "started": False, "difference": difference}
             await page.route("**/fork", lambda route: route.fulfill(json=told))
             await page.get_by_role("button", name="Fork").click()
             dialog = page.get_by_role("dialog")
             await dialog.get_by_role("button", name="Show the difference").click()
+            await expect(dialog).to_contain_text(f"It becomes {run}-fork")
             await expect(dialog).to_contain_text("search, tell")
-            await expect(dialog).not_to_contain_text("Nothing is done again")
+            await expect(dialog).not_to_contain_text("Nothing is executed again")
 
 
 GREET = plan_of(
@@ -341,7 +342,7 @@ async def test_chat_with_a_model_that_answers_by_itself_has_what_was_said(serve:
             await expect(page.get_by_role("button", name="Send")).to_be_enabled()
         said = [(each["role"], each["content"]) for each in live.models.calls[-1].body["messages"]]
         await page.reload()
-        await expect(page.get_by_text("No session of this name is kept")).to_be_visible()
+        await expect(page.get_by_text("There is no session with this name")).to_be_visible()
     assert said == [("user", "I am Ada."), ("assistant", "Hello."), ("user", "Who am I?")]
 
 

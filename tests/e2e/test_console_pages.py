@@ -125,14 +125,14 @@ async def test_every_page_has_its_name_and_leads_to_temporal(serve: Serve, chrom
             link = page.locator(".detail").get_by_role("link", name="Temporal UI")
             await expect(link).to_have_attribute("href", of_run)
             await page.goto(f"{live.url}/console/#/chat")
-            await expect(page.get_by_text("Say below what is to be done")).to_be_visible()
+            await expect(page.get_by_text("Write a request below")).to_be_visible()
             await page.get_by_label("For", exact=True).select_option("plan/two")
             await page.get_by_role("button", name="Send").click()
             turn = page.locator(".said-by-run")
             await expect(turn.locator(".answer-text")).to_have_text("2")
             of_turn = re.compile("/workflows/[^/]+$")
             await expect(turn.get_by_role("link", name="Temporal UI")).to_have_attribute("href", of_turn)
-            await expect(page.get_by_text("Say below what is to be done")).to_have_count(0)
+            await expect(page.get_by_text("Write a request below")).to_have_count(0)
 
 
 async def test_address_that_there_is_not_is_told(console_page: ConsolePage) -> None:
@@ -236,10 +236,10 @@ async def test_option_and_own_text_say_which_of_them_is_the_answer(console_page:
         await card.get_by_label("by sea").check()
         await expect(card.get_by_role("alert")).to_have_count(0)
         await card.get_by_label("Or something else").fill("by land")
-        await expect(card.get_by_role("status")).to_contain_text("What is written is the answer")
+        await expect(card.get_by_role("status")).to_contain_text("The text is the answer")
         await expect(card.get_by_label("by sea")).not_to_be_checked()
         await card.get_by_label("by air").check()
-        await expect(card.get_by_role("status")).to_contain_text("What is chosen is the answer")
+        await expect(card.get_by_role("status")).to_contain_text("The chosen option is the answer")
         await card.get_by_role("button", name="Answer").click()
         await expect(card).to_contain_text("It is answered.")
         assert await page.evaluate("window.given") == {"selected": ["by air"]}
