@@ -369,7 +369,7 @@ class Runs:
     async def _summary_if_kept(self, run: WorkflowExecution) -> RunSummary | None:
         """Return the summary of a listed run; `None` if the server has deleted the run since it was listed.
 
-        If the history or values of a run cannot be read, the summary has the status of its execution: one damaged
+        If the history or values of a run cannot be read, or not in time, the summary has the status of its execution: one damaged
         run must not hide all others.
         """
         try:
@@ -379,6 +379,8 @@ class Runs:
         except (RPCError, DagwrightError, LookupError, ValueError, TypeError, AttributeError) as error:
             if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
                 return None
+            if isinstance(error, RPCError) and error.status is RPCStatusCode.UNAVAILABLE:
+                raise
             message = f"the history of the run cannot be read: {error!r:.500}"
             _LOG.warning("%s: %s", run.id, message)
             status = _STATUS_OF_EXECUTION.get(run.status or WorkflowExecutionStatus.RUNNING, RunStatus.RUNNING)

@@ -98,7 +98,6 @@ class GoalState:
         return max(self._own(name), default=None)
 
     def _own(self, name: str) -> Iterator[int]:
-        """Yield the numbers of the nodes that the run added under an ID of its own, oldest first."""
         written = self._state.plan.nodes[: self._state.plan.written_count]
         return (number for number, node in enumerate(written) if own_id(node.id) == name)
 
@@ -268,7 +267,6 @@ class GoalState:
         return None if tuple(self._state.plan.output_bindings) == tuple(output[1]) else output
 
     def _ends_of(self, steps: Sequence[Step]) -> list[int]:
-        """Return the numbers of the steps that no other step depends on."""
         needed = {number for node, _ in steps for number in node.dependencies}
         return [number for node, _ in steps if (number := self._number(node)) not in needed]
 
@@ -426,7 +424,6 @@ class GoalState:
         return True
 
     def approval(self, read: int, found: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None) -> Extension:
-        """Build the node that requests approval of a plan. A person may submit a different plan with the approval."""
         last = self.last(APPROVE)
         node_id = APPROVE if last is None else self._free(APPROVE)
         words = str(found.get("words", ""))
@@ -504,7 +501,6 @@ class GoalState:
         return replace(self._extension(), given_up=self._unreachable(())) if is_left else None
 
     def _unreachable(self, replaced: Sequence[str]) -> tuple[str, ...]:
-        """Return the IDs of the nodes that a replan abandons."""
         replan_context = self._replan_context
         if replan_context is None:
             return ()
@@ -512,7 +508,6 @@ class GoalState:
         return unreachable_nodes(self._state, [step for step in self._planned() if step[0].id in ended], replaced)
 
     def _numbers_of(self, planned: PlannedNodes, *, base: int) -> list[int]:
-        """Return the existing or future number of each node of a plan in the run."""
         numbers: list[int] = []
         following = base
         for node in planned.nodes:
@@ -554,7 +549,6 @@ class GoalState:
 
 
 _STRUCTURED: Projection = (("output",), "value")
-"""Projection of an answer with a schema: its value."""
 
 
 def _output_at(*path: str) -> Output:
