@@ -369,8 +369,8 @@ class Runs:
     async def _summary_if_kept(self, run: WorkflowExecution) -> RunSummary | None:
         """Return the summary of a listed run; `None` if the server has deleted the run since it was listed.
 
-        If the history or values of a run cannot be read, or not in time, the summary has the status of its execution: one damaged
-        run must not hide all others.
+        If the history or values of a run cannot be read, or not in time, the summary has the status of its execution:
+        one damaged run must not hide all others.
         """
         try:
             return await self._summary(run)
