@@ -294,7 +294,7 @@ async def test_item_of_a_chunk_that_has_not_begun_is_not_known_yet(runs: Runs, b
     told = r"'by_key\[k80\]' is not known yet: the items of 'by_key\[44-53\]' and of 3 more have not started"
     with pytest.raises(ItemNotStarted, match=f"^{told}$"):
         await _found(runs, handle.id, "by_key[k80]")
-    told = r"'by_place\[80\]' is not known yet: the items of 'by_place\[74-83\]' have not begun"
+    told = r"'by_place\[80\]' is not known yet: the items of 'by_place\[74-83\]' have not started"
     with pytest.raises(ItemNotStarted, match=f"^{told}$"):
         await _found(runs, handle.id, "by_place[80]")
     assert (await _found(runs, handle.id, "by_key[k0]"))[0] == "/by_key[0-10]"
