@@ -347,7 +347,7 @@ async def test_chat_with_a_model_that_answers_by_itself_has_what_was_said(serve:
 
 
 async def test_chat_shows_refusals_of_a_model(serve: Serve, chromium: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(direct, "START_S", 0.01)
+    monkeypatch.setattr(direct, "START_WAIT_S", 0.01)
     by_itself = json_text({"route": "direct"})
     script = (
         Refused(401, "No.", code="invalid_api_key"),

@@ -74,7 +74,7 @@ OLDER = """async () => {
   const { Model } = await import("/console/js/model.js");
   const model = new Model();
   const node = { node_id: "one", title: "One", group: "round 1" };
-  const one = ({ at: offset, ...facts }) => ({ nodes: [{ ...node, ...facts }], edges: [], offset });
+  const one = ({ at: cursor, ...facts }) => ({ nodes: [{ ...node, ...facts }], edges: [], cursor });
   model.take(one({ at: "1-5", status: "waiting", attempts: 1, reason: "waits for its turn" }));
   model.change([{ node_id: "one", title: "One again", status: "running", attempts: 2 }], "1-9");
   const told = [];
@@ -91,7 +91,8 @@ FORMATS = """async () => {
 }"""
 CHOOSING = """async () => {
   const { requestCard } = await import("/console/js/answers.js");
-  const request = { run_id: "run-1", id: "way", type: "SELECTION", options: ["by sea", "by air"], allow_text: true };
+  const options = ["by sea", "by air"];
+  const request = { run_id: "run-1", request_id: "way", type: "SELECTION", options, allow_text: true };
   const give = async ({ answer }) => {
     window.given = answer;
     return "It is answered.";
