@@ -39,6 +39,7 @@ from dagwright.history.token_streams import TokenStreams
 from dagwright.protocol.conversion import decode_payloads
 from dagwright.protocol.documents import nodes_ended
 from dagwright.protocol.failures import NODE_FAILED, run_error_of
+from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.run_attributes import attributes_at_start
 from dagwright.protocol.run_labels import tags_in
 from dagwright.server import Connection
@@ -376,7 +377,7 @@ class Runs:
             return await self._summary(run)
         except RunNotFound:
             return None
-        except (RPCError, DagwrightError, LookupError, ValueError, TypeError, AttributeError) as error:
+        except (RPCError, DagwrightError, MessageInvalid, LookupError, ValueError, TypeError, AttributeError) as error:
             if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
                 return None
             if isinstance(error, RPCError) and error.status is RPCStatusCode.UNAVAILABLE:

@@ -29,6 +29,7 @@ from dagwright.core.model.states import RunStatus
 from dagwright.history.closing_event import read_recorded_document
 from dagwright.history.run_reader import RunNotFound
 from dagwright.protocol.conversion import data_converter
+from dagwright.protocol.messages import MessageInvalid
 from dagwright.server import Connection, Server
 from dagwright.store import PayloadMissing, open_store
 
@@ -126,6 +127,7 @@ async def test_run_that_cannot_be_read_or_was_deleted_does_not_fail_the_list(mon
         "run-2": RunNotFound("there is no run 'run-2'"),
         "run-3": RPCError("no such history", RPCStatusCode.NOT_FOUND, b""),
         "run-4": KeyError("status"),
+        "run-6": MessageInvalid("the payload is not JSON"),
         "run-5": RPCError("Timeout expired", RPCStatusCode.DEADLINE_EXCEEDED, b""),
     }
 
@@ -136,7 +138,7 @@ async def test_run_that_cannot_be_read_or_was_deleted_does_not_fail_the_list(mon
 
     monkeypatch.setattr(Runs, "_summary", summary)
     began = datetime(2026, 1, 1, tzinfo=UTC)
-    there = [_run_at(number) for number in range(6)]
+    there = [_run_at(number) for number in range(7)]
     for run in there:
         run.start_time, run.close_time, run.status = began, None, WorkflowExecutionStatus.RUNNING
     there[4].close_time, there[4].status = began, WorkflowExecutionStatus.TERMINATED
@@ -146,6 +148,7 @@ async def test_run_that_cannot_be_read_or_was_deleted_does_not_fail_the_list(mon
         ("run-1", RunStatus.RUNNING),
         ("run-4", RunStatus.FAILED),
         ("run-5", RunStatus.RUNNING),
+        ("run-6", RunStatus.RUNNING),
     ]
     assert found[2].error == Problem("unreadable", "the history of the run cannot be read: KeyError('status')")
     # A server that does not answer fails the list.
