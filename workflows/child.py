@@ -220,19 +220,13 @@ def _document_of(plan: WrittenPlan | Mapping[str, Any] | str) -> Any:
     return plan if isinstance(plan, str | Mapping) else plan._shared_document
 
 
-_RUN_OPTIONS = {
-    "max_parallel": "max_parallel",
-    "policy": "policy",
-    "budget": "budget",
-    "model": "model",
-    "approve_plan": "approve_plan",
-}
-"""Option -> its name in docs/internals/messages.md."""
+_RUN_OPTIONS = ("max_parallel", "policy", "budget", "model", "approve_plan", "compensate")
+"""Options with the same name and form in docs/internals/messages.md."""
 
 
 def _message_of(plan: WrittenPlan | Mapping[str, Any] | str, options: PlanOptions) -> dict[str, Any]:
     given: Mapping[str, Any] = {**options}
-    encoded_options = {name: given[option] for option, name in _RUN_OPTIONS.items() if option in given}
+    encoded_options = {name: given[name] for name in _RUN_OPTIONS if name in given}
     if (deadline := options.get("deadline")) is not None:
         encoded_options["deadline"] = format_duration(deadline)
     dialect = options.get("dialect") or (None if isinstance(plan, str | Mapping) else plan.dialect)

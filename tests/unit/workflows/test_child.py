@@ -24,7 +24,7 @@ def test_plan_keeps_its_dialect_title_and_options() -> None:
     message = _message_of(plan, options)
     assert (message["plan"], message["dialect"]) == (tasks, "tasks")
     assert message["context"] == {"order": "o-1"}
-    assert message["options"]["deadline"] == "2m"
+    assert message["options"] == {"deadline": "2m", "compensate": True}
     text = '1. stock("x")'
     assert _message_of(Plan.parse(text, dialect="llmcompiler"), {})["dialect"] == "llmcompiler"
     assert "dialect" not in _message_of(text, {})
