@@ -5,7 +5,6 @@ import inspect
 from collections import abc
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import date, datetime, timedelta
 from enum import EnumMeta
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, Unpack, get_args, get_origin, get_type_hints, is_typeddict
@@ -18,16 +17,15 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
 _ITEMS_CHECKED = 1_000
 """Items of a list or mapping whose types are checked."""
-_WORDS: Mapping[type, str] = {
-    NoneType: "None",
-    bool: "True or False",
-    int: "an integer",
-    float: "a number",
-    str: "a string",
-    date: "a date",
-    datetime: "a datetime",
-    timedelta: "a timedelta",
+_WORDS: Mapping[str, str] = {
+    "NoneType": "None",
+    "bool": "True or False",
+    "int": "an integer",
+    "float": "a number",
+    "str": "a string",
+    "Path": "a path",
 }
+"""Type name -> its values in words, if they are not an article and that name."""
 _LISTS = (Sequence, Iterable, Collection, AbstractSet)
 
 
@@ -159,9 +157,9 @@ def _some(items: Iterable[Any]) -> Iterable[Any]:
 def _words(hint: Any) -> str:
     """Return the accepted values of a type in words, such as `a string or a list of strings`."""
     if hint is None or isinstance(hint, type):
-        other = f"a member of {hint.__name__}" if isinstance(hint, EnumMeta) else _with_article(hint)
-        # The core does not import `pathlib`.
-        return "a path" if getattr(hint, "__name__", "") == "Path" else _WORDS.get(hint or NoneType, other)
+        if isinstance(hint, EnumMeta):
+            return f"a member of {hint.__name__}"
+        return _WORDS.get((hint or NoneType).__name__) or _with_article(hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         *others, last = dict.fromkeys(_words(each) for each in arguments if each is not NoneType)
