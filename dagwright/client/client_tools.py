@@ -10,7 +10,7 @@ from dagwright.core.model.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.tools import ToolLoadError
 from dagwright.toolset.given_tools import ToolSource, read_given
-from dagwright.toolset.tool_directory import names_unknown_tools, published_tools, told_tools
+from dagwright.toolset.tool_directory import find_published_tools, names_unknown_tools, published_tools
 from dagwright.toolset.toolset import Toolset, load_toolset, merged_toolset
 
 Prepared = TypeVar("Prepared")
@@ -105,7 +105,7 @@ class ClientTools:
         """
         tools = toolset.declarations()
         passed = [spec.name for spec in toolset.own if spec.function is not None and not self._is_served(spec.name)]
-        found = await told_tools(self._services.store, passed, task_queue=self._services.settings.task_queue)
+        found = await find_published_tools(self._services.store, passed, task_queue=self._services.settings.task_queue)
         return {**tools, **{name: tool for name, tool in found.items() if tool.version == tools[name].version}}
 
     def _is_served(self, name: str) -> bool:

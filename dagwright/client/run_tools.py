@@ -9,7 +9,7 @@ from dagwright.client.services import Services
 from dagwright.client.steering import tools_written
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.tools import ToolLoadError
-from dagwright.toolset.tool_directory import tell_cards, told_tools
+from dagwright.toolset.tool_directory import find_published_tools, publish_cards
 from dagwright.toolset.toolset import Toolset, load_toolset
 
 
@@ -53,11 +53,11 @@ class RunTools:
         """
         known: dict[str, ToolDeclaration] = {}
         for toolset in await self._toolsets():
-            await tell_cards(toolset.store, toolset.agents)
+            await publish_cards(toolset.store, toolset.agents)
             known |= toolset.declarations()
         missing = [name for name in dict.fromkeys(tools_written(nodes)) if name not in known]
         settings = self._services.settings
-        return known | dict(await told_tools(self._services.store, missing, task_queue=settings.task_queue))
+        return known | dict(await find_published_tools(self._services.store, missing, task_queue=settings.task_queue))
 
     async def _toolsets(self) -> Sequence[Toolset]:
         references = await self.references()

@@ -11,7 +11,7 @@ from dagwright.server.store_notes import check_store
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
 from dagwright.toolset.file_protection import record_protected
-from dagwright.toolset.tool_directory import tell_cards
+from dagwright.toolset.tool_directory import publish_cards
 from dagwright.toolset.toolset import Toolset
 
 
@@ -42,7 +42,7 @@ async def prepare_to_start(connection: Connection, settings: Settings, toolset: 
     await check_store(connection.client, toolset.store, task_queue=settings.task_queue)
     await claim_store(toolset.store, connection.client)
     # A worker that runs already may have other cards.
-    await tell_cards(toolset.store, toolset.agents)
+    await publish_cards(toolset.store, toolset.agents)
 
 
 def create_services(connection: Connection, settings: Settings) -> Services:

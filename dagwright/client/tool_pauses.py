@@ -1,6 +1,5 @@
 """Pauses of tools: no run calls a paused tool until it is resumed."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,7 +10,7 @@ from dagwright.core.expressions.references import suggestion
 from dagwright.core.model.times import time_of
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.server import tool_pauses
-from dagwright.toolset.tool_directory import told_tools
+from dagwright.toolset.tool_directory import find_tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +59,7 @@ async def pause_tool(
     Raises:
         CommandRejected: there is no such tool, or it cannot be paused.
     """
-    declared = known.get(tool)
-    if declared is None:
-        declared = (await told_tools(services.store, [tool], task_queue=services.settings.task_queue)).get(tool)
+    declared = await find_tool(known, services.store, tool, task_queue=services.settings.task_queue)
     if declared is None:
         hint = suggestion(tool, known) or "give it to a Worker of this client, or start a worker that has it"
         raise CommandRejected(f"there is no tool {tool!r:.80}; {hint}")
@@ -72,8 +69,6 @@ async def pause_tool(
         raise CommandRejected(f"{tool!r} cannot be paused: a worker of another application serves it; stop that worker")
     client = services.connection.client
     before = await tool_pauses.pause_tool(client, tool, by=by, reason=reason)
-    if before is None:
-        await asyncio.sleep(tool_pauses.SETTLED_S)
     paused = before or await tool_pauses.find_tool_pause(client, tool)
     if paused is None:
         raise CommandRejected(f"{tool!r} was resumed meanwhile")

@@ -108,7 +108,7 @@ async def list_paused_tools(client: Client) -> list[ToolPause]:
 
 
 async def pause_tool(client: Client, tool: str, *, by: str | None, reason: str | None) -> ToolPause | None:
-    """Pause a tool; return its earlier pause if there is one. All workers apply the pause after `SETTLED_S` seconds."""
+    """Pause a tool and wait until all workers apply the pause; return the earlier pause at once if there is one."""
     is_new = await start_note(
         client,
         wire.NOTE_PAUSED_TOOL,
@@ -117,7 +117,10 @@ async def pause_tool(client: Client, tool: str, *, by: str | None, reason: str |
         summary=f"{tool} is paused{f' by {by}' if by else ''}{f': {reason}' if reason else ''}",
         details=f"This workflow only records the pause; no worker runs it. `dagwright tool resume {tool}` ends it.",
     )
-    return None if is_new else await find_tool_pause(client, tool)
+    if not is_new:
+        return await find_tool_pause(client, tool)
+    await asyncio.sleep(SETTLED_S)
+    return None
 
 
 async def resume_tool(client: Client, tool: str, *, by: str | None, ramp_s: float | None = None) -> Resumed:

@@ -27,7 +27,7 @@ _DECLARATION = TypeAdapter(ToolDeclaration)
 _logger = structlog.get_logger(__name__)
 
 
-async def tell_tools(store: PayloadStore, tools: Iterable[ToolDeclaration], *, task_queue: str) -> None:
+async def publish_tools(store: PayloadStore, tools: Iterable[ToolDeclaration], *, task_queue: str) -> None:
     """Publish the tools of a worker whose workflows are on `task_queue`; if the store is unavailable, log a warning."""
     expires_at = datetime.now(UTC) + _KEPT
     try:
@@ -37,10 +37,12 @@ async def tell_tools(store: PayloadStore, tools: Iterable[ToolDeclaration], *, t
                 content = _DECLARATION.dump_json(tool)
                 group.create_task(store.put_cache_entry(_key(tool.name, task_queue), content, expires_at=expires_at))
     except* StoreUnavailable as failed:
-        _logger.warning("other workers are not told of the tools", error=str(failed.exceptions[0]))
+        _logger.warning("the tools could not be published to other workers", error=str(failed.exceptions[0]))
 
 
-async def told_tools(store: PayloadStore, names: Iterable[str], *, task_queue: str) -> Mapping[str, ToolDeclaration]:
+async def find_published_tools(
+    store: PayloadStore, names: Iterable[str], *, task_queue: str
+) -> Mapping[str, ToolDeclaration]:
     """Return those of the tools that a worker has published; empty if the store is unavailable."""
     found: dict[str, ToolDeclaration] = {}
     for name in names:
@@ -49,8 +51,17 @@ async def told_tools(store: PayloadStore, names: Iterable[str], *, task_queue: s
             if content is not None:
                 found[name] = _DECLARATION.validate_json(content)
         except (StoreUnavailable, ValidationError) as error:
-            _logger.warning("what other workers have is not known", tool=name, error=str(error))
+            _logger.warning("the tools of other workers could not be read", tool=name, error=str(error))
     return found
+
+
+async def find_tool(
+    known: Mapping[str, ToolDeclaration], store: PayloadStore, name: str, *, task_queue: str
+) -> ToolDeclaration | None:
+    """Return a tool from `known`, or as a worker has published it; `None` if there is no such tool."""
+    if name in known:
+        return known[name]
+    return (await find_published_tools(store, [name], task_queue=task_queue)).get(name)
 
 
 async def published_tools(
@@ -73,9 +84,9 @@ async def published_tools(
         PlanInvalid: the plan has problems other than unknown tools.
     """
     names = await asyncio.to_thread(unknown_tools, plan, tools, context=context, dialect=dialect)
-    published = await told_tools(store, names, task_queue=task_queue)
+    published = await find_published_tools(store, names, task_queue=task_queue)
     of_agents = [name for card in agent_cards(published) for name in card.tools if name not in tools]
-    return {**published, **await told_tools(store, of_agents, task_queue=task_queue)}
+    return {**published, **await find_published_tools(store, of_agents, task_queue=task_queue)}
 
 
 def names_unknown_tools(invalid: PlanInvalid) -> bool:
@@ -83,7 +94,7 @@ def names_unknown_tools(invalid: PlanInvalid) -> bool:
     return any(problem.code in ("unknown_tool", "unknown_agent") for problem in invalid.problems)
 
 
-async def tell_cards(store: PayloadStore, cards: Iterable[AgentCard]) -> None:
+async def publish_cards(store: PayloadStore, cards: Iterable[AgentCard]) -> None:
     """Store cards by version, for workers with other versions; if the store is unavailable, log a warning."""
     expires_at = datetime.now(UTC) + _KEPT
     try:
@@ -94,10 +105,10 @@ async def tell_cards(store: PayloadStore, cards: Iterable[AgentCard]) -> None:
                     store.put_cache_entry(_card_key(card.name, card.version), content, expires_at=expires_at)
                 )
     except* StoreUnavailable as failed:
-        _logger.warning("other workers are not told of the agents", error=str(failed.exceptions[0]))
+        _logger.warning("the agents could not be published to other workers", error=str(failed.exceptions[0]))
 
 
-async def told_card(store: PayloadStore, name: str, version: str) -> AgentCard | None:
+async def find_published_card(store: PayloadStore, name: str, version: str) -> AgentCard | None:
     """Return a published version of an agent's card, if any.
 
     Raises:

@@ -43,7 +43,7 @@ from dagwright.tools.registry import refuse_shared_aliases
 from dagwright.tools.secret_bindings import SecretBinding
 from dagwright.toolset.file_protection import protected_paths
 from dagwright.toolset.given_tools import GivenTools
-from dagwright.toolset.tool_directory import told_card
+from dagwright.toolset.tool_directory import find_published_card
 
 if TYPE_CHECKING:
     from dagwright.mcp_client import ServersOfTools
@@ -127,7 +127,7 @@ def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: G
     store = open_store(settings.payload_store, state_dir=settings.state_dir)
     _check_workers(own, built_in)
     agents = _with_cards(agents, given.agents)
-    own = own.merged(agent_tools(agents, environment, find=partial(told_card, store)))
+    own = own.merged(agent_tools(agents, environment, find=partial(find_published_card, store)))
     named = own.on_queue(queue) if queue else own.on_queues(partial(queue_name, task_queue=settings.task_queue))
     named_modules = [*map(_absolute, references), *given.importable_modules]
     kept = [*dict.fromkeys(named_modules), *([queue_reference(queue)] if queue else [])]

@@ -19,7 +19,7 @@ from dagwright.server.retained import claim_store
 from dagwright.server.store_notes import publish_store
 from dagwright.settings import Settings
 from dagwright.toolset.file_protection import record_protected
-from dagwright.toolset.tool_directory import tell_cards, tell_tools
+from dagwright.toolset.tool_directory import publish_cards, publish_tools
 from dagwright.toolset.toolset import Toolset
 from dagwright.worker.missing_tools import keep_releasing
 from dagwright.worker.parts import WORKFLOWS, Activity, create_activities, create_interceptors, with_shared_modules
@@ -96,8 +96,8 @@ async def publish_toolset(client: Client, toolset: Toolset, *, task_queue: str) 
     """
     await publish_store(client, toolset.store, task_queue=task_queue)
     await claim_store(toolset.store, client)
-    await tell_tools(toolset.store, toolset.own.declarations().values(), task_queue=task_queue)
-    await tell_cards(toolset.store, toolset.agents)
+    await publish_tools(toolset.store, toolset.own.declarations().values(), task_queue=task_queue)
+    await publish_cards(toolset.store, toolset.agents)
 
 
 @asynccontextmanager

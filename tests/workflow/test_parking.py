@@ -229,7 +229,10 @@ async def test_sub_plan_waits_with_its_tool_and_the_run_above_says_so(served: Ru
     assert (await document_of(handle))["status"] == "completed"
 
 
-async def test_parking_twice_says_who_did_it_and_unparking_twice_does_nothing(client: Client, service: Service) -> None:
+async def test_parking_twice_says_who_did_it_and_unparking_twice_does_nothing(
+    client: Client, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tool_pauses, "SETTLED_S", 0.0)
     assert await pause_tool(client, service.send, by="ann", reason=None) is None
     first = await pause_tool(client, service.send, by="bob", reason=None)
     assert (first and first.by) == "ann"

@@ -14,7 +14,7 @@ from temporalio.client import Client
 from dagwright.history.run_reader import RunReader, RunView
 from dagwright.settings import Settings
 from dagwright.store import open_store
-from dagwright.toolset.tool_directory import told_tools
+from dagwright.toolset.tool_directory import find_published_tools
 from dagwright.toolset.toolset import Toolset, load_toolset
 from dagwright.worker import missing_tools
 from dagwright.worker import serving as worker
@@ -197,4 +197,4 @@ async def test_plan_with_tools_of_another_worker_is_compiled_by_any(
 
 async def test_tool_that_nobody_told_of_is_not_known(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
-    assert await told_tools(store, ["nobody"], task_queue="a queue") == {}
+    assert await find_published_tools(store, ["nobody"], task_queue="a queue") == {}

@@ -28,7 +28,7 @@ from dagwright.interfaces.cli.request_words import answer_words, asking_line, fi
 from dagwright.interfaces.cli.requests import AnswerRequest
 from dagwright.interfaces.cli.steering import nodes_in, tell_invalid
 from dagwright.server import Connection, open_connection
-from dagwright.toolset.tool_directory import tell_cards
+from dagwright.toolset.tool_directory import publish_cards
 from dagwright.toolset.toolset import load_toolset
 
 _OPTION_OF: Mapping[str, str] = {
@@ -159,7 +159,7 @@ async def _nodes_for(connection: Connection, workflow_id: str, nodes: Sequence[A
     settings = command_settings()
     references = await open_runs(connection, settings).tools_of(workflow_id)
     toolset = load_toolset(settings, references)
-    await tell_cards(toolset.store, toolset.agents)
+    await publish_cards(toolset.store, toolset.agents)
     tools = toolset.declarations()
     return await Steering(connection).nodes_of_answer(place, nodes, tools=tools)
 

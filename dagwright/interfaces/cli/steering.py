@@ -16,7 +16,7 @@ from dagwright.interfaces.cli.output import Output, acted, one_line
 from dagwright.interfaces.cli.plans import PlanSource, read_plan, refusal, refusal_lines
 from dagwright.interfaces.cli.requests import AddNodesRequest, NodeActionRequest, RunActionRequest
 from dagwright.server import Connection, open_connection
-from dagwright.toolset.tool_directory import tell_cards
+from dagwright.toolset.tool_directory import publish_cards
 from dagwright.toolset.toolset import load_toolset
 
 
@@ -158,7 +158,7 @@ def _add_nodes(nodes: Sequence[Any], request: AddNodesRequest, output: Output) -
     async def act(steering: Steering, connection: Connection) -> str:
         references = await open_runs(connection, settings).tools_of(request.workflow_id)
         toolset = load_toolset(settings, references)
-        await tell_cards(toolset.store, toolset.agents)
+        await publish_cards(toolset.store, toolset.agents)
         tools = toolset.declarations()
         return await steering.add_nodes(request.workflow_id, nodes, tools=tools, by=request.by or account_name())
 

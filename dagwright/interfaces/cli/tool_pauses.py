@@ -1,6 +1,5 @@
 """`tool pause`, `tool resume` and `tool list`: stop calling a tool in all runs, and call it again."""
 
-import asyncio
 from collections.abc import Sequence
 
 from temporalio.client import Client
@@ -16,9 +15,9 @@ from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.requests import ToolPauseRequest
 from dagwright.interfaces.cli.wording import local_date
 from dagwright.server import open_connection
-from dagwright.server.tool_pauses import SETTLED_S, Resumed, ToolPause, list_paused_tools, pause_tool, resume_tool
+from dagwright.server.tool_pauses import Resumed, ToolPause, list_paused_tools, pause_tool, resume_tool
 from dagwright.settings import Settings
-from dagwright.toolset.tool_directory import told_tools
+from dagwright.toolset.tool_directory import find_tool
 from dagwright.toolset.toolset import load_toolset
 
 
@@ -89,16 +88,13 @@ async def _pause(client: Client, tool: str, *, by: str | None, reason: str | Non
     before = await pause_tool(client, tool, by=by, reason=reason)
     if before is not None:
         return f"{tool} is already paused: {before.message}"
-    await asyncio.sleep(SETTLED_S)
     return f"{tool} is paused: running calls finish, no new calls start; `dagwright tool resume {tool}` resumes it"
 
 
 async def _refuse_unless_pausable(tool: str, settings: Settings, references: Sequence[str]) -> None:
     toolset = load_toolset(settings, references)
     known = toolset.declarations()
-    declared = known.get(tool)
-    if declared is None:
-        declared = (await told_tools(toolset.store, [tool], task_queue=settings.task_queue)).get(tool)
+    declared = await find_tool(known, toolset.store, tool, task_queue=settings.task_queue)
     if declared is None:
         hint = suggestion(tool, known) or "name the file or module of your own tool with --tools"
         raise CommandRefused(f"unknown tool {tool!r}; {hint}")

@@ -18,7 +18,7 @@ from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.tools import ToolLoadError
 from dagwright.tools.queues import queue_name, queue_of_plan
-from dagwright.toolset.tool_directory import tell_cards, tell_tools, told_card, told_tools
+from dagwright.toolset.tool_directory import find_published_card, find_published_tools, publish_cards, publish_tools
 from dagwright.toolset.toolset import Toolset, load_toolset, references_of
 from tests.support.agent_bench import card_of
 from tests.support.memory_store import MemoryStore
@@ -191,23 +191,23 @@ class _CrowdStore(MemoryStore):
 async def test_tools_are_published_at_once() -> None:
     store = _CrowdStore()
     async with asyncio.timeout(30):
-        await tell_tools(store, _TOOLS, task_queue="q")
+        await publish_tools(store, _TOOLS, task_queue="q")
     names = [tool.name for tool in _TOOLS]
-    assert await told_tools(store, [*names, "other"], task_queue="q") == dict(zip(names, _TOOLS, strict=True))
-    assert await told_tools(store, names, task_queue="another") == {}
+    assert await find_published_tools(store, [*names, "other"], task_queue="q") == dict(zip(names, _TOOLS, strict=True))
+    assert await find_published_tools(store, names, task_queue="another") == {}
     down = MemoryStore()
     down.is_down = True
     with capture_logs() as logs:
-        await tell_tools(down, _TOOLS, task_queue="q")
+        await publish_tools(down, _TOOLS, task_queue="q")
     (line,) = logs
-    assert (line["event"], line["log_level"]) == ("other workers are not told of the tools", "warning")
+    assert (line["event"], line["log_level"]) == ("the tools could not be published to other workers", "warning")
     assert down.cached == {}
 
 
 async def test_agent_card_is_found_by_name_and_version() -> None:
     store = MemoryStore()
     cards = [card_of("llm", prompt="One"), card_of("llm", prompt="Two")]
-    await tell_cards(store, cards)
-    assert [await told_card(store, "helper", card.version) for card in cards] == cards
-    assert await told_card(store, "other", cards[0].version) is None
-    assert await told_card(store, "helper", "0123456789ab") is None
+    await publish_cards(store, cards)
+    assert [await find_published_card(store, "helper", card.version) for card in cards] == cards
+    assert await find_published_card(store, "other", cards[0].version) is None
+    assert await find_published_card(store, "helper", "0123456789ab") is None

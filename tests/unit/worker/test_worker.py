@@ -74,7 +74,7 @@ async def test_loop_is_watched_while_calls_are_polled(tmp_path: Path, monkeypatc
     async def nothing(*_: Any, **__: Any) -> None:
         pass
 
-    for name in ("claim_store", "publish_store", "tell_tools", "tell_cards"):
+    for name in ("claim_store", "publish_store", "publish_tools", "publish_cards"):
         monkeypatch.setattr(worker, name, nothing)
     monkeypatch.setattr(worker, "create_workers", create_workers)
     monkeypatch.setattr(event_loop_watchdog, "standing_told", lambda: told("watched"))
