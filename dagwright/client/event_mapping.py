@@ -18,8 +18,8 @@ from dagwright.client.events import (
     FeedbackRequested,
     NodeEvent,
     NodeEventType,
-    RunEventType,
     RunStatusEvent,
+    run_event_type,
 )
 from dagwright.client.feedback_request import Answerable, request_of
 from dagwright.core.model.errors import problem_from_error
@@ -200,9 +200,8 @@ class EventMapper:
 
     def _end(self, view: RunView) -> AnyRunEvent:
         status = RunStatus(view.status)
-        kind = "completed" if status is RunStatus.COMPLETED_WITH_FAILURES else status.value
         return RunStatusEvent(
-            type=cast("RunEventType", f"run.{kind}"),
+            type=run_event_type(status),
             run_id=self._run_id,
             at=None if view.ended_at is None else time_of(view.ended_at),
             status=status,

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import Enum
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 from urllib.parse import quote, unquote
 
 from dagwright.client.feedback_request import FeedbackRequest
@@ -108,6 +108,12 @@ NodeEventType = Literal[
     "node.superseded",
 ]
 ClosingType = Literal["feedback.answered", "feedback.expired", "feedback.closed"]
+
+
+def run_event_type(status: str) -> RunEventType:
+    """Return the type of the event that reports a run status; a run with failed nodes is completed."""
+    shown = RunStatus.COMPLETED if status == RunStatus.COMPLETED_WITH_FAILURES else status
+    return cast("RunEventType", f"run.{shown}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

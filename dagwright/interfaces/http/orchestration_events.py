@@ -10,9 +10,8 @@ from typing import Any
 
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.history.run_subscriptions import RunUpdate
-from dagwright.interfaces.http.errors import api_error
-from dagwright.interfaces.http.run_events import EventId, node_document, run_state_document
-from dagwright.interfaces.http.sse import Events, event
+from dagwright.interfaces.http.run_events import EventId, current_state, node_document
+from dagwright.interfaces.http.sse import Events, events_of_moment, with_error_event
 
 _NODE_TYPES = {
     NodeStatus.RUNNING: "node_started",
@@ -21,28 +20,23 @@ _NODE_TYPES = {
 }
 
 
-async def orchestration_events(updates: AsyncGenerator[RunUpdate, None], *, session_run: str | None = None) -> Events:
-    """Yield the events of a run; those of one moment together, the last one with the cursor.
+def orchestration_events(updates: AsyncGenerator[RunUpdate, None], *, session_run: str | None = None) -> Events:
+    """Return the events of a run; those of one moment together, the last one with the cursor.
 
     Args:
         session_run: the run ID if the cursors must contain it.
     """
+    return with_error_event(_orchestration_events(updates, session_run))
+
+
+async def _orchestration_events(updates: AsyncGenerator[RunUpdate, None], session_run: str | None) -> Events:
     requested: set[str] = set()
-    try:
-        async with aclosing(updates):
-            async for update in updates:
-                changes = [*_changes(update, requested)]
-                id = str(EventId(update.position, update.view.is_closed, session_run))
-                last = len(changes) - 1
-                yield "".join(
-                    event(each, id=id if number == last else None, name=each["type"])
-                    for number, each in enumerate(changes)
-                )
-    # The response has started, so an error is sent as an event.
-    except Exception as error:
-        if (wrong := api_error(error)) is None:
-            raise
-        yield event(wrong.body(), name="error")
+    async with aclosing(updates):
+        async for update in updates:
+            changes = [(each["type"], each) for each in _changes(update, requested)]
+            id = str(EventId(update.position, update.view.is_closed, session_run))
+            if words := events_of_moment(changes, id=id):
+                yield words
 
 
 def _changes(update: RunUpdate, requested: set[str]) -> Iterator[Mapping[str, Any]]:
@@ -51,7 +45,7 @@ def _changes(update: RunUpdate, requested: set[str]) -> Iterator[Mapping[str, An
         if (kind := _NODE_TYPES.get(update.states[task].status)) is not None:
             data = {name: value for name, value in content.items() if name not in ("run_id", "node_id")}
             yield {"type": kind, "node_id": task, "data": data}
-    for request in run_state_document(update.view)["waiting_for"]:
+    for request in current_state(update)["waiting_for"]:
         if request["request_id"] not in requested:
             requested.add(request["request_id"])
             data = {"request": request}

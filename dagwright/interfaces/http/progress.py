@@ -11,13 +11,13 @@ one moment are sent together, so that a dropped connection cannot split them.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dagwright.client.events import run_event_type
 from dagwright.client.following import RequestKey, RunMoment, request_key
 from dagwright.core.model.states import NodeStatus, Record, RunStatus
 from dagwright.core.model.times import format_time
 from dagwright.history.reader import TaskState, has_started
 from dagwright.interfaces.http.feedback_calls import Request
 from dagwright.interfaces.http.request_fields import StreamProgress
-from dagwright.interfaces.http.run_events import end_event_type
 from dagwright.interfaces.http.stream_cursor import CHECKSUM_DIGITS, checksum
 from dagwright.protocol.documents import compact_value
 
@@ -75,7 +75,7 @@ class ProgressEvents:
                     yield self._request_event(request)
         if self._checksums[0] != before[0]:
             data = {"status": status, "title": moment.view.title}
-            yield self._event(end_event_type(status), None, data)
+            yield self._event(run_event_type(status), None, data)
         self._sent_requests |= open_requests
 
     def _task_events(self, moment: RunMoment, task_id: str) -> Iterator[Event]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
-from dagwright.core.model.states import NodeStatus, RunStatus
+from dagwright.client.events import run_event_type
+from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_time
 from dagwright.core.scheduler.run_end import counts_of
 from dagwright.features.run_scheduler import RunScheduler
@@ -22,8 +23,8 @@ from dagwright.history.reader import TaskState
 from dagwright.history.run_reader import RunView
 from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
 from dagwright.interfaces.http.context import GatewayContext
-from dagwright.interfaces.http.errors import ApiError, api_error
-from dagwright.interfaces.http.sse import Events, event
+from dagwright.interfaces.http.errors import ApiError
+from dagwright.interfaces.http.sse import Events, event, events_of_moment, with_error_event
 from dagwright.protocol.documents import compact_value
 
 _END = "e"
@@ -65,28 +66,26 @@ class EventId:
             raise ApiError(400, words, param="after", code="invalid_value") from None
 
 
-async def run_events(updates: AsyncGenerator[RunUpdate, None], *, session_run: str | None = None) -> Events:
-    """Yield the events of a run, those of one update together, until it ends.
+def run_events(updates: AsyncGenerator[RunUpdate, None], *, session_run: str | None = None) -> Events:
+    """Return the events of a run, those of one update together, until it ends.
 
     Args:
         updates: updates of the run, from `RunSubscriptions.subscribe`.
         session_run: the run ID if event IDs must contain it.
     """
+    return with_error_event(_run_events(updates, session_run))
+
+
+async def _run_events(updates: AsyncGenerator[RunUpdate, None], session_run: str | None) -> Events:
     before: Mapping[str, Any] = {}
-    try:
-        async with aclosing(updates):
-            async for update in updates:
-                now = update.once("run", partial(run_state_document, update.view))
-                is_other, before = now != before, now
-                # All clients of a run get the same text: it is serialized once per update.
-                key = ("events", session_run, update.changed, is_other)
-                if words := update.once(key, partial(_events_of, update, now if is_other else None, session_run)):
-                    yield words
-    # The status of the response is sent, so errors from here on are events of the stream.
-    except Exception as error:
-        if (failure := api_error(error)) is None:
-            raise
-        yield event(failure.body(), name="error")
+    async with aclosing(updates):
+        async for update in updates:
+            now = current_state(update)
+            is_other, before = now != before, now
+            # All clients of a run get the same text: it is serialized once per update.
+            key = ("events", session_run, update.changed, is_other)
+            if words := update.once(key, partial(_events_of, update, now if is_other else None, session_run)):
+                yield words
 
 
 def _events_of(update: RunUpdate, now: Mapping[str, Any] | None, session_run: str | None) -> str:
@@ -95,30 +94,22 @@ def _events_of(update: RunUpdate, now: Mapping[str, Any] | None, session_run: st
     Args:
         now: the current state of the run, if it is to be sent.
     """
-    view, id = update.view, str(EventId(update.position, run=session_run))
+    view = update.view
     changes: list[tuple[str, Mapping[str, Any]]] = [
         (_node_event_type(update, task), node_document(update, task)) for task in update.changed
     ]
     if now is not None and not view.is_closed:
-        changes.append((f"run.{view.status}", now))
-    last = len(changes) - 1
-    parts = [
-        event(content, id=id if number == last else None, name=name) for number, (name, content) in enumerate(changes)
-    ]
-    if view.is_closed:
-        end_id = str(EventId(update.position, True, session_run))
-        parts.append(event(_end_document(view), id=end_id, name=end_event_type(view.status)))
-    return "".join(parts)
+        changes.append((run_event_type(view.status), now))
+    text = events_of_moment(changes, id=str(EventId(update.position, run=session_run)))
+    if not view.is_closed:
+        return text
+    end_id = str(EventId(update.position, True, session_run))
+    return text + event(_end_document(view), id=end_id, name=run_event_type(view.status))
 
 
 def _node_event_type(update: RunUpdate, task: str) -> str:
     status = update.states[task].status
     return "node.started" if status is NodeStatus.RUNNING else f"node.{status.value}"
-
-
-def end_event_type(status: str) -> str:
-    """Return the event type of a run status; a run with failed nodes is completed."""
-    return "run.completed" if status == RunStatus.COMPLETED_WITH_FAILURES else f"run.{status}"
 
 
 async def with_first_update(
@@ -168,8 +159,12 @@ def _facts(scheduler: RunScheduler, task: str, state: TaskState) -> dict[str, An
     return parts
 
 
-def run_state_document(view: RunView) -> dict[str, Any]:
-    """Return the document of the current state of a run."""
+def current_state(update: RunUpdate) -> Mapping[str, Any]:
+    """Return the document of the current state of a run, made once for all clients."""
+    return update.once("run", partial(_state_document, update.view))
+
+
+def _state_document(view: RunView) -> dict[str, Any]:
     counts = counts_of(view.scheduler.plan, view.scheduler.records) if view.scheduler is not None else {}
     feedback = view.scheduler.features.feedback if view.scheduler is not None and not view.is_closed else None
     open_requests = feedback.requests.open.values() if feedback is not None else ()
@@ -186,4 +181,4 @@ def run_state_document(view: RunView) -> dict[str, Any]:
 def _end_document(view: RunView) -> dict[str, Any]:
     document = view.document_with_refs()
     output = compact_value(document["output"], ref="output")
-    return {**run_state_document(view), "error": document["error"], "output": output}
+    return {**_state_document(view), "error": document["error"], "output": output}

@@ -2,13 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from dagwright.interfaces.http.context import GatewayContext
+from dagwright.interfaces.http.errors import api_error
 
 HEARTBEAT = ": heartbeat\n\n"
 DONE = "data: [DONE]\n\n"
@@ -32,6 +34,34 @@ def event(content: Mapping[str, Any], *, id: str | None = None, name: str | None
     lines = [f"id: {id}\n" if id is not None else "", f"event: {name}\n" if name is not None else ""]
     # ASCII JSON contains no line breaks, and no other character that a client may read as one.
     return "".join([*lines, f"data: {json.dumps(content, separators=(',', ':'))}\n\n"])
+
+
+def events_of_moment(changes: Iterable[tuple[str, Mapping[str, Any]]], *, id: str) -> str:
+    """Serialize the events of one moment, of which the last has the `id`.
+
+    Args:
+        changes: type and content of each event.
+    """
+    contents = [*changes]
+    last = len(contents) - 1
+    return "".join(
+        event(content, id=id if number == last else None, name=name) for number, (name, content) in enumerate(contents)
+    )
+
+
+async def with_error_event(events: Events) -> Events:
+    """Yield events; if they end with an error that `api_error` knows, yield an `error` event.
+
+    The response has started, so its status can no longer report the error.
+    """
+    try:
+        async with aclosing(events):
+            async for text in events:
+                yield text
+    except Exception as error:
+        if (failure := api_error(error)) is None:
+            raise
+        yield event(failure.body(), name="error")
 
 
 def stream_response(
