@@ -377,24 +377,14 @@ class Runs:
             return await self._summary(run)
         except RunNotFound:
             return None
-        except (RPCError, DagwrightError, MessageInvalid, LookupError, ValueError, TypeError, AttributeError) as error:
-            if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
                 return None
-            if isinstance(error, RPCError) and error.status is RPCStatusCode.UNAVAILABLE:
+            if error.status is RPCStatusCode.UNAVAILABLE:
                 raise
-            message = f"the history of the run cannot be read: {error!r:.500}"
-            _LOG.warning("%s: %s", run.id, message)
-            status = _STATUS_OF_EXECUTION.get(run.status or WorkflowExecutionStatus.RUNNING, RunStatus.RUNNING)
-            return RunSummary(
-                run_id=run.id,
-                status=status,
-                title=None,
-                started_at=run.start_time,
-                ended_at=run.close_time,
-                nodes_done=0,
-                nodes_total=0,
-                error=Problem("unreadable", message) if status is RunStatus.FAILED else None,
-            )
+            return _unreadable(run, error)
+        except (DagwrightError, MessageInvalid, LookupError, ValueError, TypeError, AttributeError) as error:
+            return _unreadable(run, error)
 
     async def _summary(self, run: WorkflowExecution) -> RunSummary:
         memo = await run.memo()
@@ -445,6 +435,22 @@ async def _is_wanted(run: WorkflowExecution, wanted: RunFilter) -> bool:
     memo = await run.memo()
     started_at = None if wanted.since is None else _began_at(memo) or run.start_time.timestamp()
     return wanted.takes(run.id, memo, started_at=started_at)
+
+
+def _unreadable(run: WorkflowExecution, error: Exception) -> RunSummary:
+    message = f"the history of the run cannot be read: {error!r:.500}"
+    _LOG.warning("%s: %s", run.id, message)
+    status = _STATUS_OF_EXECUTION.get(run.status or WorkflowExecutionStatus.RUNNING, RunStatus.RUNNING)
+    return RunSummary(
+        run_id=run.id,
+        status=status,
+        title=None,
+        started_at=run.start_time,
+        ended_at=run.close_time,
+        nodes_done=0,
+        nodes_total=0,
+        error=Problem("unreadable", message) if status is RunStatus.FAILED else None,
+    )
 
 
 def _began_at(memo: Mapping[str, Any]) -> float | None:
