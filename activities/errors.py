@@ -187,11 +187,11 @@ def request_details(error: AskPerson) -> dict[str, Any]:
     Raises:
         InvalidResult: the request is not JSON or is too large.
     """
-    told = {"request": error.request}
+    document = {"request": error.request}
     if error.checkpoint is not None:
-        told["checkpoint"] = error.checkpoint
+        document["checkpoint"] = error.checkpoint
     try:
-        encoded = json_bytes(told)
+        encoded = json_bytes(document)
     except (InvalidResult, RecursionError) as odd:
         raise InvalidResult(f"AskPerson: request and checkpoint must be JSON: {odd}") from None
     if len(encoded) > QUESTION_LIMIT_BYTES:
@@ -206,8 +206,8 @@ def full_failure_text(error: BaseException, redaction: Redaction) -> dict[str, s
     if len(text) <= MESSAGE_LIMIT_BYTES // 4 or len(text.encode(errors="replace")) <= MESSAGE_LIMIT_BYTES:
         return None
     frames = "".join(traceback.format_tb(_own_frames(error.__traceback__)))
-    told = {"message": text, "traceback": redaction.text(frames)}
-    return {name: cut_bytes(part, max_bytes=FAILURE_TEXT_BYTES) for name, part in told.items()}
+    document = {"message": text, "traceback": redaction.text(frames)}
+    return {name: cut_bytes(part, max_bytes=FAILURE_TEXT_BYTES) for name, part in document.items()}
 
 
 def error_text(error: BaseException) -> str:

@@ -103,9 +103,9 @@ async def _join(values: Values, lists: Sequence[Mapping[str, Any]]) -> list[Any]
     # Each in a thread: processing 100 MB on the event loop would delay heartbeats.
     parts = [await asyncio.to_thread(_decode_part, part) for each in lists for part in await _parts(values, each)]
     if sum(stretch.size_bytes for stretch in parts) > JOINED_LIMIT_BYTES:
-        told = f"the results of all items have over {JOINED_LIMIT_BYTES:,} bytes in total, the limit of a list"
+        message = f"the results of all items have over {JOINED_LIMIT_BYTES:,} bytes in total, the limit of a list"
         advice = "let the tool save large results itself, and return where they are"
-        raise ApplicationError(f"{told}; {advice}", type="too_large", non_retryable=True)
+        raise ApplicationError(f"{message}; {advice}", type="too_large", non_retryable=True)
     for stretch in parts:
         await _hydrate(values, stretch)
     return [result for stretch in parts for result in stretch.results]
@@ -134,9 +134,9 @@ async def _parts(values: Values, each: Mapping[str, Any]) -> list[Mapping[str, A
     return [loaded[ref].content for ref in each["pieces"]]
 
 
-def _decode_part(told: Mapping[str, Any] | bytes) -> _ResultPart:
-    part = pydantic_core.from_json(told) if isinstance(told, bytes) else told
-    size = len(told) if isinstance(told, bytes) else len(pydantic_core.to_json(told["value"]))
+def _decode_part(encoded: Mapping[str, Any] | bytes) -> _ResultPart:
+    part = pydantic_core.from_json(encoded) if isinstance(encoded, bytes) else encoded
+    size = len(encoded) if isinstance(encoded, bytes) else len(pydantic_core.to_json(encoded["value"]))
     if not part.get("stored"):
         # The common case; walking all values would take longer than everything else.
         return _ResultPart(part["value"], (), size)

@@ -196,8 +196,8 @@ class PureCalls:
 def _failed(error: BaseException, redaction: Redaction) -> PureOutcome:
     decision = retry_decision(error, Effects.PURE)
     text = cut_bytes(redaction.text(error_text(error)), max_bytes=MESSAGE_LIMIT_BYTES)
-    told = NodeError(decision.code, text or "no message", not decision.is_final)
-    return PureOutcome(error=told, full_text=full_failure_text(error, redaction))
+    node_error = NodeError(decision.code, text or "no message", not decision.is_final)
+    return PureOutcome(error=node_error, full_text=full_failure_text(error, redaction))
 
 
 async def _guarded(function: Callable[..., Any], keywords: Mapping[str, Any]) -> tuple[Any, BaseException | None]:

@@ -152,11 +152,11 @@ async def _signal_latency_s(bench: Bench, tools: Tools) -> float:
     signalled = next(
         event.event_id for event in events if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
     )
-    told = (
+    answers = (
         EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED,
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
     )
-    answered = [event_time(event) for event in events if event.event_id > signalled and event.event_type in told]
+    answered = [event_time(event) for event in events if event.event_id > signalled and event.event_type in answers]
     return min(answered) - sent_at
 
 

@@ -217,8 +217,8 @@ async def _answered(http: httpx.AsyncClient) -> list[float]:
         await asyncio.sleep(0.1)
     while (document := (await http.get(f"/v1/runs/{run}")).json())["status"] in ("running", "waiting"):
         await asyncio.sleep(0.1)
-    began = [document["nodes"][f"after{number}"]["started_at"] for number in range(ANSWERS)]
-    return [round(datetime.fromisoformat(each).timestamp() - at, 4) for each, at in zip(began, sent, strict=True)]
+    started = [document["nodes"][f"after{number}"]["started_at"] for number in range(ANSWERS)]
+    return [round(datetime.fromisoformat(each).timestamp() - at, 4) for each, at in zip(started, sent, strict=True)]
 
 
 async def _start(http: httpx.AsyncClient, plan: Mapping[str, Any]) -> str:

@@ -156,8 +156,8 @@ class PlanWorkflow(Steerable):
         self._title = plan.title
         if problems := wrong_inputs(plan.inputs, run_input.inputs):
             # The inputs of a sub-plan may be results, which could not be checked before.
-            told = [problem.to_json() for problem in problems]
-            raise PlanRefused({**error_json(problems[0].code, problems[0].text), "errors": told})
+            entries = [problem.to_json() for problem in problems]
+            raise PlanRefused({**error_json(problems[0].code, problems[0].text), "errors": entries})
         info = workflow.info()
         scope = RunScope(
             run_input.scope or info.first_execution_run_id,
@@ -242,8 +242,8 @@ class PlanWorkflow(Steerable):
             try:
                 refs = await engine.undisturbed(put_state(state, numbers=self._state_pieces))
             except TextRefused as error:
-                told = f"the history is full, and the payload store refused the state of the run for good: {error}"
-                engine.end_here(NodeError(wire.ERROR_STORE_REFUSED, told))
+                message = f"the history is full, and the payload store refused the state of the run for good: {error}"
+                engine.end_here(NodeError(wire.ERROR_STORE_REFUSED, message))
                 return
             if refs is None:
                 return
@@ -303,8 +303,8 @@ class PlanWorkflow(Steerable):
         if len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
             # Numbers may be longer here than as written, and the server ends a run that sends 2 MB.
             allowed = f"at most {limits.RUN_INPUT_LIMIT_BYTES:,} can be run"
-            told = f"the plan and its inputs have {len(encoded):,} bytes; {allowed}"
-            raise PlanRefused(error_json("too_large", told))
+            text = f"the plan and its inputs have {len(encoded):,} bytes; {allowed}"
+            raise PlanRefused(error_json("too_large", text))
         try:
             answer: dict[str, Any] = await workflow.execute_activity(
                 wire.ACTIVITY_COMPILE_PLAN,

@@ -42,17 +42,17 @@ def read_cases(path: Path = REQUESTS_FILE) -> Cases:
         PlanInvalid: the file is not YAML, or a plan in it is invalid.
     """
     found: Any = read_yaml(path.read_text(encoding="utf-8"), name=path.name)
-    tools = {name: _tool(name, told) for name, told in found["tools"].items()}
+    tools = {name: _tool(name, case) for name, case in found["tools"].items()}
     requests = []
-    for told in found["requests"]:
-        plan = {"plan": 1, "nodes": told["nodes"]}
-        requests.append(Case(told["words"], plan, facts_of_plan(plan, tools=tools)))
+    for case in found["requests"]:
+        plan = {"plan": 1, "nodes": case["nodes"]}
+        requests.append(Case(case["words"], plan, facts_of_plan(plan, tools=tools)))
     return Cases(tools, requests)
 
 
-def _tool(name: str, told: Mapping[str, Any]) -> ToolDeclaration:
+def _tool(name: str, encoded: Mapping[str, Any]) -> ToolDeclaration:
     """Build a tool from `{effects, description, arguments: {name: type or [choices]}}`; all arguments are required."""
-    arguments = told["arguments"]
+    arguments = encoded["arguments"]
     schema = {
         "type": "object",
         "properties": {
@@ -62,4 +62,6 @@ def _tool(name: str, told: Mapping[str, Any]) -> ToolDeclaration:
         "required": [*arguments],
         "additionalProperties": False,
     }
-    return ToolDeclaration(name, effects=Effects(told["effects"]), input_schema=schema, description=told["description"])
+    return ToolDeclaration(
+        name, effects=Effects(encoded["effects"]), input_schema=schema, description=encoded["description"]
+    )

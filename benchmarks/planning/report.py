@@ -38,9 +38,9 @@ def table(planned: Sequence[Planned]) -> str:
     lines.append(f"| plans that can be run | {first.valid} of {first.answers} | {last.valid} of {last.answers} |")
     lines += [f"| {name} | {_number(before[key])} | {_number(after[key])} |" for key, name in _NAMED.items()]
     usage = usage_of(planned)
-    told = f"{usage.calls} calls, {usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written"
+    message = f"{usage.calls} calls, {usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written"
     failed = _without_plan(planned)
-    return "\n".join([*lines, "", told + ".", *(["", "Without a plan:", *failed] if failed else [])])
+    return "\n".join([*lines, "", message + ".", *(["", "Without a plan:", *failed] if failed else [])])
 
 
 def report(planned: Sequence[Planned], *, model: str) -> dict[str, Any]:

@@ -121,14 +121,14 @@ def _sub_goals(number: int) -> list[dict[str, Any]]:
             found.append({"id": _id(number, chain, place), "worker": "note", "description": name, "inputs": inputs})
             found[-1]["params"] = {"name": name}
     noted = {"from_sub_goal": _id(number, 0, _LENGTH - 1), "slot": "noted"}
-    told = {
+    document = {
         "id": _id(number, 0, _LENGTH),
         "worker": "tell",
         "description": "tell",
         "inputs": {"noted": noted},
         "params": {},
     }
-    return [*found, told]
+    return [*found, document]
 
 
 @asynccontextmanager
@@ -153,7 +153,7 @@ async def asked(place: Place, name: str) -> tuple[Gaps, float]:
     """Ask one question; return its gaps and its duration in seconds."""
     tools = load_toolset(place.settings, [_TOOLS_FILE]).declarations()
     plan, _ = prepare_rounds("Which name was noted?", tools, RoundsOptions(limits=RoundsLimits(synthesis="model")))
-    began = time.monotonic()
+    started = time.monotonic()
     handle: Any = await place.client.start_workflow(
         wire.WORKFLOW_PLAN_AND_EXECUTE,
         run_input_to_json(RunInput(compiled=plan)),
@@ -161,7 +161,7 @@ async def asked(place: Place, name: str) -> tuple[Gaps, float]:
         task_queue=wire.DEFAULT_TASK_QUEUE,
     )
     document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
-    took = time.monotonic() - began
+    took = time.monotonic() - started
     if (wrong := problem_with(document)) is not None:
         raise RuntimeError(f"unexpected result of {name}: {wrong}")
     return gaps_of((await handle.fetch_history()).events), took
@@ -181,39 +181,39 @@ def problem_with(document: Mapping[str, Any]) -> str | None:
 
 def gaps_of(events: Sequence[HistoryEvent]) -> Gaps:
     """Return the gaps of a question, round by round."""
-    began, ended = _times(events)
+    started, ended = _times(events)
     planners = ["plan", *(f"plan#{number}" for number in range(2, ROUNDS + 2))]
     after, before, ordinary = [], [], []
     for number in range(1, ROUNDS + 1):
         names = [f"sg{sub_goal['id']}" for sub_goal in _sub_goals(number)]
-        after.append(min(began[name] for name in names) - ended[planners[number - 1]])
-        before.append(began[planners[number]] - max(ended[name] for name in names))
+        after.append(min(started[name] for name in names) - ended[planners[number - 1]])
+        before.append(started[planners[number]] - max(ended[name] for name in names))
         for sub_goal in _sub_goals(number):
             for source in sub_goal["inputs"].values():
-                ordinary.append(began[f"sg{sub_goal['id']}"] - ended[f"sg{source['from_sub_goal']}"])
+                ordinary.append(started[f"sg{sub_goal['id']}"] - ended[f"sg{source['from_sub_goal']}"])
     return Gaps(after, before, ordinary)
 
 
 def _times(events: Sequence[HistoryEvent]) -> tuple[Mapping[str, float], Mapping[str, float]]:
     """Return the start and end times of the activities, in seconds since the epoch."""
     names: dict[int, str] = {}
-    began: dict[str, float] = {}
+    started: dict[str, float] = {}
     ended: dict[str, float] = {}
     for event in events:
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             names[event.event_id] = event.activity_task_scheduled_event_attributes.activity_id
         elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
-            began[names[event.activity_task_started_event_attributes.scheduled_event_id]] = event_time(event)
+            started[names[event.activity_task_started_event_attributes.scheduled_event_id]] = event_time(event)
         elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             ended[names[event.activity_task_completed_event_attributes.scheduled_event_id]] = event_time(event)
-    return began, ended
+    return started, ended
 
 
 async def asked_at_once(served: Served, name: str, number: int) -> AtOnce:
     """Ask many questions concurrently."""
-    began, before_s = time.monotonic(), served.worker.cpu_s()
+    started, before_s = time.monotonic(), served.worker.cpu_s()
     each = await asyncio.gather(*(asked(served.place, f"{name}-{place}") for place in range(number)))
-    whole_s, cpu_s = time.monotonic() - began, served.worker.cpu_s() - before_s
+    whole_s, cpu_s = time.monotonic() - started, served.worker.cpu_s() - before_s
     return AtOnce(whole_s, [took for _, took in each], cpu_s, served.worker.peak_gb())
 
 

@@ -158,8 +158,8 @@ async def send_answer(
             try:
                 there = there or await people.place_of(target.run, target.name)
                 full = replace(answer, content={**answer.content, **await extras(there)})
-                told = await people.answer(there, full)
-                return AnswerResult(True, _with_path(told, there, target.name), place=there)
+                message = await people.answer(there, full)
+                return AnswerResult(True, _with_path(message, there, target.name), place=there)
             except ItemNotNamed as error:
                 return AnswerResult(False, str(error), is_ambiguous=True)
             except (FeedbackRejected, RunClosed) as error:

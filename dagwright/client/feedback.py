@@ -184,14 +184,14 @@ class People:
         handle = self._client.get_workflow_handle(place.workflow_id)
         try:
             message = answer.to_json(place.request)
-            told = await told_by_update(
+            reply = await told_by_update(
                 handle,
                 wire.UPDATE_SUBMIT_FEEDBACK,
                 message,
                 patience_s=self._patience_s,
                 rejection=FeedbackRejected,
             )
-            return await self._signal(handle, place, answer) if told is None else told
+            return await self._signal(handle, place, answer) if reply is None else reply
         except RPCError as error:
             if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 raise
@@ -373,7 +373,7 @@ async def told_by_update(
         done, _ = await asyncio.wait([sending], timeout=patience_s)
         if not done:
             return None
-        told = sending.result()
+        response = sending.result()
     except WorkflowUpdateFailedError as error:
         raise rejection(str(getattr(error.cause, "message", None) or error.cause)) from None
     except RPCError as error:
@@ -383,7 +383,7 @@ async def told_by_update(
         return None
     finally:
         sending.cancel()
-    message_of = told.get("message") if isinstance(told, dict) else None
+    message_of = response.get("message") if isinstance(response, dict) else None
     return str(message_of or "was answered")
 
 

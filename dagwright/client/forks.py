@@ -162,10 +162,10 @@ class Forks:
         """
         await self._renew(draft.plan, draft.book)
         count = len(draft.outlook.reused)
-        told = (
+        message = (
             f"a fork of the run {draft.origin!r}, which takes over {count:,} result{'' if count == 1 else 's'} at once"
         )
-        notes = [{"code": "forked", "node_id": None, "message": told}]
+        notes = [{"code": "forked", "node_id": None, "message": message}]
         snapshot = await self._carry(draft.origin, draft.plan, draft.book, most_bytes=INLINE_BYTES)
         return replace(draft.beside, snapshot=replace(snapshot, notes=notes))
 

@@ -139,5 +139,5 @@ def _together(boxes: Sequence[_Box], places: Sequence[int], at: Mapping[int, int
         return replace(first, needs=outside, group=None)
     counts = sum((boxes[place].counts for place in places), Counter[NodeStatus]())
     tools = Counter(boxes[place].tool or "plan" for place in places)
-    told = ", ".join(name for name, _ in tools.most_common(3)) + (", …" if len(tools) > 3 else "")
-    return _Box(f"{counts.total():,} nodes: {first.name} … {last.name}", told, first.tool, counts, outside)
+    tool_names = ", ".join(name for name, _ in tools.most_common(3)) + (", …" if len(tools) > 3 else "")
+    return _Box(f"{counts.total():,} nodes: {first.name} … {last.name}", tool_names, first.tool, counts, outside)

@@ -122,8 +122,8 @@ class RunFilter:
             return False
         if self.tags and not self.tags.items() <= tags_in(memo, key=wire.MEMO_TAGS).items():
             return False
-        told = f"{workflow_id}\n{memo.get(wire.MEMO_TITLE) or ''}"
-        return self.text is None or self.text.casefold() in told.casefold()
+        searched = f"{workflow_id}\n{memo.get(wire.MEMO_TITLE) or ''}"
+        return self.text is None or self.text.casefold() in searched.casefold()
 
 
 _QUOTES = frozenset("'\"\\")
@@ -174,9 +174,9 @@ class RunPlace:
 
     def __str__(self) -> str:
         token = urlsafe_b64encode(self.token or b"").decode()
-        told = f"{self.page}.{self.index}.{token}"
+        signed = f"{self.page}.{self.index}.{token}"
         # The server reports an invalid token as an internal error, which the client retries ten times.
-        return f"{told}.{_sum_of(told)}"
+        return f"{signed}.{_sum_of(signed)}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -185,10 +185,10 @@ class RunPlace:
         Raises:
             ValueError: the text is not a cursor.
         """
-        told, _, sum = text.rpartition(".")
-        if sum != _sum_of(told):
+        signed, _, sum = text.rpartition(".")
+        if sum != _sum_of(signed):
             raise ValueError(f"{text!r:.80} is no place in a list")
-        page, index, token = told.split(".")
+        page, index, token = signed.split(".")
         if not 1 <= int(page) <= MOST_AT_ONCE or int(index) < 0:
             raise ValueError(f"{text!r:.80} is no place in a list")
         return cls(int(page), b64decode(token, altchars=b"-_", validate=True) or None, int(index))

@@ -155,9 +155,9 @@ class Runs:
         there = await self._find(workflow_id)
         if there is None:
             return None
-        told = (await there.memo()).get(wire.MEMO_DIGEST)
-        if told != encoded.digest:
-            raise RunIdInUse(await self._words_of_other(workflow_id, told, encoded))
+        digest = (await there.memo()).get(wire.MEMO_DIGEST)
+        if digest != encoded.digest:
+            raise RunIdInUse(await self._words_of_other(workflow_id, digest, encoded))
         return Started(workflow_id, there.run_id, is_new=False)
 
     async def _words_of_other(self, workflow_id: str, digest: Any, encoded: EncodedStart) -> str:
@@ -455,8 +455,8 @@ def _unreadable(run: WorkflowExecution, error: Exception) -> RunSummary:
 
 def _began_at(memo: Mapping[str, Any]) -> float | None:
     """Return the start of the first execution of a run that continued as new, in seconds since the epoch."""
-    began = memo.get(wire.MEMO_STARTED_AT)
-    return datetime.fromisoformat(began).timestamp() if isinstance(began, str) else None
+    started_at = memo.get(wire.MEMO_STARTED_AT)
+    return datetime.fromisoformat(started_at).timestamp() if isinstance(started_at, str) else None
 
 
 def open_runs(connection: Connection, settings: Settings) -> Runs:

@@ -101,8 +101,8 @@ class SessionView:
     def to_json(self) -> dict[str, Any]:
         """Return the document of the session."""
         status = self.session.status if self.is_open else "ended"
-        told = {"workflow_id": self.workflow_id, "started_at": format_time(self.began_at)}
-        return {**self.session.to_json(), "status": status, **told}
+        document = {"workflow_id": self.workflow_id, "started_at": format_time(self.began_at)}
+        return {**self.session.to_json(), "status": status, **document}
 
     def to_line(self) -> dict[str, Any]:
         """Return the summary of the session for lists."""
@@ -435,6 +435,6 @@ def _busy(name: str, run: str) -> TurnNotTaken:
 def _not_taken(error: WorkflowUpdateFailedError) -> TurnNotTaken:
     """Return the session's rejection of a turn."""
     cause = error.cause
-    told: Any = cause.details[0] if isinstance(cause, ApplicationError) and cause.details else None
-    known = told if isinstance(told, Mapping) else {}
+    detail: Any = cause.details[0] if isinstance(cause, ApplicationError) and cause.details else None
+    known = detail if isinstance(detail, Mapping) else {}
     return TurnNotTaken(str(known.get("code", "invalid")), getattr(cause, "message", str(cause)), known.get("run_id"))

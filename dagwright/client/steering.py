@@ -168,8 +168,8 @@ class Steering:
             message = {**message, "node_id": place.request}
         handle = self._client.get_workflow_handle(place.workflow_id)
         try:
-            told = await told_by_update(handle, name, message, patience_s=self._patience_s, rejection=CommandRejected)
-            return await self._leave(handle, name, message) if told is None else told
+            reply = await told_by_update(handle, name, message, patience_s=self._patience_s, rejection=CommandRejected)
+            return await self._leave(handle, name, message) if reply is None else reply
         except RPCError as error:
             if error.status not in _NO_RUN:
                 raise

@@ -82,8 +82,8 @@ class _Graph:
             if len(found) == 1:
                 ends += found
                 continue
-            told = "there is no task" if not found else f"{len(found)} nodes have the task"
-            message = f"Invalid reference: {told} {name!r}, so it is unclear what the link means"
+            text = "there is no task" if not found else f"{len(found)} nodes have the task"
+            message = f"Invalid reference: {text} {name!r}, so it is unclear what the link means"
             hint = suggestion(name, self.numbers) if not found else "write the references into the arguments: <node-0>"
             problems.append(Problem("invalid_reference", message, f"{at}/{key}", None, hint))
         if len(ends) == 2:

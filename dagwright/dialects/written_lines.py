@@ -23,9 +23,9 @@ def lines_of_problems(text: str, problems: Iterable[Problem]) -> list[int | None
 
     For a missing field, the line is that of its container.
     """
-    told = list(problems)
-    lines = _lines_of(text, {problem.pointer for problem in told})
-    return [_told_line(problem) or _nearest(problem.pointer, lines) for problem in told]
+    reported = list(problems)
+    lines = _lines_of(text, {problem.pointer for problem in reported})
+    return [_told_line(problem) or _nearest(problem.pointer, lines) for problem in reported]
 
 
 def _told_line(problem: Problem) -> int | None:

@@ -70,8 +70,8 @@ def read_written_plan(
     document = to_document(raw, dialect=dialect, context=context, tools=tools)
     document, reference_repairs = repair_references(document)
     document, tool_repairs = repair_tool_names(document, tools or {})
-    told = bounded([*repairs, *id_repairs, *reference_repairs, *tool_repairs])
-    return replace(document, notes=[*document.notes, *(repair.to_note() for repair in folded(told))]), told
+    shown = bounded([*repairs, *id_repairs, *reference_repairs, *tool_repairs])
+    return replace(document, notes=[*document.notes, *(repair.to_note() for repair in folded(shown))]), shown
 
 
 def is_cut_off(repairs: Sequence[Repair]) -> bool:

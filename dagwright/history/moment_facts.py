@@ -75,5 +75,5 @@ def _facts(scheduler: RunScheduler, task: str, status: NodeStatus | None) -> Tas
     node, record = scheduler.state.node_of(task), scheduler.record_of(task) or Record()
     number = scheduler.state.number_of(node.id) or 0
     # The result document of a run has milliseconds, and so do its records after the end.
-    began, ended = (None if at is None else cut_to_ms(at) for at in (record.started_at, record.ended_at))
-    return TaskFacts(number, status or record.status, node.title, node.tool, began, ended, record.error)
+    started, ended = (None if at is None else cut_to_ms(at) for at in (record.started_at, record.ended_at))
+    return TaskFacts(number, status or record.status, node.title, node.tool, started, ended, record.error)

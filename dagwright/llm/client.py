@@ -331,8 +331,8 @@ class ModelStream:
             async for chunk in transport.chunks(self._stream):
                 words = pieces.take(chunk)
                 if pieces.characters > ANSWER_CHARACTERS:
-                    told = f"wrote over {ANSWER_CHARACTERS:,} characters and did not come to an end"
-                    raise ServiceError("answer", told, error=ModelError.OUTPUT_INVALID)
+                    message = f"wrote over {ANSWER_CHARACTERS:,} characters and did not come to an end"
+                    raise ServiceError("answer", message, error=ModelError.OUTPUT_INVALID)
                 if words:
                     self._told.append(words)
                     yield words

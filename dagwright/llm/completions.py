@@ -257,8 +257,8 @@ def parse_usage(said: Completion, prices: PriceTable, *, asked: str) -> Usage:
     return prices.priced(usage, said.model, asked)
 
 
-def _count(told: Any, name: str) -> int:
-    value = told.get(name) if isinstance(told, Mapping) else None
+def _count(counts: Any, name: str) -> int:
+    value = counts.get(name) if isinstance(counts, Mapping) else None
     return value if isinstance(value, int) and value > 0 else 0
 
 

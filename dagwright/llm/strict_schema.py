@@ -138,8 +138,8 @@ def _strict(schema: Any, root: Schema) -> dict[str, Any]:
     if "allOf" in schema:
         return _strict(_merged(schema, root), root)
     if _choices(schema):
-        told = {"description": schema["description"]} if "description" in schema else {}
-        return {**told, "anyOf": [_strict(choice, root) for choice in _choices(schema)]}
+        kept = {"description": schema["description"]} if "description" in schema else {}
+        return {**kept, "anyOf": [_strict(choice, root) for choice in _choices(schema)]}
     strict = {word: schema[word] for word in (*_KEPT, *_KEPT_BOUNDS) if word in schema}
     if strict.get("format") not in _FORMATS:
         strict.pop("format", None)

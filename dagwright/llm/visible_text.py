@@ -46,12 +46,12 @@ class VisibleText:
         return self._found
 
     def _find(self) -> str:
-        begun = self._written.lstrip()
-        if begun.startswith("{"):
-            return _text_in(begun, self._field)
-        if _FENCE.startswith(begun[: len(_FENCE)]):
-            place = begun.find("{")
-            return _text_in(begun[place:], self._field) if place >= 0 else ""
+        written = self._written.lstrip()
+        if written.startswith("{"):
+            return _text_in(written, self._field)
+        if _FENCE.startswith(written[: len(_FENCE)]):
+            place = written.find("{")
+            return _text_in(written[place:], self._field) if place >= 0 else ""
         # The model was asked for JSON and wrote plain text, which is then its answer.
         return self._written
 

@@ -44,16 +44,16 @@ class ListedTool:
     reads_json: bool
 
 
-def listed_tools(server: ServerConfig, told: Iterable[Mapping[str, Any]]) -> list[ListedTool]:
+def listed_tools(server: ServerConfig, listed: Iterable[Mapping[str, Any]]) -> list[ListedTool]:
     """Return the tools of a server, in the order of the server.
 
     Args:
-        told: the tools in the form of the protocol.
+        listed: the tools in the form of the protocol.
 
     Raises:
         ToolLoadError: the file names a tool that the server does not have, or a name is too long.
     """
-    tools = {str(tool["name"]): tool for tool in told}
+    tools = {str(tool["name"]): tool for tool in listed}
     for name in server.rules.tools:
         if name not in tools:
             hint = suggestion(name, list(tools)) or f"it has {', '.join(tools) or 'none'}"
@@ -61,15 +61,15 @@ def listed_tools(server: ServerConfig, told: Iterable[Mapping[str, Any]]) -> lis
     return [_listed(server, tool) for tool in tools.values()]
 
 
-def versions_of(server: ServerConfig, told: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def versions_of(server: ServerConfig, listed: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the version of each tool: name on the server -> `version_of`."""
-    return {str(tool["name"]): version_of(tool, _rules_of(server, str(tool["name"]))) for tool in told}
+    return {str(tool["name"]): version_of(tool, _rules_of(server, str(tool["name"]))) for tool in listed}
 
 
 def version_of(tool: Mapping[str, Any], rules: ToolRules) -> str:
     """Return 12 hex digits, a hash of what plans are checked against: input schema, output schema and effects."""
-    told = [tool.get("inputSchema"), tool.get("outputSchema"), _effects_of(tool, rules)]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
+    hashed = [tool.get("inputSchema"), tool.get("outputSchema"), _effects_of(tool, rules)]
+    return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _listed(server: ServerConfig, tool: Mapping[str, Any]) -> ListedTool:

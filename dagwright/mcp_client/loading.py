@@ -52,11 +52,11 @@ def load_servers(files: Sequence[Path], variables: Variables) -> ServersOfTools:
         MissingExtra: the MCP SDK is not installed.
     """
     read = [(file, server) for file in files for server in read_servers(file, variables)]
-    told = _told_by([server for _, server in read])
+    listings = _told_by([server for _, server in read])
     specs: list[ToolSpec] = []
     sources: dict[str, str] = {}
     connections: list[Connection] = []
-    for (file, server), tools in zip(read, told, strict=True):
+    for (file, server), tools in zip(read, listings, strict=True):
         connections.append(Connection(server))
         try:
             listed = listed_tools(server, tools)

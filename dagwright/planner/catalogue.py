@@ -49,51 +49,51 @@ def build_catalogue(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
     Entries that do not fit into `CATALOGUE_CHARACTERS` are omitted, and the catalogue names them.
     """
     known = sorted(tools.items(), key=lambda item: (item[1].agent is None, item[0]))
-    told, omitted = fit_lines(
+    entries, omitted = fit_lines(
         {name: json_line(_tool_told(tool) if tool.agent is None else _agent_told(tool.agent)) for name, tool in known}
     )
     parts = [
-        (title, [line for name, line in told.items() if (tools[name].agent is not None) is are_agents])
+        (title, [line for name, line in entries.items() if (tools[name].agent is not None) is are_agents])
         for title, are_agents in (("Agents:", True), ("Tools:", False))
     ]
     text = "\n\n".join("\n".join([title, *lines]) for title, lines in parts if lines)
     named = [card.name if (card := tools[name].agent) is not None else name for name in omitted]
-    return Catalogue({name: tools[name] for name in told}, text, named)
+    return Catalogue({name: tools[name] for name in entries}, text, named)
 
 
 def fit_lines(lines: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Return the lines that fit, by name, and the names of the other lines."""
-    told: dict[str, str] = {}
+    document: dict[str, str] = {}
     omitted: list[str] = []
     room = CATALOGUE_CHARACTERS
     for name, line in lines.items():
         if len(line) < room:
-            told[name] = line
+            document[name] = line
             room -= len(line) + 1
         else:
             omitted.append(name)
-    return told, omitted
+    return document, omitted
 
 
 def _agent_told(agent: AgentCard) -> dict[str, Any]:
-    told = {
+    document = {
         "agent": agent.name,
         "description": cut_for_model(one_line(agent.description), DESCRIPTION_CHARACTERS),
     }
-    return {**told, "objective": cut_for_model(agent.objective_template, DESCRIPTION_CHARACTERS)}
+    return {**document, "objective": cut_for_model(agent.objective_template, DESCRIPTION_CHARACTERS)}
 
 
 def _tool_told(tool: ToolDeclaration) -> dict[str, Any]:
-    told = {"tool": tool.name, **describe_tool(tool), "arguments": arguments_schema(tool)}
-    return told if tool.worker is None else {**told, "result": [*tool.worker.outputs]}
+    document = {"tool": tool.name, **describe_tool(tool), "arguments": arguments_schema(tool)}
+    return document if tool.worker is None else {**document, "result": [*tool.worker.outputs]}
 
 
 def describe_tool(tool: ToolDeclaration) -> dict[str, Any]:
     """Return the effects and the description of a tool."""
-    told: dict[str, Any] = {"effects": tool.effects.value}
+    document: dict[str, Any] = {"effects": tool.effects.value}
     if tool.description:
-        told["description"] = cut_for_model(one_line(tool.description), DESCRIPTION_CHARACTERS)
-    return told
+        document["description"] = cut_for_model(one_line(tool.description), DESCRIPTION_CHARACTERS)
+    return document
 
 
 def arguments_schema(tool: ToolDeclaration) -> Any:

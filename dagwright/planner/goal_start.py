@@ -185,8 +185,8 @@ def _refuse_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) 
             return
     cards = sorted(agent_cards(tools), key=lambda card: encoded_size(card.to_json()), reverse=True)
     largest = ", ".join(f"{card.name!r} ({encoded_size(card.to_json()):,} bytes)" for card in cards[:_LARGEST_NAMED])
-    told = f"the agents and tools that a plan may use have {max(sizes):,} bytes together"
-    message = f"{told}; at most {ARGUMENTS_LIMIT_BYTES:,} can be sent along"
+    text = f"the agents and tools that a plan may use have {max(sizes):,} bytes together"
+    message = f"{text}; at most {ARGUMENTS_LIMIT_BYTES:,} can be sent along"
     hint = f"the largest agents are {largest}: shorten their prompts" if largest else "describe tools in fewer words"
     raise GoalRefused("too_large", message, hint=f"{hint}, or name fewer with --agents and --tools")
 

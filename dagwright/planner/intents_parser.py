@@ -219,11 +219,11 @@ def _looked_up(lookups: Sequence[Lookup]) -> str:
     searched = [each for each in lookups if each.known_as is None]
     if not searched:
         return ""
-    told = [f"{one_line(each.search_text, most=80)!r} ({each.entity_type})" for each in searched[:_LOOKUPS_SHOWN]]
-    left = len(searched) - len(told)
-    return f"Looked up first: {', '.join(told)}" + (f", and {left} more" if left else "")
+    entries = [f"{one_line(each.search_text, most=80)!r} ({each.entity_type})" for each in searched[:_LOOKUPS_SHOWN]]
+    left = len(searched) - len(entries)
+    return f"Looked up first: {', '.join(entries)}" + (f", and {left} more" if left else "")
 
 
 def _order(levels: Sequence[Sequence[str]]) -> str:
-    told = " → ".join(", ".join(level) for level in levels)
-    return f"Order: {one_line(told, most=_LEVELS_SHOWN)}"
+    message = " → ".join(", ".join(level) for level in levels)
+    return f"Order: {one_line(message, most=_LEVELS_SHOWN)}"

@@ -64,17 +64,17 @@ def encode_tools(tools: Mapping[str, ToolDeclaration], *, inline_agents: bool = 
         inline_agents: whether a plan may define inline agents, which may use any of the tools.
     """
     named = {*tools} if inline_agents else {name for card in agent_cards(tools) for name in card.tools}
-    told = [
+    entries = [
         DECLARATION.dump_python(
             tool if tool.name in named else replace(tool, description=""), mode="json", exclude_defaults=True
         )
         for tool in tools.values()
     ]
-    for tool in sorted(told, key=encoded_size, reverse=True):
-        if encoded_size(told) <= TOOLS_BYTES:
+    for tool in sorted(entries, key=encoded_size, reverse=True):
+        if encoded_size(entries) <= TOOLS_BYTES:
             break
         tool.pop("input_schema", None)
-    return told
+    return entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,13 +290,13 @@ def rejected_plan(invalid: PlanInvalid, *, accepted: Sequence[Any] = (), profile
         accepted: nodes that have started already.
         profile: selects the wording of the message.
     """
-    told = [problem.to_json() for problem in invalid.problems[:_PROBLEMS_TOLD]]
-    while len(told) > 1 and len(json.dumps(told)) > _PROBLEMS_CHARACTERS:
-        told = told[: len(told) // 2]
+    entries = [problem.to_json() for problem in invalid.problems[:_PROBLEMS_TOLD]]
+    while len(entries) > 1 and len(json.dumps(entries)) > _PROBLEMS_CHARACTERS:
+        entries = entries[: len(entries) // 2]
     repair = repair_message(invalid.problems, profile=profile)
     return {
         "valid": False,
-        "problems": told,
+        "problems": entries,
         "problem_count": len(invalid.problems),
         "repair": "\n\n".join([repair, *([accepted_message(accepted)] if accepted else [])]),
     }

@@ -123,8 +123,8 @@ def turns_message(turns: Sequence[str]) -> str:
         *(cut_for_model(words.strip(), TURN_CHARACTERS) for words in before),
         cut_for_model(newest.strip(), NEWEST_TURN_CHARACTERS),
     ]
-    told = [f"- {json_line(words)}" for words in kept]
-    return "\n".join(["Earlier requests of this session, the newest last:", *told])
+    entries = [f"- {json_line(words)}" for words in kept]
+    return "\n".join(["Earlier requests of this session, the newest last:", *entries])
 
 
 def accepted_message(nodes: Sequence[Any]) -> str:
@@ -164,17 +164,17 @@ _REPAIRS: Mapping[Profile | Literal["rounds"], tuple[str, str]] = {
 
 def repair_message(problems: Sequence[Problem], *, profile: Profile | Literal["rounds"] = "plan") -> str:
     """Format the problems of an invalid plan for the model, each with its place and a hint."""
-    told: list[str] = []
+    entries: list[str] = []
     left, room = 0, REPAIR_CHARACTERS
     for line in map(_problem_line, problems):
         if len(line) < room:
-            told.append(line)
+            entries.append(line)
             room -= len(line) + 1
         else:
             left += 1
     more = [f"- and {left} more problems"] if left else []
     before, behind = _REPAIRS[profile]
-    return "\n".join([before, *told, *more, behind])
+    return "\n".join([before, *entries, *more, behind])
 
 
 def _problem_line(problem: Problem) -> str:

@@ -69,11 +69,11 @@ def _with_ids(node: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, 
             return [said(part) for part in value]
         return {name: said(part) for name, part in value.items()} if isinstance(value, dict) else value
 
-    told = {name: value if name in _NO_REFERENCES else said(value) for name, value in node.items()}
-    told["id"] = renamed.get(node["id"], node["id"])
+    document = {name: value if name in _NO_REFERENCES else said(value) for name, value in node.items()}
+    document["id"] = renamed.get(node["id"], node["id"])
     if node.get("depends_on"):
-        told["depends_on"] = [renamed.get(name, name) for name in node["depends_on"]]
-    return told
+        document["depends_on"] = [renamed.get(name, name) for name in node["depends_on"]]
+    return document
 
 
 def _texts_of(value: Any) -> list[str]:

@@ -82,15 +82,15 @@ def _read(raw: Any, asked: RoundContext, workers: Mapping[str, Worker], repairs:
     if not isinstance(raw, Mapping):
         raise PlanInvalid([Problem("invalid_field", "the answer must be one object with 'action'")])
     reasoning = _reasoning(raw.get("reasoning"))
-    told: dict[str, Any] = {"valid": True, "action": raw.get("action"), "reasoning": reasoning}
+    document: dict[str, Any] = {"valid": True, "action": raw.get("action"), "reasoning": reasoning}
     checks = RoundChecks(asked, workers)
     match raw.get("action"):
         case "continue":
             problems, sub_goals = _sub_goals(raw, checks)
-            told["sub_goals"] = list(map(SUB_GOALS.encode, sub_goals))
+            document["sub_goals"] = list(map(SUB_GOALS.encode, sub_goals))
         case "done":
             problems, inputs = checks.synthesis(raw.get("synthesis_inputs"))
-            told["synthesis_inputs"] = INPUTS.encode(inputs)
+            document["synthesis_inputs"] = INPUTS.encode(inputs)
         case "failed":
             hint = "say in 'reasoning' why the question cannot be answered"
             problems = (
@@ -101,7 +101,7 @@ def _read(raw: Any, asked: RoundContext, workers: Mapping[str, Worker], repairs:
             problems = [Problem("invalid_field", message, "/action")]
     if problems:
         raise PlanInvalid(problems)
-    return told
+    return document
 
 
 def _reasoning(said: Any) -> str:
@@ -118,13 +118,13 @@ def _sub_goals(raw: Mapping[str, Any], checks: RoundChecks) -> tuple[list[Proble
 
 
 def _refused(problems: Sequence[Problem], raw: Any) -> dict[str, Any]:
-    told = [_bounded(problem) for problem in problems[:_PROBLEMS_TOLD]]
-    while len(told) > 1 and encoded_size(told) > _PROBLEMS_BYTES:
-        told = told[: len(told) // 2]
+    entries = [_bounded(problem) for problem in problems[:_PROBLEMS_TOLD]]
+    while len(entries) > 1 and encoded_size(entries) > _PROBLEMS_BYTES:
+        entries = entries[: len(entries) // 2]
     return {
         "valid": False,
         "reasoning": _reasoning(raw.get("reasoning")) if isinstance(raw, Mapping) else "",
-        "problems": told,
+        "problems": entries,
         "problem_count": len(problems),
         "repeats": any(problem.code == REPEATED for problem in problems),
         "words": "; ".join(_in_short(problems))[:_WORDS_CHARACTERS],
@@ -134,9 +134,11 @@ def _refused(problems: Sequence[Problem], raw: Any) -> dict[str, Any]:
 
 def _bounded(problem: Problem) -> dict[str, Any]:
     """Serialize a problem for the history; long values that it quotes are cut."""
-    told = problem.to_json()
-    return told | {
-        name: cut_for_model(told[name], _MESSAGE_CHARACTERS) for name in ("message", "hint", "pointer") if told[name]
+    document = problem.to_json()
+    return document | {
+        name: cut_for_model(document[name], _MESSAGE_CHARACTERS)
+        for name in ("message", "hint", "pointer")
+        if document[name]
     }
 
 

@@ -95,20 +95,20 @@ def intention_messages(question: str, turns: Sequence[TurnSummary]) -> tuple[Mes
     """
     parts = [f"The newest message:\n{question}"]
     if turns:
-        told = [
+        entries = [
             f"- {json_line({'human': turn.human_message, 'answer': turn.ai_response})}"
             for turn in recent_turns(turns, characters=TURN_CHARACTERS, newest=NEWEST_TURN_CHARACTERS)
         ]
-        parts.insert(0, "\n".join(["Earlier messages, the newest last:", *told]))
+        parts.insert(0, "\n".join(["Earlier messages, the newest last:", *entries]))
     return system(INTENTION_PROMPT), user("\n\n".join(parts))
 
 
 def worker_catalogue(workers: Mapping[str, Worker]) -> Catalogue:
     """Format worker tools for the planner; deliverables last, each kind sorted by name."""
     known = sorted(workers.items(), key=lambda item: (item[1].card.goal_type == "deliverable", item[0]))
-    told, omitted = fit_lines({name: json_line(_told(worker)) for name, worker in known})
-    text = "\n".join(["Workers:", *told.values()])
-    return Catalogue({name: workers[name].tool for name in told}, text, omitted)
+    entries, omitted = fit_lines({name: json_line(_told(worker)) for name, worker in known})
+    text = "\n".join(["Workers:", *entries.values()])
+    return Catalogue({name: workers[name].tool for name in entries}, text, omitted)
 
 
 def _told(worker: Worker) -> dict[str, Any]:

@@ -64,8 +64,8 @@ class RoundChecks:
             if (problem := self._problem_of_slot(ref, known, where)) is not None:
                 problems.append(problem)
             elif known is not None and ref.slot not in known.slots:
-                told = f"it is {known.status}" if known.status not in DONE else f"its slots are {_listed(known.slots)}"
-                message = f"sub-goal {ref.from_sub_goal} has nothing in the slot {ref.slot!r}: {told}"
+                text = f"it is {known.status}" if known.status not in DONE else f"its slots are {_listed(known.slots)}"
+                message = f"sub-goal {ref.from_sub_goal} has nothing in the slot {ref.slot!r}: {text}"
                 problems.append(Problem("invalid_reference", message, where))
         has_deliverable = any(self._is_deliverable(ref) for _, ref, _ in _each_ref(inputs))
         if not problems and not has_deliverable:
@@ -168,8 +168,8 @@ class RoundChecks:
                 hint = f"{hint}, do something else, or say done or failed"
                 return f"the same was done already: it is sub-goal {each.id}, whose status is {each.status}", hint
             if each.tries >= MAX_TRIES:
-                told = f"sub-goal {sub_goal.id} was tried {each.tries} times in the same way, and failed each time"
-                return told, "find another way, or say done or failed"
+                message = f"sub-goal {sub_goal.id} was tried {each.tries} times in the same way, and failed each time"
+                return message, "find another way, or say done or failed"
         return None
 
     def _work(self, sub_goal: PlannedSubGoal) -> str:
@@ -207,8 +207,8 @@ class RoundChecks:
     ) -> tuple[str, str] | None:
         """Return the message and the hint for a slot where a different slot is required."""
         maker = self.workers.get(source.worker)
-        told = maker and other_slot(self.workers[sub_goal.worker], name, maker.card, ref.slot)
-        if not told:
+        hint = maker and other_slot(self.workers[sub_goal.worker], name, maker.card, ref.slot)
+        if not hint:
             return None
         makers = [
             f"{slot!r} of {each.tool.name!r}"
@@ -216,7 +216,7 @@ class RoundChecks:
             for slot in each.card.outputs
             if each.card.fills(slot, name)
         ]
-        return told, f"wire {' or '.join(makers)}"
+        return hint, f"wire {' or '.join(makers)}"
 
     def _problems_of_arguments(self, sub_goal: PlannedSubGoal, at: tuple[str | int, ...]) -> Iterator[Problem]:
         schema = self.workers[sub_goal.worker].tool.input_schema
@@ -249,8 +249,8 @@ class RoundChecks:
         if any(place in sources for place, sources in enumerate(needed)) or levels_of(needed) is None:
             yield Problem("cycle", "sub-goals wait for one another in a circle", "/sub_goals", hint="break it")
             return
-        told: dict[int, bool] = {}
-        if new and not any(self._can_start(sub_goal, new, told) for sub_goal in new.values()):
+        started: dict[int, bool] = {}
+        if new and not any(self._can_start(sub_goal, new, started) for sub_goal in new.values()):
             hint = "begin what has all its inputs, try again what has failed, or say done or failed"
             yield Problem(
                 PRECONDITION_MISSING, "nothing of this can start: what it waits for has failed", "/sub_goals", hint=hint
@@ -262,20 +262,20 @@ class RoundChecks:
             )
 
     def _can_start(
-        self, sub_goal: PlannedSubGoal | KnownSubGoal, new: Mapping[int, PlannedSubGoal], told: dict[int, bool]
+        self, sub_goal: PlannedSubGoal | KnownSubGoal, new: Mapping[int, PlannedSubGoal], started: dict[int, bool]
     ) -> bool:
-        """Return whether a sub-goal can start, in a graph without cycles; `told` caches results by id."""
-        if sub_goal.id not in told:
-            told[sub_goal.id] = all(self._can_be_there(source, new, told) for source in sub_goal.sources)
-        return told[sub_goal.id]
+        """Return whether a sub-goal can start, in a graph without cycles; `started` caches results by ID."""
+        if sub_goal.id not in started:
+            started[sub_goal.id] = all(self._can_be_there(source, new, started) for source in sub_goal.sources)
+        return started[sub_goal.id]
 
-    def _can_be_there(self, source: int, new: Mapping[int, PlannedSubGoal], told: dict[int, bool]) -> bool:
+    def _can_be_there(self, source: int, new: Mapping[int, PlannedSubGoal], started: dict[int, bool]) -> bool:
         if source in new:
-            return self._can_start(new[source], new, told)
+            return self._can_start(new[source], new, started)
         known = self._known.get(source)
         if known is None or known.status == "failed":
             return False
-        return known.status in DONE or self._can_start(known, new, told)
+        return known.status in DONE or self._can_start(known, new, started)
 
 
 def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str | int, ...]) -> Iterator[Problem]:

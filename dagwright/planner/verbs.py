@@ -30,13 +30,13 @@ def intent_verbs(tools: Mapping[str, ToolDeclaration]) -> Mapping[str, ToolDecla
 
 def verb_catalogue(verbs: Mapping[str, ToolDeclaration]) -> Catalogue:
     """Format verbs for a model, one line each, sorted by name; verbs that do not fit are omitted."""
-    told, omitted = fit_lines({name: json_line(_verb_told(verbs[name])) for name in sorted(verbs)})
-    return Catalogue({name: verbs[name] for name in told}, "\n".join(["Verbs:", *told.values()]), omitted)
+    entries, omitted = fit_lines({name: json_line(_verb_told(verbs[name])) for name in sorted(verbs)})
+    return Catalogue({name: verbs[name] for name in entries}, "\n".join(["Verbs:", *entries.values()]), omitted)
 
 
 def _verb_told(verb: ToolDeclaration) -> dict[str, Any]:
-    told = {"verb": verb.name, **describe_tool(verb), **_arguments(verb)}
-    return told if verb.returns is None else {**told, "makes": verb.returns}
+    document = {"verb": verb.name, **describe_tool(verb), **_arguments(verb)}
+    return document if verb.returns is None else {**document, "makes": verb.returns}
 
 
 def _arguments(verb: ToolDeclaration) -> dict[str, Any]:
@@ -72,5 +72,5 @@ def _entity(verb: ToolDeclaration, name: str, kinds: tuple[str, ...]) -> dict[st
     schema = (verb.input_schema or {})["properties"][name]
     described_as = schema.get("description") if isinstance(schema, Mapping) else None
     only = only_kinds(verb, name)
-    told = {"kinds": [*kinds], **({"description": described_as} if described_as else {})}
-    return {**told, "only": dict(only)} if only else told
+    document = {"kinds": [*kinds], **({"description": described_as} if described_as else {})}
+    return {**document, "only": dict(only)} if only else document

@@ -60,8 +60,10 @@ def recent_turns(
     Args:
         newest: limit for the sides of the newest turn; `None` for the same limit as for the others.
     """
-    told = turns[-MAX_TURNS_IN_PROMPT:]
-    return tuple(turn.shortened((newest or characters) if turn is told[-1] else characters) for turn in told)
+    newest_turns = turns[-MAX_TURNS_IN_PROMPT:]
+    return tuple(
+        turn.shortened((newest or characters) if turn is newest_turns[-1] else characters) for turn in newest_turns
+    )
 
 
 IDENTITY_BYTES = 300

@@ -161,8 +161,8 @@ def unknown_tools(
 
 def _with_more(unread: PlanInvalid, found: PlanInvalid) -> PlanInvalid:
     """Merge two errors; a value that could not be read is reported only once."""
-    told = {problem.pointer for problem in unread.problems}
-    return PlanInvalid([*unread.problems, *(problem for problem in found.problems if problem.pointer not in told)])
+    reported = {problem.pointer for problem in unread.problems}
+    return PlanInvalid([*unread.problems, *(problem for problem in found.problems if problem.pointer not in reported)])
 
 
 def inline_card(checked: Checked, agent: str | None) -> AgentCard | None:

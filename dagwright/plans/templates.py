@@ -73,8 +73,8 @@ class Template:
     @property
     def description(self) -> str | None:
         """Purpose of the plan: `description` in its `metadata`, if that is a text."""
-        told = self.checked.plan.metadata.get("description")
-        return told if isinstance(told, str) and told.strip() else None
+        found = self.checked.plan.metadata.get("description")
+        return found if isinstance(found, str) and found.strip() else None
 
     @property
     def input_schema(self) -> dict[str, Any]:
@@ -273,9 +273,11 @@ def _template(path: Path, tools: Mapping[str, ToolDeclaration], stamps: dict[Pat
 
 
 def _lines(path: Path, invalid: PlanInvalid) -> list[str]:
-    told = [_line(path, problem) for problem in invalid.problems[:_PROBLEMS_SHOWN]]
+    entries = [_line(path, problem) for problem in invalid.problems[:_PROBLEMS_SHOWN]]
     left = len(invalid.problems) - _PROBLEMS_SHOWN
-    return [*told, f"{path.name}: and {left:,} more; `dagwright check {path.name}` tells all"] if left > 0 else told
+    return (
+        [*entries, f"{path.name}: and {left:,} more; `dagwright check {path.name}` tells all"] if left > 0 else entries
+    )
 
 
 def _line(path: Path, problem: Problem) -> str:

@@ -63,8 +63,8 @@ def test_search_server_has_the_tested_version_and_a_profile(services: dict[str, 
     )
     assert named is not None
     assert services["search"]["image"] == f"opensearchproject/opensearch:{named[1]}"
-    for told in ("apps/maritime/docs/search-server.md", "docs/decisions/0055-a-search-server-from-jars.md"):
-        assert f"OpenSearch {named[1]}" in (ROOT / told).read_text(encoding="utf-8")
+    for result in ("apps/maritime/docs/search-server.md", "docs/decisions/0055-a-search-server-from-jars.md"):
+        assert f"OpenSearch {named[1]}" in (ROOT / result).read_text(encoding="utf-8")
     assert services["search"]["profiles"] == ["search"]
     # Nothing that is always started may wait for what is not.
     assert [name for name, service in services.items() if "search" in service.get("depends_on", {})] == []
@@ -79,8 +79,8 @@ def test_worker_and_gateway_have_the_same_tools(services: dict[str, dict[str, An
     # A gateway starts no run with tools that it does not know, and a worker serves none.
     (command,) = {services[name]["command"] for name in ("worker", "gateway")}
     assert command == "${TOOL_OPTIONS:-}"
-    told = (ROOT / "apps/maritime/docs/search-server.md").read_text(encoding="utf-8")
-    named = re.search(r'TOOL_OPTIONS="--tools (\S+)"\ndocker compose --profile search up', told)
+    result = (ROOT / "apps/maritime/docs/search-server.md").read_text(encoding="utf-8")
+    named = re.search(r'TOOL_OPTIONS="--tools (\S+)"\ndocker compose --profile search up', result)
     assert named is not None
     toolset = load_toolset(Settings(), [named[1]])
     assert len(workers_among(toolset.declarations())) == 9
@@ -191,15 +191,15 @@ def test_only_the_worker_gets_secrets_of_the_user(services: dict[str, dict[str, 
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     assert {".env", ".worker.env"} <= set(ignored)
     settings = {name.upper() for name in Settings.model_fields}
-    told = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    result = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
     for name in ("NOTIFY_URL", "NOTIFY_SECRET", "ALLOW_PRIVATE_ADDRESSES", "UI_URL"):
         assert name in settings
-        assert f"`DAGWRIGHT_{name}" in told
+        assert f"`DAGWRIGHT_{name}" in result
 
 
 def _documented(name: str) -> str:
-    told = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
-    found = re.search(rf"<!-- file: {re.escape(name)} -->\n```\w+\n(.*?)```", told, re.DOTALL)
+    result = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    found = re.search(rf"<!-- file: {re.escape(name)} -->\n```\w+\n(.*?)```", result, re.DOTALL)
     assert found is not None, name
     return found[1]
 
@@ -246,6 +246,6 @@ def test_only_a_new_database_gets_a_first_schema(failure: str, is_new: bool, tmp
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "CALLS": str(calls)}
     script = ["sh", str(ROOT / "docker/setup-schema.sh")]
     ended = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
-    told = calls.read_text(encoding="utf-8")
-    assert (ended.returncode, "setup-schema --version" in told) == ((0, True) if is_new else (1, False))
+    result = calls.read_text(encoding="utf-8")
+    assert (ended.returncode, "setup-schema --version" in result) == ((0, True) if is_new else (1, False))
     assert is_new or "connection refused" in ended.stderr

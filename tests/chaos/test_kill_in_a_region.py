@@ -126,17 +126,17 @@ async def test_worker_killed_in_the_middle_of_a_slice(scene: Scene, count: int, 
     await scene.points.reached(f"n{at}")
     answered = await _answers(handle)
     if count > INLINE_PLAN_NODES:
-        told = answered[-1]["counts"]["completed"]
+        result = answered[-1]["counts"]["completed"]
     else:
-        told = sum(len(answer["ended"]) for answer in answered)
-    assert 0 < told <= at, "the slice in flight must not be the first one"
+        result = sum(len(answer["ended"]) for answer in answered)
+    assert 0 < result <= at, "the slice in flight must not be the first one"
     await scene.kill_at(f"n{at}")
     document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", values[f"n{count - 1}"])
     calls = calls_of(scene.folder)
     # Nodes run one after the other here, so what is told are the first ones.
     assert {name: calls[name] for name in values} == {
-        f"n{number}": 1 if number < told or number > at else 2 for number in range(count)
+        f"n{number}": 1 if number < result or number > at else 2 for number in range(count)
     }
     history = await handle.fetch_history()
     assert _patience_s(history, "run_region") <= _GOES_ON_S

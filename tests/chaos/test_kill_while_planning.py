@@ -30,15 +30,15 @@ async def test_next_attempt_is_told_what_was_started_and_finishes_the_plan(
     pieces = -(-(plan.index(json.dumps(first)) + len(json.dumps(first))) // 8)
     stopped = slow(text(plan), held_after=pieces, released=asyncio.Event())
     tools = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)]).declarations()
-    begun, _ = prepare_goal("Compute.", {"compute": tools["compute"]}, PlanningOptions())
+    started, _ = prepare_goal("Compute.", {"compute": tools["compute"]}, PlanningOptions())
     # A worker that dies is noticed by its heartbeats.
-    begun = replace(begun, nodes=(replace(begun.nodes[0], heartbeat_s=2.0), *begun.nodes[1:]))
+    started = replace(started, nodes=(replace(started.nodes[0], heartbeat_s=2.0), *started.nodes[1:]))
     async with ModelServer(stopped, rest, "Done.") as server:
         environment = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
         async with worker_process(own_server.address, folder, environment=environment) as worker:
             handle = await start_workflow(
                 await own_server.start(),
-                RunInput(compiled=begun),
+                RunInput(compiled=started),
                 workflow_id="killed-while-planning",
                 workflow_type=wire.WORKFLOW_PLAN_AND_EXECUTE,
             )
@@ -48,7 +48,7 @@ async def test_next_attempt_is_told_what_was_started_and_finishes_the_plan(
             document = await result_within(handle, 120)
     assert (document["status"], document["output"]) == ("completed", "Done.")
     assert [*document["nodes"]] == ["plan", "read", "a", "b", "answer"]
-    told = server.calls[1].messages[-1]["content"]
-    assert told.startswith("Your last answer ended before the plan was complete.")
-    assert json.dumps(first) in told
+    result = server.calls[1].messages[-1]["content"]
+    assert result.startswith("Your last answer ended before the plan was complete.")
+    assert json.dumps(first) in result
     await assert_whole(handle)

@@ -83,11 +83,11 @@ def _missed_s(events: Sequence[HistoryEvent]) -> list[float]:
     """Returns how long the server waited for each workflow task that a worker took and never answered, in seconds."""
     found = []
     for event in events:
-        told = event.workflow_task_timed_out_event_attributes
+        result = event.workflow_task_timed_out_event_attributes
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT and (
-            told.timeout_type == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE
+            result.timeout_type == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE
         ):
-            begun = next(each for each in events if each.event_id == told.started_event_id)
-            waited = event.event_time.ToDatetime() - begun.event_time.ToDatetime()
+            started = next(each for each in events if each.event_id == result.started_event_id)
+            waited = event.event_time.ToDatetime() - started.event_time.ToDatetime()
             found.append(waited.total_seconds())
     return found

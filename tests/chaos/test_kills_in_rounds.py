@@ -82,8 +82,8 @@ async def test_worker_is_killed_while_each_kind_of_call_is_out(
         await points.reached("b")
 
         async def is_first_done() -> bool:
-            told = await handle.query(wire.QUERY_STATUS)
-            return bool(told["nodes"]["sg1"]["status"] == "completed")
+            result = await handle.query(wire.QUERY_STATUS)
+            return bool(result["nodes"]["sg1"]["status"] == "completed")
 
         await eventually(is_first_done)
         await worker.kill()

@@ -113,7 +113,7 @@ async def test_nothing_is_half_done_while_the_server_is_dead(own_server: LiveSer
         there = [(await http.get(f"/v1/runs/{run_id_of_key(name)}")).status_code for name in requests]
         again = await asyncio.gather(*map(sent, requests))
     answers = [*refused, *looked]
-    told = [(each.status_code, each.headers.get("retry-after")) for each in answers]
-    assert told == [(503, "2")] * len(answers), [each.text for each in answers]
+    entries = [(each.status_code, each.headers.get("retry-after")) for each in answers]
+    assert entries == [(503, "2")] * len(answers), [each.text for each in answers]
     assert there == [404] * len(requests)
     assert [each.status_code for each in again] == [201, 200, 200, 200]

@@ -153,11 +153,11 @@ async def test_server_killed_under_two_commands_that_have_read_the_old_run(
     await restart(own_server)
     points.release("cut")
     points.release(READ)
-    told = [await said(command) for command in commands]
-    assert told[0]["fork_run_id"] == told[1]["fork_run_id"]
-    assert sorted("already" in each["message"] for each in told) == [False, True]
+    entries = [await said(command) for command in commands]
+    assert entries[0]["fork_run_id"] == entries[1]["fork_run_id"]
+    assert sorted("already" in each["message"] for each in entries) == [False, True]
     await worker.start()
-    await _assert_done_once(own_server, folder, told[0]["fork_run_id"])
+    await _assert_done_once(own_server, folder, entries[0]["fork_run_id"])
 
 
 async def test_all_killed_when_the_fork_has_been_started_and_nobody_knows(

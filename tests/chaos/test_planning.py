@@ -183,8 +183,8 @@ async def test_worker_killed_while_it_is_planned_again_asks_again_only_what_was_
             await worker.start()
             document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "It is made.")
-    told = {name: (node["status"], node["attempts"]) for name, node in document["nodes"].items()}
-    assert {name: one for name, one in told.items() if name[0] in "ab"} == {
+    fields = {name: (node["status"], node["attempts"]) for name, node in document["nodes"].items()}
+    assert {name: one for name, one in fields.items() if name[0] in "ab"} == {
         "a": ("superseded", 1),
         "b": ("completed", 1),
         "a#2": ("completed", 2),
@@ -236,8 +236,8 @@ async def test_worker_killed_at_each_step_of_an_agent_asks_again_only_what_was_n
     assert [*document["nodes"]] == ["turn1", "turn1.1", "turn1.2", "turn2", "turn2.1", "turn3"]
     assert effects_of(folder) == ["one", "two"]
     assert Counter(received.metadata["node_id"] for received in model.calls) == {"turn1": 2, "turn2": 2, "turn3": 2}
-    told = [message for message in model.calls[-1].messages if message["role"] == "tool"]
-    assert [message["content"] for message in told] == ["one", "two", '{"n":3}']
+    entries = [message for message in model.calls[-1].messages if message["role"] == "tool"]
+    assert [message["content"] for message in entries] == ["one", "two", '{"n":3}']
     await assert_whole(handle)
 
 
@@ -263,9 +263,9 @@ async def test_answer_of_a_worker_that_was_killed_is_read_on_or_begins_again(
             await eventually(lambda: late.text == words[: 3 * PIECE])
             await worker.start()
             document = await result_within(handle, 240)
-        told = [await each.end(again) for each in (reader, late)]
+        entries = [await each.end(again) for each in (reader, late)]
     assert document["output"] == again
-    assert told == [words if again == words else words[: 3 * PIECE] + again] * 2
+    assert entries == [words if again == words else words[: 3 * PIECE] + again] * 2
     assert {piece.restarts for piece in reader.pieces} == {False, again != words}
     await assert_whole(handle)
 

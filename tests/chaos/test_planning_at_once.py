@@ -122,8 +122,8 @@ async def test_a_hundred_requests_at_once_hear_nothing_of_each_other_and_leave_n
                     ended = await asyncio.gather(
                         *(answered(client, known, turn=turn, number=number) for number in range(REQUESTS))
                     )
-                told = [(document["status"], document["output"]) for _, document in ended]
-                assert told == [("completed", f"heard {word(turn, number)}") for number in range(REQUESTS)]
+                entries = [(document["status"], document["output"]) for _, document in ended]
+                assert entries == [("completed", f"heard {word(turn, number)}") for number in range(REQUESTS)]
                 counted.clear()
                 await eventually(is_settled)
                 rounds.append(counted[-1])

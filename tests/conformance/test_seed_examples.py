@@ -53,9 +53,9 @@ def test_wrong_example_is_refused_with_the_error_that_its_format_asks_for(name: 
     expected = example["errors"]
     assert [problem.code for problem in problems] == [error["code"] for error in expected]
     for problem, error in zip(problems, expected, strict=True):
-        told = problem.to_json()
+        document = problem.to_json()
         exact = {{"node": "node_id"}.get(key, key): value for key, value in error.items() if key != "hint"}
-        assert {key: told[key] for key in exact} == exact
+        assert {key: document[key] for key in exact} == exact
         assert error.get("hint", "") in (problem.hint or "")
 
 

@@ -67,8 +67,8 @@ async def test_failure_of_the_planner_is_told_once(command_line: CommandLine) ->
         end = await asking(command_line, server)("ask", "Fly.", "--id", "ask-key-refused")
     lines = end.stdout.splitlines()
     summary = next(number for number, line in enumerate(lines) if line.startswith("ask-key-refused (Fly.): failed in "))
-    told = [line for line in lines[summary + 1 :] if "Incorrect API key provided" in line]
-    assert (end.code, [line.partition(" at ")[0] for line in told]) == (1, ["failed: plan#2: small"])
+    entries = [line for line in lines[summary + 1 :] if "Incorrect API key provided" in line]
+    assert (end.code, [line.partition(" at ")[0] for line in entries]) == (1, ["failed: plan#2: small"])
 
 
 async def test_plan_only_writes_nothing_to_stdout_if_no_plan_can_be_run(command_line: CommandLine) -> None:
@@ -212,13 +212,13 @@ async def test_ask_says_why_it_planned_again(command_line: CommandLine) -> None:
     async with ModelServer(*script) as server:
         commands = asking(command_line, server)
         end = await commands("ask", "Divide.", "--id", "ask-replan", "--max-replans", "1")
-        told = await commands("status", "ask-replan")
+        result = await commands("status", "ask-replan")
         why = await commands("explain", "ask-replan")
     lines = end.stdout.splitlines()
     assert (end.code, "It cannot be said." in lines) == (1, True)
     assert any("call_model · planning again (1 of 1): 'sum' failed: " in line for line in lines)
     [line] = [line for line in lines if line.startswith("plan#2: planning again (1 of 1): 'sum' failed: ")]
-    assert line in told.stdout or "planning again (1 of 1)" in told.stdout
+    assert line in result.stdout or "planning again (1 of 1)" in result.stdout
     assert "sum#2" in why.stdout
 
 

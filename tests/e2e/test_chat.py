@@ -243,9 +243,9 @@ async def test_clarification_of_a_turn_in_rounds_is_answered_by_the_next_one(com
     second = json.loads(end.stdout)
     assert (first.code, first.document["output"]) == (0, _CLARIFICATION)
     assert (end.code, second["output"], second["rounds"]["max_rounds"]) == (0, "| Acme Corp LLC |", 5)
-    told = server.calls[len(_UNCLEAR)].text
+    result = server.calls[len(_UNCLEAR)].text
     turn = {"human": "Show shipments from Acme Corp to Houston", "answer": _CLARIFICATION}
-    assert f"- {json.dumps(turn, ensure_ascii=False)}" in told
+    assert f"- {json.dumps(turn, ensure_ascii=False)}" in result
     # Another profile knows of the turns in rounds, too.
     third.succeeded()
     assert "Result: completed: | Acme Corp LLC |" in server.calls[-2].text

@@ -39,7 +39,7 @@ async def test_detached_run_requests_its_inputs(own_command_line: CommandLine, w
         inputs={"left": {"type": "integer"}, "right": {"type": "integer", "default": 5}},
         output="{{sum.result}}",
     )
-    begun = await own_command_line("run", plan, "--id", "inputs-later", "--detach", "--json")
+    started = await own_command_line("run", plan, "--id", "inputs-later", "--detach", "--json")
 
     async def has_asked() -> bool:
         waiting = (await own_command_line("status", "inputs-later", "--json")).document["waiting_for"]
@@ -50,17 +50,17 @@ async def test_detached_run_requests_its_inputs(own_command_line: CommandLine, w
     wrong = await own_command_line("feedback", "inputs-later", "inputs", "--data", '{"left": "x"}')
     given = await own_command_line("feedback", "inputs-later", "inputs", "--data", '{"left": 2}', "--by", "ann")
     end = await own_command_line("watch", "inputs-later", "--json")
-    told = await own_command_line("status", "inputs-later")
+    result = await own_command_line("status", "inputs-later")
 
-    begun.succeeded()
-    assert begun.document["message"].endswith(
+    started.succeeded()
+    assert started.document["message"].endswith(
         """; it waits for its inputs: `dagwright feedback inputs-later inputs --data '{"left": 1}'`"""
     )
     assert """dagwright feedback inputs-later inputs --data '{"left": 1}'""" in waiting.stdout
     assert (wrong.code, given.code, given.stdout) == (2, 0, "'inputs' is answered\n")
     assert 'data/left: "x" is not of type "integer"' in wrong.stderr
     assert (end.code, end.document["output"]) == (0, 7)
-    assert re.search(r"^inputs: answered by ann at \S+ \S+ \S+ through update$", told.stdout, re.MULTILINE)
+    assert re.search(r"^inputs: answered by ann at \S+ \S+ \S+ through update$", result.stdout, re.MULTILINE)
 
 
 async def test_policy_of_a_file_asks_about_calls(command_line: CommandLine, write_plan: Plans, tools: str) -> None:
@@ -85,12 +85,12 @@ async def test_plan_is_approved_on_the_terminal(command_line: CommandLine, write
     code, screen = await command_line.on_terminal(*options, "--id", "approved", answers="maybe\nyes\n")
     listed = await command_line("list", "--json")
 
-    told = [
+    entries = [
         "The plan 'Pay ann' has 2 nodes; 1 of them can change something.",
         "- sum: calculator (pure)",
         '! a: pay (write) with {"to":"ann"}, after sum',
     ]
-    assert [line in words.splitlines() for line in told] == [True] * 3
+    assert [line in words.splitlines() for line in entries] == [True] * 3
     assert (refused, "the plan was not approved; nothing has run" in words) == (2, True)
     assert (code, screen.count("Run this plan?"), "paid ann" in screen) == (0, 2, True)
     ids = [run["run_id"] for run in listed.document]

@@ -227,9 +227,9 @@ async def test_long_words_leave_neither_their_boxes_nor_the_window(chromium: Bro
     ]
     graph = {"run_id": "words", "cursor": "1-5", "nodes": nodes, "edges": [["n0", "n1"]], "notes": []}
     title = "A title that goes on and on, " * 12
-    told = {"run_id": "words", "status": "running", "title": title, "nodes": {}, "waiting_for": [], "notes": []}
+    document = {"run_id": "words", "status": "running", "title": title, "nodes": {}, "waiting_for": [], "notes": []}
     async with serve(has_worker=False) as live, opened(chromium, f"{live.url}/console/") as page:
-        await page.route(re.compile("/v1/runs/words"), _answering(graph, told))
+        await page.route(re.compile("/v1/runs/words"), _answering(graph, document))
         await page.goto(f"{live.url}/console/#/runs/words")
         await expect(page.locator(".graph .box rect.body")).to_have_count(len(nodes))
         room: list[list[float]] = await page.locator(".graph .box text").evaluate_all(
@@ -346,9 +346,9 @@ async def test_100000_nodes_are_shown_by_groups_that_open(chromium: Browser, ser
     nodes = [{"node_id": f"n{i}", "title": None, "status": states[i % 5], "tool": "calculator"} for i in range(100_000)]
     edges = [[f"n{i - 1_000}", f"n{i}"] for i in range(1_000, 100_000)]
     graph = {"run_id": "large", "cursor": "1-5", "nodes": nodes, "edges": edges, "notes": []}
-    told = {"run_id": "large", "status": "running", "title": "Large", "nodes": {}, "waiting_for": [], "notes": []}
+    document = {"run_id": "large", "status": "running", "title": "Large", "nodes": {}, "waiting_for": [], "notes": []}
     async with serve(has_worker=False) as live, opened(chromium, f"{live.url}/console/") as page:
-        await page.route(re.compile("/v1/runs/large"), _answering(graph, told))
+        await page.route(re.compile("/v1/runs/large"), _answering(graph, document))
         await page.goto(f"{live.url}/console/#/runs/large")
         await expect(page.get_by_text("100,000 nodes in 20 groups")).to_be_visible()
         first = page.locator(".graph .box").first
@@ -376,9 +376,9 @@ async def test_nodes_of_a_round_are_folded_into_one(chromium: Browser, serve: Se
     edges = [["1-0", "2-0"], ["1-1", "2-1"], ["1-2", "end"], ["2-2", "end"]]
     nodes.append({"node_id": "end", "title": None, "status": "running", "tool": "answer"})
     graph = {"run_id": "rounds", "cursor": "1-5", "nodes": nodes, "edges": edges, "notes": []}
-    told = {"run_id": "rounds", "status": "running", "title": "Two", "nodes": {}, "waiting_for": [], "notes": []}
+    document = {"run_id": "rounds", "status": "running", "title": "Two", "nodes": {}, "waiting_for": [], "notes": []}
     async with serve(has_worker=False) as live, opened(chromium, f"{live.url}/console/") as page:
-        await page.route(re.compile("/v1/runs/rounds"), _answering(graph, told))
+        await page.route(re.compile("/v1/runs/rounds"), _answering(graph, document))
         await page.goto(f"{live.url}/console/#/runs/rounds")
         await expect(page.locator(".graph .box")).to_have_count(7)
         await expect(box(page, "1-0")).to_have_attribute("aria-label", "1-0: completed in part, find, round 1")

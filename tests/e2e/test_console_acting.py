@@ -79,13 +79,13 @@ async def test_all_kinds_of_questions_are_answered_in_the_inbox(serve: Serve, ch
             await words.get_by_label("Answer", exact=True).fill("Hopper")
             await words.get_by_role("button", name="Answer").click()
             await expect(words.locator(".done-words")).to_contain_text("words")
-            told = await live.ended(run)
-    assert told["nodes"]["check"]["result"] == {"approved": False, "reason": "it is late"}
+            result = await live.ended(run)
+    assert result["nodes"]["check"]["result"] == {"approved": False, "reason": "it is late"}
     given = {"name": "Grace", "amount": 3, "urgent": True, "kind": "parcel", "tags": ["fragile"]}
-    assert told["nodes"]["facts"]["result"]["data"] == given
-    assert told["nodes"]["way"]["result"] == {"selected": ["by air"]}
-    assert told["nodes"]["words"]["result"] == {"text": "Hopper"}
-    assert told["nodes"]["words"]["lineage"]["answers"][0]["by"] == "ann"
+    assert result["nodes"]["facts"]["result"]["data"] == given
+    assert result["nodes"]["way"]["result"] == {"selected": ["by air"]}
+    assert result["nodes"]["words"]["result"] == {"text": "Hopper"}
+    assert result["nodes"]["words"]["lineage"]["answers"][0]["by"] == "ann"
 
 
 CALLS = plan_of(
@@ -119,8 +119,8 @@ async def test_calls_and_failures_are_decided_in_the_inbox(serve: Serve, chromiu
             await again.get_by_label("Other arguments").fill('{"expression": "2 + 4"}')
             await again.get_by_role("button", name="Answer").click()
             await expect(again.locator("form")).to_have_count(0)
-            told = await live.ended(run)
-    assert (told["status"], told["output"]) == ("completed", [5, 8, 6])
+            result = await live.ended(run)
+    assert (result["status"], result["output"]) == ("completed", [5, 8, 6])
 
 
 _RIGHT = {"type": "APPROVAL", "prompt": "Is {{item}} right?"}
@@ -145,8 +145,8 @@ async def test_all_items_are_answered_at_once(serve: Serve, chromium: Browser) -
             await cards.first.get_by_label("Answer all 3").check()
             await cards.first.get_by_role("button", name="Approve").click()
             await expect(page.locator(f'[data-run="{run}"] form')).to_have_count(0)
-            told = await live.ended(run)
-    assert (told["status"], len(told["nodes"]["each"]["result"])) == ("completed", 3)
+            result = await live.ended(run)
+    assert (result["status"], len(result["nodes"]["each"]["result"])) == ("completed", 3)
 
 
 _NUMBER = {"number": {"type": "integer"}}
@@ -175,10 +175,10 @@ async def test_run_is_paused_grows_goes_on_and_is_cancelled(serve: Serve, chromi
             await expect(page.get_by_role("dialog")).to_have_count(0)
             await page.get_by_role("button", name="Cancel the run").click()
             await page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
-            told = await live.ended(run)
+            result = await live.ended(run)
             await expect(page.get_by_role("button", name="Cancel the run")).to_have_count(0)
-    assert (told["status"], told["nodes"]["more"]["result"]) == ("cancelled", 5)
-    assert any("too early" in note["message"] for note in told["notes"])
+    assert (result["status"], result["nodes"]["more"]["result"]) == ("cancelled", 5)
+    assert any("too early" in note["message"] for note in result["notes"])
 
 
 MENDED = plan_of(
@@ -217,9 +217,9 @@ async def test_nodes_are_tried_again_given_results_and_cancelled(serve: Serve, c
             await page.get_by_role("group", name="Steer long").get_by_role("button", name="Cancel").click()
             await dialog.get_by_label("Cancel its dependents as well").check()
             await dialog.get_by_role("button", name="Cancel it").click()
-            told = (await live.ended(run))["nodes"]
-    assert (told["sum"]["result"], told["broken"]["status"]) == (7, "superseded")
-    assert (told["long"]["status"], told["behind"]["status"]) == ("cancelled", "cancelled")
+            result = (await live.ended(run))["nodes"]
+    assert (result["sum"]["result"], result["broken"]["status"]) == (7, "superseded")
+    assert (result["long"]["status"], result["behind"]["status"]) == ("cancelled", "cancelled")
 
 
 DOUBLE = plan_of(
@@ -250,9 +250,9 @@ async def test_fork_shows_its_difference_before_it_starts(serve: Serve, chromium
             await dialog.get_by_role("button", name="Start the fork").click()
             await page.wait_for_url("**/#/runs/*-fork-*")
             fork = page.url.rpartition("/")[2]
-            told = await live.ended(fork)
-    assert (told["status"], told["output"]) == ("completed", 10)
-    assert "reused" not in told["nodes"]["one"]["lineage"]
+            result = await live.ended(fork)
+    assert (result["status"], result["output"]) == ("completed", 10)
+    assert "reused" not in result["nodes"]["one"]["lineage"]
 
 
 async def test_fork_says_what_a_model_plans_anew(serve: Serve, chromium: Browser) -> None:
@@ -261,8 +261,8 @@ async def test_fork_says_what_a_model_plans_anew(serve: Serve, chromium: Browser
         run = await live.start(DOUBLE, inputs={"number": 2})
         await live.ended(run)
         async with opened(chromium, f"{live.url}/console/#/runs/{run}") as page:
-            told = {"run_id": run, "fork_run_id": f"{run}-fork", "started": False, "difference": difference}
-            await page.route("**/fork", lambda route: route.fulfill(json=told))
+            document = {"run_id": run, "fork_run_id": f"{run}-fork", "started": False, "difference": difference}
+            await page.route("**/fork", lambda route: route.fulfill(json=document))
             await page.get_by_role("button", name="Fork").click()
             dialog = page.get_by_role("dialog")
             await dialog.get_by_role("button", name="Show the difference").click()
@@ -389,15 +389,15 @@ async def test_chat_goes_on_after_its_gateway_is_gone(serve: Serve, chromium: Br
         await page.get_by_label("For", exact=True).select_option("profile/plan")
         await page.get_by_label("Request", exact=True).fill("What is the weather?")
         await page.get_by_role("button", name="Send").click()
-        told = page.locator(".said-by-run .answer-text")
+        result = page.locator(".said-by-run .answer-text")
         # As it is written.
-        await expect(told).to_have_text(WORDS[:28])
+        await expect(result).to_have_text(WORDS[:28])
         await gone.aclose()
         await expect(page.get_by_text("The gateway does not respond")).to_be_visible()
         released.set()
         port = int(live.url.rpartition(":")[2])
         await kept.enter_async_context(serve(queue=queue, has_worker=False, port=port))
-        await expect(told).to_have_text(WORDS)
+        await expect(result).to_have_text(WORDS)
         session = page.url.rpartition("/")[2]
         turns = (await other.http.get(f"/v1/sessions/{session}")).json()["turns"]
     # It was sent again, and is one run.
@@ -435,8 +435,8 @@ async def test_plan_is_checked_as_it_is_written_and_started_with_inputs(serve: S
         await page.get_by_label("number").fill("21")
         await page.get_by_role("button", name="Start the plan").click()
         await page.wait_for_url("**/#/runs/*")
-        told = await live.ended(page.url.rpartition("/")[2])
-    assert told["output"] == 42
+        result = await live.ended(page.url.rpartition("/")[2])
+    assert result["output"] == 42
 
 
 async def width_of(page: Page) -> int:

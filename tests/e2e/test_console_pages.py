@@ -218,14 +218,14 @@ async def test_model_that_thinks_for_long_is_asked_once(console_page: ConsolePag
 
 async def test_older_graph_takes_back_nothing_that_an_event_has_told(console_page: ConsolePage) -> None:
     async with console_page("inbox") as page:
-        told = await page.evaluate(OLDER)
-    assert told == [["One again", "running", 2, None, "round 1"], ["One", "waiting", 1, None, "round 1"]]
+        result = await page.evaluate(OLDER)
+    assert result == [["One again", "running", 2, None, "round 1"], ["One", "waiting", 1, None, "round 1"]]
 
 
 async def test_format_that_nobody_knows_is_a_text(console_page: ConsolePage) -> None:
     async with console_page("inbox") as page:
-        told = await page.evaluate(FORMATS)
-    assert told == [["constructor", "text"], ["", "date"], ["such as 123e4567-e89b-42d3-a456-426614174000", "text"]]
+        result = await page.evaluate(FORMATS)
+    assert result == [["constructor", "text"], ["", "date"], ["such as 123e4567-e89b-42d3-a456-426614174000", "text"]]
 
 
 async def test_option_and_own_text_say_which_of_them_is_the_answer(console_page: ConsolePage) -> None:
@@ -257,8 +257,8 @@ async def test_node_offers_no_more_than_a_fork_once_its_run_has_ended(serve: Ser
 
             async def tell_end(route: Route) -> None:
                 await ended.wait()
-                told = f"event: run.completed\ndata: {json.dumps(last)}\n\n"
-                await route.fulfill(body=told, content_type="text/event-stream")
+                message = f"event: run.completed\ndata: {json.dumps(last)}\n\n"
+                await route.fulfill(body=message, content_type="text/event-stream")
 
             await page.route(f"**/v1/runs/{run}/events", tell_end)
             await page.goto(f"{live.url}/console/#/runs/{run}?node=broken")
@@ -320,9 +320,9 @@ async def test_form_reads_what_it_was_given(console_page: ConsolePage) -> None:
     wrong = {"type": "object", "properties": parts, "required": ["a", "b"]}
     async with console_page("plan") as page:
         found = [await page.evaluate(READ, [schema, value]) for schema, value in ROUND]
-        told = await page.evaluate(READ, [wrong, {"a": 4}])
+        result = await page.evaluate(READ, [wrong, {"a": 4}])
     assert found == [{"value": value, "problems": [], "marked": []} for _, value in ROUND]
-    assert told["problems"] == [
+    assert result["problems"] == [
         {"path": ["a"], "message": "write 3 or less"},
         {"path": ["b"], "message": "this field is required"},
         {"path": ["c"], "message": "write a number, such as 12.5"},

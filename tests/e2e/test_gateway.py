@@ -144,9 +144,9 @@ async def test_agent_is_a_model_that_is_told_the_conversation(serve: Serve, tmp_
         )
         (asked,) = live.models.calls
     assert answer.choices[0].message.content == "Dear tea."
-    told = asked.messages[-1]["content"]
-    assert "Assistant: I do." in told
-    assert "Write to {{tea.result}}." in told
+    result = asked.messages[-1]["content"]
+    assert "Assistant: I do." in result
+    assert "Write to {{tea.result}}." in result
 
 
 async def test_turns_of_a_session_follow_each_other(serve: Serve) -> None:

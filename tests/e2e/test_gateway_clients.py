@@ -71,8 +71,8 @@ def _streamed(sent: Sent, text: str) -> str:
     assert {choice["index"] for choice in choices} == {0}
     assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == ["stop"]
     wants_usage = (sent.body.get("stream_options") or {}).get("include_usage")
-    told = [chunk["usage"] for chunk in chunks if chunk.get("usage")]
-    assert len(told) == (1 if wants_usage else 0)
+    entries = [chunk["usage"] for chunk in chunks if chunk.get("usage")]
+    assert len(entries) == (1 if wants_usage else 0)
     # Usage comes in a chunk of its own, without a choice, as the last one.
     assert not wants_usage or chunks[-1]["choices"] == []
     return "".join(choice["delta"].get("content") or "" for choice in choices)

@@ -71,7 +71,9 @@ async def test_examples_are_taken_and_answers_are_as_described(serve: Serve) -> 
         # Each has a run of its own.
         answers = await asyncio.gather(*(tried(live, method, path, body, document) for path, method, body in examples))
     wrong = [
-        f"{method} {path}: {each}" for (path, method, _), told in zip(examples, answers, strict=True) for each in told
+        f"{method} {path}: {each}"
+        for (path, method, _), result in zip(examples, answers, strict=True)
+        for each in result
     ]
     assert examples
     assert not wrong
@@ -153,7 +155,7 @@ async def test_examples_of_errors_are_what_comes(serve: Serve, tmp_path: Path) -
     assert set(map(str, answers)) == {status for status in documented if status >= "400"}
     for status, answer in answers.items():
         assert answer.status_code == status, answer.text
-        example, told = ERRORS[status]["error"], answer.json()["error"]
-        assert [told[name] for name in ("type", "param")] == [example[name] for name in ("type", "param")], status
-        assert told["code"] == example["code"] or status in (422, 503), status
-        assert set(told) == set(example)
+        example, result = ERRORS[status]["error"], answer.json()["error"]
+        assert [result[name] for name in ("type", "param")] == [example[name] for name in ("type", "param")], status
+        assert result["code"] == example["code"] or status in (422, 503), status
+        assert set(result) == set(example)

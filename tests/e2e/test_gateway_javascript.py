@@ -22,9 +22,9 @@ async def _installed(folder: Path) -> tuple[str, str]:
     """Install the client; returns the Node that it needs and the program, beside what that imports."""
     packages = str(ROOT / "scripts" / "test-packages")
     install = await asyncio.create_subprocess_exec(packages, "openai_client", stdout=PIPE)
-    told, _ = await install.communicate()
+    result, _ = await install.communicate()
     assert install.returncode == 0
-    modules = Path(told.decode().strip()) / "node_modules"
+    modules = Path(result.decode().strip()) / "node_modules"
     program = folder / CLIENT.name
     program.write_text(CLIENT.read_text(encoding="utf-8"), encoding="utf-8")
     (folder / "node_modules").symlink_to(modules)
@@ -36,9 +36,9 @@ async def test_client_for_javascript_gets_answers_streams_questions_and_errors(s
     node, program = await _installed(tmp_path)
     async with serve(plans={"chain": CHAIN, "asking": ASKING}) as live:
         ran = await asyncio.create_subprocess_exec(node, program, f"{live.url}/v1", stdout=PIPE, stderr=PIPE)
-        told, wrong = await ran.communicate()
+        result, wrong = await ran.communicate()
     assert (ran.returncode, wrong.decode()) == (0, "")
-    found = json.loads(told)
+    found = json.loads(result)
     streams = found.pop("streams")
     assert [each["text"] for each in streams.values()] == ["6", "6", "6"]
     assert (streams["content"]["events"], streams["progress"]["events"][-1]) == ([], "run_completed")

@@ -85,7 +85,7 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(serve: Serve, tmp_
         hers = (await get(live, ann, f"/v1/sessions/{session}")).json()
         answered = await post(live, boss, f"/v1/runs/{run}/feedback", {"answer": "yes"})
         by = await post(live, ann, f"/v1/runs/{of_turn}/feedback", {"answer": "yes", "by": "bob"})
-        told = (await get(live, ann, f"/v1/runs/{of_turn}/nodes/check")).json()
+        document = (await get(live, ann, f"/v1/runs/{of_turn}/nodes/check")).json()
     assert (nobody.status_code, nobody.json()["error"]["code"], wrong.status_code) == (401, "invalid_api_key", 401)
     assert run != his
     assert (asked.headers["x-session-id"], asked.json()["dagwright"]["session_id"]) == (session, session)
@@ -95,7 +95,7 @@ async def test_key_sees_its_own_runs_sessions_and_inbox_alone(serve: Serve, tmp_
     assert ({*inboxes[0]}, inboxes[1], {run, of_turn} <= {*inboxes[2]}) == ({run, of_turn}, [], True)
     assert (hers["session_id"], hers["run"]["session_id"]) == (session, session)
     assert (answered.status_code, by.status_code) == (200, 200)
-    assert told["lineage"]["answers"][0]["by"] == keys.owner("ann")
+    assert document["lineage"]["answers"][0]["by"] == keys.owner("ann")
 
 
 async def test_runs_and_streams_are_limited_per_key(serve: Serve, tmp_path: Path) -> None:
@@ -214,10 +214,10 @@ async def test_assignee_answers_with_its_key_and_others_need_operate(serve: Serv
         refused = [await said(ann, "first"), await said(eve, "first"), await said(boss, "check")]
         taken = [await said(boss, "first"), await said(operator, "second"), await said(ann, "check")]
         gone = await asked(boss, "/v1/inbox")
-        told = (await get(live, ann, f"/v1/runs/{run}/nodes/first")).json()["lineage"]["answers"][0]
+        result = (await get(live, ann, f"/v1/runs/{run}/nodes/first")).json()["lineage"]["answers"][0]
     assert seen == [["first", "second"], ["first", "second"], [], []]
     assert (rest, gone) == (404, [])
     assert [status for status, _ in refused] == [400, 404, 404]
     assert f"'first' waits for {name}: only a key of the owner" in refused[0][1]
     assert [status for status, _ in taken] == [200, 200, 200]
-    assert (told["by"], told["requested_from"], told["escalations"]) == (name, name, [])
+    assert (result["by"], result["requested_from"], result["escalations"]) == (name, name, [])

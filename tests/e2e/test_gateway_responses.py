@@ -28,34 +28,34 @@ async def test_response_is_the_answer_of_a_run_and_can_be_fetched_later(serve: S
     async with serve(SUM, "It is 3.") as live:
         response = await live.openai.responses.create(model="profile/plan", input="1 + 2?", instructions="Be brief.")
         later = await live.openai.responses.retrieve(response.id)
-        told = live.models.calls[0].text
+        result = live.models.calls[0].text
     assert (response.output_text, response.status, response.model) == ("It is 3.", "completed", "profile/plan")
     fields = [(each.id, each.output_text, each.status, each.model, each.usage) for each in (response, later)]
     assert fields[0] == fields[1]
     assert response.usage is not None
     assert response.usage.total_tokens > 0
-    assert "Be brief." in told
+    assert "Be brief." in result
 
 
 async def test_response_in_the_background_is_fetched_until_it_is_there(serve: Serve) -> None:
     async with serve(plans={"chain": CHAIN}) as live:
-        begun = await live.openai.responses.create(model="plan/chain", input="{}", background=True)
+        started = await live.openai.responses.create(model="plan/chain", input="{}", background=True)
         found: list[Response] = []
 
         async def is_there() -> bool:
-            found.append(await live.openai.responses.retrieve(begun.id))
+            found.append(await live.openai.responses.retrieve(started.id))
             return found[-1].status == "completed"
 
         await eventually(is_there)
-    assert (begun.status, begun.background, begun.output) == ("in_progress", True, [])
+    assert (started.status, started.background, started.output) == ("in_progress", True, [])
     assert json.loads(found[-1].output_text) == {"more": 6}
 
 
 async def test_response_is_cancelled_and_says_so(serve: Serve) -> None:
     async with serve(plans={"long": LONG}) as live:
-        begun = await live.openai.responses.create(model="plan/long", input="{}", background=True)
-        cancelled = await live.openai.responses.cancel(begun.id)
-        again = await live.openai.responses.cancel(begun.id)
+        started = await live.openai.responses.create(model="plan/long", input="{}", background=True)
+        cancelled = await live.openai.responses.cancel(started.id)
+        again = await live.openai.responses.cancel(started.id)
     assert (cancelled.status, again.status) == ("cancelled", "cancelled")
 
 
@@ -63,16 +63,16 @@ async def test_run_without_an_answer_is_an_error_or_later_a_failed_response(serv
     async with serve(plans={"broken": BROKEN}) as live:
         with pytest.raises(openai.UnprocessableEntityError, match="'broken' failed") as refused:
             await live.openai.responses.create(model="plan/broken", input="{}")
-        begun = await live.openai.responses.create(model="plan/broken", input="{}", background=True)
-        stream = await live.openai.responses.retrieve(begun.id, stream=True)
+        started = await live.openai.responses.create(model="plan/broken", input="{}", background=True)
+        stream = await live.openai.responses.retrieve(started.id, stream=True)
         last = [each async for each in stream][-1]
-        fetched = await live.openai.responses.retrieve(begun.id)
+        fetched = await live.openai.responses.retrieve(started.id)
     assert (refused.value.type, refused.value.code) == ("run_error", "node_failed")
     assert last.type == "response.failed"
     for response in (last.response, fetched):
-        told = response.model_dump()
-        assert (told["status"], told["error"]["code"]) == ("failed", "node_failed")
-        assert "'broken' failed" in told["error"]["message"]
+        result = response.model_dump()
+        assert (result["status"], result["error"]["code"]) == ("failed", "node_failed")
+        assert "'broken' failed" in result["error"]["message"]
 
 
 async def test_stream_of_a_response_brings_the_answer_and_progress(serve: Serve) -> None:
@@ -89,7 +89,7 @@ async def test_stream_of_a_response_brings_the_answer_and_progress(serve: Serve)
     assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
     assert "".join(each.delta for each in events if each.type == "response.output_text.delta") == '{"more": 6}'
     refuse_number_that_goes_back([(each.sequence_number, "dagwright" in each.model_extra) for each in events])
-    progress = [told for each in events for told in each.model_extra.get("dagwright", {}).get("events", [])]
+    progress = [result for each in events for result in each.model_extra.get("dagwright", {}).get("events", [])]
     assert ("node.completed", "sum") in [(each["type"], each["node_id"]) for each in progress]
     assert json.loads(final.output_text) == {"more": 6}
 
@@ -114,8 +114,8 @@ async def test_response_that_follows_another_knows_it(serve: Serve) -> None:
         first = await create(model="profile/plan", input="How much is 1 + 2?")
         await create(model="profile/plan", input="And again?", previous_response_id=first.id)
         session: Any = {"session_id": "gateway-responses"}
-        begun = await create(model="profile/plan", input="How much is 1 + 2?", extra_body=session)
-        next_one = await create(model="profile/plan", input="And again?", previous_response_id=begun.id)
+        started = await create(model="profile/plan", input="How much is 1 + 2?", extra_body=session)
+        next_one = await create(model="profile/plan", input="And again?", previous_response_id=started.id)
         planned = [each.text for each in live.models.calls if each.metadata["purpose"] == "plan"]
     assert ["It is 3." in each for each in planned] == [False, True, False, True]
     assert "How much is 1 + 2?" in planned[1]
@@ -195,7 +195,7 @@ async def test_response_is_told_as_it_is_written(serve: Serve) -> None:
     answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, released=released)
     async with serve(plan, answer) as live:
         stream = await live.openai.responses.create(model="profile/plan", input="What is the weather?", stream=True)
-        kinds, pieces, told = list[str](), list[str](), ""
+        kinds, pieces, result = list[str](), list[str](), ""
         async for each in stream:
             kinds.append(each.type)
             if each.type == "response.output_text.delta":
@@ -203,8 +203,8 @@ async def test_response_is_told_as_it_is_written(serve: Serve) -> None:
                 if "".join(pieces) == words[:28]:
                     released.set()
             if each.type == "response.completed":
-                told = each.response.output_text
-    assert ("".join(pieces), told) == (words, words)
+                result = each.response.output_text
+    assert ("".join(pieces), result) == (words, words)
     assert [kinds.count(f"response.{kind}") for kind in ("output_item.added", "content_part.added")] == [1, 1]
     assert len(pieces) > 1
 

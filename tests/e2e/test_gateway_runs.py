@@ -45,7 +45,7 @@ async def test_run_is_started_asked_answered_and_told(serve: Serve) -> None:
         (asked,) = await live.asked(run)
         wrong = await live.post(f"/v1/runs/{run}/feedback", {"answer": {"approved": "perhaps"}})
         inbox = [each["run_id"] for each in (await live.http.get("/v1/inbox")).json()["data"]]
-        told = await live.post(f"/v1/runs/{run}/feedback", {"request_id": "check", "answer": "yes", "by": "ann"})
+        result = await live.post(f"/v1/runs/{run}/feedback", {"request_id": "check", "answer": "yes", "by": "ann"})
         found = await events(live, f"/v1/runs/{run}/events")
         document = (await live.http.get(f"/v1/runs/{run}")).json()
         graph = (await live.http.get(f"/v1/runs/{run}/graph")).json()
@@ -57,7 +57,7 @@ async def test_run_is_started_asked_answered_and_told(serve: Serve) -> None:
     assert (asked["request_id"], asked["answer_schema"]["required"]) == ("check", ["approved"])
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "answer_refused")
     assert run in inbox
-    assert (told.status_code, told.json()["ok"]) == (200, True)
+    assert (result.status_code, result.json()["ok"]) == (200, True)
     assert {name for name, status in states(found) if status in ENDED} == {"double", "check", "after"}
     assert (found[-1].name, found[-1].content["status"], found[-1].content["output"]) == (
         "run.completed",
@@ -89,9 +89,9 @@ async def test_events_go_on_at_the_other_gateway_each_once(serve: Serve) -> None
         by_address = await events(other, f"/v1/runs/{run}/events?after={last_id(first)}")
         ended = await other.http.get(f"/v1/runs/{run}/events", headers={"Last-Event-ID": rest[-1].id})
         unknown = await other.http.get(f"/v1/runs/{run}/events?after=yesterday")
-    told = states(first) + states(rest)
-    assert len(told) == len(set(told))
-    assert {name for name, status in told if status in ENDED} == {"double", "check", "after"}
+    result = states(first) + states(rest)
+    assert len(result) == len(set(result))
+    assert {name for name, status in result if status in ENDED} == {"double", "check", "after"}
     assert ("double", "completed") in states(first)
     # A state that has passed by the second reading is not told then.
     told_again, told_first = ([each for each in states(some) if each[1] in ENDED] for some in (by_address, rest))
@@ -196,8 +196,8 @@ async def test_client_that_waits_for_a_turn_gets_the_actor_and_reason_of_its_can
             return (await live.post(f"/v1/sessions/{session}/cancel", reason)).is_success
 
         await eventually(is_cancelled)
-        told = await asking
-    error, about = told.json()["error"], told.json()["dagwright"]
-    assert (told.status_code, error["code"], about["status"]) == (422, "run_cancelled", "cancelled")
+        result = await asking
+    error, about = result.json()["error"], result.json()["dagwright"]
+    assert (result.status_code, error["code"], about["status"]) == (422, "run_cancelled", "cancelled")
     assert "was cancelled by ann: enough;" in error["message"]
-    assert (told.headers["x-run-id"], told.headers["x-session-id"]) == (about["run_id"], session)
+    assert (result.headers["x-run-id"], result.headers["x-session-id"]) == (about["run_id"], session)

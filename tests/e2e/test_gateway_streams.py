@@ -54,7 +54,7 @@ def lasting(events: list[Event]) -> dict[str | None, list[str]]:
 
 def progress_of(events: list[Event]) -> list[dict[str, Any]]:
     contents = [each.content for each in events if isinstance(each.content, dict)]
-    return [told for each in contents for told in each.get("dagwright", {}).get("events", [])]
+    return [result for each in contents for result in each.get("dagwright", {}).get("events", [])]
 
 
 def content_of(events: list[Event]) -> str:

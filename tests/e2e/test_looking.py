@@ -122,7 +122,7 @@ async def test_items_of_a_large_map_are_shown_by_batch(command_line: CommandLine
         )
     )
     ran = await command_line("run", plan, "--id", "chunks")
-    told, status, failed, item, counted, gone = await asyncio.gather(
+    result, status, failed, item, counted, gone = await asyncio.gather(
         command_line("node", "chunks", "each"),
         command_line("status", "chunks", "--json"),
         command_line("node", "chunks", "each[0]"),
@@ -131,16 +131,16 @@ async def test_items_of_a_large_map_are_shown_by_batch(command_line: CommandLine
         command_line("node", "chunks", "each[501]"),
     )
 
-    assert [end.code for end in (ran, told, status, failed, item, counted, gone)] == [1, 0, 1, 0, 0, 0, 2]
+    assert [end.code for end in (ran, result, status, failed, item, counted, gone)] == [1, 0, 1, 0, 0, 0, 2]
     assert list(status.document["nodes"]) == ["each"]
     assert status.document["nodes"]["each"]["items"] == {"completed": 2, "failed": 1, "skipped": 498}
-    assert "items: 2 completed, 1 failed, 498 skipped\n" in told.stdout
-    assert "1 of 501 items failed; the first: each[0]" in told.stdout
+    assert "items: 2 completed, 1 failed, 498 skipped\n" in result.stdout
+    assert "1 of 501 items failed; the first: each[0]" in result.stdout
     error = counted.document["failed_items"][0]["error"]
     assert counted.document["failed_items"] == [
         {"batch": "each[0-125]", "run_id": "chunks/each[0-125]", "failed": 1, "first": "each[0]", "error": error}
     ]
-    assert f"1 failed in the run chunks/each[0-125], the first each[0]: {error['message']}\n" in told.stdout
+    assert f"1 failed in the run chunks/each[0-125], the first each[0]: {error['message']}\n" in result.stdout
     assert failed.stdout.startswith("each[0]: failed\nrun: chunks/each[0-125]\ntool: calculator\n")
     assert (item.document["node_id"], item.document["run_id"]) == ("each[300]", "chunks/each[251-375]")
     assert (item.document["status"], item.document["result"]) == ("completed", 0.333333333333333)

@@ -81,14 +81,14 @@ async def test_a_server_ends_when_its_worker_is_killed_and_the_run_goes_on_with_
 
     def is_gone() -> bool:
         # One that nobody has taken note of yet is a zombie.
-        told = subprocess.run(["ps", "-o", "stat=", "-p", str(server)], capture_output=True, text=True, check=False)
-        return told.stdout.strip()[:1] in ("", "Z")
+        result = subprocess.run(["ps", "-o", "stat=", "-p", str(server)], capture_output=True, text=True, check=False)
+        return result.stdout.strip()[:1] in ("", "Z")
 
     await eventually(is_gone)
     watched = await command_line("watch", "mcp-killed", "--json")
     assert (watched.code, watched.document["output"]) == (0, {"slow": "done"})
-    begun = [call["pid"] for call in calls_of(did) if call["slow"] == "begun"]
-    assert (begun[0], len(set(begun))) == (server, 2)
+    started = [call["pid"] for call in calls_of(did) if call["slow"] == "begun"]
+    assert (started[0], len(set(started))) == (server, 2)
 
 
 def test_the_sdk_is_not_imported_where_no_server_is_named() -> None:

@@ -167,14 +167,14 @@ async def test_a_server_on_node_is_reached_by_its_address(tmp_path: Path) -> Non
         try:
             assert await call_tool(servers, "web.get-sum", a=1, b=2) == "The sum of 1 and 2 is 3."
             recorded = RecordedCall()
-            told = await call_tool(servers, "web.trigger-long-running-operation", recorded, duration=1, steps=4)
-            assert told == "Long running operation completed. Duration: 1 seconds, Steps: 4."
+            result = await call_tool(servers, "web.trigger-long-running-operation", recorded, duration=1, steps=4)
+            assert result == "Long running operation completed. Duration: 1 seconds, Steps: 4."
             assert [(step.done, step.total) for step in recorded.progress][-1] == (4, 4)
 
             work = "web.trigger-long-running-operation"
             slow = asyncio.create_task(call_tool(servers, work, duration=600, steps=6000))
-            begun = RecordedCall()
-            other = asyncio.create_task(call_tool(servers, work, begun, duration=1, steps=4))
+            started = RecordedCall()
+            other = asyncio.create_task(call_tool(servers, work, started, duration=1, steps=4))
             await other
             slow.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -90,14 +90,14 @@ async def test_run_goes_on_when_its_server_is_killed_and_a_new_one_fetches_it(co
     run = f"killed-{commands.folder.name}"
     async with serving_http(commands) as (process, address):
         async with _by_http(address, "2026-07-28") as tools:
-            begun = await tools("run_plan", plan=plan, run_id=run, wait_s=0)
+            started = await tools("run_plan", plan=plan, run_id=run, wait_s=0)
         process.send_signal(signal.SIGKILL)
         await process.wait()
     async with serving_http(commands) as (_, address), _by_http(address, "2026-07-28") as tools:
         asked = await tools("get_run", run_id=run, wait_s=120)
         again = await tools("run_plan", plan=plan, run_id=run, wait_s=0)
         ended = await tools("answer_feedback", run_id=run, approved=True)
-    assert (begun["status"], asked["status"]) == ("running", "waiting")
+    assert (started["status"], asked["status"]) == ("running", "waiting")
     assert again["run_id"] == run
     assert (ended["status"], ended["output"]) == ("completed", True)
 
@@ -178,13 +178,15 @@ async def test_starts_beside_a_worker_of_other_settings(server: LiveServer, tmp_
             process.terminate()
             await ended(process)
         errors.seek(0)
-        told = errors.read()
+        result = errors.read()
     assert (asked["status"], asked["output"]) == ("completed", "It is 3.")
-    assert (told == "") == bool(options)
+    assert (result == "") == bool(options)
     if not options:
-        assert told.startswith("starting without a worker, the other process does the work: a command that serves runs")
+        assert result.startswith(
+            "starting without a worker, the other process does the work: a command that serves runs"
+        )
         names = "DAGWRIGHT_FILES_ROOT (not set here, so it is the current folder, "
-        assert f"another value of {names}{elsewhere}), DAGWRIGHT_MODEL, OPENAI_API_KEY and OPENAI_BASE_URL" in told
+        assert f"another value of {names}{elsewhere}), DAGWRIGHT_MODEL, OPENAI_API_KEY and OPENAI_BASE_URL" in result
 
 
 async def test_what_is_wrong_is_told_before_there_is_a_server(commands: CommandLine) -> None:

@@ -30,8 +30,8 @@ async def test_unknown_party_in_an_answer_is_asked_for_again(own_command_line: C
     wrong = await own_command_line("feedback", "again", maria, "--text", "Nobody Whoever")
     given = await own_command_line("feedback", "again", f"{maria}#2", "--text", "Sarah Chen")
     end = await ended(run)
-    told = f"{maria!r} is answered; new request: {maria}#2 waits for anyone: No party found for person "
-    assert (wrong.code, wrong.stdout.startswith(told)) == (0, True)
+    message = f"{maria!r} is answered; new request: {maria}#2 waits for anyone: No party found for person "
+    assert (wrong.code, wrong.stdout.startswith(message)) == (0, True)
     assert (given.code, given.stdout) == (0, f"{maria + '#2'!r} is answered\n")
     status, why = [await own_command_line(command, "again") for command in ("status", "explain")]
     for shown in (end, status, why):

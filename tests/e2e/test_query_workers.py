@@ -104,8 +104,8 @@ async def test_pages_fit_together_whatever_the_order(maritime: Maritime, sort: A
     expected = [each["shipment_id"] for each in maritime.shipments() if each["status"] != "arrived"]
     query = {"bool": {"must_not": [{"term": {"status": "arrived"}}]}}
     pages = await pages_of(maritime, query_of(maritime, query=query, **({"sort": sort} if sort else {})), page_size=300)
-    told = [each["shipment_id"] for page in pages for each in page["page_results"]["hits"]]
-    assert Counter(told) == Counter(expected)
+    entries = [each["shipment_id"] for page in pages for each in page["page_results"]["hits"]]
+    assert Counter(entries) == Counter(expected)
     assert [len(page["page_results"]["hits"]) for page in pages[:-1]] == [300] * (len(pages) - 1)
     assert len(pages) > 1
 
@@ -168,10 +168,10 @@ async def test_query_is_what_the_model_wrote_bounded_and_known_to_run(maritime: 
     assert (result.outputs["ambiguity"], result.message) == (None, None)
     query = EsQuery.model_validate(result.outputs["es_query"])
     assert (query.index, query.body["size"], query.body["timeout"]) == (maritime.indices.shipments, 0, "20000ms")
-    told = json.loads(server.calls[0].messages[1]["content"])
-    assert (told["task"], told["today"]) == ("the query for volumes to LA", "2026-02-10")
-    assert {"name": "teu", "type": "integer", "description": "Volume."} in told["fields"]
-    assert told["values"] == [{"text": "LA", "field": "destination_port_code", "value": "USLAX", "kind": "port"}]
+    document = json.loads(server.calls[0].messages[1]["content"])
+    assert (document["task"], document["today"]) == ("the query for volumes to LA", "2026-02-10")
+    assert {"name": "teu", "type": "integer", "description": "Volume."} in document["fields"]
+    assert document["values"] == [{"text": "LA", "field": "destination_port_code", "value": "USLAX", "kind": "port"}]
     expected = sum(each["teu"] for each in maritime.shipments() if each["destination_port_code"] == "USLAX")
     assert (await ran(maritime, query)).outputs["es_results"]["aggregations"]["volume"]["value"] == expected
 

@@ -78,8 +78,8 @@ async def test_number_of_rounds_comes_from_the_settings_and_from_the_question(co
     one = goes_on(sub_goal(1, "count", name="Maersk"))
     async with ModelServer("How many?", one, "How many?", one) as server:
         commands = asking(command_line, server)
-        told = CommandLine(commands.folder, {**commands.environment, "DAGWRIGHT_MAX_ROUNDS": "1"})
-        by_setting = await told(*ask, "--id", "rounds-setting")
+        result = CommandLine(commands.folder, {**commands.environment, "DAGWRIGHT_MAX_ROUNDS": "1"})
+        by_setting = await result(*ask, "--id", "rounds-setting")
         by_option = await commands(*ask, "--id", "rounds-option", "--max-rounds", "1")
     for end in (by_setting, by_option):
         assert (end.code, end.document["error"]["code"]) == (1, "max_rounds")

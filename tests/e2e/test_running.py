@@ -232,8 +232,11 @@ async def test_each_line_of_a_batch_is_a_run_and_one_that_fails_stops_no_other(c
     assert again.code == 1
     assert again.stdout.splitlines()[0] == "line 1:"
     assert again.stdout.splitlines()[-1] == "3 runs: 2 completed, 1 failed"
-    told = [json.loads(line) for line in other.stdout.splitlines()]
-    assert (other.code, [(each["line"], each["status"]) for each in told]) == (2, [(1, "id_in_use"), (4, "completed")])
+    entries = [json.loads(line) for line in other.stdout.splitlines()]
+    assert (other.code, [(each["line"], each["status"]) for each in entries]) == (
+        2,
+        [(1, "id_in_use"), (4, "completed")],
+    )
 
 
 async def test_each_plan_of_a_batch_gets_the_inputs_that_it_has(command_line: CommandLine) -> None:
@@ -260,8 +263,8 @@ async def test_each_plan_of_a_batch_gets_the_inputs_that_it_has(command_line: Co
 async def test_detached_batch_names_its_runs(own_command_line: CommandLine) -> None:
     plan = {"plan": 1, "nodes": [calculation("a", "1 + 1")]}
     end = await own_command_line("run", _lines(own_command_line.folder, plan, plan), "--detach", "--id", "d", "--json")
-    told = [json.loads(line) for line in end.stdout.splitlines()]
-    started = [(each["line"], each["run_id"], each["ok"]) for each in told]
+    entries = [json.loads(line) for line in end.stdout.splitlines()]
+    started = [(each["line"], each["run_id"], each["ok"]) for each in entries]
     assert (end.code, started) == (0, [(1, "d-1", True), (2, "d-2", True)])
     watched = await own_command_line("watch", "d-2", "--json")
     assert (watched.code, watched.document["output"]) == (0, {"a": 2})

@@ -27,11 +27,11 @@ def _publish(folder: Path) -> str:
 @pytest.mark.parametrize("sign", [pytest.param(signal.SIGTERM, marks=pytest.mark.fresh), signal.SIGINT])
 async def test_serve_answers_and_ends_cleanly(command_line: CommandLine, tmp_path: Path, sign: signal.Signals) -> None:
     serving = await command_line.start("serve", "--port", "0", "--plans", _publish(tmp_path), "--json")
-    told = json.loads(await line_with(serving, '"status"'))
+    document = json.loads(await line_with(serving, '"status"'))
     async with httpx.AsyncClient(timeout=60) as client:
-        answer = await client.post(f"{told['url']}/chat/completions", json=_ASK)
+        answer = await client.post(f"{document['url']}/chat/completions", json=_ASK)
         # One who still waits for a stream keeps nobody from leaving.
-        async with client.stream("POST", f"{told['url']}/chat/completions", json={**_ASK, "stream": True}):
+        async with client.stream("POST", f"{document['url']}/chat/completions", json={**_ASK, "stream": True}):
             serving.send_signal(sign)
             end = await ended(serving)
     assert (answer.status_code, answer.json()["choices"][0]["message"]["content"]) == (200, "3")

@@ -41,10 +41,10 @@ async def test_second_request_goes_on_with_the_fund_of_the_first(command_line: C
     assert first.document["context"] == {"cbu": {"id": made["id"], "name": "Apex", "kind": "fund"}}
     run = shown.document["turns"][1]["run_id"]
     assert f"run {run} in the session {name}" in second.stdout
-    told = server.calls[1].text
-    assert '{"ref": "@cbu", "kind": "fund", "name": "Apex"}' in told
-    assert "Request: Create the Apex fund.\\nPlan: Does it.\\nIt set @cbu (Apex).\\nResult: completed" in told
-    assert made["id"] not in told
+    result = server.calls[1].text
+    assert '{"ref": "@cbu", "kind": "fund", "name": "Apex"}' in result
+    assert "Request: Create the Apex fund.\\nPlan: Does it.\\nIt set @cbu (Apex).\\nResult: completed" in result
+    assert made["id"] not in result
     document = shown.document
     assert (document["session_id"], document["status"], document["context"]) == (
         name,

@@ -122,12 +122,12 @@ async def test_node_of_a_sub_plan_is_steered_by_its_path(command_line: CommandLi
     assert (stopped.document["ok"], end.code) == (True, 0)
     assert (await _nodes(command_line, "mended_above"))["archive"]["result"] == 8
     shown = await command_line("node", "mended_above", "archive/sum", "--json")
-    told = await command_line("node", "mended_above", "archive/sum")
+    result = await command_line("node", "mended_above", "archive/sum")
     table = await command_line("status", "mended_above/archive")
     missing = await command_line("node", "mended_above", "archive/som", "--json")
     assert (shown.document["node_id"], shown.document["run_id"]) == ("archive/sum", "mended_above/archive")
-    assert (shown.document["result"], told.stdout.splitlines()[0]) == (4, "archive/sum: completed")
-    assert f"\nmanual: set result by {account_name()} at " in told.stdout
+    assert (shown.document["result"], result.stdout.splitlines()[0]) == (4, "archive/sum: completed")
+    assert f"\nmanual: set result by {account_name()} at " in result.stdout
     (line,) = [line for line in table.stdout.splitlines() if " sum " in line]
     assert line.rstrip().endswith(f"result set manually by {account_name()}")
     message = "the run 'mended_above/archive' has no node 'som'; did you mean 'sum'?"
@@ -191,9 +191,11 @@ async def test_run_without_a_worker_is_steered_by_signal(command_line: CommandLi
     second = await command_line("cancel", "nobody-serves")
     watched = await command_line("watch", "nobody-serves", "--json")
 
-    told = "no worker answered within 3 s, so it was left by signal; it counts as soon as a worker serves the run, as "
-    told += "`dagwright watch nobody-serves` does"
-    assert [(done.code, done.stdout) for done in (limited, left)] == [(0, f"nobody-serves: {told}\n")] * 2
+    message = (
+        "no worker answered within 3 s, so it was left by signal; it counts as soon as a worker serves the run, as "
+    )
+    message += "`dagwright watch nobody-serves` does"
+    assert [(done.code, done.stdout) for done in (limited, left)] == [(0, f"nobody-serves: {message}\n")] * 2
     assert (second.code, second.stderr) == (2, "the run is being stopped already\n")
     assert (watched.code, watched.document["status"]) == (3, "cancelled")
     assert [note["message"] for note in watched.document["notes"]] == [

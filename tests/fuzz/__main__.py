@@ -50,14 +50,14 @@ async def _run_some(found: Session, options: argparse.Namespace) -> Tally:
         for failure in tally.failures:
             _keep(failure)
         return tally
-    began, kept = time.monotonic(), 0
+    started, kept = time.monotonic(), 0
 
     def tell(tally: Tally, number: int) -> None:
         nonlocal kept
         for failure in tally.failures[kept:]:
             _keep(failure)
         kept = len(tally.failures)
-        minutes = (time.monotonic() - began) / 60
+        minutes = (time.monotonic() - started) / 60
         sys.stdout.write(f"{minutes:.1f} min, seed {number}: {tally.count} cases, {kept} failed\n")
         sys.stdout.flush()
 

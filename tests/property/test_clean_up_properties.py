@@ -52,15 +52,17 @@ def chains(draw: st.DrawFn, name: str, *, began: datetime, root_id: str | None) 
 @st.composite
 def trees(draw: st.DrawFn, name: str, *, end: datetime) -> Tree:
     """A run, up to two sub-plans that start while it goes on and may outlive it, and what they put until they end."""
-    began = START + draw(HOURS)
-    executions = draw(chains(name, began=began, root_id=None))
+    started = START + draw(HOURS)
+    executions = draw(chains(name, began=started, root_id=None))
     root_end = executions[-1].closed_at or end
     for number in range(draw(st.integers(0, 2))):
-        starts = draw(st.sampled_from([began, began + (max(root_end, began) - began) / 2, max(root_end, began)]))
+        starts = draw(
+            st.sampled_from([started, started + (max(root_end, started) - started) / 2, max(root_end, started)])
+        )
         executions += draw(chains(f"{name}/{number}", began=starts, root_id=name))
     last = max(execution.closed_at or end for execution in executions)
     fractions = [0.0, *draw(st.lists(st.floats(0, 1), max_size=3))]
-    puts = [began + (max(last, began) - began) * fraction + draw(SKEW) for fraction in fractions]
+    puts = [started + (max(last, started) - started) * fraction + draw(SKEW) for fraction in fractions]
     return Tree(executions, puts)
 
 

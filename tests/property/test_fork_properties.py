@@ -80,12 +80,12 @@ def test_fork_ends_as_a_new_run_and_repeats_no_effect(
     after.scheduler = resumed(configured(after.scheduler, reuse=taken.book), after.plan)
     after.scheduler.reconcile(0.0)
     scopes = run_to_the_end(after, data)
-    begun = after.scheduler
+    started = after.scheduler
 
     model = Model(following)
     assert after.ends() == model.ends
     for step in following:
-        record = begun.record_of(step.id)
+        record = started.record_of(step.id)
         assert record is not None
         if model.ends[step.id] == "completed":
             assert record.result == model.values[step.id]
@@ -98,7 +98,7 @@ def test_fork_ends_as_a_new_run_and_repeats_no_effect(
             assert scopes[task] is None, f"{task} is another effect, and needs a key of its own"
     for task in seen.reused:
         assert task not in after.order
-    assert set(seen.runs) <= {*after.order, *(task for task in seen.runs if _is_final(begun, task))}
+    assert set(seen.runs) <= {*after.order, *(task for task in seen.runs if _is_final(started, task))}
 
 
 def run_to_the_end(driver: Driver, data: st.DataObject) -> dict[str, Any]:

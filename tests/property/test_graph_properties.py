@@ -110,11 +110,11 @@ def test_dependents_are_the_edges_read_backwards(graph: list[list[int]]) -> None
 @given(graph=graphs(most=6))
 def test_check_reports_each_cycle_and_nothing_else_in_plan_order(graph: list[list[int]]) -> None:
     raw = plan_of(*(node(f"n{number}", *(f"n{need}" for need in needs)) for number, needs in enumerate(graph)))
-    told = [problem.message for problem in problems_of(raw)]
+    entries = [problem.message for problem in problems_of(raw)]
     expected = [
         "CircularDependencyError: " + " → ".join(f"n{number}" for number in (*cycle, cycle[0]))
         for cycle in cycles_of(graph)
     ]
-    assert told == expected
+    assert entries == expected
     if not expected:
         assert check(raw).edges == sum(map(len, graph))

@@ -270,9 +270,9 @@ def passed(index: Any, body: Any) -> Any:
     try:
         return parse_query(index, body, prefix=PREFIX, check=Check(LIMITS, FIELDS))
     except QueryRefused as refused:
-        told = refused
-    assert told.problems
-    assert str(told).encode()
+        result = refused
+    assert result.problems
+    assert str(result).encode()
     return None
 
 

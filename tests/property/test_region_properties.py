@@ -246,8 +246,8 @@ def test_plan_with_regions_ends_as_without(
     assert {name: node["status"] for name, node in together.document()["nodes"].items() if name in model.ends} == (
         model.ends
     )
-    told = [name for names in together.slices for name in names]
-    assert len(told) == len(set(told)), "what a slice told runs again"
+    entries = [name for names in together.slices for name in names]
+    assert len(entries) == len(set(entries)), "what a slice told runs again"
 
 
 @settings(max_examples=examples(60), deadline=None)

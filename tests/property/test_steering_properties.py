@@ -85,8 +85,8 @@ def _check(scheduler: RunScheduler, base: CompiledPlan) -> None:
     assert scheduler.in_flight == len(tasks_in_flight(scheduler))
     assert scheduler.state.cancelling.keys() <= set(tasks_in_flight(scheduler))
     for each, record in scheduler.state.shown():
-        begun = record.status in (NodeStatus.READY, NodeStatus.RUNNING)
-        if begun and each.join[0] == "all":
+        started = record.status in (NodeStatus.READY, NodeStatus.RUNNING)
+        if started and each.join[0] == "all":
             ends = [scheduler.records[needed].status for needed in each.dependencies]
             assert all(status is NodeStatus.COMPLETED for status in ends)
     tasks = [(name, scheduler.record_of(name)) for each in scheduler.state.shown() for name in _names_of(*each)]

@@ -94,9 +94,9 @@ def test_every_path_into_a_stored_value_leads_where_it_leads_in_the_value(data: 
         st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=6)
     )
     size = len(pydantic_core.to_json(value))
-    told = describe(value, "sha256-v", size_bytes=size, wanted=wanted, name="a.result")
-    stored = stored_from_json(json.loads(json.dumps(stored_to_json(told))), name="a.result")
-    assert stored == told
+    result = describe(value, "sha256-v", size_bytes=size, wanted=wanted, name="a.result")
+    stored = stored_from_json(json.loads(json.dumps(stored_to_json(result))), name="a.result")
+    assert stored == result
     for path in [path for path, _ in wanted] + data.draw(st.lists(_paths(value), max_size=4)):
         expected, found = _found(value, path), _found(stored, path)
         _assert_same(found, expected, value)
@@ -124,9 +124,9 @@ def test_what_is_reported_has_a_limit_whatever_is_wanted(data: st.DataObject) ->
     wanted: list[Projection] = data.draw(
         st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=30)
     )
-    told = describe(value, "sha256-v", size_bytes=1, wanted=wanted, name="a.result")
-    assert len(json.dumps(stored_to_json(told))) < 2 * (PARTS_BYTES + WHOLE_BYTES)
-    for part in told.parts.values():
+    result = describe(value, "sha256-v", size_bytes=1, wanted=wanted, name="a.result")
+    assert len(json.dumps(stored_to_json(result))) < 2 * (PARTS_BYTES + WHOLE_BYTES)
+    for part in result.parts.values():
         if part.state == "small":
             assert len(pydantic_core.to_json(part.value)) <= VALUE_BYTES
 

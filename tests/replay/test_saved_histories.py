@@ -52,9 +52,9 @@ async def test_feed_knows_every_end_before_the_run_tells_it(path: Path) -> None:
         assert projection.scheduler is None
         return
     assert projection.scheduler is not None
-    known, told = _compared(projection.scheduler, history)
-    assert told, "nothing is compared"
-    assert known == told
+    known, result = _compared(projection.scheduler, history)
+    assert result, "nothing is compared"
+    assert known == result
 
 
 def _compared(scheduler: RunScheduler, history: WorkflowHistory) -> tuple[Any, Any]:
@@ -63,14 +63,14 @@ def _compared(scheduler: RunScheduler, history: WorkflowHistory) -> tuple[Any, A
     if end_of(history) == "canceled" and not recorded:
         states = {node.id: record.status.value for node, record in scheduler.state.shown()}
         return states, {"done": "completed", "held": "cancelled", "after": "cancelled"}
-    (told,) = recorded or result_of(history)
+    (result,) = recorded or result_of(history)
     if end_of(history) == "continued":
-        return _timeless(state_to_json(scheduler)), _timeless(state_from_text(told["snapshot"]["state"]))
-    if told.get("nodes_ref", {}).get("ref") == "history":
+        return _timeless(state_to_json(scheduler)), _timeless(state_from_text(result["snapshot"]["state"]))
+    if result.get("nodes_ref", {}).get("ref") == "history":
         # The items of a map count as nodes, so the states of the records are not enough.
         known = counted_document(result_document(scheduler, RunFacts("run", "1")))
-        return known["nodes_ref"]["counts"], told["nodes_ref"]["counts"]
-    ends = {name: (node["status"], node["result"], node["error"]) for name, node in told["nodes"].items()}
+        return known["nodes_ref"]["counts"], result["nodes_ref"]["counts"]
+    ends = {name: (node["status"], node["result"], node["error"]) for name, node in result["nodes"].items()}
     return _ends(scheduler, ends), ends
 
 
@@ -102,8 +102,8 @@ def _good(name: str) -> Path:
 
 
 def test_streamed_history_has_early_nodes_of_two_attempts_and_a_plan_that_was_mended() -> None:
-    told = [(each["attempt"], [node["id"] for node in each["nodes"]]) for each in _messages("streamed", "planned")]
-    assert told == [(1, ["look"]), (2, []), (2, ["sum"])]
+    entries = [(each["attempt"], [node["id"] for node in each["nodes"]]) for each in _messages("streamed", "planned")]
+    assert entries == [(1, ["look"]), (2, []), (2, ["sum"])]
     (document,) = result_of(load_history(_good("streamed")))
     assert [*document["nodes"]] == ["plan", "read", "look", "sum", "plan#2", "read#2", "last", "answer"]
     assert document["nodes"]["plan"]["attempts"] == 2
@@ -127,8 +127,8 @@ def test_replanned_history_was_planned_again_for_a_failure_and_for_what_an_answe
 def test_session_history_goes_on_in_a_new_execution_and_hears_of_a_run_that_does_not_report() -> None:
     histories = [load_history(_good(name)) for name in ("session", "session-1")]
     assert [end_of(history) for history in histories] == ["continued", "completed"]
-    (told,) = result_of(histories[1])
-    assert [(turn["request"], turn["status"]) for turn in told["turns"]] == [
+    (result,) = result_of(histories[1])
+    assert [(turn["request"], turn["status"]) for turn in result["turns"]] == [
         ("Turn 1.", "completed"),
         ("Turn 2.", "completed"),
         ("Turn 3.", "failed"),

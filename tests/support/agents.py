@@ -43,8 +43,8 @@ async def ended(runs: Runs, handle: Handle) -> Document:
     """Return the bare document of a run, after a check that its history alone yields the same."""
     written = await document_of(handle)
     view = await RunReader(runs.client, handle.id).read()
-    told = replace(view, closing_document=None, error=None).document()
-    assert bare(told) == bare(written)
+    document = replace(view, closing_document=None, error=None).document()
+    assert bare(document) == bare(written)
     return bare(written)
 
 

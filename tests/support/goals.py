@@ -42,14 +42,14 @@ async def ended(runs: Runs, handle: Handle) -> Document:
     """
     written_by_run = bare(await document_of(handle))
     view = await RunReader(runs.client, handle.id).read()
-    told = bare(replace(view, closing_document=None).document())
+    result = bare(replace(view, closing_document=None).document())
     if written_by_run["status"] == "failed":
-        told["error"] = written_by_run.get("error")
-        told = {name: part for name, part in told.items() if part is not None or name == "output"}
-    for name, node in told["nodes"].items():
+        result["error"] = written_by_run.get("error")
+        result = {name: part for name, part in result.items() if part is not None or name == "output"}
+    for name, node in result["nodes"].items():
         if "result" in node:
             node["result"] = compact_value(node["result"], ref=f"node:{name}")
-    assert told == written_by_run
+    assert result == written_by_run
     return written_by_run
 
 

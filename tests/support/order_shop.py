@@ -45,8 +45,8 @@ class TellingOrderWorkflow:
     @workflow.run
     async def run(self, plan: Any, plan_queue: str) -> Any:
         """Return the results of the activity and the plan."""
-        told = await workflow.execute_activity("notify", "hello", start_to_close_timeout=timedelta(seconds=30))
-        return [told, (await execute_plan(plan, task_queue=plan_queue)).output]
+        result = await workflow.execute_activity("notify", "hello", start_to_close_timeout=timedelta(seconds=30))
+        return [result, (await execute_plan(plan, task_queue=plan_queue)).output]
 
 
 @workflow.defn

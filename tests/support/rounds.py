@@ -68,8 +68,8 @@ class Workers:
         async def compare(total: list[float] | None = None, *, sub_goal: SubGoal) -> dict[str, Any]:
             """Compare totals in words."""
             self.calls["compare"] += 1
-            told = " and ".join(f"{each:g}" for each in total or ())
-            return {"comparison": f"{sub_goal.description}: {told}"}
+            message = " and ".join(f"{each:g}" for each in total or ())
+            return {"comparison": f"{sub_goal.description}: {message}"}
 
         return compare
 

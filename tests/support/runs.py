@@ -419,8 +419,8 @@ async def assert_replays(history: WorkflowHistory) -> None:
     assert failure is None, f"{history.workflow_id} does not replay: {failure}"
     if end_of(history) != "canceled":
         with_times = not _has_joined_tasks(history)
-        told, found = (_as_text(value, with_times=with_times) for value in ([result_of(history)], ends))
-        differing = "\n".join(unified_diff(told, found, "run", "replay", lineterm="", n=2))
+        result, found = (_as_text(value, with_times=with_times) for value in ([result_of(history)], ends))
+        differing = "\n".join(unified_diff(result, found, "run", "replay", lineterm="", n=2))
         assert not differing, f"{history.workflow_id} replays to another end:\n{differing}"
 
 

@@ -99,11 +99,11 @@ def test_ordinary_failure_is_one_line_and_a_defect_has_its_traceback(capsys: pyt
     _failed(refused, activity_type="compile_plan", activity_id="1")
     _failed(KeyError("oops"), activity_type="compile_plan", activity_id="1")
     # The failure of the tool is logged by its wrapper.
-    told, defect = _lines(capsys)
+    result, defect = _lines(capsys)
     ids = {"run_id": "run-1", "attempt": 2, "activity": "compile_plan"}
     rest = {"level": "warning", "logger": "temporalio.activity", **ids}
     reason = {"code": "invalid", "is_final": True, "reason": "there is no tool 'x'"}
-    assert told == {"event": "compile_plan failed", **reason, **rest}
+    assert result == {"event": "compile_plan failed", **reason, **rest}
     assert str(defect.pop("exception")).endswith("KeyError: 'oops'")
     assert defect == {"event": "Completing activity as failed", **rest}
 

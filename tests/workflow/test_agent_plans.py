@@ -34,8 +34,13 @@ pytestmark = pytest.mark.server
 
 def card(name: str, *tools: str, **fields: Any) -> AgentCard:
     """Returns the card of an agent that a model does."""
-    told = {"description": "Does it.", "objective_template": "Do {what}", "type": "llm", "prompt": f"You are {name}."}
-    return AgentCard(**{**told, "name": name, "tools": tools, **fields})
+    document = {
+        "description": "Does it.",
+        "objective_template": "Do {what}",
+        "type": "llm",
+        "prompt": f"You are {name}.",
+    }
+    return AgentCard(**{**document, "name": name, "tools": tools, **fields})
 
 
 async def start(runs: Runs, plan: Any, *cards: AgentCard, **options: Any) -> Handle:
@@ -88,10 +93,10 @@ async def test_what_is_too_long_for_an_agent_is_cut_with_a_mark_and_does_not_pas
         assert (await ended(runs, handle))["output"] == {"read": "Much."}
         below = client.get_workflow_handle(f"{handle.id}/read")
         assert len((await below.fetch_history()).to_json()) < 20_000
-    told = said(model.calls[0])[1][1]
-    assert told.startswith("Result of long:\n\nxxx")
-    assert told.endswith("characters are left out]\n\nSum completed up.")
-    assert "[… cut here: 40,017 of 100,017 characters are left out]" in told
+    result = said(model.calls[0])[1][1]
+    assert result.startswith("Result of long:\n\nxxx")
+    assert result.endswith("characters are left out]\n\nSum completed up.")
+    assert "[… cut here: 40,017 of 100,017 characters are left out]" in result
 
 
 async def test_two_runs_at_once_each_ask_the_model_that_they_were_given(scripted: Scripted) -> None:
@@ -150,8 +155,8 @@ async def test_an_agent_that_is_added_runs_with_tools_that_the_plan_did_not_name
         "below": done({"again": "Again!"}),
         "last": done({"write": "Of tea."}),
     }
-    [told] = [call for call in model.calls if said(call)[-1][1] == f"Result of on:\n\n{unique}\n\nWrite of {unique}."]
-    assert told.tools == ["echo", "ask_person"]
+    [result] = [call for call in model.calls if said(call)[-1][1] == f"Result of on:\n\n{unique}\n\nWrite of {unique}."]
+    assert result.tools == ["echo", "ask_person"]
 
 
 async def test_an_agent_of_the_database_comes_with_the_answer_of_a_person(scripted: Scripted, tmp_path: Path) -> None:

@@ -90,8 +90,8 @@ async def test_an_answer_that_is_none_of_the_schema_is_asked_for_again(scripted:
 
 
 async def test_an_agent_goes_on_in_new_executions(client: Client, scripted: Scripted) -> None:
-    told = ["Go on.", *(f'{{"n":{number}}}' for number in range(4))]
-    steps = [step(tool_call("echo", n=number), last=last) for number, last in enumerate(told)]
+    entries = ["Go on.", *(f'{{"n":{number}}}' for number in range(4))]
+    steps = [step(tool_call("echo", n=number), last=last) for number, last in enumerate(entries)]
     async with scripted(*steps, step("Done.", last='{"n":4}')) as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 20):
             handle = await runs.start_compiled(agent(runs, "echo"), inputs={"objective": "Go on."})
@@ -143,8 +143,8 @@ async def test_a_call_that_a_person_cancels_or_answers_by_hand_is_told_to_the_mo
         "turn1.2": "completed",
         "turn2": "completed",
     }
-    told = [content for role, content in said(model.calls[1]) if role == "tool"]
-    assert [told[0].split(":")[0], told[1]] == ["Cancelled", "made by hand"]
+    entries = [content for role, content in said(model.calls[1]) if role == "tool"]
+    assert [entries[0].split(":")[0], entries[1]] == ["Cancelled", "made by hand"]
 
 
 async def test_a_question_far_into_a_long_answer_is_asked(scripted: Scripted) -> None:
@@ -225,12 +225,12 @@ async def test_calls_of_an_agent_that_no_json_can_carry_are_answered(scripted: S
         handle = await runs.start_compiled(agent(runs, "echo"), inputs={"objective": "Look."})
         found = await ended(runs, handle)
     assert (found["status"], found["output"]) == ("completed", "Done.")
-    told = [(message["tool_call_id"], message["content"]) for message in server.calls[1].messages[-5:]]
-    assert told == [
+    entries = [(message["tool_call_id"], message["content"]) for message in server.calls[1].messages[-5:]]
+    assert entries == [
         ("one", '{"text":"half \ufffd a character"}'),
-        ("two", told[1][1]),
+        ("two", entries[1][1]),
         ("three", "Unknown tool 'e\\ncho\\x00'; did you mean 'echo'? Available tools: echo."),
         ("call_4", '{"n":4}'),
         ("call_5", '{"n":5}'),
     ]
-    assert told[1][1].startswith("Invalid JSON in the arguments of echo: ")
+    assert entries[1][1].startswith("Invalid JSON in the arguments of echo: ")

@@ -95,9 +95,9 @@ async def test_failed_run_takes_back_what_it_did_last_first(runs: Runs, ledger: 
         "undo a": "completed",
     }
     assert (document["status"], document["output"]) == ("failed", None)
-    told = "what it did was taken back (2 in all)"
-    assert document["error"]["message"] == f"'refuse' failed: no; {told}"
-    assert document["notes"] == [{"code": "undone", "node_id": None, "message": told}]
+    message = "what it did was taken back (2 in all)"
+    assert document["error"]["message"] == f"'refuse' failed: no; {message}"
+    assert document["notes"] == [{"code": "undone", "node_id": None, "message": message}]
     assert document["nodes"]["undo a"]["compensates"] == "a"
     undone = {name: node["compensated_by"] for name, node in document["nodes"].items() if "compensated_by" in node}
     assert undone == {"a": "undo a", "b": "undo b"}
@@ -141,9 +141,9 @@ async def test_what_sub_plans_did_is_taken_back_in_its_turn(runs: Runs, ledger: 
     assert document["error"]["message"].endswith("what it did was taken back (3 in all)")
     # It tells the run above its end before it has closed.
     child = [view async for view in RunReader(runs.client, f"{handle.id}/undo below").follow()][-1]
-    told = child.document_with_refs()
-    assert (told["status"], told["error"], told["output"]) == ("completed", None, None)
-    assert states(told) == {"b": "completed", "inner": "completed", "undo inner": "completed", "undo b": "completed"}
+    fields = child.document_with_refs()
+    assert (fields["status"], fields["error"], fields["output"]) == ("completed", None, None)
+    assert states(fields) == {"b": "completed", "inner": "completed", "undo inner": "completed", "undo b": "completed"}
 
 
 async def test_what_a_failed_and_a_cancelled_sub_plan_did_is_taken_back(
@@ -166,9 +166,9 @@ async def test_what_of_a_sub_plan_stands_is_told(runs: Runs, ledger: Ledger, uni
     ledger.stuck.add(f"-{unique}:b")
     below = sub_plan("below", make("b", unique), make("c", unique, tool="send"), make("d", unique, "c"))
     document = await document_of(await runs.start(plan_of(below, refuse("below")), compensate=True))
-    (told,) = [note["message"] for note in document["notes"] if note["code"] == "stands"]
+    (result,) = [note["message"] for note in document["notes"] if note["code"] == "stands"]
     ended = "the sub-plan failed: taken back: 1; not taken back: 2 ('b', 'c')"
-    assert told == f"'below' was not taken back: 'undo below' failed: {ended}"
+    assert result == f"'below' was not taken back: 'undo below' failed: {ended}"
     assert "-d" in ledger.of(unique)
 
 
@@ -254,8 +254,8 @@ async def test_undoing_goes_on_in_new_executions(
     assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["failed"]
     assert document["error"]["message"] == "'refuse' failed: no; what it did was taken back (40 in all)"
     assert ledger.of("t") == [f"+{name}" for name in names] + [f"-{name}" for name in reversed(names)]
-    told = view.document_with_refs()
-    assert {name: node["status"] for name, node in told["nodes"].items()} == {
+    fields = view.document_with_refs()
+    assert {name: node["status"] for name, node in fields["nodes"].items()} == {
         name: node["status"] for name, node in document["nodes"].items()
     }
 
@@ -288,7 +288,7 @@ async def test_run_that_cannot_be_handed_on_takes_back_what_it_did_as_far_as_its
         assert document["nodes"]["undo n0"]["reason"] == "the history is full"
     else:
         assert document["error"]["message"].endswith(f"; what it did was taken back ({len(done)} in all)")
-    told = view.document_with_refs()["nodes"]
-    assert {name: node["status"] for name, node in told.items()} == {
+    result = view.document_with_refs()["nodes"]
+    assert {name: node["status"] for name, node in result.items()} == {
         name: node["status"] for name, node in document["nodes"].items()
     }

@@ -40,13 +40,13 @@ async def test_answer_to_a_request_is_read_while_it_is_written(client: Client, s
         early = Reader(texts, handle.id)
         await eventually(lambda: early.text != "")
         late, elsewhere = Reader(texts, handle.id), Reader(texts_of(client), handle.id)
-        begun = WORDS[: 6 * PIECE - len('{"answer": "')]
-        await eventually(lambda: [late.text, elsewhere.text] == [begun, begun])
+        started = WORDS[: 6 * PIECE - len('{"answer": "')]
+        await eventually(lambda: [late.text, elsewhere.text] == [started, started])
         released.set()
         document = bare(await document_of(handle))
         assert document["output"] == WORDS
-        told = [await each.end(WORDS) for each in (early, late, elsewhere)]
-    assert told == [WORDS] * 3
+        entries = [await each.end(WORDS) for each in (early, late, elsewhere)]
+    assert entries == [WORDS] * 3
     assert not any(piece.restarts for each in (early, late, elsewhere) for piece in each.pieces)
     assert [piece.offset for piece in early.pieces] == sorted({piece.offset for piece in early.pieces})
     assert {(piece.node, piece.attempt) for piece in early.pieces[:-1]} == {("answer", 1)}
@@ -92,9 +92,9 @@ async def test_an_attempt_that_follows_one_which_broke_off_goes_on_or_begins_aga
         await eventually(lambda: reader.text == WORDS[: 4 * PIECE])
         released.set()
         assert bare(await document_of(handle))["output"] == again
-        told = await reader.end(again)
+        result = await reader.end(again)
     # The fifth piece may be seen before the next attempt tells something.
-    assert told in ([WORDS] if again == WORDS else [WORDS[: count * PIECE] + again for count in (4, 5)])
+    assert result in ([WORDS] if again == WORDS else [WORDS[: count * PIECE] + again for count in (4, 5)])
     assert [piece.restarts for piece in reader.pieces].count(True) == int(again != WORDS)
     assert len(server.calls) == 3
 

@@ -40,8 +40,8 @@ def _change(node: str, name: str, **fields: Any) -> dict[str, Any]:
 def _said(lineage: dict[str, Any]) -> list[tuple[Any, ...]]:
     """Returns request, word, person and way of each answer."""
     return [
-        (told["request_id"], told["answer"] or told["outcome"], told["by"], told["through"])
-        for told in lineage["answers"]
+        (result["request_id"], result["answer"] or result["outcome"], result["by"], result["through"])
+        for result in lineage["answers"]
     ]
 
 
@@ -77,13 +77,13 @@ async def test_approved_call_is_made_with_the_arguments_of_the_answer_and_a_reje
         "no": failed("rejected: rejected by ann: too dear"),
         "behind": blocked("no"),
     }
-    (told,) = document["nodes"]["no"]["lineage"]["answers"]
-    assert told == {
+    (result,) = document["nodes"]["no"]["lineage"]["answers"]
+    assert result == {
         "request_id": "no",
         "outcome": "answered",
         "answer": "rejected",
         "by": "ann",
-        "at": told["at"],
+        "at": result["at"],
         "through": "update",
         "note": "see the budget",
     }
@@ -141,8 +141,8 @@ async def test_changed_policy_releases_what_waits_and_refuses_what_comes(runs: R
     await asks(runs, handle, "a")
     message = {"policy": {"rules": [{"then": "perhaps"}]}, "by": "ann"}
     assert "rules[0].then" in await refusal_of(handle, message, update=wire.SET_POLICY)
-    told = await handle.execute_update(wire.SET_POLICY, {"policy": {"otherwise": "run"}, "by": "ann"})
-    assert told == {"ok": True, "message": "the policy is changed"}
+    result = await handle.execute_update(wire.SET_POLICY, {"policy": {"otherwise": "run"}, "by": "ann"})
+    assert result == {"ok": True, "message": "the policy is changed"}
     await asks(runs, handle, "check")
     await handle.signal(wire.SET_POLICY, {"policy": {"otherwise": "refuse"}})
     await answer(handle, "check", {"approved": True})
@@ -234,8 +234,8 @@ async def test_tool_that_asks_what_is_no_question_fails(runs: Runs) -> None:
     document = await runs.run({"nodes": nodes})
     assert document["status"] == "failed"
     for name, (_, expected) in wrong.items():
-        told = f"invalid_question: invalid question of the tool: {expected}"
-        assert document["nodes"][name]["error"].startswith(told)
+        message = f"invalid_question: invalid question of the tool: {expected}"
+        assert document["nodes"][name]["error"].startswith(message)
 
 
 async def test_tool_that_never_stops_asking_fails(runs: Runs) -> None:

@@ -176,8 +176,10 @@ async def test_a_sub_plan_whose_run_above_was_terminated_finishes_with_what_ther
 
         await eventually(has_ended)
         document = await document_of(below)
-        told = replace(await RunReader(runs.client, below.id).read(), closing_document=None, error=None).document()
-        assert told["nodes"]["turn1"]["reason"] == "left out: the parent run, which holds the budget, no longer exists"
+        fields = replace(await RunReader(runs.client, below.id).read(), closing_document=None, error=None).document()
+        assert (
+            fields["nodes"]["turn1"]["reason"] == "left out: the parent run, which holds the budget, no longer exists"
+        )
         assert document["error"]["message"].startswith("'turn1' was skipped: left out: the parent run")
         for history in await histories_of(runs.client, below):
             assert_clean(history)

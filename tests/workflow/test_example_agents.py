@@ -88,8 +88,8 @@ async def test_each_of_the_four_agents_does_its_work_with_its_tools(client: Clie
         ),
         "code_analyzer": ("completed", "It doubles a number."),
     }
-    told = [call.messages[-1]["content"] for call in model.calls]
-    results = {place: told[place] for place in (1, 3, 5, 6, 7, 12, 13, 14)}
+    entries = [call.messages[-1]["content"] for call in model.calls]
+    results = {place: entries[place] for place in (1, 3, 5, 6, 7, 12, 13, 14)}
     wanted = {1: "1402", 3: "1402", 5: "airline", 6: "hotel", 7: "price", 12: "small.py", 13: "small.py", 14: "2 * n"}
     assert [place for place, words in wanted.items() if words.casefold() not in str(results[place]).casefold()] == []
 

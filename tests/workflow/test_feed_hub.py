@@ -70,13 +70,13 @@ async def test_a_hundred_subscribers_have_one_reader_and_are_told_the_same(
     await eventually(lambda: unique in bench.entered)
     bench.open(unique)
     written = await document_of(handle)
-    told = await asyncio.gather(*watching)
+    result = await asyncio.gather(*watching)
 
     assert opened.count == 1
-    assert [_told(updates) for updates in told] == [
+    assert [_told(updates) for updates in result] == [
         {"first": "completed", "held": "completed", "last": "completed"}
     ] * 100
-    assert all(updates[-1].view.document() == as_shown(written) for updates in told[:3])
+    assert all(updates[-1].view.document() == as_shown(written) for updates in result[:3])
 
 
 async def test_reader_goes_with_the_last_subscriber(
@@ -206,13 +206,13 @@ async def test_run_is_followed_over_its_executions_and_read_from_any_offset(
     started = [(await RunReader(eager_client, handle.id, run_id=run).read()).started_at for run in executions]
     assert len(set(started)) == 1
 
-    told = {task for update, _ in seen for task in update.changed}
-    assert told == {f"n{number}" for number in range(_SIZE)}
+    result = {task for update, _ in seen for task in update.changed}
+    assert result == {f"n{number}" for number in range(_SIZE)}
     for offset in (Cursor(1, 40), Cursor(2, 10), offsets[len(offsets) // 2]):
         at_offset = await RunReader(eager_client, handle.id).states_at(offset)
         done_before = {task for task, state in at_offset.items() if state.status is NodeStatus.COMPLETED}
         rest = [update async for update in feeds.subscribe(handle.id, after=offset)]
-        assert [set(update.changed) for update in rest] == [told - done_before]
+        assert [set(update.changed) for update in rest] == [result - done_before]
         assert offset.run == 1 or done_before
 
 

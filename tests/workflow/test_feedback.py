@@ -88,8 +88,8 @@ async def test_early_answer_waits_for_its_request(runs: Runs, bench: Bench, uniq
     plan = {"nodes": [held, {**human("check"), "depends_on": ["held"]}, {**human("bad"), "depends_on": ["held"]}]}
     handle = await runs.start(plan)
     await eventually(lambda: unique in bench.entered)
-    told = await answer(handle, "check", {"approved": True})
-    assert told["message"] == "'check' has not asked yet; the answer is stored until it does"
+    result = await answer(handle, "check", {"approved": True})
+    assert result["message"] == "'check' has not asked yet; the answer is stored until it does"
     await signal(handle, "bad", {"text": "?"})
     bench.open(unique)
     await asks(runs, handle, "bad")
@@ -99,8 +99,8 @@ async def test_early_answer_waits_for_its_request(runs: Runs, bench: Bench, uniq
         ("held", "check", "bad"), "completed"
     )
     assert [note["code"] for note in document["notes"]] == ["refused"]
-    told = "feedback: 'bad' has not asked yet, and will not take this: unknown key 'text'; expected "
-    assert document["notes"][0]["message"].startswith(told)
+    result = "feedback: 'bad' has not asked yet, and will not take this: unknown key 'text'; expected "
+    assert document["notes"][0]["message"].startswith(result)
 
 
 async def test_deadline_fails_the_node_and_a_default_answers_it(runs: Runs) -> None:
@@ -139,8 +139,8 @@ async def test_request_of_a_sub_plan_is_seen_and_answered_through_the_run_above(
     handle = await runs.start({"nodes": [{"id": "in/side", "plan": {"nodes": [{"id": "deep", "plan": below}]}}]})
     await asks_below(runs, handle, "in/side/deep/check")
     assert (await view_of(runs, handle)).status == "waiting"
-    told = await answer(handle, "in/side/deep/check", {"approved": True})
-    assert told["ok"] is True
+    result = await answer(handle, "in/side/deep/check", {"approved": True})
+    assert result["ok"] is True
     document = await document_of(handle)
     assert document["output"] == {"in/side": {"deep": {"check": _APPROVED}}}
 
@@ -185,8 +185,8 @@ async def test_nodes_of_an_answer_run_and_say_who_gave_them(runs: Runs) -> None:
     assert refused.startswith("'ask': ")
     for problem in ("duplicate_id at /nodes/0/id", "did you mean 'a'", "there is no tool 'nothing'"):
         assert problem in refused
-    told = await answer(handle, "ask", {"text": "Look north", "nodes": _MORE}, note="as the map says")
-    assert told == {"ok": True, "message": "'ask' is answered"}
+    result = await answer(handle, "ask", {"text": "Look north", "nodes": _MORE}, note="as the map says")
+    assert result == {"ok": True, "message": "'ask' is answered"}
     document = await ended_document(runs, handle)
     assert bare(document)["nodes"] == {
         "a": done({}),

@@ -70,8 +70,8 @@ def test_plan_that_is_given_instead_is_of_what_the_request_may_use() -> None:
     }
     for place, (task, (node, problem)) in enumerate(wrong.items(), 2):
         run.answer(task, {"approved": True, "arguments": {"plan": {"nodes": [node]}}})
-        told = "May this plan run?\n\nThe plan that was given instead cannot be run: "
-        assert run.asked(f"approve#{place}").prompt.startswith(told + problem)
+        message = "May this plan run?\n\nThe plan that was given instead cannot be run: "
+        assert run.asked(f"approve#{place}").prompt.startswith(message + problem)
     other = {"nodes": [call("c", "plus", left=5, right=5)]}
     run.answer("approve#3", {"approved": True, "arguments": {"plan": other}})
     found = run.ended()
@@ -114,9 +114,9 @@ def test_plan_of_a_thousand_nodes_goes_back() -> None:
 def test_ids_that_are_the_runs_own_go_back_where_a_condition_reads_them() -> None:
     last = {**call("sum", "plus", left="{{read.result}}", right=1), "when": "read.result > 0"}
     run = asked(written(call("read", "plus", left=1, right=1), last), SUM, "7")
-    (told,) = problems_told(run)
-    assert (told["code"], told["node"], told["at"]) == ("reserved_id", "read", "/nodes/0/id")
-    assert told["problem"] == "the id 'read' is taken by the run itself, as are answer, approve, plan, read"
+    (result,) = problems_told(run)
+    assert (result["code"], result["node"], result["at"]) == ("reserved_id", "read", "/nodes/0/id")
+    assert result["problem"] == "the id 'read' is taken by the run itself, as are answer, approve, plan, read"
 
 
 def test_ids_that_are_the_runs_own_are_others_where_it_is_clear_what_changes() -> None:

@@ -40,10 +40,10 @@ async def test_request_is_planned_run_and_answered(scripted: Scripted) -> None:
     )
     assert [found["nodes"][name]["result"] for name in ("a", "b")] == [3.0, 7.0]
     assert purposes([*server.calls]) == [("plan", "plan"), ("answer", "answer")]
-    asked, told = server.calls
+    asked, result = server.calls
     assert asked.response_format == "json_schema"
     assert asked.text.endswith("\n\nRequest:\nAdd 1, 2 and 4.")
-    assert told.messages[1]["content"] == (
+    assert result.messages[1]["content"] == (
         "Request:\nAdd 1, 2 and 4.\n\n"
         "Step 'a': completed\nError: null\nResult: 3.0\n\n"
         "Step 'b': completed\nError: null\nResult: 7.0"
@@ -77,9 +77,9 @@ async def test_large_results_are_cut_for_the_answer(scripted: Scripted) -> None:
     async with scripted(plan, "Done.") as (server, runs):
         found = await ended(runs, await runs.start_compiled(goal(runs, "Look.", "table", "text")))
     assert (found["status"], found["output"]) == ("completed", "Done.")
-    told = server.calls[1].text
-    assert len(told) < 27_000
-    assert told.count("[… cut here: ") == 3
+    result = server.calls[1].text
+    assert len(result) < 27_000
+    assert result.count("[… cut here: ") == 3
 
 
 async def test_write_of_a_plan_is_held_for_a_person_whatever_the_plan_says(scripted: Scripted) -> None:
@@ -201,12 +201,12 @@ async def test_plan_that_wants_a_secret_goes_back_and_no_tool_gets_it(scripted: 
     async with scripted(wants, FIVE, "5") as (server, runs):
         found = await ended(runs, await runs.start_compiled(goal(runs, "Add.", "plus", "echo")))
     assert (found["status"], found["output"]) == ("completed", "5")
-    told = problems_told(server.calls[1])
-    assert [(problem["code"], problem["node"]) for problem in told] == [
+    result = problems_told(server.calls[1])
+    assert [(problem["code"], problem["node"]) for problem in result] == [
         ("invalid_reference", "a"),
         ("invalid_reference", "c"),
     ]
-    assert told[0]["problem"] == "a plan that a model wrote cannot name secrets"
+    assert result[0]["problem"] == "a plan that a model wrote cannot name secrets"
     assert secret not in json.dumps(found)
 
 

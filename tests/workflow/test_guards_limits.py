@@ -146,8 +146,8 @@ async def test_id_over_a_thousand_bytes_is_told_and_starts_nothing(runs: Runs) -
     nodes = [{"id": node_id, "tool": "echo"} for node_id in ids]
     below = [{"id": "s", "kind": "plan", "sub_plan": _compiled(node)["compiled"]} for node in nodes]
     documents = await asyncio.gather(*(runs.run_raw(_compiled(node)) for node in (*nodes, *below)))
-    told = [f"invalid: invalid input: the id {each[:40]!r} must be 1-200 bytes of UTF-8" for each in ids]
-    assert [document["error"] for document in documents] == [*told, *told]
+    entries = [f"invalid: invalid input: the id {each[:40]!r} must be 1-200 bytes of UTF-8" for each in ids]
+    assert [document["error"] for document in documents] == [*entries, *entries]
 
 
 async def test_ids_of_items_and_sub_plans_are_cut_and_stay_apart(runs: Runs) -> None:
@@ -336,11 +336,11 @@ def test_compiled_plan_of_very_many_edges_takes_under_a_second_of_work() -> None
     """Guard S15: by the clock of the processor, which does not run for what others do on the machine."""
     content, spent = _very_many_edges(), []
     for _ in range(3):
-        began = time.process_time()
+        started = time.process_time()
         scheduler = create_scheduler(run_input_from_json(json_from_bytes(content)).compiled or CompiledPlan(()), {})
         scheduler.begin(0.0)
         scheduler.cancel(0.0, reason=None)
-        spent.append(time.process_time() - began)
+        spent.append(time.process_time() - started)
         assert scheduler.is_finished
     assert min(spent) < 1
 

@@ -80,9 +80,14 @@ async def test_document_tells_every_node_where_they_are_few(runs: Runs) -> None:
 async def test_every_node_inside_is_told_with_all_that_is_known_of_it(runs: Runs) -> None:
     handle = await runs.start(plan(COUNT, pure("last", "{{n7.result}}", title="The last", depends_on=["n9", "start"])))
     document = await document_of(handle)
-    told = await node_of(runs, handle, "last")
+    result = await node_of(runs, handle, "last")
     version = runs.versions["add"]
-    assert {**told, "started_at": 0, "ended_at": 0, "lineage": {**told["lineage"], "started_at": 0, "ended_at": 0}} == {
+    assert {
+        **result,
+        "started_at": 0,
+        "ended_at": 0,
+        "lineage": {**result["lineage"], "started_at": 0, "ended_at": 0},
+    } == {
         "status": "completed",
         "title": "The last",
         "tool": "add",
@@ -104,12 +109,12 @@ async def test_every_node_inside_is_told_with_all_that_is_known_of_it(runs: Runs
             "ended_at": 0,
         },
     }
-    assert document["nodes"]["start"]["started_at"] < told["started_at"] <= told["ended_at"]
+    assert document["nodes"]["start"]["started_at"] < result["started_at"] <= result["ended_at"]
     assert (await node_of(runs, handle, "n5"))["lineage"]["inputs"] == ["n2"]
     full = await full_of(runs, handle)
     assert "nodes_ref" not in full
     assert list(full["nodes"])[:4] == ["start", "end", "n0", "n1"]
-    assert full["nodes"]["last"] == told
+    assert full["nodes"]["last"] == result
     assert bare(full)["nodes"] == {
         "start": done({"n": 1}),
         "end": done({"early": value_of(5)}),

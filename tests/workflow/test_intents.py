@@ -57,16 +57,16 @@ async def test_intents_that_cannot_run_go_back_in_their_own_words(scripted: Scri
     }
     script = [text for name in problems for text in (said(*seed(name)), said(fund("Mended")))]
     async with scripted(*script) as (server, runs):
-        for name, told in problems.items():
+        for name, result in problems.items():
             before = len(server.calls)
             found = await ended(runs, await runs.start_compiled(intents_goal(runs)))
             nodes = ["plan", "read", "plan#2", "read#2", "@result_1"]
             assert (found["status"], [*found["nodes"]]) == ("completed", nodes), name
-            assert [each for each in found["nodes"]["read"]["result"]["problems"] if told in each["message"]], name
+            assert [each for each in found["nodes"]["read"]["result"]["problems"] if result in each["message"]], name
             assert purposes([*server.calls][before:]) == [("plan", "plan"), ("plan#2", "repair")]
             repair = server.calls[-1].messages[-1]["content"]
             assert repair.startswith("These intents cannot be run:")
-            assert told in repair
+            assert result in repair
             assert '"at": "/intents/' in repair
 
 
@@ -154,8 +154,8 @@ async def test_request_from_outside_with_names_of_a_session(scripted: Scripted) 
         handle = await runs.start_raw({"plan": request, "context": context}, workflow=wire.WORKFLOW_PLAN_AND_EXECUTE)
         found = await ended(runs, handle)
     assert (found["status"], found["nodes"]["@result_1"]["result"]["cbu_name"]) == ("completed", "Apex")
-    told = server.calls[1].text
-    assert ('{"ref": "@cbu", "kind": "fund", "name": "Apex"}' in told, '- "Made Apex."' in told) == (True, True)
+    result = server.calls[1].text
+    assert ('{"ref": "@cbu", "kind": "fund", "name": "Apex"}' in result, '- "Made Apex."' in result) == (True, True)
     assert cbu not in json.dumps(server.calls[1].messages)
 
 
@@ -216,9 +216,9 @@ async def test_ambiguous_party_is_asked_and_no_click_goes_back_through_a_model(c
     ]
     # The model was asked once, before anybody was looked up.
     assert purposes([*server.calls]) == [("plan", "plan")]
-    told = json.dumps([call.messages for call in server.calls], ensure_ascii=False)
-    assert [each["party"]["id"] in told for each in resolved_lookups] == [False, False]
-    assert "María García" not in told
+    result = json.dumps([call.messages for call in server.calls], ensure_ascii=False)
+    assert [each["party"]["id"] in result for each in resolved_lookups] == [False, False]
+    assert "María García" not in result
 
 
 async def test_party_whose_name_gives_orders_is_only_a_name(client: Client, tmp_path: Path) -> None:

@@ -40,9 +40,11 @@ def _settings(folder: Path, model: ModelServer | None = None) -> Settings:
 
 
 def _lineage(document: Document, node: str) -> dict[str, Any]:
-    told: dict[str, Any] = document["nodes"][node]["lineage"]
+    result: dict[str, Any] = document["nodes"][node]["lineage"]
     return {
-        name: told[name] for name in ("agent", "model_calls", "tool_calls", "files", "urls", "omitted") if name in told
+        name: result[name]
+        for name in ("agent", "model_calls", "tool_calls", "files", "urls", "omitted")
+        if name in result
     }
 
 

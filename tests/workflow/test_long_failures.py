@@ -65,9 +65,9 @@ async def test_whole_text_of_a_failure_and_its_traceback_are_told_by_node(
             assert document["nodes"]["reads"]["result"] == {"why": cut["message"]}
             for failure in events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED):
                 assert failure.ByteSize() < MESSAGE_LIMIT_BYTES + 3_000
-            told = await _node(runs, handle, "bad")
-            assert (told["error"]["message"], told["notes"]) == (text, [])
-            assert "raise GiveUp(" in told["error"]["traceback"]
+            result = await _node(runs, handle, "bad")
+            assert (result["error"]["message"], result["notes"]) == (text, [])
+            assert "raise GiveUp(" in result["error"]["traceback"]
             pure = await _node(runs, handle, "pure")
             assert pure["error"]["message"] == "begin " + "y" * 10_000 + "end"
             assert "raise ValueError(" in pure["error"]["traceback"]
@@ -93,10 +93,10 @@ async def test_whole_text_outlives_a_clean_up_and_a_lost_one_is_told(
         assert (await _node(runs, handle, "bad"))["error"]["message"].endswith("end")
         for path in (tmp_path / "payloads").rglob("sha256-*"):
             path.write_bytes(b"something else")
-        told = await _node(runs, handle, "bad")
-        assert told["error"] == cut
-        assert [note["code"] for note in told["notes"]] == ["value_lost"]
-        assert told["notes"][0]["message"].startswith(f"bad: the full error: the payload {cut['ref']} in the store ")
+        result = await _node(runs, handle, "bad")
+        assert result["error"] == cut
+        assert [note["code"] for note in result["notes"]] == ["value_lost"]
+        assert result["notes"][0]["message"].startswith(f"bad: the full error: the payload {cut['ref']} in the store ")
         await runs.check_ended()
 
 

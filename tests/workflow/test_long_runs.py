@@ -119,8 +119,8 @@ async def test_two_hundred_steps_over_many_executions(
     assert document["output"] == {name: values[name] for name in document["output"]}
     assert document["execution_id"] == chain[-1].run_id
     memo = await (await handle.describe()).memo()
-    began = (await cached_runs.client.get_workflow_handle(handle.id, run_id=chain[0].run_id).describe()).start_time
-    assert memo == {wire.MEMO_STARTED_AT: began.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+    started = (await cached_runs.client.get_workflow_handle(handle.id, run_id=chain[0].run_id).describe()).start_time
+    assert memo == {wire.MEMO_STARTED_AT: started.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
     await cached_runs.check_ended()
 
 
@@ -177,8 +177,8 @@ async def test_run_keeps_its_deadline_while_no_store_takes_its_state(
             handle = await runs.start({"deadline": "9s", "nodes": _steps(40, "n")})
             document = bare(await document_of(handle))
             await runs.check_ended()
-    told = "deadline_exceeded: the run took over its deadline"
-    assert (document["status"], document["error"]) == ("failed", told)
+    message = "deadline_exceeded: the run took over its deadline"
+    assert (document["status"], document["error"]) == ("failed", message)
     assert await _puts(handle) == ["~put state 1"]
 
 
@@ -193,10 +193,10 @@ async def test_run_whose_state_is_refused_for_good_ends_with_what_it_has(
             handle = await runs.start({"nodes": [_held_below(unique), *_steps(60, "n")]})
             document = bare(await document_of(handle))
             await runs.check_ended()
-    told = "the history is full, and the payload store refused the state of the run for good: given up by hand"
-    assert (document["status"], document["error"]) == ("failed", f"store_refused: {told}")
+    message = "the history is full, and the payload store refused the state of the run for good: given up by hand"
+    assert (document["status"], document["error"]) == ("failed", f"store_refused: {message}")
     assert document["nodes"]["n0"] == done(1.0)
-    assert document["nodes"]["n59"] == cancelled(told)
+    assert document["nodes"]["n59"] == cancelled(message)
     assert document["nodes"]["sub"] == cancelled("the sub-plan was cancelled")
 
 
@@ -359,8 +359,8 @@ async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench
     assert document["error"].startswith("deadline_exceeded: the run took over its deadline; still running: ")
     chain = await chain_of(runs.client, handle)
     assert len(chain) > 1
-    began = chain[0].events[0].event_time.ToDatetime()
-    assert [round((_first_timer_ends(history) - began).total_seconds(), 1) for history in chain] == [6.0] * len(chain)
+    started = chain[0].events[0].event_time.ToDatetime()
+    assert [round((_first_timer_ends(history) - started).total_seconds(), 1) for history in chain] == [6.0] * len(chain)
 
 
 async def test_run_past_the_deadline_that_it_began_with_goes_on_in_new_executions(
@@ -395,8 +395,8 @@ async def test_limits_that_were_changed_stay_so_in_new_executions(runs: Runs, be
     assert [note["message"] for note in document["notes"]] == ["max_parallel 2 and deadline 2h set by ann"]
     chain = await chain_of(runs.client, handle)
     assert len(chain) > 1
-    began = chain[0].events[0].event_time.ToDatetime()
-    ends = [round((_first_timer_ends(history) - began).total_seconds(), 1) for history in chain[1:]]
+    started = chain[0].events[0].event_time.ToDatetime()
+    ends = [round((_first_timer_ends(history) - started).total_seconds(), 1) for history in chain[1:]]
     assert ends == [7200.0] * len(ends)
 
 
@@ -405,8 +405,8 @@ def _first_timer_ends(history: WorkflowHistory) -> datetime:
     events = {event.event_id: event for event in history.events}
     timer = events_of(history, EventType.EVENT_TYPE_TIMER_STARTED)[0].timer_started_event_attributes
     task = events[timer.workflow_task_completed_event_id].workflow_task_completed_event_attributes
-    began = events[task.started_event_id].event_time.ToDatetime()
-    return began + timer.start_to_fire_timeout.ToTimedelta()
+    started = events[task.started_event_id].event_time.ToDatetime()
+    return started + timer.start_to_fire_timeout.ToTimedelta()
 
 
 async def test_cancel_at_any_moment_is_kept(cached_runs: Runs) -> None:

@@ -38,9 +38,9 @@ async def far_runs(environment: WorkflowEnvironment, tmp_path_factory: pytest.Te
 async def _days_of_alarms(handle: Handle) -> list[float]:
     """Returns the days after the start at which the run was woken."""
     history = await handle.fetch_history()
-    began = history.events[0].event_time.ToSeconds()
+    started = history.events[0].event_time.ToSeconds()
     fired = events_of(history, EventType.EVENT_TYPE_TIMER_FIRED)
-    return [round((event.event_time.ToSeconds() - began) / _DAY_S, 2) for event in fired]
+    return [round((event.event_time.ToSeconds() - started) / _DAY_S, 2) for event in fired]
 
 
 async def test_month_without_an_answer_has_four_reminders_and_then_fails(far_runs: Runs) -> None:
@@ -57,10 +57,10 @@ async def test_answer_after_three_weeks_counts(environment: WorkflowEnvironment,
     await environment.sleep(timedelta(days=20))
     [asked] = await handle.query(wire.QUERY_PENDING)
     answer = {"request_id": "check", "answer": {"approved": True}, "by": "ann"}
-    told = await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, answer)
+    result = await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, answer)
 
     assert (asked["request_id"], asked["assignee"]) == ("check", "ann")
-    assert told == {"ok": True, "message": "'check' is answered"}
+    assert result == {"ok": True, "message": "'check' is answered"}
     assert bare(await document_of(handle))["nodes"] == {
         "check": done({"approved": True, "reason": None}),
         "after": done({"check": True}),

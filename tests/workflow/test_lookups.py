@@ -317,11 +317,11 @@ async def test_fork_takes_over_what_was_bound_and_asks_nobody_again(runs: Runs, 
 async def test_why_a_run_waits_for_a_lookup(runs: Runs, database: EntityDatabase) -> None:
     handle = await runs.start({"intents": [intent(who=looking("Maria Garcia"))]})
     await asks(runs, handle, MARIA)
-    told = await RunExplainer(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store).of_run(handle.id)
-    assert told.words(str) == (
+    result = await RunExplainer(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store).of_run(handle.id)
+    assert result.words(str) == (
         f"{MARIA} waits for anyone: Which person is meant by 'Maria Garcia'? Or enter another name. "
         "It is for who of @result_1 (echo)."
     )
-    assert [request.id for request in told.requests_before_nodes()] == [MARIA]
+    assert [request.id for request in result.requests_before_nodes()] == [MARIA]
     await answer(handle, MARIA, {"text": "Sarah Chen"})
     assert (await document_of(handle))["status"] == "completed"

@@ -96,9 +96,9 @@ async def test_every_request_gets_exactly_its_answer(cached_runs: Runs) -> None:
     sending = [person.answers(name, wanted[name], by_update=number % 2 == 0) for number, name in enumerate(first)]
     await asyncio.gather(*sending, *(person.garbage() for _ in range(100)))
     doubles = chance.sample(first, 100)
-    told = len(person.refused)
+    result = len(person.refused)
     await asyncio.gather(*(person.answers(name, "x", by_update=True) for name in doubles))
-    assert len(person.refused) == told + len(doubles)
+    assert len(person.refused) == result + len(doubles)
 
     await _asks(cached_runs, handle, 1)
     assert await _asked(cached_runs, handle) == {"gate"}

@@ -291,11 +291,11 @@ async def test_item_of_a_chunk_that_has_not_begun_is_not_known_yet(runs: Runs, b
     by_key, by_place = ({"id": name, "for_each": items, **node} for name in ("by_key", "by_place"))
     handle = await runs.start({"nodes": [{**by_key, "key": "k{{item}}"}, by_place]})
     await eventually(lambda: bench.entered.count(unique) == 8, timeout_s=30)
-    told = r"'by_key\[k80\]' is not known yet: the items of 'by_key\[44-53\]' and of 3 more have not started"
-    with pytest.raises(ItemNotStarted, match=f"^{told}$"):
+    message = r"'by_key\[k80\]' is not known yet: the items of 'by_key\[44-53\]' and of 3 more have not started"
+    with pytest.raises(ItemNotStarted, match=f"^{message}$"):
         await _found(runs, handle.id, "by_key[k80]")
-    told = r"'by_place\[80\]' is not known yet: the items of 'by_place\[74-83\]' have not started"
-    with pytest.raises(ItemNotStarted, match=f"^{told}$"):
+    message = r"'by_place\[80\]' is not known yet: the items of 'by_place\[74-83\]' have not started"
+    with pytest.raises(ItemNotStarted, match=f"^{message}$"):
         await _found(runs, handle.id, "by_place[80]")
     assert (await _found(runs, handle.id, "by_key[k0]"))[0] == "/by_key[0-10]"
     await handle.signal("cancel", {})
@@ -331,6 +331,6 @@ async def test_chunks_whose_results_are_refused_for_good_fail_with_the_reason(ru
     refused = ApplicationError("given up by hand", non_retryable=True)
     with patch.object(FolderStore, "put", side_effect=refused):
         document = await runs.run(_over(list(range(24)), tool="echo", arguments={"text": "x" * 1_000}))
-    told = "the items are done, but the payload store refused their results for good: given up by hand"
-    failure = f"store_refused: 24 of 24 items failed; the first: m[0-5]: {told}"
+    message = "the items are done, but the payload store refused their results for good: given up by hand"
+    failure = f"store_refused: 24 of 24 items failed; the first: m[0-5]: {message}"
     assert (document["status"], document["nodes"]["m"]) == ("failed", failed(failure))

@@ -52,7 +52,7 @@ async def test_new_worker_explains_why_nothing_was_found_and_the_planner_knows_o
     more = load_tools([str(SCRIPTS / "why_nothing.py")])
     async with maritime_runs(client, tmp_path, maritime, *script, more=more) as (server, runs):
         found = await answered(runs, "Show shipments of Maersk to Houston")
-        told = said_to(server, "plan")
+        result = said_to(server, "plan")
     assert found["status"] == "completed"
     assert slot(found, "sg1", "hit_count") == 0
     to_houston = sum(each["destination_port_code"] == "USHOU" for each in maritime.shipments())
@@ -60,8 +60,8 @@ async def test_new_worker_explains_why_nothing_was_found_and_the_planner_knows_o
         f'- without `{{"term": {{"carrier_name": {{"value": "Maersk"}}}}}}`: {to_houston:,}',
         '- without `{"term": {"destination_port_code": {"value": "USHOU"}}}`: 0',
     ]
-    assert '"worker": "explain_nothing_found"' in told
-    assert "has `es_results` of a query that found nothing" in told
+    assert '"worker": "explain_nothing_found"' in result
+    assert "has `es_results` of a query that found nothing" in result
 
 
 async def test_index_that_is_missing_is_told_to_the_planner_and_to_the_person(
@@ -77,13 +77,13 @@ async def test_index_that_is_missing_is_told_to_the_planner_and_to_the_person(
     )
     async with maritime_runs(client, tmp_path, lost, *script) as (server, runs):
         found = await answered(runs, "Show shipments to Houston")
-        told = said_to(server, "plan#2")
+        result = said_to(server, "plan#2")
     assert (found["status"], found["error"]["code"]) == ("failed", "planner_failed")
     assert results_of(found)[0] == [(1, "failed")]
     error = found["rounds"]["rounds"][0]["results"][0]["error"]
     assert "lost-shipments" in error
     assert "python -m dagwright_maritime load" in error
-    assert "lost-shipments" in told
+    assert "lost-shipments" in result
 
 
 OUTAGE_ATTEMPTS = int(timedelta(minutes=1) / requests.RETRY_AFTER) + 1

@@ -125,13 +125,13 @@ async def test_shipments_of_a_carrier_to_a_port_are_found_and_shown(
     )
     async with scenario_runs(client, tmp_path, maritime, "one-carrier") as (server, runs):
         found = await answered(runs, TWO)
-        told = said_to(server, "sg2")
+        result = said_to(server, "sg2")
     assert found["status"] == "completed"
     assert_shown(found["output"], expected)
     # The names were found in the data, and the query generator is told how they are written there.
     named = {(each["field"], each["value"]) for each in slot(found, "sg1", "value_results")}
     assert {("carrier_name", "MAERSK"), ("destination_port", "Los Angeles")} <= named
-    assert '"MAERSK"' in told
+    assert '"MAERSK"' in result
     assert slot(found, "sg3", "hit_count") == len(expected) > 50
     assert [each["shipment_id"] for each in slot(found, "sg3", "es_results")["hits"]] == [
         each["shipment_id"] for each in expected[:50]

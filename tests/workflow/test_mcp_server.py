@@ -61,8 +61,8 @@ async def test_plan_is_run_with_its_inputs_and_tells_its_progress(mcp: McpBench,
         output="{{b.result}}",
     )
     async with mcp.client(mode) as call:
-        told = await call("run_plan", plan=plan, inputs={"n": 3})
-    assert {name: told[name] for name in ("status", "output", "node_counts")} == {
+        result = await call("run_plan", plan=plan, inputs={"n": 3})
+    assert {name: result[name] for name in ("status", "output", "node_counts")} == {
         "status": "completed",
         "output": 5,
         "node_counts": {"completed": 2},
@@ -76,7 +76,7 @@ async def test_plan_is_run_with_its_inputs_and_tells_its_progress(mcp: McpBench,
 async def test_template_is_a_tool_with_the_form_of_its_inputs(mcp: McpBench, mode: str) -> None:
     async with mcp.client(mode) as call:
         tools = {tool.name: tool for tool in (await call.client.list_tools()).tools}
-        told = await call("double", value=4)
+        result = await call("double", value=4)
         wrong = await call.refused("double", valu=4)
     assert list(tools) == [
         "run_plan",
@@ -96,7 +96,7 @@ async def test_template_is_a_tool_with_the_form_of_its_inputs(mcp: McpBench, mod
         "required": ["value"],
         "additionalProperties": False,
     }
-    assert (told["status"], told["title"], told["output"]) == ("completed", "Double", 8)
+    assert (result["status"], result["title"], result["output"]) == ("completed", "Double", 8)
     assert wrong["status"] == "bad_usage"
     assert "unknown argument 'valu'" in wrong["message"]
 
@@ -106,7 +106,7 @@ async def test_run_of_a_template_is_started_without_waiting_fetched_and_found_ag
     async with mcp.client(mode) as call:
         said: dict[str, Any] = {"template": "double", "inputs": {"value": 4}, "run_id": name}
         started = await call("run_plan", **said, wait_s=0)
-        told = await call("get_run", run_id=name)
+        result = await call("get_run", run_id=name)
         again = await call("run_plan", **said)
 
         async def is_listed() -> bool:
@@ -116,7 +116,7 @@ async def test_run_of_a_template_is_started_without_waiting_fetched_and_found_ag
         key: Any = {"dagwright/idempotencyKey": name}
         keyed = await call.client.call_tool("double", {"value": 4}, meta=key)
     assert started["run_id"] == keyed.structured_content["run_id"] == name
-    assert (told["output"], again["run_id"], again["output"]) == (8, name, 8)
+    assert (result["output"], again["run_id"], again["output"]) == (8, name, 8)
 
 
 @in_both_modes
@@ -124,8 +124,8 @@ async def test_person_answers_by_a_form_of_the_client(mcp: McpBench, mode: str) 
     person = Person(lambda _: {"approved": True, "reason": "fine"})
     plan = _plan(human("check"), _sum("b", 1, 1, depends_on=["check"]), output="{{check.result}}")
     async with mcp.client(mode, person) as call:
-        told = await call("run_plan", plan=plan)
-    assert (told["status"], told["output"]) == ("completed", {"approved": True, "reason": "fine"})
+        result = await call("run_plan", plan=plan)
+    assert (result["status"], result["output"]) == ("completed", {"approved": True, "reason": "fine"})
     assert person.seen == [
         (
             "What of check?",
@@ -139,7 +139,7 @@ async def test_person_answers_by_a_form_of_the_client(mcp: McpBench, mode: str) 
             },
         )
     ]
-    view = await mcp.started.feed(told["run_id"]).read()
+    view = await mcp.started.feed(result["run_id"]).read()
     [answer] = view.document()["nodes"]["check"]["lineage"]["answers"]
     assert answer["by"] == "probe (MCP)"
 
@@ -160,8 +160,8 @@ async def test_several_questions_are_asked_one_after_the_other_and_each_once(mcp
         human("three", "INFORMATION", schema=form),
     )
     async with mcp.client(mode, person) as call:
-        told = await call("run_plan", plan=plan)
-    assert told["output"] == {
+        result = await call("run_plan", plan=plan)
+    assert result["output"] == {
         "one": {"selected": [options[1]]},
         "two": {"text": "short"},
         "three": {"data": {"amount": 3}},
@@ -176,14 +176,14 @@ async def test_request_that_nobody_answers_at_the_client_is_told_with_how_to_ans
 ) -> None:
     person = Person(lambda _: None) if has_forms else None
     async with mcp.client(mode, person) as call:
-        told = await call("run_plan", plan=_plan(human("check"), output="{{check.result.approved}}"))
-        run = told["run_id"]
-        assert told["status"] == "waiting"
-        assert told["message"] == (
+        result = await call("run_plan", plan=_plan(human("check"), output="{{check.result.approved}}"))
+        run = result["run_id"]
+        assert result["status"] == "waiting"
+        assert result["message"] == (
             "The run waits for people: What of check? To answer, "
             f"call answer_feedback with run_id '{run}', request_id 'check' and approved."
         )
-        assert [request["request_id"] for request in told["waiting_for"]] == ["check"]
+        assert [request["request_id"] for request in result["waiting_for"]] == ["check"]
         two = await call.refused("answer_feedback", run_id=run, approved=True, text="yes")
         bad = await call.refused("answer_feedback", run_id=run, text="yes")
         ended = await call("answer_feedback", run_id=run, approved=True)
@@ -199,8 +199,8 @@ async def test_request_that_nobody_answers_at_the_client_is_told_with_how_to_ans
 async def test_answer_is_for_one_request_or_for_all_of_a_node(mcp: McpBench, mode: str) -> None:
     asking = human("each") | {"for_each": ["a", "b", "c"]}
     async with mcp.client(mode) as call:
-        told = await call("run_plan", plan=_plan(asking))
-        run = told["run_id"]
+        result = await call("run_plan", plan=_plan(asking))
+        run = result["run_id"]
         unclear = await call.refused("answer_feedback", run_id=run, approved=True)
         odd = await call.refused("answer_feedback", run_id=run, request_id="each[1]", text="no", value=3)
         one = await call("answer_feedback", run_id=run, request_id="each[1]", approved=False, reason="no", wait_s=1)
@@ -217,10 +217,10 @@ async def test_answer_that_does_not_fit_is_told_and_the_request_stays_open(mcp: 
     person = Person(lambda _: {"amount": 3})
     form = {"type": "object", "properties": {"amount": {"type": "integer", "multipleOf": 2}}}
     async with mcp.client(mode, person) as call:
-        told = await call("run_plan", plan=_plan(human("form", "INFORMATION", schema=form)))
-        assert told["status"] == "waiting"
-        assert told["message"].startswith("The answer to 'form' was refused: ")
-        ended = await call("answer_feedback", run_id=told["run_id"], data={"amount": 4})
+        result = await call("run_plan", plan=_plan(human("form", "INFORMATION", schema=form)))
+        assert result["status"] == "waiting"
+        assert result["message"].startswith("The answer to 'form' was refused: ")
+        ended = await call("answer_feedback", run_id=result["run_id"], data={"amount": 4})
     assert (ended["status"], len(person.seen)) == ("completed", 1)
 
 
@@ -229,10 +229,10 @@ async def test_plan_of_a_client_that_changes_something_is_approved_first(mcp: Mc
     plan = _plan({"id": "send", "tool": "change", "arguments": {"name": "mcp"}})
     async with mcp.client(mode, person) as call:
         checked = await call("check_plan", plan=plan)
-        told = await call.result("run_plan", plan=plan)
+        result = await call.result("run_plan", plan=plan)
     assert checked["approve_plan"] is True
-    assert told.is_error
-    assert told.structured_content["status"] in ("failed", "cancelled")
+    assert result.is_error
+    assert result.structured_content["status"] in ("failed", "cancelled")
     assert "send" in person.seen[0][0]
 
 
@@ -241,13 +241,13 @@ async def test_call_returns_before_a_long_run_ends_which_is_fetched_later(
 ) -> None:
     plan = _plan({"id": "long", "tool": "hold", "arguments": {"name": unique}})
     async with mcp.client(mode) as call:
-        told = await call("run_plan", plan=plan, wait_s=0, run_id=unique)
+        result = await call("run_plan", plan=plan, wait_s=0, run_id=unique)
         again = await call("run_plan", plan=plan, wait_s=0, run_id=unique)
         other = await call.refused("run_plan", plan=_plan(_sum("a", 1, 1)), wait_s=0, run_id=unique)
         bench.open(unique)
         ended = await call("get_run", run_id=unique)
-    assert (told["status"], told["run_id"]) == ("running", unique)
-    assert told["message"] == f"The run continues. Call get_run with run_id '{unique}' to wait for its end."
+    assert (result["status"], result["run_id"]) == ("running", unique)
+    assert result["message"] == f"The run continues. Call get_run with run_id '{unique}' to wait for its end."
     assert (again["status"], other["status"]) == ("running", "id_in_use")
     assert (ended["status"], ended["output"]) == ("completed", {"long": unique})
 
@@ -273,9 +273,9 @@ async def test_run_is_cancelled(mcp: McpBench, mode: str, unique: str) -> None:
     plan = _plan({"id": "long", "tool": "hold", "arguments": {"name": unique}})
     async with mcp.client(mode) as call:
         await call("run_plan", plan=plan, wait_s=0, run_id=unique)
-        told = await call("cancel", run_id=unique, reason="enough")
+        result = await call("cancel", run_id=unique, reason="enough")
         ended = await call.refused("get_run", run_id=unique)
-    assert (told["status"], told["run_id"]) == ("cancelling", unique)
+    assert (result["status"], result["run_id"]) == ("cancelling", unique)
     assert ended["status"] == "cancelled"
 
 

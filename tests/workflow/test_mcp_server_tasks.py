@@ -217,9 +217,9 @@ async def test_form_is_taken_back_when_somebody_else_answers(mcp: McpBench, uniq
         calling = asyncio.create_task(call("run_plan", plan=_asking_plan(), run_id=unique))
         await asyncio.wait_for(opened.wait(), 60)
         await mcp.answer(unique, "check", {"approved": True})
-        told = await calling
+        result = await calling
         await asyncio.wait_for(closed.wait(), 60)
-    assert (told["status"], told["output"]) == ("completed", True)
+    assert (result["status"], result["output"]) == ("completed", True)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -227,8 +227,8 @@ async def test_question_of_a_sub_plan_is_asked_too(mcp: McpBench, mode: str) -> 
     person = Person(lambda _: {"approved": True})
     plan = {"plan": 1, "nodes": [{"id": "below", "plan": _asking_plan()}], "output": "{{below.result}}"}
     async with mcp.client(mode, person) as call:
-        told = await call("run_plan", plan=plan)
-    assert (told["status"], told["output"], len(person.seen)) == ("completed", True, 1)
+        result = await call("run_plan", plan=plan)
+    assert (result["status"], result["output"], len(person.seen)) == ("completed", True, 1)
 
 
 async def test_interim_result_holds_all_that_another_server_needs_to_go_on(

@@ -93,11 +93,11 @@ async def test_a_busy_model_is_asked_again_when_it_said(client: Client) -> None:
         assert await handle.result() == [answered("Hi")]
         history = await handle.fetch_history()
     [ended] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
-    [begun] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
+    [started] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
     [scheduled] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     metadata = ended.activity_task_completed_event_attributes.result.payloads[0].metadata
     assert metadata["dagwright-attempt"] == b"3"
-    assert begun.event_time.ToMilliseconds() - scheduled.event_time.ToMilliseconds() >= 1000
+    assert started.event_time.ToMilliseconds() - scheduled.event_time.ToMilliseconds() >= 1000
 
 
 async def test_what_never_works_ends_at_once_with_advice(client: Client) -> None:

@@ -169,17 +169,17 @@ def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_hook_that_is_gone_becomes_a_note_while_the_run_goes_on(hooked: Runs, receiver: Receiver) -> None:
     receiver.answer = lambda name: 410
     handle = await hooked.start({"nodes": [_human("check"), _human("other")]}, notifies=True)
-    told = "check opened and 1 more: the webhook at 127.0.0.1 responds 410"
+    message = "check opened and 1 more: the webhook at 127.0.0.1 responds 410"
 
     async def is_noted() -> bool:
-        return await _notes(handle, hooked) == [told]
+        return await _notes(handle, hooked) == [message]
 
     await eventually(is_noted)
     receiver.answer = lambda name: 204
     await _answer(handle, "check")
     await _answer(handle, "other")
     document = await ended_document(hooked, handle)
-    assert [note["message"] for note in document["notes"]] == [told]
+    assert [note["message"] for note in document["notes"]] == [message]
     assert "hidden" not in str(document)
     assert sorted(receiver.taken) == ["check answered", "other answered"]
 

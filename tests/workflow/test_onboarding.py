@@ -152,7 +152,7 @@ async def test_unknown_party_or_one_of_another_type_fails_the_run_before_anythin
         ("nonsense", "invalid_arguments", by_id, "No party has the id 'nonsense'."),
         (ids["John Smith"], "invalid_arguments", by_id, f"'{ids['John Smith']}' is {john}"),
     ]
-    for given, code, pointer, told in wrong:
+    for given, code, pointer, result in wrong:
         if pointer == by_context:
             handle = await desk.runs.start(plan(refs={"cbu-id": "@cbu"}), context={"cbu": given})
         else:
@@ -160,7 +160,7 @@ async def test_unknown_party_or_one_of_another_type_fails_the_run_before_anythin
         document = await document_of(handle)
         [error] = document["error"]["errors"]
         assert (document["status"], error["code"], error["pointer"]) == ("failed", code, pointer)
-        assert error["message"].startswith(told)
+        assert error["message"].startswith(result)
         assert pointer == by_id or error["hint"] == "give the id of a fund with --context cbu=ID"
     assert desk.added() == []
     assert (await desk.runs.run(plan(cbu_id=ids["Apex Fund"])))["status"] == "completed"

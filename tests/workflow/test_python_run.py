@@ -354,18 +354,18 @@ async def test_text_of_a_model_is_streamed_and_goes_on_from_a_cursor(
     async with scripted(*script) as (_, runs):
         handle = await runs.start_compiled(goal(runs, "What is the weather?", "echo"))
         run = PythonRuns(runs, bench, tmp_path).of(handle)
-        begun = ""
+        started = ""
         async with aclosing(run.events(text=True)) as events:
             async for event in events:
-                begun += event.text if isinstance(event, TextDelta) else ""
-                if begun:
+                started += event.text if isinstance(event, TextDelta) else ""
+                if started:
                     break
         released.set()
         rest = [
             event async for event in PythonRuns(runs, bench, tmp_path).of(handle).events(after=event.cursor, text=True)
         ]
         deltas = [each for each in rest if isinstance(each, TextDelta)]
-        assert begun + "".join(each.text for each in deltas) == words_of_model
+        assert started + "".join(each.text for each in deltas) == words_of_model
         assert not any(each.starts_over for each in deltas)
         assert rest[-1].type == "run.completed"
         last = [event async for event in run.events(after=rest[-1].cursor, text=True)]

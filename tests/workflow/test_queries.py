@@ -170,12 +170,12 @@ async def test_end_of_a_run_is_told_by_what_failed_in_a_sub_plan(runs: Runs) -> 
     )
     await document_of(handle)
 
-    told = await _explaining(runs).of_run(handle.id)
-    assert [(each.node, each.kind, [*each.because]) for each in told.chain.reasons] == [
+    result = await _explaining(runs).of_run(handle.id)
+    assert [(each.node, each.kind, [*each.because]) for each in result.chain.reasons] == [
         ("outer", "failed", ["outer/bad"]),
         ("outer/bad", "failed", []),
     ]
-    assert told.words(lambda _: "then").endswith("no such file)")
+    assert result.words(lambda _: "then").endswith("no such file)")
     assert (await _words(runs, handle, "after")).startswith("after is blocked by outer at then, which failed at then")
 
 
@@ -190,8 +190,8 @@ async def test_nodes_inside_of_large_regions_are_told(runs: Runs) -> None:
     handle = await runs.start({"nodes": nodes})
     await document_of(handle)
 
-    told = await _explaining(runs).of_node(handle.id, "n2")
-    assert [(each.node, each.kind, [*each.because]) for each in told.chain.reasons] == [
+    result = await _explaining(runs).of_node(handle.id, "n2")
+    assert [(each.node, each.kind, [*each.because]) for each in result.chain.reasons] == [
         ("n2", "completed", ["n1"]),
         ("n1", "completed", ["n0"]),
         ("n0", "completed", []),

@@ -147,8 +147,8 @@ async def test_large_results_inside_of_a_region_and_from_outside_go_through_the_
     handle = await runs.start({"nodes": nodes})
     written = await document_of(handle)
     rows = [{"name": f"row {number}", "text": "x" * 20} for number in range(500)]
-    told = {name: written["nodes"][name]["result"] for name in ("inside", "outside", "missing", "after", "last")}
-    assert told == {
+    document = {name: written["nodes"][name]["result"] for name in ("inside", "outside", "missing", "after", "last")}
+    assert document == {
         "inside": 50_007,
         "outside": 22 + len(json_of(rows)),
         "missing": None,

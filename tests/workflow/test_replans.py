@@ -67,10 +67,10 @@ async def test_node_takes_the_place_of_one_that_failed_and_what_waited_for_it_go
     assert purposes([*server.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
     asked = server.calls[1]
     assert [message["role"] for message in asked.messages] == ["system", "user", "assistant", "user"]
-    told = asked.messages[-1]["content"]
-    assert told.startswith("Step 'c': completed\nError: null\nResult: {\"n\":3}\n\nStep 'a': failed\nError: {")
-    assert "\n\nStep 'b': blocked\n" in told
-    assert told.endswith("Why it is planned again:\n- 'a' failed: tool_failed: nobody there")
+    result = asked.messages[-1]["content"]
+    assert result.startswith("Step 'c': completed\nError: null\nResult: {\"n\":3}\n\nStep 'a': failed\nError: {")
+    assert "\n\nStep 'b': blocked\n" in result
+    assert result.endswith("Why it is planned again:\n- 'a' failed: tool_failed: nobody there")
     assert "Step 'a': completed" in server.calls[2].text or "Step 'a#2': completed" in server.calls[2].text
 
 

@@ -112,10 +112,10 @@ async def test_failed_sub_goal_is_told_tried_again_and_what_waits_for_it_goes_on
         "error": "tool_failed: the numbers of Maersk are not there",
         "message": None,
     }
-    told = said_to(server, "plan#2")
-    assert '"error": "tool_failed: the numbers of Maersk are not there"' in told
-    assert '"waits_for": [{"sub_goal": 1, "status": "failed"}]' in told
-    assert "This is round 2 of 10." in told
+    result = said_to(server, "plan#2")
+    assert '"error": "tool_failed: the numbers of Maersk are not there"' in result
+    assert '"waits_for": [{"sub_goal": 1, "status": "failed"}]' in result
+    assert "This is round 2 of 10." in result
 
 
 async def test_partial_result_and_its_message_are_told_and_what_is_null_is_not_there(
@@ -218,11 +218,11 @@ async def test_planner_is_told_a_large_slot_by_its_beginning_and_the_answer_has_
         handle = await runs.start_compiled(question(runs))
         await ended(runs, handle)
         found = await runs.restored(handle, full=True)
-        told = said_to(server, "plan#2")
+        result = said_to(server, "plan#2")
         assert len(server.calls) == 3
-    assert '"rows": {"truncated": "workers receive the whole value", "type": "list", "length": 9000' in told
-    assert '"row_count": 9000' in told
-    assert len(told) < 20_000
+    assert '"rows": {"truncated": "workers receive the whole value", "type": "list", "length": 9000' in result
+    assert '"row_count": 9000' in result
+    assert len(result) < 20_000
     rows = [{"row": row, "text": "x" * 50} for row in range(9_000)]
     assert found["status"] == "completed"
     start, _, end = found["output"].partition("```json\n")
@@ -236,7 +236,7 @@ async def test_turns_are_told_to_whoever_puts_the_question_into_words(client: Cl
         handle = await runs.start_raw({"plan": document}, workflow="PlanAndExecute")
         found = await ended(runs, handle)
     assert (found["status"], found["rounds"]["max_rounds"]) == ("completed", 3)
-    told = said_to(server, "intention")
-    assert '- {"human": "Compare Maersk.", "answer": "With which one?"}' in told
-    assert told.endswith("The newest message:\nEvergreen")
+    result = said_to(server, "intention")
+    assert '- {"human": "Compare Maersk.", "answer": "With which one?"}' in result
+    assert result.endswith("The newest message:\nEvergreen")
     assert f"Meaning:\n{INTENTION}" in said_to(server, "plan")

@@ -289,10 +289,10 @@ async def test_server_and_its_interface_never_get_one_port(state_dir: Path) -> N
 def _is_stopped(pid: int) -> bool:
     """Tells whether all threads of a process stand still: on a busy machine some go on after the signal."""
     try:
-        told = [(task / "stat").read_text(encoding="utf-8") for task in Path(f"/proc/{pid}/task").iterdir()]
+        entries = [(task / "stat").read_text(encoding="utf-8") for task in Path(f"/proc/{pid}/task").iterdir()]
     except FileNotFoundError:
         return False
-    return all(words.rpartition(")")[2].split()[0] == "T" for words in told)
+    return all(words.rpartition(")")[2].split()[0] == "T" for words in entries)
 
 
 async def test_server_that_hangs_when_it_has_answered_is_started_again(

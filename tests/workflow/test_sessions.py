@@ -62,8 +62,8 @@ async def test_second_turn_uses_the_name_that_the_first_one_set(bench: SessionBe
     await eventually(lambda: _has_nothing_to_do(bench, unique))
     names = [EventType.Name(kind) for kind in await _kinds_of_events(bench, unique)]
     assert [name for name in names if "TIMER" in name or "ACTIVITY" in name] == []
-    told = await (await bench.close(unique)).result()
-    assert (told["status"], told["context"]) == ("ended", session.names)
+    result = await (await bench.close(unique)).result()
+    assert (result["status"], result["context"]) == ("ended", session.names)
 
 
 async def _has_nothing_to_do(bench: SessionBench, name: str) -> bool:
@@ -75,11 +75,11 @@ async def _has_nothing_to_do(bench: SessionBench, name: str) -> bool:
 async def test_answer_that_lies_in_the_store_is_whole_in_the_session_and_told_to_the_next_turn(
     bench: SessionBench, unique: str
 ) -> None:
-    told: list[str | None] = []
+    entries: list[str | None] = []
     long = bench.turn(call("a", "name_fund", name="Apex", padding=20_000), output="{{a.result.more}}")
 
     async def next_turn(session: Session) -> PreparedTurn:
-        told.append(session.turns[0].answer)
+        entries.append(session.turns[0].answer)
         return await bench.turn(call("b", "echo", value=1))(session)
 
     first = await bench.sessions.take_turn(unique, long)
@@ -93,7 +93,7 @@ async def test_answer_that_lies_in_the_store_is_whole_in_the_session_and_told_to
     assert whole.answer == "x" * 20_000
     second = await bench.sessions.take_turn(unique, next_turn)
     await bench.ended(unique, second.workflow_id)
-    [answer] = told
+    [answer] = entries
     assert answer is not None
     assert (encoded_size(answer) > RESPONSE_BYTES - 10, CUT in answer, answer[-9:]) == (True, True, "x" * 9)
     # What is gone from the store is known by its beginning.
@@ -106,18 +106,18 @@ async def test_answer_that_lies_in_the_store_is_whole_in_the_session_and_told_to
 async def test_turns_run_one_after_the_other_and_each_is_prepared_for_what_the_one_before_left(
     bench: SessionBench, unique: str
 ) -> None:
-    told: list[str] = []
+    entries: list[str] = []
     held = bench.turn(call("a", "hold", name=unique), call("b", "name_fund", name="Apex"), request="First.")
     first = await bench.sessions.take_turn(unique, held)
     later = [
         asyncio.create_task(
             bench.sessions.take_turn(
-                unique, bench.turn(call("c", "echo", value="@cbu")), busy=lambda turn: told.append(turn.request)
+                unique, bench.turn(call("c", "echo", value="@cbu")), busy=lambda turn: entries.append(turn.request)
             )
         )
         for _ in range(2)
     ]
-    await eventually(lambda: len(told) == 2)
+    await eventually(lambda: len(entries) == 2)
     with pytest.raises(TurnNotTaken, match=f"is busy with the run '{first.workflow_id}'") as refused:
         await bench.sessions.take_turn(unique, bench.turn(call("c", "echo", value=1)))
     assert (refused.value.code, refused.value.run) == ("session_busy", first.workflow_id)
@@ -131,7 +131,7 @@ async def test_turns_run_one_after_the_other_and_each_is_prepared_for_what_the_o
     assert [(turn.number, turn.status) for turn in session.turns] == [(n, "completed") for n in (1, 2, 3)]
     assert {turn.run for turn in session.turns} == {first.workflow_id, *runs}
     starts = [turn.began_at or "" for turn in session.turns][1:]
-    assert all(begun >= (turn.ended_at or "z") for begun, turn in zip(starts, session.turns, strict=False))
+    assert all(started >= (turn.ended_at or "z") for started, turn in zip(starts, session.turns, strict=False))
     await bench.close(unique)
 
 
@@ -149,8 +149,8 @@ async def test_same_turn_twice_is_one_run(bench: SessionBench, unique: str) -> N
     assert len(session.turns) == 1
     handle = bench.client.get_workflow_handle(session_id(unique))
     start = {"run_id": run, "start": {"plan": {}}, "version": 77}
-    told = await handle.execute_update(wire.UPDATE_START_TURN, start)
-    assert told == {"ok": True, "run_id": run, "version": session.version}
+    result = await handle.execute_update(wire.UPDATE_START_TURN, start)
+    assert result == {"ok": True, "run_id": run, "version": session.version}
     await bench.close(unique)
 
 
@@ -288,10 +288,10 @@ async def test_bad_messages_and_a_run_that_cannot_begin_leave_a_session_as_it_is
     await handle.execute_update(wire.UPDATE_START_TURN, {"run_id": f"{unique} a", "start": {"neither": 1}})
     await _becomes_idle(bench, unique)
     # Its own id belongs to a run already.
-    told = await handle.execute_update(wire.UPDATE_START_TURN, {"run_id": session_id(unique), "start": {"goal": "x"}})
+    result = await handle.execute_update(wire.UPDATE_START_TURN, {"run_id": session_id(unique), "start": {"goal": "x"}})
 
     async def is_taken_back() -> bool:
-        return (await bench.sessions.look(unique)).session.version > int(told["version"])
+        return (await bench.sessions.look(unique)).session.version > int(result["version"])
 
     await eventually(is_taken_back)
     [turn] = (await bench.sessions.look(unique)).session.turns
@@ -418,8 +418,8 @@ async def test_session_that_is_ended_waits_for_its_turn_and_a_new_one_knows_noth
         await bench.sessions.take_turn(unique, bench.turn(call("a", "echo", value=1)))
     assert refused.value.code == "session_busy"
     bench.bench.open(unique)
-    told = await closed.result()
-    assert (told["status"], told["turns"][0]["run_id"]) == ("ended", started.workflow_id)
+    result = await closed.result()
+    assert (result["status"], result["turns"][0]["run_id"]) == ("ended", started.workflow_id)
     assert (await bench.sessions.look(unique)).to_json()["status"] == "ended"
     assert (await bench.sessions.read(unique)).session.names == {}
     with pytest.raises(SessionNotFound, match="has ended already"):

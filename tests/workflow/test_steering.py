@@ -76,8 +76,8 @@ async def test_paused_run_ends_what_runs_and_waits_until_it_is_resumed(runs: Run
     await handle.signal("ring")
     await handle.signal(wire.SIGNAL_SUB_PLAN_ENDED, {"task": "after"})
     await eventually(lambda: _has_note(handle, "sub_plan_ended: 'after' is not a sub-plan of this run"))
-    told = (await RunReader(runs.client, handle.id).read()).document()["notes"]
-    assert told == (await handle.query(wire.QUERY_STATUS))["notes"]
+    result = (await RunReader(runs.client, handle.id).read()).document()["notes"]
+    assert result == (await handle.query(wire.QUERY_STATUS))["notes"]
     await handle.signal(wire.RESUME, {"by": "bob"})
     document = await document_of(handle)
     assert bare(document)["nodes"] == {"held": done(unique), "after": done({})}
@@ -110,8 +110,8 @@ async def test_update_cancels_a_run_and_a_second_one_is_refused(runs: Runs, benc
     node = {"id": "held", "tool": "hold_write", "arguments": {"name": unique}, "heartbeat": "30s"}
     handle = await runs.start({"nodes": [node]})
     await eventually(lambda: unique in bench.entered)
-    told = await handle.execute_update(wire.CANCEL, {"reason": "enough", "by": "ann"})
-    assert told == {"ok": True, "message": "the run is being stopped"}
+    result = await handle.execute_update(wire.CANCEL, {"reason": "enough", "by": "ann"})
+    assert result == {"ok": True, "message": "the run is being stopped"}
     assert await refusal_of(handle, {}, update=wire.CANCEL) == "the run is being stopped already"
     await handle.signal(wire.CANCEL)
     bench.open(unique)
@@ -162,9 +162,9 @@ def _held(name: str, *, count: int = 1) -> dict[str, Any]:
 
 async def _set(handle: Handle, **message: Any) -> str:
     """Changes the limits as ann, by update."""
-    told = await handle.execute_update(wire.SET_LIMITS, {"by": "ann", **message})
-    assert told["ok"] is True
-    return str(told["message"])
+    result = await handle.execute_update(wire.SET_LIMITS, {"by": "ann", **message})
+    assert result["ok"] is True
+    return str(result["message"])
 
 
 async def _has_timers(handle: Handle, count: int) -> bool:
@@ -197,8 +197,8 @@ async def test_run_at_a_deadline_that_was_lowered_ends_with_its_message(runs: Ru
     limit_s = round(gone_s) + 3
     await _set(handle, deadline=f"{limit_s}s")
     document = await document_of(handle)
-    told = f"deadline_exceeded: the run took over its deadline of {limit_s} s, set by ann; still running: n0"
-    assert (document["status"], bare_error(document["error"])) == ("failed", told)
+    message = f"deadline_exceeded: the run took over its deadline of {limit_s} s, set by ann; still running: n0"
+    assert (document["status"], bare_error(document["error"])) == ("failed", message)
     view = await RunReader(runs.client, handle.id).read()
     assert view.document() == as_shown(document)
 

@@ -58,8 +58,8 @@ async def test_running_node_is_cancelled_with_its_branch_and_the_others_go_on(
     on = f"{unique} on"
     handle = await runs.start({"nodes": [_hold("a", unique), _echo("b", "a"), _hold("on", on), _echo("c", "on")]})
     await eventually(lambda: {unique, on} <= set(bench.entered))
-    told = await _update(handle, wire.CANCEL_NODE, node_id="a", branch=True, reason="wrong file")
-    assert told == {"ok": True, "message": "'a' is cancelled; its running tasks are being stopped"}
+    result = await _update(handle, wire.CANCEL_NODE, node_id="a", branch=True, reason="wrong file")
+    assert result == {"ok": True, "message": "'a' is cancelled; its running tasks are being stopped"}
     await eventually(lambda: unique in bench.cleaned)
     await _is(runs, handle, "a", "cancelled")
     assert await refusal_of(handle, {"node_id": "a"}, update=wire.CANCEL_NODE) == "'a' has ended: cancelled"
@@ -105,8 +105,8 @@ async def test_node_of_a_sub_plan_is_cancelled_through_the_run_above(runs: Runs,
     below = {"plan": 1, "nodes": [_hold("inner", unique), {"id": "other", "tool": "echo"}], "output": "done"}
     handle = await runs.start({"nodes": [{"id": "sub", "plan": below}]})
     await eventually(lambda: unique in bench.entered)
-    told = await _update(handle, wire.CANCEL_NODE, node_id="sub/inner")
-    assert told["message"] == "forwarded to the sub-plan 'sub'"
+    result = await _update(handle, wire.CANCEL_NODE, node_id="sub/inner")
+    assert result["message"] == "forwarded to the sub-plan 'sub'"
     await eventually(lambda: unique in bench.cleaned)
     assert bare(await ended_document(runs, handle))["nodes"] == {"sub": done("done", partial=True)}
     inner = await _document(runs, runs.client.get_workflow_handle(f"{handle.id}/sub"))
@@ -173,8 +173,8 @@ async def test_nodes_are_added_and_wait_for_those_that_are_there(runs: Runs, ben
         handle, {"nodes": [{**_echo("x", "y")}, _echo("y", "x")]}, update=wire.ADD_NODES
     )
     fail_tool = {"fail": {"effects": "read", "task_queue": runs.tools["fail"].task_queue, "max_attempts": 1}}
-    told = await _update(handle, wire.ADD_NODES, nodes=new, tools=fail_tool)
-    assert told == {"ok": True, "message": "3 nodes were added"}
+    result = await _update(handle, wire.ADD_NODES, nodes=new, tools=fail_tool)
+    assert result == {"ok": True, "message": "3 nodes were added"}
     await _is(runs, handle, "e", "failed")
     bench.open(unique)
     document = await ended_document(runs, handle)

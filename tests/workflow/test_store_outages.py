@@ -190,10 +190,10 @@ async def test_what_is_gone_or_out_of_reach_is_told_by_the_commands(own_runs: Ru
         document = await hydrated_document(view, own_runs.store, only="n77")
         assert "n77" not in document["nodes"]
         (note,) = document["notes"]
-        told = (
+        message = (
             f"the nodes inside of large regions of pure nodes cannot be read: the payload store {tmp_path / 'payloads'}"
         )
-        assert (note["code"], note["message"].startswith(told)) == ("inside_unreadable", True)
+        assert (note["code"], note["message"].startswith(message)) == ("inside_unreadable", True)
         assert note["message"].endswith("; try again later")
     for stored in (tmp_path / "payloads").rglob("sha256-*"):
         stored.unlink()

@@ -89,11 +89,11 @@ async def test_a_worker_without_its_slot_is_never_called(workers: Runs) -> None:
     ]
     handle = await workers.start({"sub_goals": sub_goals}, dialect="subgoals")
     nodes = (await document_of(handle))["nodes"]
-    told = {
+    document = {
         name: (node["status"], node["partial"], node.get("message"), (node["error"] or {}).get("code"))
         for name, node in nodes.items()
     }
-    assert told == {
+    assert document == {
         "sg1": ("completed", True, "three names fit", None),
         "sg2": ("failed", False, None, "precondition_missing"),
         "sg3": ("failed", False, "try another word", "worker_failed"),

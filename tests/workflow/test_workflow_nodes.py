@@ -109,8 +109,8 @@ async def test_cancellation_reaches_the_workflow_and_the_node(shop: Runs, how: s
 async def test_terminated_workflow_of_a_write_leaves_its_outcome_unknown(shop: Runs) -> None:
     handle = await shop.start({"nodes": [ship(waits=True)]})
     await (await running(shop, handle)).terminate()
-    told = "outcome unknown: its workflow was terminated, so ship may or may not have made its change"
-    assert await ended_nodes(shop, handle) == {"ship": failed(f"outcome_unknown: {told}")}
+    message = "outcome unknown: its workflow was terminated, so ship may or may not have made its change"
+    assert await ended_nodes(shop, handle) == {"ship": failed(f"outcome_unknown: {message}")}
 
 
 @pytest.mark.usefixtures("low_marks")

@@ -255,17 +255,17 @@ class Budget:
             usage: total usage of the child run; empty if it was not reported, in which case earlier reports count.
         """
         self.changes += 1
-        told = self.reported.pop(call, NONE)
-        self._reported = self._reported.less(told)
+        reported = self.reported.pop(call, NONE)
+        self._reported = self._reported.less(reported)
         self.down.pop(call, None)
         self.busy.set_resting(call, rests=False)
         # Usage that its end does not contain: all of it, or that of a nested child run that ended without a report.
-        missing = told.less(usage)
+        missing = reported.less(usage)
         self.lost.tokens, self.lost.calls = self.lost.tokens + missing.tokens, self.lost.calls + missing.calls
         self.lost.money += missing.money
         for name in [name for name in (*self.held, *self.waiting) if name[0] == call]:
             self.settle(name, NONE if usage.is_something else None)
-        if self.is_child and (unreported := usage.less(told)).is_something:
+        if self.is_child and (unreported := usage.less(reported)).is_something:
             # It ended before it reported its last calls, and the parent run receives the total much later.
             self.up.settled[_path((call, ""))] = unreported
 
@@ -383,9 +383,9 @@ class Budget:
         return claim
 
     def _spent(self, used: Usage) -> Lost:
-        told, lost = self._reported, self.lost
-        money = used.money + told.money + lost.money
-        return Lost(used.tokens + told.tokens + lost.tokens, used.calls + told.calls + lost.calls, money)
+        reported, lost = self._reported, self.lost
+        money = used.money + reported.money + lost.money
+        return Lost(used.tokens + reported.tokens + lost.tokens, used.calls + reported.calls + lost.calls, money)
 
     def words(self, kinds: Sequence[Kind], *, used: Usage, grown: int) -> str:
         """Return a text with the used amount of each limit."""

@@ -125,7 +125,7 @@ def ends_to_json(scheduler: RunScheduler, numbers: Sequence[int], versions: Mapp
     return {"ended": [[number, *end_to_json(records[number])] for number in numbers], "versions": dict(versions)}
 
 
-def ends_from_json(told: Mapping[str, Any], plan: CompiledPlan) -> list[tuple[int, Record]]:
+def ends_from_json(encoded: Mapping[str, Any], plan: CompiledPlan) -> list[tuple[int, Record]]:
     """Decode the result of `ends_to_json`.
 
     Args:
@@ -135,8 +135,8 @@ def ends_from_json(told: Mapping[str, Any], plan: CompiledPlan) -> list[tuple[in
         ValueError: the value has another form.
     """
     try:
-        versions = told["versions"]
-        return [end_of_entry(entry, versions, tool=plan.nodes[int(entry[0])].tool) for entry in told["ended"]]
+        versions = encoded["versions"]
+        return [end_of_entry(entry, versions, tool=plan.nodes[int(entry[0])].tool) for entry in encoded["ended"]]
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"not the ends of nodes: {error!r}") from None
 

@@ -167,19 +167,19 @@ async def _nodes_for(connection: Connection, workflow_id: str, nodes: Sequence[A
 def _tell(
     outcome: AnswerOutcome, request: AnswerRequest, output: Output, *, again: Mapping[str, Any] | None
 ) -> ExitCode:
-    told = outcome.message
+    message = outcome.message
     if again is not None:
-        told += f"; new request: {asking_line(again)}"
+        message += f"; new request: {asking_line(again)}"
     if outcome.is_ambiguous:
-        told += "; `--all` answers all of them"
+        message += "; `--all` answers all of them"
     if output.is_json:
-        output.document(acted(request.workflow_id, told, ok=outcome.is_accepted))
+        output.document(acted(request.workflow_id, message, ok=outcome.is_accepted))
     elif outcome.is_accepted:
-        output.say(told)
+        output.say(message)
         for line in [*lines_behind(again), answer_words(again)] if again is not None else ():
             output.say(f"  {line}")
     if not outcome.is_accepted:
-        output.tell(told)
+        output.tell(message)
     return ExitCode.COMPLETED if outcome.is_accepted else ExitCode.REFUSED
 
 
@@ -215,8 +215,8 @@ def _from_form(meant: Sequence[OpenRequest], output: Output) -> dict[str, Any]:
     first = meant[0].document
     if not output.can_ask:
         fields = "; ".join(field_lines(first))
-        told = f"; its fields: {fields}" if fields else ""
-        raise CommandRefused(f"{asking_line(first)} (give {options_for(first['type'])}{told})")
+        fields_text = f"; its fields: {fields}" if fields else ""
+        raise CommandRefused(f"{asking_line(first)} (give {options_for(first['type'])}{fields_text})")
     if len(meant) > 1:
         output.say(f"one answer for {listed([one.document for one in meant], most=_LISTED)}")
     return ask_answer(first)

@@ -326,8 +326,13 @@ class Chat:
         except CommandRefused as refused:
             codes.append(refused.code)
             if self._output.is_json:
-                told = {"session_id": self._name, "request": words, "status": refused.status, "message": str(refused)}
-                self._output.document(told, is_line=True)
+                document = {
+                    "session_id": self._name,
+                    "request": words,
+                    "status": refused.status,
+                    "message": str(refused),
+                }
+                self._output.document(document, is_line=True)
             raise
 
     async def _turn(self, run: str, words: str) -> int:

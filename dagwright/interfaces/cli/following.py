@@ -75,12 +75,12 @@ class Following:
             writing.cancel()
 
     async def _write(self, picture: LivePicture) -> None:
-        told = DeliveredText()
+        delivered = DeliveredText()
         # The code that follows the run reports these errors.
         with suppress(RunNotFound, RPCError):
-            async with aclosing(self._runs.texts.parts(self._workflow_id, told)) as coming:
+            async with aclosing(self._runs.texts.parts(self._workflow_id, delivered)) as coming:
                 async for _ in coming:
-                    picture.write(told.text)
+                    picture.write(delivered.text)
 
     async def close(self) -> None:
         """Stop following."""

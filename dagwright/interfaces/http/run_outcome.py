@@ -208,9 +208,9 @@ def headers_of_run(run: str, session: str | None) -> dict[str, str]:
     Args:
         session: the client's ID of the session.
     """
-    told = {"X-Run-Id": run, "X-Session-Id": session}
+    document = {"X-Run-Id": run, "X-Session-Id": session}
     # Headers are ASCII; the body has other names unchanged.
-    return {name: value for name, value in told.items() if value is not None and value.isascii()}
+    return {name: value for name, value in document.items() if value is not None and value.isascii()}
 
 
 def usage_json(used: Usage) -> dict[str, Any]:

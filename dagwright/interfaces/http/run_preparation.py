@@ -167,8 +167,8 @@ def run_id_of_key(key: str, *, owner: str | None = None) -> str:
     Args:
         owner: owner of the run: two owners may choose the same key.
     """
-    told = key if owner is None else json.dumps([owner, key])
-    return f"run-{hashlib.sha256(told.encode(errors='replace')).hexdigest()[:24]}"
+    hashed = key if owner is None else json.dumps([owner, key])
+    return f"run-{hashlib.sha256(hashed.encode(errors='replace')).hexdigest()[:24]}"
 
 
 def model_config_of(body: ChatBody, target: Target, options: GatewayOptions) -> ModelConfig:

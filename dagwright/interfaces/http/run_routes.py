@@ -184,8 +184,8 @@ async def why(
     run_id: str, context: ContextDep, node: Annotated[str | None, Query(description="ID of a node or item.")] = None
 ) -> Response:
     """Explain the state of a run or a node: why it waits, down to the root cause, or the origin of a result."""
-    told = await context.runs.explain(await context.visible_run(run_id), node)
-    return json_response(told.to_json())
+    explanation = await context.runs.explain(await context.visible_run(run_id), node)
+    return json_response(explanation.to_json())
 
 
 def _place(cursor: str | None) -> RunPlace | None:

@@ -136,8 +136,8 @@ def _field(schema: Any) -> dict[str, Any] | None:
     if not isinstance(schema, Mapping):
         return None
     choices = schema.get("enum")
-    told = schema.get("description") or schema.get("prompt")
-    words = {"description": told} if isinstance(told, str) else {}
+    description = schema.get("description") or schema.get("prompt")
+    words = {"description": description} if isinstance(description, str) else {}
     if isinstance(choices, list) and choices and all(isinstance(choice, str) for choice in choices):
         named = {name: schema[name] for name in ("title", "default") if isinstance(schema.get(name), str)}
         return {"type": "string", "enum": choices, **named, **words}

@@ -97,7 +97,7 @@ def _run_plan(declared: Mapping[str, ToolDeclaration], published: list[str]) -> 
     }
     agents = [card.name for card in agent_cards(declared)]
     tools = [name for name, tool in callable_tools(declared).items() if tool.agent is None]
-    told = f" Agents of nodes: {_listed(agents)}." if agents else ""
+    agents_text = f" Agents of nodes: {_listed(agents)}." if agents else ""
     return types.Tool(
         name=RUN_PLAN,
         title="Run a plan",
@@ -105,7 +105,7 @@ def _run_plan(declared: Mapping[str, ToolDeclaration], published: list[str]) -> 
         '{"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1 + 1"}}, '
         '{"id": "b", "tool": "calculator", "arguments": {"expression": "{{a.result}} * 2"}}], '
         '"output": "{{b.result}}"}. A plan with effects asks a person for approval before it runs. '
-        f"Tools of nodes: {_listed(tools)}.{told} {CHECK_PLAN} validates a plan.",
+        f"Tools of nodes: {_listed(tools)}.{agents_text} {CHECK_PLAN} validates a plan.",
         input_schema=_object(
             {
                 "plan": _PLAN,
@@ -283,11 +283,11 @@ def _cancel() -> types.Tool:
 
 def _of_template(template: Template) -> types.Tool:
     title = template.checked.plan.title
-    told = template.description or f"Run the plan {template.title!r}."
+    description = template.description or f"Run the plan {template.title!r}."
     return types.Tool(
         name=template.name,
         title=title,
-        description=f"{told} The result has `output`. If the run takes longer than {WAIT_S} s, fetch it with "
+        description=f"{description} The result has `output`. If the run takes longer than {WAIT_S} s, fetch it with "
         f"{GET_RUN}; {RUN_PLAN} with `template` starts it without waiting.",
         input_schema=template.input_schema,
         output_schema=_RESULT,

@@ -185,8 +185,8 @@ class _Turn:
     def after_calls(self) -> Extension | None:
         """Return the nodes of the tool calls, or the next turn once they have ended."""
         if self._has_spent():
-            told = _TOKENS_SPENT.format(used=self._spec.max_tokens)
-            return self._next([(self._message(call.id, told), None) for call in self.calls], [self._number])
+            message = _TOKENS_SPENT.format(used=self._spec.max_tokens)
+            return self._next([(self._message(call.id, message), None) for call in self.calls], [self._number])
         made, refused = self._made_and_refused()
         if made and self._state.number_of(made[0].id) is None:
             known = {**self._spec.undoing, **self._spec.tools}
@@ -272,8 +272,8 @@ class _Turn:
         if not self._record(node_id).status.is_final:
             return None
         asked = str(question["prompt"])
-        told: tuple[Part, ...] = (f"A person was asked: {asked}\nThe answer: ", *self._reply(node_id))
-        return self._next([(user(""), told)], [self._number_of(node_id)])
+        parts: tuple[Part, ...] = (f"A person was asked: {asked}\nThe answer: ", *self._reply(node_id))
+        return self._next([(user(""), parts)], [self._number_of(node_id)])
 
     def _after_check(self) -> Extension | None:
         """Return the review request for the answer, or the next turn if a person rejects the answer."""
@@ -288,10 +288,10 @@ class _Turn:
         if not record.status.is_final or record.status is not NodeStatus.COMPLETED:
             # For example, the request has timed out: the answer stands, and the run reports the failed node.
             return None
-        told = record.result if isinstance(record.result, Mapping) else {}
-        if told.get("approved", True):
+        verdict = record.result if isinstance(record.result, Mapping) else {}
+        if verdict.get("approved", True):
             return None
-        reason = f": {told['reason']}" if told.get("reason") else ""
+        reason = f": {verdict['reason']}" if verdict.get("reason") else ""
         if self.is_last:
             raise GoalUnreachable(
                 NodeError("rejected", f"a person did not take the answer{reason}, and no turn is left")

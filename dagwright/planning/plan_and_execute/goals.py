@@ -69,15 +69,15 @@ HARMLESS = (Effects.PURE, Effects.READ)
 """Effects of the tools that may run before the plan is complete."""
 
 
-def decode_tools(told: Any) -> dict[str, ToolDeclaration]:
+def decode_tools(encoded: Any) -> dict[str, ToolDeclaration]:
     """Decode the tools that `dagwright.planner.plan_parser` encoded.
 
     Raises:
-        ValueError: `told` is not a list of tool declarations.
+        ValueError: `encoded` is not a list of tool declarations.
     """
-    if not isinstance(told, list):
+    if not isinstance(encoded, list):
         raise ValueError("tools must be a list")
-    tools = [DECLARATION.validate_python(tool) for tool in told]
+    tools = [DECLARATION.validate_python(tool) for tool in encoded]
     return {tool.name: tool for tool in tools}
 
 
@@ -240,12 +240,12 @@ def _named(name: Any, what: Any) -> dict[str, str]:
     if not isinstance(given, Mapping) or not isinstance(given.get("id"), str) or not given["id"].strip():
         raise ValueError(f'context: {name!r} needs an id, as text or as {{"id": "…", "name": "…", "kind": "…"}}')
     named = [field for field in given if isinstance(field, str) and given[field] is not None]
-    told = {field: given[field] for field in named[:_CONTEXT_FIELDS]}
-    if any(not isinstance(value, str) or len(value) > _CONTEXT_CHARACTERS for value in told.values()):
+    context = {field: given[field] for field in named[:_CONTEXT_FIELDS]}
+    if any(not isinstance(value, str) or len(value) > _CONTEXT_CHARACTERS for value in context.values()):
         raise ValueError(
             f"context: id, name and kind of {name!r} are texts of at most {_CONTEXT_CHARACTERS} characters"
         )
-    return told
+    return context
 
 
 def confidence_from_json(encoded: Any) -> float | None:

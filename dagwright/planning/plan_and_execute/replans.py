@@ -48,13 +48,13 @@ def is_replan(node: CompiledNode) -> bool:
     return isinstance(labels, Mapping) and labels.get("purpose") == REPLAN
 
 
-def reasons_of(steps: Sequence[Step], *, told: Collection[str]) -> list[Reason]:
+def reasons_of(steps: Sequence[Step], *, handled: Collection[str]) -> list[Reason]:
     """Return the reasons for a replan, in plan order.
 
     Args:
-        told: IDs of the nodes that have already caused a replan.
+        handled: IDs of the nodes that have already caused a replan.
     """
-    found = ((node.id, _reason_of(node, record)) for node, record in steps if node.id not in told)
+    found = ((node.id, _reason_of(node, record)) for node, record in steps if node.id not in handled)
     return [Reason(node_id, words) for node_id, words in found if words is not None]
 
 
@@ -119,11 +119,11 @@ def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[Reason]
         for node, record in steps
         if record.status is not NodeStatus.COMPLETED
     ]
-    told = step_messages(done, first=0)
+    steps_sent = step_messages(done, first=0)
     why = [f"- {reason.words}" for reason in reasons[:_REASONS_TOLD]]
     more = [f"- and {len(reasons) - _REASONS_TOLD} more"] if len(reasons) > _REASONS_TOLD else []
     last = user("\n".join([goal.replan_prompt, "", "Why it is planned again:", *why, *more]))
-    return StepMessages([*told.messages, *left, last], told.bindings, told.cuts)
+    return StepMessages([*steps_sent.messages, *left, last], steps_sent.bindings, steps_sent.cuts)
 
 
 def unreachable_nodes(state: RunState, steps: Sequence[Step], replaced: Collection[str]) -> tuple[str, ...]:

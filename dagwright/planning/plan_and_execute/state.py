@@ -200,16 +200,16 @@ class GoalState:
         """Build a replan: the planning call, with the state of the run, and the node that parses its result."""
         steps = list(self._planned())
         replan_context = replan_context_of(self._state, steps, reasons)
-        told = replan_messages(self._goal, steps, reasons)
+        replan = replan_messages(self._goal, steps, reasons)
         done = [read for read in self._own(READ) if self._state.records[read].status is NodeStatus.COMPLETED]
         # The earlier conversation is in the store.
         asked = replace(
-            plan_request(self._goal, told.messages, purpose=REPLAN, replan_context=replan_context),
+            plan_request(self._goal, replan.messages, purpose=REPLAN, replan_context=replan_context),
             before="",
-            cuts=dict(told.cuts),
+            cuts=dict(replan.cuts),
         )
         before = self._state.plan.nodes[self._state.plan.nodes[done[-1]].dependencies[0]].id
-        bindings: list[Binding] = [(("before",), (ResultOf(before, "result", ("conversation",)),)), *told.bindings]
+        bindings: list[Binding] = [(("before",), (ResultOf(before, "result", ("conversation",)),)), *replan.bindings]
         title = title_of(reasons, count=self._replans() + 1, most=self._goal.replans)
         # Completed nodes are never replaced, so these edges never form a cycle.
         told_of = self._ends_of([step for step in steps if step[1].status is NodeStatus.COMPLETED])
@@ -233,7 +233,7 @@ class GoalState:
             return None
         if last is not None and not self._state.records[last].status.is_final:
             return None
-        told = {
+        handled = {
             node_id
             for plan in self._own(PLAN)
             if self._is_replan(plan) and (replan_context := self._replan_context_at(plan)) is not None
@@ -243,8 +243,8 @@ class GoalState:
         answer = None if last is None or last < newest else last
         if answer is not None and (output := self._output_in(answer)) is not None:
             return self._extension(output=output)
-        reasons = reasons_of(steps, told=told)
-        if answer is not None and self._state.plan.nodes[answer].id not in told:
+        reasons = reasons_of(steps, handled=handled)
+        if answer is not None and self._state.plan.nodes[answer].id not in handled:
             node, record = self._state.plan.nodes[answer], self._state.records[answer]
             can_tell = record.status is NodeStatus.COMPLETED and not self._goal.output_schema
             gaps = missing_information(record.result) if can_tell else ()
@@ -361,9 +361,9 @@ class GoalState:
         if written >= self._goal.plans and replan_context is not None:
             return Stage.OVER
         if written >= self._goal.plans:
-            told = f"the model wrote {written} plan{'s' if written > 1 else ''}, and none can be run"
+            message = f"the model wrote {written} plan{'s' if written > 1 else ''}, and none can be run"
             raise GoalUnreachable(
-                NodeError(PLAN_INVALID, cut_bytes(f"{told}; {_problems(found)}", max_bytes=MESSAGE_LIMIT_BYTES))
+                NodeError(PLAN_INVALID, cut_bytes(f"{message}; {_problems(found)}", max_bytes=MESSAGE_LIMIT_BYTES))
             )
         messages = [user("" if "repair" in found else _clash_words(found))]
         # The earlier conversation is in the store and is not repeated in each call.
@@ -428,8 +428,8 @@ class GoalState:
         node_id = APPROVE if last is None else self._free(APPROVE)
         words = str(found.get("words", ""))
         if problems is not None:
-            told = cut_bytes(_problems(problems), max_bytes=_PROBLEMS_BYTES)
-            words = f"The plan that was given instead cannot be run: {told}\n\n{words}"
+            message = cut_bytes(_problems(problems), max_bytes=_PROBLEMS_BYTES)
+            words = f"The plan that was given instead cannot be run: {message}\n\n{words}"
         own = [
             node
             for node in found["nodes"]
@@ -524,8 +524,8 @@ class GoalState:
 
     def answer(self) -> Extension:
         steps = list(self._planned())
-        begun = [system(self._goal.answer_prompt), user(f"Request:\n{self._goal.words}")]
-        told = step_messages(steps, first=len(begun))
+        opening = [system(self._goal.answer_prompt), user(f"Request:\n{self._goal.words}")]
+        step_texts = step_messages(steps, first=len(opening))
         labels = CallLabels(purpose=PURPOSE_ANSWER)
         # Without a replan, the text alone names missing information.
         schema = self._goal.answer_schema if self._can_plan_again() else {}
@@ -534,11 +534,13 @@ class GoalState:
         if self._goal.output_schema:
             # JSON is for a program, which needs all of it.
             output, tells = OutputSchema("answer", self._goal.output_schema), None
-        call = ModelCall((*begun, *told.messages), config=self._goal.config, output=output, labels=labels)
-        request = ModelRequest(call, cuts=told.cuts, tells=tells)
+        call = ModelCall((*opening, *step_texts.messages), config=self._goal.config, output=output, labels=labels)
+        request = ModelRequest(call, cuts=step_texts.cuts, tells=tells)
         last = self._ends_of(steps)
         node_id = ANSWER if self.last(ANSWER) is None else self._free(ANSWER)
-        node = model_node(node_id, request, title="answering the request", dependencies=last, bindings=told.bindings)
+        node = model_node(
+            node_id, request, title="answering the request", dependencies=last, bindings=step_texts.bindings
+        )
         before = None if node_id == ANSWER else self._state.newest_id(ANSWER)
         wanted = (*node.wanted, *ANSWER_PROJECTIONS) if output is not None else node.wanted
         place = _output_at("message", "content")
@@ -589,10 +591,10 @@ def _shown(found: Mapping[str, Any]) -> frozenset[str]:
 
 def _problems(found: Mapping[str, Any]) -> str:
     problems = [problem for problem in found.get("problems", ()) if isinstance(problem, Mapping)]
-    told = [
+    entries = [
         f"{problem.get('code')}{f' at {place}' if (place := problem.get('pointer')) else ''}: {problem.get('message')}"
         for problem in problems[:_PROBLEMS_TOLD]
     ]
     count = found.get("problem_count", len(problems))
-    more = count - len(told) if type(count) is int else 0
-    return "; ".join([*told, *([f"and {more} more"] if more > 0 else [])])
+    more = count - len(entries) if type(count) is int else 0
+    return "; ".join([*entries, *([f"and {more} more"] if more > 0 else [])])

@@ -114,15 +114,17 @@ def rounds_document(scheduler: RunScheduler, compact: Compact) -> dict[str, Any]
         return {"phase": "failed", "question": extender.rounds.question, "planner_reasoning": given_up.error.message}
 
 
-def rounds_in_short(told: Mapping[str, Any]) -> dict[str, Any]:
+def rounds_in_short(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the progress document without sub-goals and rounds."""
-    return {name: told[name] for name in _IN_SHORT if name in told} | {"omitted": "sub-goals and rounds: too large"}
+    return {name: document[name] for name in _IN_SHORT if name in document} | {
+        "omitted": "sub-goals and rounds: too large"
+    }
 
 
 def _document(run: RoundsState, scheduler: RunScheduler, rounds: RoundsSpec, compact: Compact) -> dict[str, Any]:
     last = run.last
     output = scheduler.output()[0] if scheduler.is_finished and scheduler.state.error is None else None
-    told = [_round(run, number, compact) for number in range(1, last.round + 1)]
+    entries = [_round(run, number, compact) for number in range(1, last.round + 1)]
     intention, final_response = _intention(scheduler.state), compact(output, "output")
     return {
         "phase": _phase(run, scheduler),
@@ -136,8 +138,8 @@ def _document(run: RoundsState, scheduler: RunScheduler, rounds: RoundsSpec, com
         "planner_reasoning": next((call.reasoning for call in reversed(run.calls) if call.reasoning), None),
         "synthesis_inputs": _synthesis_inputs(run, scheduler),
         "final_response": final_response,
-        "messages": _messages(rounds.question, intention, told, final_response),
-        "rounds": in_short([(each, _brief_round(each)) for each in told], most=_ROUNDS_BYTES),
+        "messages": _messages(rounds.question, intention, entries, final_response),
+        "rounds": in_short([(each, _brief_round(each)) for each in entries], most=_ROUNDS_BYTES),
     }
 
 
@@ -201,9 +203,9 @@ def _within(value: Any, node_id: str, compact: Compact, *, most: int) -> Any:
     return {"ref": f"node:{node_id}", "bytes": size, "preview": _preview(shown)[:most]}
 
 
-def _brief_round(told: Mapping[str, Any]) -> dict[str, Any]:
-    reasoning = told["reasoning"] and cut_bytes(told["reasoning"], max_bytes=_BRIEF.description)
-    return {**told, "reasoning": reasoning, "results": [], "omitted_results": len(told["results"])}
+def _brief_round(document: Mapping[str, Any]) -> dict[str, Any]:
+    reasoning = document["reasoning"] and cut_bytes(document["reasoning"], max_bytes=_BRIEF.description)
+    return {**document, "reasoning": reasoning, "results": [], "omitted_results": len(document["results"])}
 
 
 def _completed_outputs(run: RoundsState, compact: Compact) -> dict[str, Any]:
@@ -217,18 +219,18 @@ def _messages(
     question: str, intention: str | None, rounds: Sequence[Mapping[str, Any]], response: Any
 ) -> list[dict[str, Any]]:
     """Return the messages of the run, shortened, oldest first: of the person, the models and the worker tools."""
-    told = [_message("user", "question", question)]
+    entries = [_message("user", "question", question)]
     if intention is not None:
-        told.append(_message("assistant", INTENTION, intention))
+        entries.append(_message("assistant", INTENTION, intention))
     for each in rounds:
         if each["reasoning"]:
-            told.append(_message("assistant", PLAN, each["reasoning"]))
+            entries.append(_message("assistant", PLAN, each["reasoning"]))
         for result in each["results"]:
             words = result["message"] or result["error"] or result["status"]
-            told.append(_message("tool", f"{SUB_GOAL_PREFIX}{result['sub_goal_id']}", words))
+            entries.append(_message("tool", f"{SUB_GOAL_PREFIX}{result['sub_goal_id']}", words))
     if response is not None:
-        told.append(_message("assistant", ANSWER, response if isinstance(response, str) else _preview(response)))
-    return [*told[:1], *told[1:][-_MESSAGES:]]
+        entries.append(_message("assistant", ANSWER, response if isinstance(response, str) else _preview(response)))
+    return [*entries[:1], *entries[1:][-_MESSAGES:]]
 
 
 def _message(role: str, name: str, content: str) -> dict[str, Any]:

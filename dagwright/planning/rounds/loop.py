@@ -289,8 +289,8 @@ def why_stopped(run: RoundsState) -> NodeError | None:
     if is_over and run.has_begun(last) and run.is_joined:
         most = run.rounds.max_rounds
         used = f"all {most} rounds are used" if most > 1 else "the only round is used"
-        told = f"{used}, and the planner has not said that it is done; to say so is a round too"
-        return NodeError(MAX_ROUNDS_REACHED, told)
+        message = f"{used}, and the planner has not said that it is done; to say so is a round too"
+        return NodeError(MAX_ROUNDS_REACHED, message)
     return None
 
 
@@ -300,9 +300,9 @@ def _why_unreadable(run: RoundsState, last: PlannerCall) -> NodeError | None:
     words = str(found.get("words", ""))
     repeated = [call for call in run.calls_of(last.round) if (call.found or {}).get("repeats") is True]
     if found.get("repeats") is True and len(repeated) > 1:
-        told = f"the planner wants what was done already, and was told so: {words}"
-        return NodeError(PLANNER_REPEATS, cut_bytes(told, max_bytes=MESSAGE_LIMIT_BYTES))
+        message = f"the planner wants what was done already, and was told so: {words}"
+        return NodeError(PLANNER_REPEATS, cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES))
     if sum(call.is_repair for call in run.calls_of(last.round)) < MAX_REPAIRS:
         return None
-    told = f"in round {last.round} the planner gave {MAX_REPAIRS + 1} answers that are of no use; {words}"
-    return NodeError(PLANNER_INVALID, cut_bytes(told, max_bytes=MESSAGE_LIMIT_BYTES))
+    message = f"in round {last.round} the planner gave {MAX_REPAIRS + 1} answers that are of no use; {words}"
+    return NodeError(PLANNER_INVALID, cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES))

@@ -226,8 +226,8 @@ class RoundsState:
             return rounds[number]
         node = self.state.plan.nodes[number]
         before = [call for call in self.calls if call.number < number] or self.calls[:1]
-        began = next((call for call in reversed(before) if call.number in node.dependencies), before[-1])
-        rounds[number] = began.round
+        caller = next((call for call in reversed(before) if call.number in node.dependencies), before[-1])
+        rounds[number] = caller.round
         for source in node.dependencies:
             newest = self.state.number_of(self.state.newest_id(self.state.plan.nodes[source].id))
             if newest is not None and self.state.plan.nodes[newest].is_worker:

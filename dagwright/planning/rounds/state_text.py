@@ -77,10 +77,10 @@ def _reasons(run: RoundsState) -> Iterator[str]:
     for call in taken.values():
         words = cut_bytes(one_line(call.reasoning), max_bytes=_REASON_BYTES)
         lines.append(f"- {json_line({'round': call.round, 'reasoning': words})}")
-    told = [line for line in in_short([(line, "") for line in lines], most=REASONS_BYTES) if line]
-    if told:
+    entries = [line for line in in_short([(line, "") for line in lines], most=REASONS_BYTES) if line]
+    if entries:
         yield "Your reasoning in earlier rounds:"
-        yield from told
+        yield from entries
 
 
 def _state_lines(run: RoundsState) -> Iterator[str]:
@@ -88,8 +88,8 @@ def _state_lines(run: RoundsState) -> Iterator[str]:
     slots = sum(len(one.slots) for one in each if one.is_done)
     limit = max(MIN_SLOT_BYTES, min(MAX_SLOT_BYTES, SLOTS_BYTES // max(1, slots)))
     by_age = sorted(each, key=lambda one: one.number)
-    told = in_short([(_line(_told(one, run, limit=limit)), _line(_brief(one))) for one in by_age], most=STATE_BYTES)
-    lines = {one.number: line for one, line in zip(by_age, told, strict=True)}
+    entries = in_short([(_line(_told(one, run, limit=limit)), _line(_brief(one))) for one in by_age], most=STATE_BYTES)
+    lines = {one.number: line for one, line in zip(by_age, entries, strict=True)}
     groups = (
         ("Completed sub-goals:", [one for one in each if one.is_done]),
         ("Failed sub-goals:", [one for one in each if one.status == "failed"]),
@@ -104,8 +104,8 @@ def _state_lines(run: RoundsState) -> Iterator[str]:
             yield from (lines[one.number] for one in group)
 
 
-def _line(told: Mapping[str, Any]) -> str:
-    return f"- {json_line(told)}"
+def _line(document: Mapping[str, Any]) -> str:
+    return f"- {json_line(document)}"
 
 
 def _told(one: SubGoalProgress, run: RoundsState, *, limit: int) -> dict[str, Any]:
@@ -117,21 +117,21 @@ def _told(one: SubGoalProgress, run: RoundsState, *, limit: int) -> dict[str, An
 def _brief(one: SubGoalProgress) -> dict[str, Any]:
     """Return the short form of a sub-goal, with the fields that are needed to refer to it."""
     description = cut_bytes(_CONTROLS.sub(" ", one.sub_goal.description), max_bytes=_BRIEF_BYTES)
-    told = {"id": one.sub_goal.id, "worker": one.sub_goal.worker, "description": description, "status": one.status}
-    return {**told, "slots": list(one.slots[:_BRIEF_SLOTS]), "truncated": "other fields are omitted"}
+    document = {"id": one.sub_goal.id, "worker": one.sub_goal.worker, "description": description, "status": one.status}
+    return {**document, "slots": list(one.slots[:_BRIEF_SLOTS]), "truncated": "other fields are omitted"}
 
 
 def _head(one: SubGoalProgress) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "id": one.sub_goal.id,
         "worker": one.sub_goal.worker,
         "description": one.sub_goal.description,
     }
     if one.sub_goal.params:
-        told["params"] = _shown(dict(one.sub_goal.params), limit=_PARAMS_BYTES)
+        document["params"] = _shown(dict(one.sub_goal.params), limit=_PARAMS_BYTES)
     if one.sub_goal.inputs:
-        told["inputs"] = INPUTS.encode(one.sub_goal.inputs)
-    return told
+        document["inputs"] = INPUTS.encode(one.sub_goal.inputs)
+    return document
 
 
 def _done(one: SubGoalProgress, *, limit: int) -> dict[str, Any]:
@@ -146,8 +146,8 @@ def _failed(one: SubGoalProgress) -> dict[str, Any]:
 
 def _pending(one: SubGoalProgress, run: RoundsState) -> dict[str, Any]:
     waits = [source for source in one.sub_goal.sources if source in run.sub_goals and not run.sub_goals[source].is_done]
-    told = [{"sub_goal": source, "status": run.sub_goals[source].status} for source in waits]
-    return {**_head(one), "waits_for": told}
+    entries = [{"sub_goal": source, "status": run.sub_goals[source].status} for source in waits]
+    return {**_head(one), "waits_for": entries}
 
 
 def _said(one: SubGoalProgress) -> dict[str, str]:
@@ -188,9 +188,9 @@ def caveats(run: RoundsState, stopped: NodeError | None) -> str:
     Args:
         stopped: why the planner did not finish, if it did not.
     """
-    told = [line for one in run.sub_goals.values() if (line := _caveat(one)) is not None]
-    lines = [f"- {json_line(line)}" for line in told[:CAVEATS]]
-    if (left := len(told) - CAVEATS) > 0:
+    entries = [line for one in run.sub_goals.values() if (line := _caveat(one)) is not None]
+    lines = [f"- {json_line(line)}" for line in entries[:CAVEATS]]
+    if (left := len(entries) - CAVEATS) > 0:
         lines.append(f"- and {left} more")
     why = [_why_stopped(stopped)] if stopped is not None else []
     return "\n".join([*why, *(["Incomplete findings:", *lines] if lines else [])])
@@ -225,9 +225,9 @@ def _short_line(text: str) -> str:
 
 
 def _caveat(one: SubGoalProgress) -> dict[str, Any] | None:
-    told = {"sub_goal": one.sub_goal.description or one.sub_goal.worker, "status": one.status}
+    document = {"sub_goal": one.sub_goal.description or one.sub_goal.worker, "status": one.status}
     if one.status == "partial":
-        return {**told, **_said(one)}
+        return {**document, **_said(one)}
     if one.status == "failed":
-        return {**told, "error": _cut(one.error or ""), **_said(one)}
-    return {**told, "status": "not started"} if one.status == "pending" else None
+        return {**document, "error": _cut(one.error or ""), **_said(one)}
+    return {**document, "status": "not started"} if one.status == "pending" else None

@@ -206,20 +206,20 @@ async def test_a_failure_tells_what_to_do_and_what_was_used() -> None:
 
 async def _told(server: ModelServer, asked: dict[str, Any], **info: Any) -> tuple[Any, list[Any]]:
     """Returns the answer of a call, and what its heartbeats told of a text."""
-    bench, told = Bench(server), list[Any]()
-    bench.temporal.on_heartbeat = lambda *details: told.append(details[TEXT_PLACE : TEXT_PLACE + 1])
+    bench, result = Bench(server), list[Any]()
+    bench.temporal.on_heartbeat = lambda *details: result.append(details[TEXT_PLACE : TEXT_PLACE + 1])
     bench.temporal.info = replace(bench.temporal.info, **info)
     payload = await bench.payload(asked)
-    return json.loads(payload.data), [text_from_json(each[0]) if each else None for each in told]
+    return json.loads(payload.data), [text_from_json(each[0]) if each else None for each in result]
 
 
 async def test_text_is_told_from_its_first_piece_on_and_not_with_each() -> None:
     words = "Oslo has rain today. " * 300
     async with ModelServer(slow(text(words), characters=2)) as server:
-        answer, told = await _told(server, request(tells=""), heartbeat_details=["x", None, None, {"text": "old"}])
-    begun, first, *more = [each for each in told if each is not None]
+        answer, result = await _told(server, request(tells=""), heartbeat_details=["x", None, None, {"text": "old"}])
+    started, first, *more = [each for each in result if each is not None]
     assert server.calls[0].is_streamed
-    assert (begun, first) == (TextSoFar(2, 0, ""), TextSoFar(2, 0, words[:2]))
+    assert (started, first) == (TextSoFar(2, 0, ""), TextSoFar(2, 0, words[:2]))
     assert answer["message"]["content"] == words
     assert all(words.startswith(each.text) for each in more)
     # Three thousand pieces come in less than a minute on any machine.
@@ -230,8 +230,8 @@ async def test_text_at_a_field_is_told_as_text() -> None:
     output = OutputSchema("answer", {"type": "object"}, is_binding=False)
     call = ModelCall((user("?"),), output=output)
     async with ModelServer(slow(json_text({"answer": "Oslo", "missing": []}), characters=14)) as server:
-        answer, told = await _told(server, request_to_json(ModelRequest(call, tells="answer")))
-    texts = [each.text for each in told if each is not None]
+        answer, result = await _told(server, request_to_json(ModelRequest(call, tells="answer")))
+    texts = [each.text for each in result if each is not None]
     assert (answer["output"]["answer"], texts[:2]) == ("Oslo", ["", "Os"])
 
 
@@ -240,16 +240,16 @@ async def test_service_that_does_not_stream_answers_all_the_same() -> None:
     message = {"role": "assistant", "content": "Let me look.", "tool_calls": calls}
     body = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
     async with ModelServer(Raw(json.dumps(body).encode())) as server:
-        answer, told = await _told(server, request(tells="", tools=(OfferedTool("look"),)))
+        answer, result = await _told(server, request(tells="", tools=(OfferedTool("look"),)))
     assert [call["name"] for call in answer["message"]["tool_calls"]] == ["look", "look"]
-    assert told[-1] == TextSoFar(2, 0, "Let me look.")
+    assert result[-1] == TextSoFar(2, 0, "Let me look.")
 
 
 async def test_answer_that_no_person_waits_for_is_neither_streamed_nor_told() -> None:
     async with ModelServer("Hi") as server:
-        _, told = await _told(server, request())
+        _, result = await _told(server, request())
     assert not server.calls[0].is_streamed
-    assert all(each is None for each in told)
+    assert all(each is None for each in result)
 
 
 def test_what_is_told_of_an_answer_travels_with_the_request() -> None:

@@ -21,8 +21,8 @@ def _document(**fields: Any) -> dict[str, Any]:
 
 
 def test_end_of_a_run_is_found_as_the_run_would_have_told_it() -> None:
-    told = {**end_of(_document()), "child_snapshot": _BELOW, "map_batch": {"counts": {"completed": 1}}}
-    assert outcome_of_document({**_document(), **told}) == told
+    document = {**end_of(_document()), "child_snapshot": _BELOW, "map_batch": {"counts": {"completed": 1}}}
+    assert outcome_of_document({**_document(), **document}) == document
 
 
 @pytest.mark.parametrize("size", [RESULT_LIMIT_BYTES - 10, RESULT_LIMIT_BYTES])

@@ -414,9 +414,9 @@ async def test_result_of_an_equal_call_stands_in_for_the_call() -> None:
     elsewhere = await FunctionBench(counted, store=store).payload({}, **TTL)
     assert first.data == again.data == elsewhere.data == b'{"call":1,"text":""}'
     assert METADATA_CACHED not in first.metadata
-    told = [json.loads(each.metadata[METADATA_CACHED]) for each in (again, elsewhere)]
-    assert told == [{"made_at": told[0]["made_at"], "run_id": "test", "node_id": "n1"}] * 2
-    assert datetime.now(UTC) - datetime.fromisoformat(told[0]["made_at"]) < timedelta(minutes=1)
+    entries = [json.loads(each.metadata[METADATA_CACHED]) for each in (again, elsewhere)]
+    assert entries == [{"made_at": entries[0]["made_at"], "run_id": "test", "node_id": "n1"}] * 2
+    assert datetime.now(UTC) - datetime.fromisoformat(entries[0]["made_at"]) < timedelta(minutes=1)
     assert json.loads((await bench.payload({"size": 1}, **TTL)).data)["call"] == 2
     assert json.loads((await bench.payload({})).data)["call"] == 3
     assert json.loads((await bench.payload({}, **{HEADER_CACHE: 0})).data)["call"] == 4

@@ -111,10 +111,10 @@ def test_file_overrides_the_agents_of_the_database(tmp_path: Path) -> None:
     StoredAgents(database).add([card(), card("writer", description="Of the database")])
     database.dispose()
     (tmp_path / "agents.json").write_text(json.dumps({"agents": {"writer": WRITER}}))
-    told = load_toolset(settings, [f"agents:{tmp_path / 'agents.json'}"]).declarations()
-    agents = {name: tool.agent.description for name, tool in told.items() if tool.agent is not None}
+    result = load_toolset(settings, [f"agents:{tmp_path / 'agents.json'}"]).declarations()
+    agents = {name: tool.agent.description for name, tool in result.items() if tool.agent is not None}
     assert agents == {"agent.helper": "Helps", "agent.writer": "Writes"}
-    assert (told["agent.helper"].task_queue, told["agent.helper"].is_pinned) == (None, True)
+    assert (result["agent.helper"].task_queue, result["agent.helper"].is_pinned) == (None, True)
 
 
 def test_worker_calls_the_version_that_the_plan_was_checked_with(

@@ -61,15 +61,15 @@ async def test_model_that_is_always_right_has_every_score() -> None:
     async with ModelServer(*right_steps()) as server:
         planned = await planned_with(server)
     assert [each.case.words for each in planned] == [case.words for case in CASES.requests]
-    told = table(planned).splitlines()
-    assert told[2:7] == [
+    result = table(planned).splitlines()
+    assert result[2:7] == [
         "| plans that can be run | 20 of 20 | 20 of 20 |",
         "| node F1 | 1.000 | 1.000 |",
         "| edge F1 | 1.000 | 1.000 |",
         "| argument F1, names | 1.000 | 1.000 |",
         "| argument F1, names and values | 1.000 | 1.000 |",
     ]
-    assert told[8].startswith("20 calls, ")
+    assert result[8].startswith("20 calls, ")
     assert [call.metadata["purpose"] for call in server.calls] == ["plan"] * 20
     assert {call.response_format for call in server.calls} == {"json_schema"}
 
@@ -111,8 +111,8 @@ async def test_service_that_refuses_is_told_with_its_advice() -> None:
         planned = await planned_with(server)
     assert {None if each.failure is None else each.failure.error for each in planned} == {"model_key_refused"}
     assert "| node F1 | 0.000 | 0.000 |" in table(planned)
-    [told] = [line for line in table(planned).splitlines() if line.startswith("- ")]
-    assert told.startswith("- all 20 requests: ")
+    [result] = [line for line in table(planned).splitlines() if line.startswith("- ")]
+    assert result.startswith("- all 20 requests: ")
 
 
 async def test_command_prints_the_table_and_saves_what_was_written(tmp_path: Path) -> None:
@@ -125,9 +125,9 @@ async def test_command_prints_the_table_and_saves_what_was_written(tmp_path: Pat
             env={**os.environ, "OPENAI_API_KEY": "key"},
             stdout=asyncio.subprocess.PIPE,
         )
-        told, _ = await process.communicate()
+        result, _ = await process.communicate()
     assert process.returncode == 0
-    assert told.decode().startswith("small\n\n| | first plans | after repair |\n")
+    assert result.decode().startswith("small\n\n| | first plans | after repair |\n")
     found = json.loads(saved.read_text(encoding="utf-8"))
     assert [*found] == ["model", "first", "after_repair", "usage", "requests"]
     assert found["after_repair"]["valid"] == 20

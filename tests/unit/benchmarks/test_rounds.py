@@ -39,12 +39,12 @@ def test_gaps_are_those_around_the_planner_and_inside_of_the_chains() -> None:
     events: list[HistoryEvent] = []
     ids = count(1)
 
-    def call(name: str, began: int, ended: int) -> None:
+    def call(name: str, first: int, ended: int) -> None:
         scheduled = HistoryEvent(event_id=next(ids), event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
         scheduled.activity_task_scheduled_event_attributes.activity_id = name
         started = HistoryEvent(event_id=next(ids), event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
         started.activity_task_started_event_attributes.scheduled_event_id = scheduled.event_id
-        started.event_time.seconds = began
+        started.event_time.seconds = first
         done = HistoryEvent(event_id=next(ids), event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
         done.activity_task_completed_event_attributes.scheduled_event_id = scheduled.event_id
         done.event_time.seconds = ended
@@ -55,8 +55,8 @@ def test_gaps_are_those_around_the_planner_and_inside_of_the_chains() -> None:
         call("plan" if number == 1 else f"plan#{number}", at, at + 10)
         for chain in range(2):
             for place in range(3):
-                began = at + 13 + 20 * place
-                call(f"sg{100 * number + 10 * chain + place}", began, began + 16)
+                first = at + 13 + 20 * place
+                call(f"sg{100 * number + 10 * chain + place}", first, first + 16)
         call(f"sg{100 * number + 3}", at + 80, at + 995)
     gaps = gaps_of(events)
     assert (gaps.after_answer, gaps.before_planner) == ([3.0] * ROUNDS, [5.0] * ROUNDS)

@@ -20,5 +20,5 @@ from benchmarks.stream_client import StreamContent, problem_with
     ],
 )
 def test_every_event_is_told_once_and_in_order(states: list[str], *, is_right: bool) -> None:
-    told = StreamContent(nodes={"sum": states}, ids=["1-1", "1-2e"], ends=1)
-    assert (problem_with(told) is None) == is_right
+    result = StreamContent(nodes={"sum": states}, ids=["1-1", "1-2e"], ends=1)
+    assert (problem_with(result) is None) == is_right

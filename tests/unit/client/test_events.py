@@ -176,8 +176,8 @@ def test_event_is_written_as_json() -> None:
     event = NodeEvent(
         type="node.failed", run_id="run-1", cursor="1-9", node_id="a", status=NodeStatus.FAILED, attempts=2, error=error
     )
-    told: dict[str, Any] = event.to_json()
-    assert told == {
+    document: dict[str, Any] = event.to_json()
+    assert document == {
         "type": "node.failed",
         "run_id": "run-1",
         "cursor": "1-9",

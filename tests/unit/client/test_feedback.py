@@ -183,8 +183,8 @@ async def test_refused_answer_is_not_sent_by_signal(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("update", [None, TOO_MANY])
 async def test_answer_is_sent_by_signal_if_no_worker_answers(monkeypatch: pytest.MonkeyPatch, update: Any) -> None:
     namespace = _Namespace({"run": ["check"]}, update=update)
-    told = await _people(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
-    assert told == (
+    result = await _people(namespace, monkeypatch).answer(Place("run", "check"), _ANSWER)
+    assert result == (
         "no worker answered within 0.05 s, so the answer was left by signal; "
         "it counts as soon as a worker serves the run, as `dagwright watch run` does"
     )

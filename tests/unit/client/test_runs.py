@@ -137,11 +137,11 @@ async def test_run_that_cannot_be_read_or_was_deleted_does_not_fail_the_list(mon
         return RunSummary(run.id, RunStatus.COMPLETED, None, None, None, 1, 1)
 
     monkeypatch.setattr(Runs, "_summary", summary)
-    began = datetime(2026, 1, 1, tzinfo=UTC)
+    started = datetime(2026, 1, 1, tzinfo=UTC)
     there = [_run_at(number) for number in range(7)]
     for run in there:
-        run.start_time, run.close_time, run.status = began, None, WorkflowExecutionStatus.RUNNING
-    there[4].close_time, there[4].status = began, WorkflowExecutionStatus.TERMINATED
+        run.start_time, run.close_time, run.status = started, None, WorkflowExecutionStatus.RUNNING
+    there[4].close_time, there[4].status = started, WorkflowExecutionStatus.TERMINATED
     found = await runs_of(there).list_runs()
     assert [(run.run_id, run.status) for run in found] == [
         ("run-0", RunStatus.COMPLETED),
@@ -290,7 +290,7 @@ async def test_line_of_a_cancelled_run_needs_no_whole_history() -> None:
 
 async def test_parent_of_a_cancelled_run_finds_its_usage_and_lineage() -> None:
     found = await _outcome_of(_client(FakeHistory([_marker({**DOCUMENT, "child_snapshot": {"state": "x"}})])), "run-1")
-    told = {"usage": _USAGE, "lineage": _LINEAGE, "child_snapshot": {"state": "x"}}
-    assert found == {"status": "cancelled", "output": None, "error": None, **told}
+    document = {"usage": _USAGE, "lineage": _LINEAGE, "child_snapshot": {"state": "x"}}
+    assert found == {"status": "cancelled", "output": None, "error": None, **document}
     found = await _outcome_of(_client(FakeHistory([HistoryEvent()])), "run-1")
     assert found == {"status": "cancelled", "output": None, "error": None}

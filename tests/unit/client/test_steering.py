@@ -49,8 +49,8 @@ class _FullRun:
 async def test_run_that_takes_no_more_messages_is_cancelled_through_temporal(status: RPCStatusCode) -> None:
     run = _FullRun(status)
     connection = Connection(cast(Client, run), Server("here", "default"), frozenset())
-    told = await Steering(connection).cancel("run", Actor("ann"))
-    assert (told, run.was_cancelled) == ("the run takes no more messages; it was cancelled through Temporal", True)
+    result = await Steering(connection).cancel("run", Actor("ann"))
+    assert (result, run.was_cancelled) == ("the run takes no more messages; it was cancelled through Temporal", True)
     with pytest.raises((RPCError, steering.ServerRefused)):
         await Steering(connection).send("run", PAUSE)
 

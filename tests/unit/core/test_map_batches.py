@@ -43,8 +43,8 @@ def _map(name: str, count: int) -> dict[str, Any]:
 def _complete(scheduler: RunScheduler, task: Task, **end: Any) -> None:
     assert task.map_batch is not None
     counts = {"completed": task.map_batch.count}
-    told = {"values": [value * 2 for value in task.map_batch.items], "counts": counts, **end}
-    scheduler.end_map_batch(task.id, MapBatchEnd(told.pop("status", NodeStatus.COMPLETED), **told), at=2.0)
+    document = {"values": [value * 2 for value in task.map_batch.items], "counts": counts, **end}
+    scheduler.end_map_batch(task.id, MapBatchEnd(document.pop("status", NodeStatus.COMPLETED), **document), at=2.0)
 
 
 @pytest.mark.parametrize(

@@ -42,10 +42,10 @@ def _told(*nodes: Any, **fields: Any) -> list[tuple[str, str | None, str, str | 
     ],
 )
 def test_wrong_field_is_the_only_problem(fields: dict[str, Any], at: str, message: str, hint: str) -> None:
-    [(place, node_id, told, advice)] = _told(node("a", **fields))
+    [(place, node_id, result, advice)] = _told(node("a", **fields))
     assert (place, node_id) == (f"/nodes/0{at}", "a")
     assert advice == (f"did you mean {hint}?" if hint.startswith("'") else hint)
-    assert told.startswith(message)
+    assert result.startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_wrong_field_is_the_only_problem(fields: dict[str, Any], at: str, messag
 def test_unknown_field_is_reported_with_the_nearest_and_is_the_only_problem(
     fields: dict[str, Any], name: str, allowed: str
 ) -> None:
-    [(place, node_id, told, hint)] = _told(node("a", **fields))
+    [(place, node_id, result, hint)] = _told(node("a", **fields))
     nearest_name = allowed.partition(",")[0]
     assert (place, node_id) == (f"/nodes/0/{name.replace('.', '/')}", "a")
-    assert told.startswith(f"unknown field {name!r}; allowed are {allowed}")
+    assert result.startswith(f"unknown field {name!r}; allowed are {allowed}")
     assert hint == f"did you mean {nearest_name!r}?"
 
 
@@ -168,9 +168,9 @@ def _told_of_b(**fields: object) -> list[tuple[str, str, str | None, str, str | 
     ],
 )
 def test_wrong_condition_is_reported_in_plain_words(when: str, message: str, hint: str | None) -> None:
-    [(code, place, node_id, told, advice)] = _told_of_b(when=when)
+    [(code, place, node_id, result, advice)] = _told_of_b(when=when)
     assert (code, place, node_id) == ("invalid_field", "/nodes/1/when", "b")
-    assert told.startswith(f"when: {message}")
+    assert result.startswith(f"when: {message}")
     assert (advice is None) if hint is None else (advice or "").startswith(hint)
 
 
@@ -193,9 +193,9 @@ def test_fields_of_a_node_can_be_read(when: str) -> None:
     ],
 )
 def test_wrong_reference_has_a_hint(text: str, message: str, hint: str) -> None:
-    [(code, place, node_id, told, advice)] = _told_of_b(arguments={"x": text})
+    [(code, place, node_id, result, advice)] = _told_of_b(arguments={"x": text})
     assert (code, place, node_id) == ("invalid_reference", "/nodes/1/arguments/x", "b")
-    assert told.startswith(f"Invalid reference: {text}: {message}")
+    assert result.startswith(f"Invalid reference: {text}: {message}")
     assert advice == hint
 
 

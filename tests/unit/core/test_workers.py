@@ -223,8 +223,8 @@ def test_a_worker_gets_its_sub_goal_with_its_slots_and_its_outputs_are_the_resul
         (("words",), ("about ", refs[0])),
     ]
     asked = CompiledNode("sg5", tool="find", bindings=tuple(bindings))
-    told = prepared_call(Task("sg5", asked, TaskRef(0), {}, []), WORKERS).arguments["sub_goal"]
-    assert told["inputs"] == {"list": [{"from_sub_goal": 1, "slot": "found"}, {"from_sub_goal": 4, "slot": "found"}]}
+    result = prepared_call(Task("sg5", asked, TaskRef(0), {}, []), WORKERS).arguments["sub_goal"]
+    assert result["inputs"] == {"list": [{"from_sub_goal": 1, "slot": "found"}, {"from_sub_goal": 4, "slot": "found"}]}
 
 
 def test_a_worker_that_lacks_a_slot_is_not_called_whatever_the_plan_says() -> None:

@@ -116,8 +116,8 @@ def test_repair_reports_its_place() -> None:
     ],
 )
 def test_what_could_mean_two_things_is_refused_with_the_reason(text: str, code: str, words: str) -> None:
-    ((told, message),) = refusal_of(text)
-    assert (told, words in message) == (code, True), message
+    ((result, message),) = refusal_of(text)
+    assert (result, words in message) == (code, True), message
 
 
 @pytest.mark.parametrize(
@@ -221,10 +221,10 @@ def test_repairs_of_one_kind_are_reported_for_the_first_places_only() -> None:
     assert [repair.code for repair in repairs] == ["python_literal"] * 20 + ["trailing_comma", "python_literal"]
     assert repairs[-1].message == "and in 480 more places"
     text = "{" + ", ".join(f"'k{number}': True" for number in range(MAX_REPAIRS_PER_CODE + 5)) + "}"
-    told = [
+    entries = [
         repair.message for repair in folded(bounded(read_written_json(text).repairs)) if repair.code == "single_quotes"
     ]
-    assert told == [f"the text 'k0' stands in single quotes; {MAX_REPAIRS_PER_CODE + 4} more like it"]
+    assert entries == [f"the text 'k0' stands in single quotes; {MAX_REPAIRS_PER_CODE + 4} more like it"]
     literals = list(folded(read_written_json('{"a": True, "b": True}').repairs))
     assert len(literals) == 2
 

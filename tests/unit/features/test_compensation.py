@@ -205,8 +205,8 @@ def test_failed_undo_is_reported_and_the_others_still_run_also_where_the_plan_fa
     assert ids_of(done) == ["a", "b", "c", "undo b", "undo a"]
     assert scheduler.status() is RunStatus.FAILED
     assert _standing(scheduler) == {"b": "'b' was not taken back: 'undo b' failed: stuck"}
-    (told, _) = standing_notes(scheduler)
-    assert told["message"] == "taken back: 1; not taken back: 1 ('b')"
+    (result, _) = standing_notes(scheduler)
+    assert result["message"] == "taken back: 1; not taken back: 1 ('b')"
 
 
 def test_items_of_a_map_are_compensated_each_by_its_own_key() -> None:
@@ -302,8 +302,8 @@ def test_people_change_nothing_of_the_plan_while_it_is_compensated_but_what_take
     (undo_b,) = started(scheduler, at=3.0)
     scheduler.fail(undo_b.id, broken("stuck"), at=4.0)
     started(scheduler, at=5.0)
-    told = "'undo b' compensates 'b', whose call determines its arguments"
-    assert apply_command(RetryNode("undo b", {"key": "other"}), scheduler, at=5.0) == told
+    message = "'undo b' compensates 'b', whose call determines its arguments"
+    assert apply_command(RetryNode("undo b", {"key": "other"}), scheduler, at=5.0) == message
     assert apply_command(RetryNode("undo b"), scheduler, at=5.0) is None
     (again,) = started(scheduler, at=6.0)
     assert (again.call_id, again.arguments["key"]) == ("undo b#2", "run:b")

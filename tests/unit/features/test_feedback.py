@@ -273,9 +273,9 @@ def test_hints_and_second_answers_of_one_moment_have_their_refusals() -> None:
     human = {"type": "CLARIFICATION", "prompt": "What?"}
     scheduler = scheduler_of(node("check", human=human))
     garbage = Feedback("chek", {"text": "so"})
-    told = [scheduler.features.feedback.answer(garbage, 1.0) for _ in range(HINTS_PER_ACTIVATION + 2)]
+    entries = [scheduler.features.feedback.answer(garbage, 1.0) for _ in range(HINTS_PER_ACTIVATION + 2)]
     alike = "there is no request 'chek'; did you mean 'check'?"
-    assert told == [alike] * HINTS_PER_ACTIVATION + ["there is no request 'chek'"] * 2
+    assert entries == [alike] * HINTS_PER_ACTIVATION + ["there is no request 'chek'"] * 2
     assert scheduler.features.feedback.answer(garbage, 2.0) == alike
     scheduler = scheduler_of(node("check", human={"prompt": "?"}))
     assert scheduler.features.feedback.answer(Feedback("check", {"approved": True}, by="ann"), 1.0) is None
@@ -365,8 +365,8 @@ def test_early_answer_that_the_plan_shows_to_be_wrong_takes_no_place(
 ) -> None:
     asking = node("ask", "first", human={"prompt": "Go on, {{first.result}}?", **question})
     scheduler = scheduler_of(node("first"), asking)
-    told = scheduler.features.feedback.answer(Feedback("ask", answer, by="ann"), 0.5)
-    assert told == f"'ask' has not asked yet, and will not take this: {problem}"
+    result = scheduler.features.feedback.answer(Feedback("ask", answer, by="ann"), 0.5)
+    assert result == f"'ask' has not asked yet, and will not take this: {problem}"
     assert scheduler.features.feedback.requests.early == {}
 
 
@@ -375,15 +375,15 @@ def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> N
     for name in ("a", "m[x]", "m[y]#2", "on"):
         assert scheduler.features.feedback.answer(Feedback(name, {"text": "so"}, "ann"), 1.0) is None
     scheduler = resumed(scheduler)
-    told = "{!r} was never requested: the early answer of ann is not needed"
+    message = "{!r} was never requested: the early answer of ann is not needed"
     scheduler.complete("m[x]", 1, at=2.0)
-    assert scheduler.features.feedback.requests.take_refusals() == [told.format("m[x]")]
+    assert scheduler.features.feedback.requests.take_refusals() == [message.format("m[x]")]
     scheduler.complete("a", 1, at=3.0)
-    assert scheduler.features.feedback.requests.take_refusals() == [told.format("a")]
+    assert scheduler.features.feedback.requests.take_refusals() == [message.format("a")]
     scheduler.cancel(4.0)
     for name in ("m[y]", "on"):
         scheduler.task_cancelled(name, at=5.0)
-    assert scheduler.features.feedback.requests.take_refusals() == [told.format("m[y]#2"), told.format("on")]
+    assert scheduler.features.feedback.requests.take_refusals() == [message.format("m[y]#2"), message.format("on")]
     assert (scheduler.features.feedback.requests.early, scheduler.features.feedback.requests.early_of) == ({}, {})
     scheduler = scheduler_of(node("l"), node("m", "l", for_each="{{l.result}}", key="{{item}}"), node("on"))
     assert scheduler.features.feedback.answer(Feedback("m[z]", {"text": "so"}), 1.0) is None
@@ -392,8 +392,8 @@ def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> N
     scheduler = resumed(scheduler)
     assert ids_of(started(scheduler)) == ["m[x]"]
     scheduler.complete("m[x]", 1, at=3.0)
-    told = "'m[z]' was never requested: the early answer of a user without a name is not needed"
-    assert scheduler.features.feedback.requests.take_refusals() == [told]
+    message = "'m[z]' was never requested: the early answer of a user without a name is not needed"
+    assert scheduler.features.feedback.requests.take_refusals() == [message]
 
 
 def test_answers_of_a_run_have_a_limit_in_sum_and_short_ones_are_always_taken() -> None:
@@ -472,8 +472,8 @@ def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved_or_rejec
 
     rejected = unapproved(plan, {"n": 3})
     rejected.features.feedback.answer(Feedback("plan", {"approved": False}), 2.0)
-    told = "'inputs' was never requested: the early answer of ann is not needed"
-    assert rejected.features.feedback.requests.take_refusals() == [told]
+    message = "'inputs' was never requested: the early answer of ann is not needed"
+    assert rejected.features.feedback.requests.take_refusals() == [message]
 
     wrong = unapproved(compiled(plan_of(node("a"), inputs={"n": {"type": "integer"}})), {"n": "x"})
     wrong.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0)

@@ -198,8 +198,10 @@ def test_channel_is_in_the_lineage_and_in_the_request_if_it_is_restricted() -> N
     assert scheduler.features.feedback.answer(_said("tool_result"), 1.0) is None
     assert scheduler.features.feedback.requests.closed["ask"].to_json()["through"] == "tool_result"
     scheduler = started_run(_ASKING, node("free", human={"type": "CLARIFICATION", "prompt": "Which?"}))
-    told = [request.to_json("run-1").get("channel") for request in scheduler.features.feedback.requests.open.values()]
-    assert told == ["inbox", None]
+    entries = [
+        request.to_json("run-1").get("channel") for request in scheduler.features.feedback.requests.open.values()
+    ]
+    assert entries == ["inbox", None]
     problems = problems_of(plan_of(node("ask", human={"type": "APPROVAL", "prompt": "?", "channel": "phone"})))
     message = "human.channel: expected 'any' or 'inbox', not 'phone'"
     assert (problems[0].code, problems[0].message) == ("invalid_field", message)

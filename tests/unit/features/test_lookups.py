@@ -159,10 +159,10 @@ def test_party_whose_id_is_written_out_is_looked_at_as_that_of_the_session() -> 
 
 def test_plan_is_shown_with_the_name_of_a_party_of_the_session_if_it_is_known() -> None:
     raw = {"intents": [{"verb": "pay", "params": {"note": "n"}, "refs": {"cbu-id": "@cbu"}}]}
-    told = {"id": "fund_1", "name": "Apex Fund Zwei", "kind": "fund"}
+    document = {"id": "fund_1", "name": "Apex Fund Zwei", "kind": "fund"}
     plans = [
         prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": value}), {})
-        for value in (told, "fund_1")
+        for value in (document, "fund_1")
     ]
     assert [plan_words(plan).rpartition(" with ")[2] for plan in plans] == [
         '{"note":"n","cbu-id":"@cbu (Apex Fund Zwei, fund_1)"}',
@@ -249,9 +249,9 @@ def test_why_a_step_has_the_party_that_it_has() -> None:
     first, second = tasks_of(scheduler)
     for task in (first, second):
         scheduler.complete(task.id, "ok", at=5.0)
-    told = {each["argument"]: each for each in reason_of(scheduler, first.id).facts["lookups"]}
-    assert (told["cbu-id"]["reason"], told["cbu-id"]["answers"]) == ("@cbu", [])
-    of_fund = told["fund_id"]
+    document = {each["argument"]: each for each in reason_of(scheduler, first.id).facts["lookups"]}
+    assert (document["cbu-id"]["reason"], document["cbu-id"]["answers"]) == ("@cbu", [])
+    of_fund = document["fund_id"]
     assert (of_fund["search_text"], of_fund["party"]["id"], of_fund["reason"]) == (
         "Apex",
         "fund_3",
@@ -353,11 +353,11 @@ def test_all_look_up_at_once_and_nothing_else_starts_before_all_is_bound() -> No
     assert bind.arguments == {
         "found": [{"party": {"id": "p1"}, "reason": "exact name"}, {"create": {"kind": "person", "name": "Bob"}}]
     }
-    told = [
+    entries = [
         {"party": {"id": "p1"}, "reason": "x", "created": False},
         {"party": {"id": "p2"}, "reason": "y", "created": True},
     ]
-    scheduler.complete(bind.id, told, at=2.0)
+    scheduler.complete(bind.id, entries, at=2.0)
     assert [(task.id, task.arguments) for task in tasks_of(scheduler)] == [
         ("@result_1", {"a": "p1"}),
         ("@result_2", {"b": "p2"}),
@@ -445,13 +445,15 @@ def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
 
 def test_what_a_lookup_asks_next_takes_no_answer_before_it_is_asked() -> None:
     scheduler, [task] = started(plan_of(intent(a=looking("Ann"))))
-    told = "'lookup:person:Ann#{}' is not open: the questions of a lookup depend on earlier answers"
-    assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann#2", {"text": "Bob"}), 1.0) == told.format(2)
+    message = "'lookup:person:Ann#{}' is not open: the questions of a lookup depend on earlier answers"
+    assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann#2", {"text": "Bob"}), 1.0) == message.format(
+        2
+    )
     scheduler.features.feedback.ask(task.id, ASKED, at=2.0, attempt=Attempt())
     open_one = "; 'lookup:person:Ann' is open"
     assert (
         scheduler.features.feedback.answer(Feedback("lookup:person:Ann#4", {"text": "Bob"}), 3.0)
-        == told.format(4) + open_one
+        == message.format(4) + open_one
     )
     assert [*scheduler.features.feedback.requests.open] == ["lookup:person:Ann"]
     assert scheduler.features.feedback.requests.early == {}

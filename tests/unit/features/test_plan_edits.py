@@ -31,8 +31,8 @@ _MANY = 1_200
 
 def test_declaration_and_ids_of_the_plan_come_before_those_that_are_sent() -> None:
     scheduler = scheduler_of(node("a"))
-    told = ToolDeclaration("any", effects=Effects.READ, task_queue="elsewhere")
-    extension = extension_of([node("b", "a")], scheduler.state, tools={"any": told})
+    result = ToolDeclaration("any", effects=Effects.READ, task_queue="elsewhere")
+    extension = extension_of([node("b", "a")], scheduler.state, tools={"any": result})
     assert extension.tools["any"] == scheduler.plan.tools["any"]
     scheduler = scheduler_of(*[node(f"n{number}") for number in range(_MANY)])
     with pytest.raises(PlanInvalid, match="n7"):
@@ -72,8 +72,8 @@ def test_agents_that_a_model_does_are_sub_plans_of_what_is_added() -> None:
 
 def test_parts_of_large_results_are_reported_by_calls_to_come_and_refused_of_those_that_were_made() -> None:
     scheduler = started_run(node("made"), node("later", "made"), node("each", "later", for_each=[1, 2]))
-    told: dict[Path, Part] = {("known",): Part("small", 1)}
-    scheduler.complete("made", StoredValue("ref", name="made.result", parts=told), at=1.0)
+    document: dict[Path, Part] = {("known",): Part("small", 1)}
+    scheduler.complete("made", StoredValue("ref", name="made.result", parts=document), at=1.0)
     new = [
         node("known", when="made.result.known == 1 && later.result.n > 5"),
         node("items", for_each="{{each.result[0].rows}}"),
@@ -133,9 +133,9 @@ def test_refused_nodes_take_their_share_of_a_moment_and_then_are_not_read(checks
     scheduler = _with_map()
     before = state_to_json(scheduler)
     refused = AddUnparsedNodes([*_NEW, node("m[a]")])
-    told = [apply_command(refused, scheduler, at=2.0) for _ in range(250)]
-    assert list(dict.fromkeys(told)) == [_TAKEN_ID, TOO_MUCH_AT_ONCE]
-    assert 5 < len(checks) == told.count(_TAKEN_ID) < 30
+    entries = [apply_command(refused, scheduler, at=2.0) for _ in range(250)]
+    assert list(dict.fromkeys(entries)) == [_TAKEN_ID, TOO_MUCH_AT_ONCE]
+    assert 5 < len(checks) == entries.count(_TAKEN_ID) < 30
     assert (apply_command(refused, scheduler, at=3.0), state_to_json(scheduler)) == (_TAKEN_ID, before)
 
 
@@ -158,34 +158,34 @@ def test_many_small_extensions_are_accepted_at_one_moment_and_each_is_read_once(
 def test_nodes_with_something_wrong_pay_for_the_names_that_they_are_compared_with(checks: list[int]) -> None:
     scheduler = started_run(node("north"))
     wrong = AddUnparsedNodes([node("x", "nort")])
-    told = [apply_command(wrong, scheduler, at=2.0) or "" for _ in range(250)]
+    entries = [apply_command(wrong, scheduler, at=2.0) or "" for _ in range(250)]
     message = "unknown_dependency at /nodes/0/depends_on/0: 'x' depends on unknown node 'nort' (did you mean 'north'?)"
-    assert list(dict.fromkeys(told)) == [message, TOO_MUCH_AT_ONCE]
+    assert list(dict.fromkeys(entries)) == [message, TOO_MUCH_AT_ONCE]
     assert len(checks) < 80
 
 
 def test_looking_at_nodes_is_bounded_by_itself_and_takes_nothing_from_taking_them(checks: list[int]) -> None:
     scheduler = _with_map()
     refused = AddUnparsedNodes([*_NEW, node("m[a]")])
-    told = [refused.refusal_of(scheduler, at=2.0) for _ in range(250)]
-    assert list(dict.fromkeys(told)) == [_TAKEN_ID, TOO_MUCH_AT_ONCE]
-    assert len(checks) == told.count(_TAKEN_ID) < 30
+    entries = [refused.refusal_of(scheduler, at=2.0) for _ in range(250)]
+    assert list(dict.fromkeys(entries)) == [_TAKEN_ID, TOO_MUCH_AT_ONCE]
+    assert len(checks) == entries.count(_TAKEN_ID) < 30
     assert apply_command(AddUnparsedNodes([node("b")]), scheduler, at=2.0) is None
 
 
 def test_nodes_for_a_run_that_is_too_large_are_not_read(checks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = scheduler_of(*(node(f"n{number}") for number in range(4)))
     monkeypatch.setattr(run_state, "MAX_WORK", 3 * run_state.WORK_OF_REBUILD)
-    told = apply_command(AddUnparsedNodes([node("b")]), scheduler, at=2.0)
-    assert (told or "").partition(";")[0] == "the run has 4 nodes and 0 edges"
+    result = apply_command(AddUnparsedNodes([node("b")]), scheduler, at=2.0)
+    assert (result or "").partition(";")[0] == "the run has 4 nodes and 0 edges"
     assert checks == []
 
 
 def test_nodes_that_alone_take_too_long_are_reported_from_those_that_came_with_too_many(checks: list[int]) -> None:
     scheduler = scheduler_of(node("a"))
     long = [node(f"x{number}", when="(" * 3_900) for number in range(60)]
-    told = "checking these nodes would take too long: send fewer or smaller nodes at once"
-    assert [apply_command(AddUnparsedNodes(long), scheduler, at=at) for at in (1.0, 2.0)] == [told, told]
+    message = "checking these nodes would take too long: send fewer or smaller nodes at once"
+    assert [apply_command(AddUnparsedNodes(long), scheduler, at=at) for at in (1.0, 2.0)] == [message, message]
     assert checks == []
 
 
@@ -195,10 +195,10 @@ def test_nodes_that_come_with_guidance_have_the_same_bounds(how: str, checks: li
     scheduler = started_run(node("m", for_each=["a"], key="{{item}}"), node("ask", *first, human=_GUIDANCE))
     answer = Feedback("ask", {"text": "more", "nodes": [*_NEW, node("m[a]")]}, by="ann")
     looked = [scheduler.features.feedback.refusal_of(answer, 2.0) for _ in range(100)]
-    told = [scheduler.features.feedback.answer(answer, 2.0) for _ in range(100)]
+    entries = [scheduler.features.feedback.answer(answer, 2.0) for _ in range(100)]
     expected = [f"'ask': {_TAKEN_ID}", TOO_MUCH_AT_ONCE]
-    assert (list(dict.fromkeys(looked)), list(dict.fromkeys(told))) == (expected, expected)
-    assert len(checks) == looked.count(expected[0]) + told.count(expected[0]) < 60
+    assert (list(dict.fromkeys(looked)), list(dict.fromkeys(entries))) == (expected, expected)
+    assert len(checks) == looked.count(expected[0]) + entries.count(expected[0]) < 60
     assert scheduler.features.feedback.answer(answer, 3.0) == expected[0]
 
 

@@ -132,18 +132,18 @@ def test_answer_may_hold_nodes_alone_or_no_nodes_and_tools_that_the_run_does_not
 def test_nodes_that_do_not_fit_are_refused_and_the_request_stays_open(answer: Any, refusals: list[str]) -> None:
     scheduler = _asking()
     before = json.dumps(state_to_json(scheduler))
-    told = scheduler.features.feedback.answer(Feedback("ask", answer), 1.0) or ""
-    assert told.startswith("'ask': ")
-    assert [refusal for refusal in refusals if refusal not in told] == []
+    result = scheduler.features.feedback.answer(Feedback("ask", answer), 1.0) or ""
+    assert result.startswith("'ask': ")
+    assert [refusal for refusal in refusals if refusal not in result] == []
     assert json.dumps(state_to_json(scheduler)) == before
 
 
 def test_nodes_count_among_all_that_people_send_to_a_run() -> None:
     scheduler = _asking()
     scheduler.features.feedback.requests.kept_bytes = RUN_ANSWERS_BYTES
-    told = scheduler.features.feedback.answer(_answer(nodes=[node("look", arguments={"x": "y" * 2_000})]), 1.0)
-    assert told is not None
-    assert "bytes is too much" in told
+    result = scheduler.features.feedback.answer(_answer(nodes=[node("look", arguments={"x": "y" * 2_000})]), 1.0)
+    assert result is not None
+    assert "bytes is too much" in result
     assert scheduler.features.feedback.answer(_answer(nodes=[node("look")]), 1.0) is None
 
 
@@ -206,10 +206,10 @@ def test_thousand_early_answers_with_nodes_are_taken_as_far_as_the_work_of_one_m
 def test_answers_with_nodes_that_come_at_one_moment_leave_work_for_what_moves_on() -> None:
     asking = [f"q{number}" for number in range(200)]
     scheduler = started_run(node("a"), *(node(name, "a", human=_ASKING) for name in asking))
-    told = [scheduler.features.feedback.answer(_answer(name, nodes=[node(f"of_{name}")]), 0.5) for name in asking]
+    entries = [scheduler.features.feedback.answer(_answer(name, nodes=[node(f"of_{name}")]), 0.5) for name in asking]
     kept = len(scheduler.features.feedback.requests.early)
     too_much = "too much was changed at this moment; try again in a moment"
-    assert (kept, told) == (63, [None] * kept + [too_much] * (len(asking) - kept))
+    assert (kept, entries) == (63, [None] * kept + [too_much] * (len(asking) - kept))
     assert scheduler.features.feedback.answer(Feedback(asking[-1], {"text": "x"}), 0.5) is None
     assert scheduler.features.feedback.answer(_answer(asking[kept], nodes=[node("later")]), 0.6) is None
 

@@ -59,9 +59,9 @@ def test_every_field_of_a_declaration_is_reported_or_left_out_on_purpose() -> No
 
 def test_a_declaration_comes_back_as_it_was_sent_and_that_of_a_plan_without_what_its_nodes_have() -> None:
     assert tools_from_json({"t": sent_tool_to_json(_TOOL)}) == {"t": _TOOL}
-    told = tool_from_json("t", tool_to_json(_TOOL))
-    assert all(getattr(told, field) == getattr(_TOOL, field) for field in ENCODED_FIELDS)
-    assert (told.name, told.effects, told.worker) == ("t", Effects.IDEMPOTENT, _TOOL.worker)
+    result = tool_from_json("t", tool_to_json(_TOOL))
+    assert all(getattr(result, field) == getattr(_TOOL, field) for field in ENCODED_FIELDS)
+    assert (result.name, result.effects, result.worker) == ("t", Effects.IDEMPOTENT, _TOOL.worker)
     plain = ToolDeclaration("p", Effects.READ)
     assert tool_from_json("p", tool_to_json(plain)) == plain
 
@@ -70,10 +70,10 @@ def test_an_agent_is_sent_with_its_card_and_what_its_model_reads_of_its_tools() 
     card = AgentCard(
         name="w", description="Writes", objective_template="Write", type="llm", prompt="Write!", tools=("t", "gone")
     )
-    told = replace(_TOOL, description="Tells.", input_schema={"type": "object"})
-    tools = {"agent.w": agent_declaration(card), "t": told, "other": _TOOL}
+    result = replace(_TOOL, description="Tells.", input_schema={"type": "object"})
+    tools = {"agent.w": agent_declaration(card), "t": result, "other": _TOOL}
     sent = json.loads(json.dumps(tools_to_json(["agent.w", "plain"], tools)))
-    assert tools_from_json(sent) == {"agent.w": tools["agent.w"], "t": told}
+    assert tools_from_json(sent) == {"agent.w": tools["agent.w"], "t": result}
     wrong_ones: list[dict[str, Any]] = [
         {"agent.v": sent["agent.w"]},
         {"agent.w": {"agent": {"name": "w"}}},

@@ -94,8 +94,8 @@ def test_deadline_that_was_changed_counts_from_the_start_and_says_who_set_it() -
     assert not scheduler.is_stopped
     following = resumed(scheduler, setup=_DEADLINE)
     following.features.deadline.expire(25.0)
-    told = NodeError("deadline_exceeded", "the run took over its deadline of 15 s, set by ann")
-    assert (following.state.error, following.state.max_in_flight) == (told, 1)
+    result = NodeError("deadline_exceeded", "the run took over its deadline of 15 s, set by ann")
+    assert (following.state.error, following.state.max_in_flight) == (result, 1)
     assert apply_command(SetLimits(deadline_s=math.inf), scheduler, at=21.0) is None
     scheduler.features.deadline.expire(1e9)
     assert (scheduler.is_stopped, scheduler.features.deadline.deadline.at) == (False, None)
@@ -227,8 +227,8 @@ def test_run_that_is_telling_its_end_takes_nothing(name: str, message: Any) -> N
         scheduler.fail(task.id, NodeError("odd", "x"), at=2.0)
     run.commands.end()
     refusal = run.commands.refusal_of(name, lambda: message, scheduler=scheduler, at=2.0)
-    told = [run.send(name, message, through="update"), run.send(name, message)]
-    assert (refusal, told) == ("the run has ended", [CommandResult("the run has ended")] * 2)
+    entries = [run.send(name, message, through="update"), run.send(name, message)]
+    assert (refusal, entries) == ("the run has ended", [CommandResult("the run has ended")] * 2)
     assert (scheduler.is_finished, run.told) == (True, [("refused", f"{name}: the run has ended")])
 
 

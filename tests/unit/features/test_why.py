@@ -211,11 +211,11 @@ def test_run_at_its_deadline_says_what_ran_and_what_waited() -> None:
         node("slow"), node("ask", human=human), node("m", for_each=[1, 2, 3]), node("after", "slow")
     )
 
-    told = (
+    message = (
         "the run took over its deadline; still running: slow, m[0], m[1], 1 more; "
         "waiting: ask (waits for ann: Which town?)"
     )
-    assert _at_its_deadline(scheduler) == NodeError("deadline_exceeded", told)
+    assert _at_its_deadline(scheduler) == NodeError("deadline_exceeded", message)
     after = record_of(scheduler, "after")
     assert (after.status, after.reason) == (NodeStatus.CANCELLED, "the run took over its deadline")
 

@@ -31,5 +31,5 @@ async def test_held_nodes_come_in_the_order_of_the_document_where_the_store_is_a
     document = {"nodes": {name: {"result": 1, "error": None} for name in NAMES}}
     restorer = _Hydrator(MemoryStore(), most_bytes=None)
     listing = _Listing(document, cast(OffloadedNodes, SilentInsides()), restorer, counts=Counter())
-    told = [name async for name, _ in listing.nodes()]
-    assert told == [*NAMES[1::2], *NAMES[::2]]
+    entries = [name async for name, _ in listing.nodes()]
+    assert entries == [*NAMES[1::2], *NAMES[::2]]

@@ -101,16 +101,16 @@ async def _read(texts: TokenStreams, pieces: list[TextPart]) -> None:
 async def test_readers_of_one_answer_share_one_look() -> None:
     server = _Server()
     texts = server.texts()
-    told: list[list[TextPart]] = [[] for _ in range(50)]
-    reading = [asyncio.create_task(_read(texts, pieces)) for pieces in told]
+    entries: list[list[TextPart]] = [[] for _ in range(50)]
+    reading = [asyncio.create_task(_read(texts, pieces)) for pieces in entries]
     server.tell("Oslo")
-    await eventually(lambda: all(told))
+    await eventually(lambda: all(entries))
     server.tell("Oslo has")
-    await eventually(lambda: all(len(pieces) == 2 for pieces in told))
+    await eventually(lambda: all(len(pieces) == 2 for pieces in entries))
     looks = server.looks
     server.ended.set()
     await asyncio.gather(*reading)
-    assert told == [[TextPart("answer", 1, 0, "Oslo"), TextPart("answer", 1, 4, " has")]] * 50
+    assert entries == [[TextPart("answer", 1, 0, "Oslo"), TextPart("answer", 1, 4, " has")]] * 50
     assert server.readers == 1
     # One look for each moment and not for each reader, however slow the machine.
     assert looks < 50
@@ -136,15 +136,15 @@ async def test_rest_of_an_ended_call_is_read_from_its_result(answer: Any, first:
     server = _Server()
     server.view = view_of(node("answer"), step=lambda scheduler: scheduler.complete("answer", answer, at=START))
     server.tell(first)
-    told: list[TextPart] = []
-    reading = asyncio.create_task(_read(server.texts(), told))
-    await eventually(lambda: server.looks > 1 and len(told) == bool(first))
+    entries: list[TextPart] = []
+    reading = asyncio.create_task(_read(server.texts(), entries))
+    await eventually(lambda: server.looks > 1 and len(entries) == bool(first))
     server.described = DescribeWorkflowExecutionResponse()
     looks = server.looks
     await eventually(lambda: server.looks > looks + 1)
     server.ended.set()
     await reading
-    assert [piece.text for piece in told] == pieces
+    assert [piece.text for piece in entries] == pieces
 
 
 async def test_look_goes_with_the_last_reader() -> None:
@@ -324,9 +324,9 @@ FOUR = TextPart("", 0, 0, "Four.", restarts=True)
 def test_pieces_of_looks(
     seen: list[PartialText], pieces: list[TextPart], rests: list[tuple[str, TextPart | None]]
 ) -> None:
-    told = DeliveredText()
-    assert _pieces(told, *seen) == pieces
-    assert [told.rest_of(answer) for answer, _ in rests] == [rest for _, rest in rests]
+    result = DeliveredText()
+    assert _pieces(result, *seen) == pieces
+    assert [result.rest_of(answer) for answer, _ in rests] == [rest for _, rest in rests]
 
 
 LOOKS = st.lists(st.integers(0, 60))
@@ -358,11 +358,11 @@ def test_reader_that_resumes_elsewhere_gets_the_same_text(
     answer: str, first: list[int], second: list[int], at: int, is_known: bool
 ) -> None:
     looks = _looks(answer, first, second)
-    told, text = DeliveredText(), ""
+    result, text = DeliveredText(), ""
     for written in looks[:at]:
-        piece = told.part_of(written)
+        piece = result.part_of(written)
         text = text if piece is None else piece.text if piece.restarts else text + piece.text
-    mark = told.mark if is_known else replace(told.mark, node="", check=told.mark.check & 0x7FF, bits=11)
+    mark = result.mark if is_known else replace(result.mark, node="", check=result.mark.check & 0x7FF, bits=11)
     other = DeliveredText(mark)
     # It sees the same looks, or later ones.
     text = _read_on(text, other, looks[max(at - 1, 0) :], answer)
@@ -370,10 +370,10 @@ def test_reader_that_resumes_elsewhere_gets_the_same_text(
 
 
 def test_what_was_told_elsewhere_is_waited_for_and_known_again() -> None:
-    told = DeliveredText(TextMark("answer#2", 7, text_checksum("Oslo ha")))
+    result = DeliveredText(TextMark("answer#2", 7, text_checksum("Oslo ha")))
     # Another attempt of the same call may come to the same; another call does not.
-    assert told.part_of(PartialText("answer#3", 1, "Oslo")) is None
-    assert told.part_of(PartialText("answer#3", 1, "Oslo has")) == TextPart("answer#3", 1, 7, "s")
+    assert result.part_of(PartialText("answer#3", 1, "Oslo")) is None
+    assert result.part_of(PartialText("answer#3", 1, "Oslo has")) == TextPart("answer#3", 1, 7, "s")
     other = DeliveredText(TextMark("turn1", 7, text_checksum("Oslo ha")))
     assert other.part_of(PartialText("turn2", 1, "Oslo")) == TextPart("turn2", 1, 0, "Oslo", restarts=True)
     assert DeliveredText(TextMark("answer", 4, text_checksum("Oslo"))).rest_of("Osaka") == TextPart(
@@ -400,9 +400,9 @@ def test_only_new_text_without_gaps_is_taken() -> None:
 
 
 def test_heartbeat_carries_the_end_of_a_long_text() -> None:
-    told = end_of("x" * WINDOW_CHARACTERS + "end", attempt=3)
-    assert (told.start, len(told.text), told.text[-3:]) == (3, WINDOW_CHARACTERS, "end")
-    assert text_from_json(told.to_json()) == told
+    result = end_of("x" * WINDOW_CHARACTERS + "end", attempt=3)
+    assert (result.start, len(result.text), result.text[-3:]) == (3, WINDOW_CHARACTERS, "end")
+    assert text_from_json(result.to_json()) == result
 
 
 @pytest.mark.parametrize(

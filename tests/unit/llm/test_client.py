@@ -233,8 +233,8 @@ def test_the_library_of_openai_is_imported_with_the_first_call_and_not_before() 
         "import sys, worker, dagwright.llm, dagwright.toolset.toolset\n"
         "print(sorted(name for name in sys.modules if name.split('.')[0] in ('openai', 'httpx2')))"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])

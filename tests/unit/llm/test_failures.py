@@ -185,13 +185,13 @@ CUT = text("one two three", tokens=Tokens(5, 3))
     ("cut", "error"), [(Cut.RESET, E.UNAVAILABLE), (Cut.CLOSE, E.UNAVAILABLE), (Cut.END, E.ANSWER_BROKEN)]
 )
 async def test_a_stream_that_breaks_off_says_so_and_keeps_what_came(cut: Cut, error: ModelError) -> None:
-    told = []
+    entries = []
     async with ModelServer(slow(CUT, cut_after=1, cut=cut)) as server, client_of(server) as client:
         with pytest.raises(ModelFailure) as caught:  # noqa: PT012 - the stream raises while it is read
             async with client.stream(saying()) as stream:
                 async for words in stream:
-                    told.append(words)
-    assert (caught.value.error, caught.value.partial, told) == (error, "one two ", ["one two "])
+                    entries.append(words)
+    assert (caught.value.error, caught.value.partial, entries) == (error, "one two ", ["one two "])
 
 
 def sse(*chunks: Any) -> Raw:

@@ -52,8 +52,8 @@ def test_requests_and_answers_survive_serialization() -> None:
         assert request_from_json(request_to_json(request)) == request
     usage = Usage(calls=1, prompt_tokens=3, money=Decimal("0.10"))
     answer = ModelResponse(ANSWERED[2], {"n": 1}, "tool_calls", "m", usage, conversation="sha256-x")
-    told = summarize_response(response_to_json(answer))
-    assert told == ResponseSummary("", {"n": 1}, (LOOK,), "tool_calls", "m", usage, "sha256-x")
+    result = summarize_response(response_to_json(answer))
+    assert result == ResponseSummary("", {"n": 1}, (LOOK,), "tool_calls", "m", usage, "sha256-x")
 
 
 NO_USAGE = "Usage: Input should be a valid dictionary or instance of Usage, got None"

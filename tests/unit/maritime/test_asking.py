@@ -114,9 +114,13 @@ async def test_a_model_that_does_not_answer_is_not_waited_for_as_a_server_is() -
         raise ModelFailure(ModelError.UNAVAILABLE, "no answer")
 
     failed = await attempts(ask)
-    told = [(error.action, error.delay) for error in failed if isinstance(error, ModelFailure)]
+    entries = [(error.action, error.delay) for error in failed if isinstance(error, ModelFailure)]
     # Temporal reckons the wait from the number of the attempt, so each says by itself how long it is.
-    assert told == [(Action.RETRY, timedelta(seconds=1)), (Action.RETRY, timedelta(seconds=2)), (Action.GIVE_UP, None)]
+    assert entries == [
+        (Action.RETRY, timedelta(seconds=1)),
+        (Action.RETRY, timedelta(seconds=2)),
+        (Action.GIVE_UP, None),
+    ]
 
 
 async def test_attempts_for_which_the_server_was_away_are_none_of_the_model() -> None:

@@ -52,12 +52,12 @@ class Counting(Server):
     """A server on which each field has as many documents as its name has characters."""
 
     async def search(self, *, index: str, body: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
-        told = await super().search(index=index, body=body, params=params)
+        result = await super().search(index=index, body=body, params=params)
         fields = {name: asked["filter"]["exists"]["field"] for name, asked in body.get("aggs", {}).items()}
         return {
             "hits": {"hits": [], "total": {"value": 7}},
             "aggregations": {name: {"doc_count": len(field)} for name, field in fields.items()},
-            **{name: value for name, value in told.items() if name != "hits"},
+            **{name: value for name, value in result.items() if name != "hits"},
         }
 
 

@@ -136,9 +136,12 @@ async def test_field_that_is_not_there_is_told_with_the_nearest_and_nothing_is_a
 async def test_page_says_how_many_match_and_whether_more_follow(reach: Any) -> None:
     reach(Server(7), QueryLimits())
     page = await page_query(EsQuery(index=INDEX, body={}), page_size=5)
-    told = {name: page.outputs["page_results"][name] for name in ("total", "has_more")}
-    assert (told, page.message) == ({"total": 7, "has_more": True}, "7 documents match. 5 on this page; more follow.")
+    document = {name: page.outputs["page_results"][name] for name in ("total", "has_more")}
+    assert (document, page.message) == (
+        {"total": 7, "has_more": True},
+        "7 documents match. 5 on this page; more follow.",
+    )
     page = await page_query(EsQuery(index=INDEX, body={}), offset=page.outputs["next_offset"], page_size=5)
-    told = {name: page.outputs["page_results"][name] for name in ("total", "has_more")}
-    assert told == {"total": 7, "has_more": False}
+    document = {name: page.outputs["page_results"][name] for name in ("total", "has_more")}
+    assert document == {"total": 7, "has_more": False}
     assert page.message == "7 documents match. 2 on this page; no more follow."

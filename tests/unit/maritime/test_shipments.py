@@ -71,14 +71,14 @@ def test_dates_and_status_fit_together(shipments: list[Shipment]) -> None:
 
 def test_transit_time_is_missing_for_some_parties_and_shipments(shipments: list[Shipment]) -> None:
     arrived = [each for each in shipments if each["status"] == "arrived"]
-    told = [each for each in arrived if "transit_days" in each]
+    entries = [each for each in arrived if "transit_days" in each]
     silent = {each.name for each in (*SHIPPERS, *CARRIERS) if not each.reports}
     assert silent
-    assert {each["shipper_name"] for each in told} == {each.name for each in SHIPPERS if each.reports}
-    assert {each["carrier_name"] for each in told} == {each.name for each in CARRIERS if each.reports}
+    assert {each["shipper_name"] for each in entries} == {each.name for each in SHIPPERS if each.reports}
+    assert {each["carrier_name"] for each in entries} == {each.name for each in CARRIERS if each.reports}
     could = [each for each in arrived if not {each["shipper_name"], each["carrier_name"]} & silent]
-    assert 0.9 < len(told) / len(could) < 0.98
-    for each in told:
+    assert 0.9 < len(entries) / len(could) < 0.98
+    for each in entries:
         days = (date.fromisoformat(each["arrival_date"]) - date.fromisoformat(each["departure_date"])).days
         assert abs(each["transit_days"] - days) <= 0.5
 

@@ -245,9 +245,9 @@ MISSING = "program no-such-mcp-server cannot be reached: there is no no-such-mcp
 
 @pytest.mark.usefixtures("reads_late")
 def test_server_that_ends_at_once_is_reported_with_its_last_words(tmp_path: Path) -> None:
-    told = _refused(tmp_path, srv={"command": sys.executable, "args": ["-c", "raise SystemExit('no licence')"]})
-    assert told.startswith(f"the MCP server 'srv': program {sys.executable} cannot be reached: ")
-    assert told.endswith("; its last words: no licence")
+    result = _refused(tmp_path, srv={"command": sys.executable, "args": ["-c", "raise SystemExit('no licence')"]})
+    assert result.startswith(f"the MCP server 'srv': program {sys.executable} cannot be reached: ")
+    assert result.endswith("; its last words: no licence")
 
 
 def test_all_unreachable_servers_are_reported_without_secrets(tmp_path: Path) -> None:
@@ -321,8 +321,8 @@ async def web(web_did: Path) -> AsyncIterator[ServersOfTools]:
 async def test_silent_server_is_given_up_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "START_TIMEOUT_S", 1.0)
     mute = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(600)"
-    told = await asyncio.to_thread(_refused, tmp_path, srv={"command": sys.executable, "args": ["-c", mute]})
-    assert told == f"the MCP server 'srv': program {sys.executable} did not answer within 1 s"
+    result = await asyncio.to_thread(_refused, tmp_path, srv={"command": sys.executable, "args": ["-c", mute]})
+    assert result == f"the MCP server 'srv': program {sys.executable} did not answer within 1 s"
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 

@@ -124,6 +124,6 @@ def test_second_person_of_a_name_is_another_party(database: EntityDatabase, bob:
 
 def test_problems_are_cut_to_a_size(database: EntityDatabase) -> None:
     problem = {"code": "lookup_ambiguous", "message": "m", "hint": "h", "candidates": [{"name": "x" * 200}] * 10}
-    told = bind_parties(database, [{"problem": problem}, *[{"problem": problem}] * 400], key="k")
-    assert len(json.dumps(told)) <= PROBLEMS_BYTES
-    assert {len(entry["problem"]["candidates"]) for entry in told} == {1}
+    result = bind_parties(database, [{"problem": problem}, *[{"problem": problem}] * 400], key="k")
+    assert len(json.dumps(result)) <= PROBLEMS_BYTES
+    assert {len(entry["problem"]["candidates"]) for entry in result} == {1}

@@ -52,8 +52,8 @@ def test_identifiers_distinguish_companies(database: EntityDatabase, gateway: En
     rows = "Kite AG,company,CH,635400BLACKROCKMAN14\nKite AG,company,DE,\n"
     (tmp_path / "parties.csv").write_text(f"name,kind,jurisdiction,lei\n{rows}")
     load_parties(database, tmp_path / "parties.csv")
-    told = [(found.jurisdiction, found.identifiers) for found in gateway.find("kite", "company").hits]
-    assert told == [("CH", (Identifier("LEI", "635400BLACKROCKMAN14"),)), ("DE", ())]
+    entries = [(found.jurisdiction, found.identifiers) for found in gateway.find("kite", "company").hits]
+    assert entries == [("CH", (Identifier("LEI", "635400BLACKROCKMAN14"),)), ("DE", ())]
 
 
 @pytest.mark.parametrize(

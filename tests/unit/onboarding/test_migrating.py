@@ -254,8 +254,8 @@ def test_names_are_brought_in_by_parts_and_a_killed_process_loses_one_of_them(
         patched.setattr(search_index, "index_next_batch", killed)
         with pytest.raises(KeyboardInterrupt):
             opened(database_url)
-    told = "migrating the database to this version: {} of 22 names indexed"
-    assert caplog.messages == [told.format(done) for done in (5, 10)]
+    message = "migrating the database to this version: {} of 22 names indexed"
+    assert caplog.messages == [message.format(done) for done in (5, 10)]
     # Others that wait for the lock of SQLite find it free between two parts.
     assert slept == ([migrations.LOCK_PAUSE_S] * 2 if database_url.startswith("sqlite") else [])
     with engine.connect() as connection:

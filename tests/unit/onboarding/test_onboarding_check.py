@@ -190,10 +190,10 @@ def test_file_is_fresh() -> None:
 def test_every_verb_is_told_and_its_undo_is_not() -> None:
     hidden = {"onboarding.undo", "find_party", "bind_parties"}
     assert list(VERBS) == [name for name in TOOLS if name not in hidden]
-    for name, told in VERBS.items():
-        assert told["effects"] == TOOLS[name].effects
-        assert told.get("undo") == TOOLS[name].undo
-        assert told.get("sets", "@").removeprefix("@") == (TOOLS[name].sets or "")
+    for name, result in VERBS.items():
+        assert result["effects"] == TOOLS[name].effects
+        assert result.get("undo") == TOOLS[name].undo
+        assert result.get("sets", "@").removeprefix("@") == (TOOLS[name].sets or "")
 
 
 def test_verb_is_told_with_all_that_a_reader_needs() -> None:

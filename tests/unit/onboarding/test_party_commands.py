@@ -82,9 +82,12 @@ def test_load_reads_stdin(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     code, out, err = run(load, "-")
     assert (code, out) == (1, "standard input: 0 added, 0 updated, 0 unchanged, 1 refused\n")
     assert "line 2: refused" in err
-    for content, told in ((b"", "standard input: the first line must name the columns"), (b"name,\xff\n", "not UTF-8")):
+    for content, result in (
+        (b"", "standard input: the first line must name the columns"),
+        (b"name,\xff\n", "not UTF-8"),
+    ):
         given(content)
-        with pytest.raises(CommandRefused, match=told):
+        with pytest.raises(CommandRefused, match=result):
             load("-", Output())
 
 
@@ -103,8 +106,8 @@ def test_interrupted_load_can_be_continued(monkeypatch: pytest.MonkeyPatch, run:
         first.setattr(EntityDatabase, "release_write_lock", lambda _: signal.raise_signal(number))
         with pytest.raises(CommandRefused) as refused:
             load("parties.csv", Output())
-    told = "interrupted; 2 of 3 rows were loaded and stay; load the file again for the rest"
-    assert (str(refused.value), refused.value.status, refused.value.code) == (told, "interrupted", 130)
+    message = "interrupted; 2 of 3 rows were loaded and stay; load the file again for the rest"
+    assert (str(refused.value), refused.value.status, refused.value.code) == (message, "interrupted", 130)
     assert signal.getsignal(number) is before
     assert run(load, "parties.csv")[:2] == (1, "parties.csv: 1 added, 0 updated, 2 unchanged, 2 refused\n")
 
@@ -161,13 +164,13 @@ def test_find_distinguishes_persons_and_marks_inactive_ones(run: Run) -> None:
     rows = ["Ann Lee,person,GB,1970-01-01,", "Ann Lee,person,GB,1980-01-01,", "Ann Lee,person,IE,1990-01-01,inactive"]
     load(_write("persons.csv", HEADER, *rows), Output())
     code, out, _ = run(find, ("Ann Lee", "person", None))
-    told = [line.partition("; id ")[0] for line in out.splitlines()]
+    entries = [line.partition("; id ")[0] for line in out.splitlines()]
     both = [f"Ann Lee (person, GB, born {year}-01-01): exact name" for year in (1970, 1980)]
     gone = ["inactive, not found by lookups:", "Ann Lee (person, IE, born 1990-01-01): exact name"]
-    assert (code, sorted(told[:2]), told[2:]) == (1, both, gone)
+    assert (code, sorted(entries[:2]), entries[2:]) == (1, both, gone)
     code, out, _ = run(find, ("Ann Lee", "person", "IE"))
-    told = [line.partition("; id ")[0] for line in out.splitlines()]
-    assert (code, told[0], told[-2:]) == (1, "no match; near matches:", gone)
+    entries = [line.partition("; id ")[0] for line in out.splitlines()]
+    assert (code, entries[0], entries[-2:]) == (1, "no match; near matches:", gone)
 
 
 def test_load_reports_possible_duplicates_and_inactive_parties(run: Run) -> None:

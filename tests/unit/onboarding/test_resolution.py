@@ -116,9 +116,9 @@ def test_question_tells_of_who_is_inactive(own: EntityDatabase, tmp_path: Path) 
     rows = ["John Smith,GB,1968-03-14,inactive", "John Smithson,GB,1975-11-02,active", "Eve Gone,GB,,inactive"]
     gateway = load(own, tmp_path, "name,jurisdiction,born,status,kind", *(f"{row},person" for row in rows))
     john, gone = id_of(own, "John Smith"), id_of(own, "Eve Gone")
-    told = f"John Smith (person, GB, born 1968-03-14, {john}) is inactive. "
+    message = f"John Smith (person, GB, born 1968-03-14, {john}) is inactive. "
     asked = Conversation(gateway, "John Smith", "person")
-    assert asked.question["prompt"] == f"{told}Which person is meant by 'John Smith'? Or enter another name."
+    assert asked.question["prompt"] == f"{message}Which person is meant by 'John Smith'? Or enter another name."
     assert john not in [option["id"] for option in asked.question["options"]]
     # Whoever is to be created beside him has to be told from him.
     assert asked.select(CREATE_NEW)["schema"]["required"] == ["date_of_birth"]
@@ -130,7 +130,7 @@ def test_question_tells_of_who_is_inactive(own: EntityDatabase, tmp_path: Path) 
         ("lookup_ambiguous", " is inactive. "),
         ("lookup_not_found", " is inactive. "),
     ]
-    assert problems[0]["message"].startswith(f"{told}Only a possible match for person 'John Smith': John Smithson")
+    assert problems[0]["message"].startswith(f"{message}Only a possible match for person 'John Smith': John Smithson")
     assert "with the status `active`" in problems[1]["hint"]
 
 
@@ -210,14 +210,17 @@ def test_company_needs_a_jurisdiction_to_be_created(gateway: SqlEntityGateway) -
     asked = talk.answer(text="CREATE NEW")
     assert asked["schema"]["required"] == ["jurisdiction"]
     assert asked["schema"]["properties"]["name"]["default"] == "Zenith"
-    told = talk.answer(data={"name": "Zenith S.A.", "jurisdiction": "lu"})
-    assert told["create"] == {"kind": "company", "name": "Zenith S.A.", "jurisdiction": "LU"}
+    result = talk.answer(data={"name": "Zenith S.A.", "jurisdiction": "lu"})
+    assert result["create"] == {"kind": "company", "name": "Zenith S.A.", "jurisdiction": "LU"}
     assert Conversation(gateway, "Zenith", "company", "LU").answer(text=CREATE_NEW)["create"]["jurisdiction"] == "LU"
 
 
 def test_person_of_a_name_that_nobody_has_is_created_without_a_question(gateway: SqlEntityGateway) -> None:
-    told = Conversation(gateway, "Zoltan Zed", "person").answer(text=CREATE_NEW)
-    assert told == {"create": {"kind": "person", "name": "Zoltan Zed"}, "reason": "created at the request of a person"}
+    result = Conversation(gateway, "Zoltan Zed", "person").answer(text=CREATE_NEW)
+    assert result == {
+        "create": {"kind": "person", "name": "Zoltan Zed"},
+        "reason": "created at the request of a person",
+    }
 
 
 def test_name_that_is_none_is_asked_for(gateway: SqlEntityGateway) -> None:
@@ -325,9 +328,9 @@ def test_person_who_is_inactive_is_not_created_again_nor_offered(own: EntityData
     talk = Conversation(gateway, "Eve Gone", "person")
     talk.answer(text=CREATE_NEW)
     asked = talk.answer(data={"name": "Eve Gone", "date_of_birth": "1970-01-01"})
-    told = "This person already exists: Eve Gone (person, jurisdiction unknown, born 1970-01-01, "
+    message = "This person already exists: Eve Gone (person, jurisdiction unknown, born 1970-01-01, "
     assert asked["type"] == "CLARIFICATION"
-    assert asked["prompt"].startswith(f"{told}{id_of(own, 'Eve Gone')}) is inactive. Which party is meant")
+    assert asked["prompt"].startswith(f"{message}{id_of(own, 'Eve Gone')}) is inactive. Which party is meant")
 
 
 @pytest.mark.parametrize(
@@ -396,10 +399,10 @@ def test_question_that_is_asked_again_tells_of_who_is_inactive(own: EntityDataba
     rows = ["John Smith,GB,inactive", "John Smithson,GB,active", "Eve Gone,GB,inactive"]
     gateway = load(own, tmp_path, "name,jurisdiction,status,kind", *(f"{row},person" for row in rows))
     for name in ("John Smith", "Eve Gone"):
-        told = f"{name} (person, GB, {id_of(own, name)}) is inactive. "
+        message = f"{name} (person, GB, {id_of(own, name)}) is inactive. "
         talk = Conversation(gateway, name, "person")
         kind = talk.question["type"]
-        for said, first in (("7", f"No party found for person '7'. {told}"), (name, told)):
+        for said, first in (("7", f"No party found for person '7'. {message}"), (name, message)):
             asked = talk.answer(text=said)
             assert asked["type"] == kind
             assert asked["prompt"].startswith(first)

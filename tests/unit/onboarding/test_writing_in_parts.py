@@ -88,8 +88,8 @@ def test_locked_load_can_be_run_again(
     parties.write_text("name,kind\nAnn Lee,person\nBen Ray,person\nCy Poe,person\n", encoding="utf-8")
     with pytest.raises(DatabaseUnavailable) as refused:
         load_parties(database, parties)
-    told = "the database reports an error: database is locked: another process has held the write lock for 30 s"
-    assert str(refused.value) == f"{told}; {describe_progress}"
+    message = "the database reports an error: database is locked: another process has held the write lock for 30 s"
+    assert str(refused.value) == f"{message}; {describe_progress}"
     holder.execute("ROLLBACK")
     gaps = iter((-1, -1))
     report = load_parties(database, parties)

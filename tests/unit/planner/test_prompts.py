@@ -75,8 +75,8 @@ def test_what_does_not_fit_the_catalogue_is_left_out_or_shortened() -> None:
     assert "(The planner is not told of 'tool0" in (planning_messages("do it", catalogue)[1].content or "")
     properties = {f"field{number}": {"type": "string", "description": "x" * 100} for number in range(100)}
     tool = ToolDeclaration("wide", input_schema={"type": "object", "properties": properties, "required": ["field1"]})
-    told = json.loads(build_catalogue({"wide": tool}).text.splitlines()[1])["arguments"]
-    assert told == {
+    result = json.loads(build_catalogue({"wide": tool}).text.splitlines()[1])["arguments"]
+    assert result == {
         "types": dict.fromkeys(properties, "string"),
         "required": ["field1"],
         "note": "the schema is longer than this",

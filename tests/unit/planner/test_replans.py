@@ -103,7 +103,7 @@ def test_reasons_are_failures_that_say_so_and_guidance_in_words() -> None:
         (asks("other", "CLARIFICATION"), Record(C, {"text": "so"})),
         (each("told", on_error="replan"), Record(F, error=error)),
     ]
-    found = reasons_of(steps, told={"told"})
+    found = reasons_of(steps, handled={"told"})
     assert [(reason.node, reason.words) for reason in found] == [
         ("a", "'a' failed: tool_failed: no\nway"),
         ("north", "guidance at 'north': Look north"),

@@ -435,9 +435,9 @@ def test_planner_prompt_is_short_and_has_the_earlier_reasoning() -> None:
     rounds = (goes_on(PICK, reasoning="First\nMaersk."), goes_on(SUM, reasoning="Then the sum."), failed("no"))
     question = Question(*rounds)
     question.run()
-    told = question.told["plan#3"].splitlines()
-    at = told.index("Your reasoning in earlier rounds:")
-    assert told[at + 1 : at + 3] == [
+    result = question.told["plan#3"].splitlines()
+    at = result.index("Your reasoning in earlier rounds:")
+    assert result[at + 1 : at + 3] == [
         '- {"round": 1, "reasoning": "First Maersk."}',
         '- {"round": 2, "reasoning": "Then the sum."}',
     ]

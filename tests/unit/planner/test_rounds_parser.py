@@ -397,8 +397,8 @@ def test_newest_answer_is_reported_up_to_ten_thousand_characters_and_those_befor
         return letter * length + "Which one?"
 
     turns = [TurnSummary(1, "q" * 5_000, said("a", 9_000)), TurnSummary(2, "And?", said("b", 9_000))]
-    told = intention_messages("The first.", turns)[1].content or ""
-    _, older, newest, *_ = told.splitlines()
+    result = intention_messages("The first.", turns)[1].content or ""
+    _, older, newest, *_ = result.splitlines()
     assert (older.count("q") < 5_000, "Which one?" in older, "[…cut]" in older) == (True, True, True)
     assert 3_900 < older.count("a") < 4_000
     assert said("b", 9_000) in newest

@@ -132,8 +132,8 @@ def test_document_in_counts_has_no_nodes_but_the_first_that_failed() -> None:
         for name, status, error in (("a", "completed", None), ("b", "failed", "no"), ("c", "failed", "nor this"))
     }
     counted = counted_document({"status": "failed", "error": None, "output": None, "nodes": nodes})
-    told = {"code": "node_failed", "message": "'b' failed: no; 1 more failed", "node_id": "b"}
-    assert run_error_of(counted) == run_error_of(counted_document(counted)) == told
+    fields = {"code": "node_failed", "message": "'b' failed: no; 1 more failed", "node_id": "b"}
+    assert run_error_of(counted) == run_error_of(counted_document(counted)) == fields
 
 
 def test_document_of_a_run_that_never_had_a_plan() -> None:
@@ -342,8 +342,8 @@ def test_status_with_very_many_requests_is_told_with_the_first_of_them() -> None
     requests: list[dict[str, Any]] = [{"id": f"r{number}", "prompt": "x" * 4_000} for number in range(1_000)]
     answer = status_result({**document, "waiting_for": requests})
     assert answer["waiting_for"] == requests[:99]
-    told = "901 of 1,000 requests are omitted, because they are too large for a query; `dagwright inbox` lists all"
-    assert answer["notes"] == [{"code": "too_large", "node_id": None, "message": told}]
+    message = "901 of 1,000 requests are omitted, because they are too large for a query; `dagwright inbox` lists all"
+    assert answer["notes"] == [{"code": "too_large", "node_id": None, "message": message}]
 
 
 _STATES = {"a": "completed", "a[x]": "completed", "a[y]": "failed", "b": "skipped", "c": "failed"}

@@ -182,9 +182,9 @@ def test_next_turn_gets_the_whole_clarification_that_it_answers() -> None:
     session, asked = Session("s"), "Show shipments from Acme Corp to Houston"
     session.begin_turn(TurnStart("a", {}, asked), at=1.0)
     session.end_turn("a", _told(end_of_turn({"status": "completed", "output": _CLARIFICATION})), at=2.0)
-    told = [summary.to_json() for summary in session.turn_summaries()]
-    assert told == [{"turn_id": 1, "human_message": asked, "ai_response": _CLARIFICATION}]
-    assert [turn.to_json() for turn in turns_from_json(told)] == told
+    entries = [summary.to_json() for summary in session.turn_summaries()]
+    assert entries == [{"turn_id": 1, "human_message": asked, "ai_response": _CLARIFICATION}]
+    assert [turn.to_json() for turn in turns_from_json(entries)] == entries
     assert session.turn_texts() == [f"Request: {asked}\nResult: completed: {_CLARIFICATION}"]
 
 
@@ -211,8 +211,8 @@ def test_turn_without_an_answer_is_reported_by_its_outcome() -> None:
 
 def test_answer_in_the_store_is_kept_as_far_as_the_run_knows_it() -> None:
     shape = Shape("text", 50_000, 49_998, "It begins so")
-    for told, expected in ((Part("whole", "a" * 30_000, shape), "a"), (Part("large", shape=shape), "It begins so\n")):
-        response = end_of_turn({"status": "completed", "output": StoredValue("ref", parts={(): told})}).response
+    for result, expected in ((Part("whole", "a" * 30_000, shape), "a"), (Part("large", shape=shape), "It begins so\n")):
+        response = end_of_turn({"status": "completed", "output": StoredValue("ref", parts={(): result})}).response
         assert response is not None
         assert response.startswith(expected)
         assert CUT.strip() in response
@@ -300,8 +300,8 @@ def test_state_travels_whatever_happened(*, ends: list[TurnEnd], is_open: bool, 
         session.begin_turn(_turn("open"), at=99.0)
     if is_ending:
         session.end()
-    told = json.loads(json.dumps(session.to_json()))
-    assert session_from_json(told, name="s") == session
+    document = json.loads(json.dumps(session.to_json()))
+    assert session_from_json(document, name="s") == session
 
 
 @pytest.mark.parametrize("state", [None, 3, [], {}, {"version": 1}, {"version": "x", "context": {}, "lookups": []}])
@@ -320,9 +320,9 @@ _MESSAGES = st.recursive(
 @given(_MESSAGES)
 def test_any_message_is_read_or_refused(message: Any) -> None:
     for read in (turn_start_from_json, turn_end_from_json):
-        for told in (message, {"start": message, "run_id": "r"}, {"status": "completed", "names": message}):
+        for result in (message, {"start": message, "run_id": "r"}, {"status": "completed", "names": message}):
             with suppress(MessageInvalid):
-                read(told)
+                read(result)
 
 
 def test_turn_of_a_request_is_one_that_pursues_it() -> None:

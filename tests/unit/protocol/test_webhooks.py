@@ -45,17 +45,17 @@ def test_id_of_a_notification_depends_on_its_event_alone() -> None:
 def test_notification_has_a_shortened_request_and_its_closing() -> None:
     request = _request(prompt="é" * NOTIFICATION_BYTES)
     request.options = ["x"]
-    told = _json(Notification("opened", request, 1.5))["request"]
-    assert (told["shortened"], told["options"], len(told["prompt"].encode()) <= NOTIFICATION_BYTES // 4) == (
+    result = _json(Notification("opened", request, 1.5))["request"]
+    assert (result["shortened"], result["options"], len(result["prompt"].encode()) <= NOTIFICATION_BYTES // 4) == (
         True,
         None,
         True,
     )
-    assert told["request_id"] == "check"
+    assert result["request_id"] == "check"
     closing = Closing("answered", 2.0, "ann", "signal", what="approved")
     answer = {"outcome": "answered", "by": "ann", "through": "signal", "answer": "approved", "note": None}
-    told = _json(Notification("answered", _request(), 2.0), closing)["closing"]
-    assert told == {"at": "1970-01-01T00:00:02.000Z", **answer}
+    result = _json(Notification("answered", _request(), 2.0), closing)["closing"]
+    assert result == {"at": "1970-01-01T00:00:02.000Z", **answer}
 
 
 def test_pending_notifications_survive_continue_as_new() -> None:

@@ -105,8 +105,8 @@ async def test_parallel_calls_get_the_answers_of_the_steps_that_fit_them() -> No
             ask(server, metadata={"purpose": "planner", "node_id": "n"}),
         )
         streamed = await ask(server, stream=True)
-    told = [message_of(answer)["content"].removeprefix("to ") for answer in answers]
-    assert told == ["long", "json", "tools", "Oslo", "large", "the planner"]
+    entries = [message_of(answer)["content"].removeprefix("to ") for answer in answers]
+    assert entries == ["long", "json", "tools", "Oslo", "large", "the planner"]
     deltas = [event["choices"][0]["delta"].get("content", "") for event in events_of(streamed)]
     assert "".join(deltas) == "to the stream"
 
@@ -132,9 +132,9 @@ async def test_tool_calls_are_sent_whole_and_in_pieces() -> None:
 async def test_stream_has_its_usage_only_on_request() -> None:
     async with ModelServer("one two", "one two") as server:
         silent = events_of(await ask(server, stream=True))
-        told = events_of(await ask(server, "a b c", stream=True, stream_options={"include_usage": True}))
+        result = events_of(await ask(server, "a b c", stream=True, stream_options={"include_usage": True}))
     assert [event for event in silent if "usage" in event] == []
-    assert [event["usage"] for event in told if event["usage"]] == [Tokens(3, 2).to_json()]
+    assert [event["usage"] for event in result if event["usage"]] == [Tokens(3, 2).to_json()]
 
 
 async def test_errors_have_their_body_and_retry_after() -> None:

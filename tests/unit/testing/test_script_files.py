@@ -82,9 +82,9 @@ def answers(tmp_path: Path) -> Path:
 async def test_function_beside_the_script_makes_the_answer(answers: Path) -> None:
     steps = "steps: [{function: answers.py:echo, usage: {prompt: 3, completion: 4}}, {function: answers.py:listed}]"
     async with read_script(saved(answers, steps)) as server:
-        told = [(await ask(server.base_url)).json() for _ in range(2)]
-    assert [each["choices"][0]["message"]["content"] for each in told] == ["You said ?", '{"model": "small"}']
-    assert told[0]["usage"]["total_tokens"] == 7
+        entries = [(await ask(server.base_url)).json() for _ in range(2)]
+    assert [each["choices"][0]["message"]["content"] for each in entries] == ["You said ?", '{"model": "small"}']
+    assert entries[0]["usage"]["total_tokens"] == 7
     with pytest.raises(ScriptNotFollowed) as caught:
         async with read_script(saved(answers, "steps: [{function: answers.py:broken}]")) as server:
             answer = await ask(server.base_url)
@@ -156,13 +156,13 @@ async def test_program_serves_a_file_and_reports_unused_steps(asked: bool, code:
     if asked:
         assert (await ask(base_url)).json()["choices"][0]["message"]["content"] == "Hello"
     process.send_signal(signal.SIGTERM)
-    _, told = await process.communicate()
-    assert (process.returncode, "unused steps" in told.decode()) == (code, not asked)
+    _, result = await process.communicate()
+    assert (process.returncode, "unused steps" in result.decode()) == (code, not asked)
 
 
 @pytest.mark.waits
 async def test_program_refuses_a_missing_file(tmp_path: Path) -> None:
     process = await started(tmp_path / "none.yaml")
-    out, told = await process.communicate()
+    out, result = await process.communicate()
     words = f"{tmp_path / 'none.yaml'}: No such file or directory"
-    assert (process.returncode, out, told.decode().strip()) == (2, b"", words)
+    assert (process.returncode, out, result.decode().strip()) == (2, b"", words)

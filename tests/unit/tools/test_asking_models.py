@@ -123,8 +123,8 @@ async def test_a_failure_tells_its_advice_and_what_was_used_until_then() -> None
     async with ModelServer(*steps) as server:
         failure = await Bench(compare, server).failure({"first": "?", "second": "?"})
     assert (failure.type, failure.non_retryable) == ("model_key_refused", True)
-    [told] = failure.details
-    assert (told["action"], usage_from_json(told["usage"])) == (
+    [result] = failure.details
+    assert (result["action"], usage_from_json(result["usage"])) == (
         Action.GIVE_UP,
         Usage(calls=1, prompt_tokens=3, completion_tokens=4, unpriced_calls=1),
     )

@@ -31,17 +31,17 @@ async def test_result_of_a_write_waits_for_the_store_and_the_write_is_not_repeat
     store.is_down = True
     bench = FunctionBench(_large("write", calls), store=store)
     bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=60))
-    told: list[Any] = []
+    entries: list[Any] = []
 
     def on_heartbeat(*details: Any) -> None:
-        told.extend(details)
+        entries.extend(details)
         store.is_down = False
 
     bench.temporal.on_heartbeat = on_heartbeat
     stored = await bench.payload({})
     assert (stored.metadata["dagwright-stored"], len(calls), len(store.contents)) == (b"1", 1, 1)
-    assert told[:2] == [None, None]
-    assert told[2]["waits_for"].endswith("could not be stored: the payload store is down")
+    assert entries[:2] == [None, None]
+    assert entries[2]["waits_for"].endswith("could not be stored: the payload store is down")
 
 
 @pytest.mark.parametrize(

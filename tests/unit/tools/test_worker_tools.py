@@ -118,8 +118,8 @@ async def test_a_worker_is_told_what_was_written_out_for_it() -> None:
     assert (await call_worker(repeat, {"names": ["a"]})).outputs == {"params": {"names": ["a"]}}
     spec = the_spec(repeat)
     wired = {"names": {"from_sub_goal": 1, "slot": "found"}}
-    told = {"id": 2, "worker": "repeat", "description": "", "outputs": ["params"], "goal_type": "support"}
-    keywords = spec.bind({"names": ["a"], "most": 2, "sub_goal": {**told, "inputs": wired}})
+    document = {"id": 2, "worker": "repeat", "description": "", "outputs": ["params"], "goal_type": "support"}
+    keywords = spec.bind({"names": ["a"], "most": 2, "sub_goal": {**document, "inputs": wired}})
     assert spec.function is not None
     with tool_context(node="sg2"):
         assert spec.function(**keywords)["outputs"] == {"params": {"most": 2}}

@@ -17,11 +17,11 @@ def _nothing() -> None:
 
 
 async def test_waiting_is_published_at_once_and_others_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[list[Any]] = []
+    entries: list[list[Any]] = []
     given = TypedSearchAttributes([SearchAttributePair(SearchAttributeKey.for_keyword(wire.SEARCH_STATE), "running")])
     fake = SimpleNamespace(
         info=lambda: SimpleNamespace(typed_search_attributes=given),
-        upsert_search_attributes=lambda updates: told.append([update.value for update in updates]),
+        upsert_search_attributes=lambda updates: entries.append([update.value for update in updates]),
         sleep=lambda *_, **__: asyncio.Event().wait(),
     )
     monkeypatch.setattr(search_attributes, "workflow", fake)
@@ -33,4 +33,4 @@ async def test_waiting_is_published_at_once_and_others_after_a_pause(monkeypatch
     attributes.tell("running", [], at=6.3, wake=_nothing)
     attributes.tell("waiting", ["anyone", "bob"], at=6.4, wake=_nothing)
     attributes.rest()
-    assert told == [["waiting", ["ann"]], ["running", None], ["waiting", ["anyone"]]]
+    assert entries == [["waiting", ["ann"]], ["running", None], ["waiting", ["anyone"]]]

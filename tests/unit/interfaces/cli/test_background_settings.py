@@ -184,7 +184,7 @@ async def test_other_queue_or_server_is_refused(
                 assert len([*(folder / "serving").glob("*.lock")]) == 2
     await _start()
     monkeypatch.setenv(variable, value)
-    settings, told = load_settings(), list[str]()
+    settings, result = load_settings(), list[str]()
     with pytest.raises(CommandRefused) as refused:
         refuse_other_settings(settings)
     assert str(refused.value) == (
@@ -194,9 +194,9 @@ async def test_other_queue_or_server_is_refused(
     )
     nothing = cast(Client, None)
     with pytest.raises(CommandRefused, match="and serves only that"):
-        async with served_here_or_elsewhere(nothing, load_toolset(settings), settings=settings, report=told.append):
+        async with served_here_or_elsewhere(nothing, load_toolset(settings), settings=settings, report=result.append):
             pass
-    assert told == []
+    assert result == []
 
 
 async def test_worker_is_named_before_the_gateway(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

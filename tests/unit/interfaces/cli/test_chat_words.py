@@ -63,8 +63,8 @@ def test_command_that_resumes_a_chat_has_all_its_options() -> None:
         deadline="2m",
         budget="1 USD",
     )
-    told = going_on("s", [*asking_options(request.asking()), "--tools", "my tools.py"])
-    assert shlex.split(told.partition(": ")[2]) == [
+    result = going_on("s", [*asking_options(request.asking()), "--tools", "my tools.py"])
+    assert shlex.split(result.partition(": ")[2]) == [
         "dagwright",
         "chat",
         "--session",
@@ -116,8 +116,8 @@ def _sub_goal(number: int, status: str = "success", **more: Any) -> dict[str, An
 
 def _round(number: int) -> dict[str, Any]:
     results = [{"sub_goal_id": number, "status": "success", "error": None, "message": FOUND}]
-    told = {"round": number, "reasoning": f"Because {number}.", "action": "continue"}
-    return {**told, "sub_goals": [number], "results": results}
+    document = {"round": number, "reasoning": f"Because {number}.", "action": "continue"}
+    return {**document, "sub_goals": [number], "results": results}
 
 
 def _told(rounds: int) -> dict[str, Any]:
@@ -149,11 +149,11 @@ def test_each_round_is_shown_with_its_reason_and_results() -> None:
 
 
 def test_picture_names_attempts_of_calls_and_the_phase() -> None:
-    told = _told(1)
-    told["sub_goals"].append(_sub_goal(2, "running"))
-    told["rounds"][0]["sub_goals"].append(2)
+    result = _told(1)
+    result["sub_goals"].append(_sub_goal(2, "running"))
+    result["rounds"][0]["sub_goals"].append(2)
     calls = {"sg1": "attempt 9", "sg2": "attempt 3, again in 4.0 s: no server runs"}
-    assert _shown({**told, "phase": "executing"}, room=20, calls=calls)[2:4] == [
+    assert _shown({**result, "phase": "executing"}, room=20, calls=calls)[2:4] == [
         f"✓ sg1 look: Looks.  {SHOWN}",
         "● sg2 look: Looks.  attempt 3, again in 4.0 s: no server runs",
     ]
@@ -182,11 +182,11 @@ def test_each_line_is_written_once_and_a_refused_answer_is_marked() -> None:
 
 
 def test_open_sub_goals_and_omitted_results_stand_in_their_round() -> None:
-    told = _told(2)
-    told["sub_goals"] += [_sub_goal(3, "pending", worker="show", description="Shows.")]
-    told["rounds"][0] |= {"results": [], "omitted_results": 1}
-    told["rounds"][1]["sub_goals"].append(3)
-    assert [*round_lines({"rounds": told})] == [
+    result = _told(2)
+    result["sub_goals"] += [_sub_goal(3, "pending", worker="show", description="Shows.")]
+    result["rounds"][0] |= {"results": [], "omitted_results": 1}
+    result["rounds"][1]["sub_goals"].append(3)
+    assert [*round_lines({"rounds": result})] == [
         "Interpretation: All of it.",
         "Round 1 (continue): Because 1.",
         "  results left out: 1",
@@ -194,7 +194,7 @@ def test_open_sub_goals_and_omitted_results_stand_in_their_round() -> None:
         f"  sg2 look: success: {SHOWN}",
         "  sg3 show: never started",
     ]
-    assert [line.strip() for line in _shown(told, room=20)] == [
+    assert [line.strip() for line in _shown(result, room=20)] == [
         "Interpretation: All of it.",
         "Round 1 of 10: Because 1.",
         "… results left out: 1",

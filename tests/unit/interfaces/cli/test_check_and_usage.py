@@ -416,5 +416,5 @@ async def test_interrupt_while_the_program_is_still_loading_ends_it_quietly(tmp_
     assert process.stdout is not None
     assert await process.stdout.readline() == b"loading\n"
     process.send_signal(signal.SIGINT)
-    _, told = await process.communicate()
-    assert (process.returncode, told) == (130, b"")
+    _, result = await process.communicate()
+    assert (process.returncode, result) == (130, b"")

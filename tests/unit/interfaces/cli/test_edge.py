@@ -107,9 +107,9 @@ async def test_stdout_holds_the_documents_alone(capsys: pytest.CaptureFixture[st
 def test_full_disk_is_no_defect(is_json: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     full = OSError(errno.ENOSPC, "No space left on device", "/data/plan.svg")
     assert _guarded(full, tmp_path, is_json=is_json) == ExitCode.FAILED
-    told = capsys.readouterr()
-    assert told.err == "/data/plan.svg is full: No space left on device\n"
-    assert is_json == ("disk_full" in told.out)
+    result = capsys.readouterr()
+    assert result.err == "/data/plan.svg is full: No space left on device\n"
+    assert is_json == ("disk_full" in result.out)
 
 
 def test_command_without_standard_streams_ends_as_ever(tmp_path: Path) -> None:

@@ -99,9 +99,9 @@ def test_answer_is_rendered_on_a_terminal(monkeypatch: pytest.MonkeyPatch, kind:
     monkeypatch.setattr(sys, "stdout", written)
     view = _ended(scheduler)
     tell_answer(view, view.document_with_refs(), Output(has_color=False))
-    told = written.getvalue()
-    assert ("**3**" in told, "|---|" in told) == (not is_drawn, not is_drawn)
-    assert "https://example.org" in told
+    result = written.getvalue()
+    assert ("**3**" in result, "|---|" in result) == (not is_drawn, not is_drawn)
+    assert "https://example.org" in result
 
 
 def test_multiline_text_of_a_result_is_kept() -> None:

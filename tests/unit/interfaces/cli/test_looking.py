@@ -44,10 +44,10 @@ def test_starting_worker_is_not_reported_as_missing() -> None:
             {"code": "other", "node_id": None, "message": "kept"},
         ],
     }
-    told = without_early_alarm(document)
+    result = without_early_alarm(document)
     words = "the worker in the background is starting"
-    assert [node["reason"] for node in told["nodes"].values()] == [words, None]
-    notes = [(note["code"], note["message"]) for note in told["notes"]]
+    assert [node["reason"] for node in result["nodes"].values()] == [words, None]
+    notes = [(note["code"], note["message"]) for note in result["notes"]]
     assert notes == [("other", "kept"), ("worker_starting", words)]
 
 

@@ -30,8 +30,8 @@ def test_worker_and_test_that_are_written_work_as_they_are(tmp_path: Path, capsy
         (("find_ports_words",), (), "support"),
         (("find_ports_text",), ("find_ports_words",), "deliverable"),
     ]
-    told = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("test it: "))
-    command = [sys.executable, *shlex.split(told.removeprefix("test it: python "))]
+    result = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("test it: "))
+    command = [sys.executable, *shlex.split(result.removeprefix("test it: python "))]
     tested = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     # An empty folder has none of the settings of this repository, so warnings are no errors there.
     assert ("3 passed" in tested.stdout, "warning" in tested.stdout.lower(), tested.stderr) == (True, False, "")

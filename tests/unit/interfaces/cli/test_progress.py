@@ -306,6 +306,6 @@ def test_picture_wraps_a_long_question_and_long_options() -> None:
     label = "DIRECTOR of Apex Fund, " * 3
     options = [{"id": f"p_{n}", "label": f"Ann Lee (person, GB, {label}LEI {n})"} for n in (1, 2)]
     which = asked("w", prompt="Which Ann?", type="SELECTION", options=options)
-    for request, told in ((unclear, "person_2"), (which, "LEI 2")):
+    for request, result in ((unclear, "person_2"), (which, "LEI 2")):
         drawn = _drawn(view_of(node("a")), request, height=24, width=80)
-        assert (told in "\n".join(drawn), len(drawn) <= 24) == (True, True)
+        assert (result in "\n".join(drawn), len(drawn) <= 24) == (True, True)

@@ -53,9 +53,9 @@ def _status(question: Question, capsys: pytest.CaptureFixture[str], **changes: A
 
 
 def _told(question: Question) -> Any:
-    told = rounds_of(_view(question))
-    assert told is not None
-    return told
+    result = rounds_of(_view(question))
+    assert result is not None
+    return result
 
 
 def _begun(*, workers: Mapping[str, Any] | None = None) -> Question:
@@ -96,16 +96,16 @@ def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str
     question.run()
     sg1 = _view(question).document()["nodes"]["sg1"]
     assert sg1["status"] == "superseded"
-    told = _status(question, capsys)
+    result = _status(question, capsys)
     _tell_node("sg1", sg1, [], Output())
     node = capsys.readouterr().out.splitlines()
     drawn = mermaid(picture_of(question.scheduler)).splitlines()
     words = [each for each in _lines(question) if each[1] in ("sg1", "sg3")]
     assert words == [["failed", "sg1"], ["superseded", "sg3"]]
     # The one that never began, as it waited for the first, did not fail.
-    rows = [line.split() for line in told]
+    rows = [line.split() for line in result]
     assert [row[1] for row in rows if row[2:3] in (["sg1"], ["sg3"])] == ["failed", "superseded"]
-    assert "nodes: 4 completed, 1 superseded, 1 failed" in told[0]
+    assert "nodes: 4 completed, 1 superseded, 1 failed" in result[0]
     assert (node[0], "because: the run continues without it" in node) == ("sg1 (Numbers of Maersk): failed", True)
     assert next(line for line in drawn if "sg1<br/>" in line).endswith('<br/>failed"]:::failed')
     (reason,) = why(question.scheduler, "sg1", calls={}).reasons[:1]
@@ -144,9 +144,9 @@ def test_calls_are_listed_with_attempt_and_reason() -> None:
 
 def test_status_shows_rounds_phase_and_attempts(capsys: pytest.CaptureFixture[str]) -> None:
     pending = {"sg1": PendingCall(7, "backing_off", "no server runs")}
-    told = _status(_begun(), capsys, pending=pending)
-    assert {"round 1 of 10, executing: worker tools are running", "Round 1 (continue): Both."} <= {*told}
-    (row,) = [line.split() for line in told if " sg1 " in line]
+    result = _status(_begun(), capsys, pending=pending)
+    assert {"round 1 of 10, executing: worker tools are running", "Round 1 (continue): Both."} <= {*result}
+    (row,) = [line.split() for line in result if " sg1 " in line]
     assert ("7" in row, row[-3:]) == (True, ["no", "server", "runs"])
     question = Question(goes_on(sub_goal(1, "clarify", question="Which?")), done(a=ref(1, "clarification")))
     question.run()
@@ -204,9 +204,9 @@ def test_graph_has_a_group_for_each_round() -> None:
         ["plan#4", "answer"],
     ]
     # Programs are told all edges, and the same groups.
-    told = graph_document(question.scheduler)
-    assert [node.get("group") for node in told["nodes"]] == [node.get("group") for node in picture["nodes"]]
-    assert ["sg1", "plan#2"] in told["edges"]
+    result = graph_document(question.scheduler)
+    assert [node.get("group") for node in result["nodes"]] == [node.get("group") for node in picture["nodes"]]
+    assert ["sg1", "plan#2"] in result["edges"]
 
 
 def test_sub_goal_is_drawn_in_the_round_in_which_it_could_begin() -> None:
@@ -236,9 +236,9 @@ def test_problem_of_a_plan_is_shown_during_its_repair() -> None:
     repairing = question.begin()
     for _ in range(2):
         writer.show(_view(question))
-    (told,) = [line for line in lines if "round 1" in line and "rejected" in line]
-    assert "nobody" in told
-    assert told.startswith(next(line for line in lines if " plan " in line)[:8])
+    (result,) = [line for line in lines if "round 1" in line and "rejected" in line]
+    assert "nobody" in result
+    assert result.startswith(next(line for line in lines if " plan " in line)[:8])
     question.end(repairing)
     writer.show(_view(question))
     assert "Better." in lines[-1]
@@ -259,8 +259,8 @@ def test_why_tells_by_what_a_run_ended_besides_what_failed_in_it() -> None:
 
 def test_why_of_a_round_that_goes_on_tells_what_the_planner_said_last() -> None:
     question = _begun()
-    told = Explanation(_view(question), "", what_holds(question.scheduler, calls={}))
-    assert [*lines_of(told)][:2] == ["q is running", "Round 1 (continue): Both."]
+    result = Explanation(_view(question), "", what_holds(question.scheduler, calls={}))
+    assert [*lines_of(result)][:2] == ["q is running", "Round 1 (continue): Both."]
 
 
 def test_sub_goal_that_was_cancelled_says_so() -> None:
@@ -274,7 +274,7 @@ def test_question_that_used_its_rounds_says_how_to_have_more_where_there_are_mor
     question = Question(*map(goes_on, names), max_rounds=most)
     question.run()
     document = _view(question).document_with_refs()
-    told = "used, and the planner has not said that it is done; to say so is a round too"
+    message = "used, and the planner has not said that it is done; to say so is a round too"
     # Nobody else than a command has that option.
-    assert document["error"]["message"] == f"all {most} rounds are {told}"
-    assert [*failure_lines(document)] == [f"error: max_rounds: all {most} rounds are {told}", *advice]
+    assert document["error"]["message"] == f"all {most} rounds are {message}"
+    assert [*failure_lines(document)] == [f"error: max_rounds: all {most} rounds are {message}", *advice]

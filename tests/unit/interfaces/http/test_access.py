@@ -138,8 +138,8 @@ NAMED = AllowedHosts(["gateway", "api.example.com"], ["https://a.example.com"])
 
 
 def _code(hosts: AllowedHosts, host: str | None, origin: str | None = None) -> str | None:
-    told = {name: value for name, value in (("host", host), ("origin", origin)) if value is not None}
-    refused = hosts.refusal(Headers(told))
+    document = {name: value for name, value in (("host", host), ("origin", origin)) if value is not None}
+    refused = hosts.refusal(Headers(document))
     return None if refused is None else refused[0]
 
 

@@ -136,9 +136,9 @@ async def test_published_plan_is_returned_as_its_example(untouched: httpx.AsyncC
 
 
 async def test_problems_of_a_plan_have_pointers_and_lines(http: httpx.AsyncClient) -> None:
-    told = (await http.post("/v1/runs", json={"plan": {"plan": 1, "nodes": [{"id": "a", "tool": "?"}]}})).json()
-    (problem,) = told["error"]["errors"]
-    assert (told["error"]["code"], told["error"]["param"]) == ("unknown_tool", None)
+    document = (await http.post("/v1/runs", json={"plan": {"plan": 1, "nodes": [{"id": "a", "tool": "?"}]}})).json()
+    (problem,) = document["error"]["errors"]
+    assert (document["error"]["code"], document["error"]["param"]) == ("unknown_tool", None)
     assert (problem["code"], problem["pointer"]) == ("unknown_tool", "/nodes/0/tool")
     text = "plan: 1\nnodes:\n  - id: a\n    tool: '?'\n"
     written = (await http.post("/v1/runs", json={"plan": text})).json()
@@ -152,9 +152,9 @@ async def test_refusal_of_a_run_is_returned(away: Apart, monkeypatch: pytest.Mon
         raise CommandRejected("the run is paused already")
 
     monkeypatch.setattr(type(context.steering), "send", refuse)
-    told = await http.post("/v1/runs/run-1/pause")
-    error = told.json()["error"]
-    assert (*error_of(told), error["param"], error["message"]) == (400, "refused", None, "the run is paused already")
+    result = await http.post("/v1/runs/run-1/pause")
+    error = result.json()["error"]
+    assert (*error_of(result), error["param"], error["message"]) == (400, "refused", None, "the run is paused already")
 
 
 async def test_invalid_inputs_name_their_field(untouched: httpx.AsyncClient) -> None:
@@ -163,8 +163,8 @@ async def test_invalid_inputs_name_their_field(untouched: httpx.AsyncClient) -> 
         ("messages", '{"number": "many"}', {}),
     ):
         body = {"model": "plan/double", "messages": [{"role": "user", "content": said}], **more}
-        told = (await untouched.post("/v1/chat/completions", json=body)).json()
-        assert told["error"]["param"] == param
+        document = (await untouched.post("/v1/chat/completions", json=body)).json()
+        assert document["error"]["param"] == param
 
 
 async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(away: Apart) -> None:
@@ -259,8 +259,8 @@ async def test_second_cancel_reports_the_state_of_the_run(
     if message is None:
         assert (answer.status_code, answer.json()["error"]["message"]) == (409, "the run 'run-1' has ended")
     else:
-        told = {"run_id": "run-1", "ok": True, "message": message, "status": status}
-        assert (answer.status_code, answer.json()) == (200, told)
+        document = {"run_id": "run-1", "ok": True, "message": message, "status": status}
+        assert (answer.status_code, answer.json()) == (200, document)
 
 
 async def test_draining_gateway_is_not_ready(away: Apart, untouched: httpx.AsyncClient) -> None:

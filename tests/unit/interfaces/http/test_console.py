@@ -51,8 +51,8 @@ async def test_unchanged_file_is_not_sent_again_and_a_missing_one_is_an_error(ht
 async def test_page_needs_no_key_and_the_api_does(away: Apart) -> None:
     http, _, context = away
     KeyFile(context.settings.api_keys).add("ann", list(Scope))
-    told = [(await http.get(path)).status_code for path in ("/", "/console/", "/console/js/main.js", "/v1/runs")]
-    assert told == [307, 200, 200, 401]
+    entries = [(await http.get(path)).status_code for path in ("/", "/console/", "/console/js/main.js", "/v1/runs")]
+    assert entries == [307, 200, 200, 401]
     # httpx would leave out `..` itself.
     assert (await http.get("/console/%2e%2e/v1/runs")).status_code == 404
 

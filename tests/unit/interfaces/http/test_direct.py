@@ -67,8 +67,8 @@ async def test_stream_begins_while_the_model_still_thinks(tmp_path: Path, path: 
         pieces = response.aiter_text()
         first = await anext(pieces)
         thought.set()
-        told = events_of(first + "".join([each async for each in pieces]))
-    said = [each.content for each in told if isinstance(each.content, dict)]
+        result = events_of(first + "".join([each async for each in pieces]))
+    said = [each.content for each in result if isinstance(each.content, dict)]
     if path == CHAT:
         written = "".join(choice["delta"].get("content") or "" for each in said for choice in each["choices"])
     else:
@@ -88,12 +88,12 @@ async def test_early_refusal_of_the_model_has_its_status(tmp_path: Path, path: s
 async def test_late_refusal_of_the_model_is_an_event_of_the_stream(tmp_path: Path, path: str) -> None:
     async with gateway(tmp_path, Refused(429, "Slow down.", retry_after=3, first_s=0.3)) as (http, _):
         answer = await http.post(path, json=body(path))
-    told = [each.content for each in events_of(answer.text.replace("event: error\n", "")) if each.comment is None]
+    entries = [each.content for each in events_of(answer.text.replace("event: error\n", "")) if each.comment is None]
     assert answer.status_code == 200
     if path == CHAT:
-        assert [told[0]["error"]["code"], *told[1:]] == ["rate_limit_exceeded", "[DONE]"]
+        assert [entries[0]["error"]["code"], *entries[1:]] == ["rate_limit_exceeded", "[DONE]"]
     else:
-        (error,) = told
+        (error,) = entries
         assert (error["type"], error["code"], error["sequence_number"]) == ("error", "rate_limit_exceeded", 0)
 
 

@@ -291,9 +291,9 @@ async def _background(gateway: _Gateway) -> str:
 
 async def test_response_in_the_background_that_waits_is_found_and_cancelled_before_it_starts(gateway: _Gateway) -> None:
     address = await _background(gateway)
-    told = (await gateway.http.get(address)).json()
+    document = (await gateway.http.get(address)).json()
     about = {"run_id": RUN, "session_id": "long", "status": "running"}
-    assert (told["status"], told["dagwright"]) == ("in_progress", about)
+    assert (document["status"], document["dagwright"]) == ("in_progress", about)
     stopped = await gateway.http.post(f"{address}/cancel")
     assert (stopped.status_code, stopped.json()["status"]) == (200, "cancelled")
     gateway.server.is_free.set()

@@ -70,23 +70,23 @@ def test_answer_has_an_example_that_fits(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(OPERATIONS))
 def test_error_has_an_example_that_fits(name: str) -> None:
-    told = {status: answer for status, answer in OPERATIONS[name]["responses"].items() if status >= "400"}
-    for answer in told.values():
+    document = {status: answer for status, answer in OPERATIONS[name]["responses"].items() if status >= "400"}
+    for answer in document.values():
         (content,) = answer["content"].values()
         jsonschema_rs.validate(whole(content["schema"]), content["example"])
         assert {"message", "type", "code"} <= set(content["example"]["error"])
     method, path = name.split(" ")
     any_of_all = {"400", "401", "403", "429", "503"}
     if path in ("/v1/chat/completions", "/v1/responses"):
-        assert set(told) == {*any_of_all, "404", "409", "413", "422", "502"}
+        assert set(document) == {*any_of_all, "404", "409", "413", "422", "502"}
     elif path == "/v1/plans/check":
-        assert set(told) == {*any_of_all, "413"}
+        assert set(document) == {*any_of_all, "413"}
     elif method == "POST":
-        assert set(told) - {"409"} == {*any_of_all, "404", "413"}
-        assert ("409" in told) is (path != "/v1/responses/{response_id}/cancel")
+        assert set(document) - {"409"} == {*any_of_all, "404", "413"}
+        assert ("409" in document) is (path != "/v1/responses/{response_id}/cancel")
     elif path.startswith("/v1/"):
         # A list is there whatever is in it.
-        assert set(told) == ({*any_of_all, "404"} if "{" in path else any_of_all)
+        assert set(document) == ({*any_of_all, "404"} if "{" in path else any_of_all)
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])
@@ -103,16 +103,16 @@ def test_headers_and_words_of_requests_in_the_form_of_openai_are_told(path: str)
     ):
         for schema in (fields[field], headers[header]["schema"]):
             assert schema["anyOf"][0] == {"type": "string", "enum": words}
-    told = operation["responses"]
-    assert {*told["200"]["headers"]} == {"X-Run-Id", "X-Session-Id", "X-Routing-Mode", "x-request-id"}
-    assert "X-Run-Id" in told["422"]["headers"]
+    result = operation["responses"]
+    assert {*result["200"]["headers"]} == {"X-Run-Id", "X-Session-Id", "X-Routing-Mode", "x-request-id"}
+    assert "X-Run-Id" in result["422"]["headers"]
 
 
 @pytest.mark.parametrize("path", ["responses/{response_id}", "runs/{run_id}/answer"])
 def test_stream_that_is_asked_for_by_an_id_says_how_it_tells_progress(path: str) -> None:
-    told = {(each["in"], each["name"]): each for each in OPERATIONS[f"GET /v1/{path}"]["parameters"]}
+    document = {(each["in"], each["name"]): each for each in OPERATIONS[f"GET /v1/{path}"]["parameters"]}
     for place in (("query", "stream_progress"), ("header", "X-Stream-Progress")):
-        assert told[place]["schema"]["anyOf"][0] == {"type": "string", "enum": [*StreamProgress]}, place
+        assert document[place]["schema"]["anyOf"][0] == {"type": "string", "enum": [*StreamProgress]}, place
 
 
 def models_of(operation: Mapping[str, Any]) -> tuple[Any, list[Any]]:

@@ -24,9 +24,9 @@ def rpc(status: RPCStatusCode) -> RPCError:
 
 
 def reported(error: Exception) -> ApiError:
-    told = api_error(error)
-    assert told is not None
-    return told
+    result = api_error(error)
+    assert result is not None
+    return result
 
 
 FORK = "--rerun zzz: the fork has no such node or item"
@@ -52,10 +52,10 @@ FINAL = {"x-should-retry": "false"}
 def test_error_has_a_status_a_code_and_headers_for_clients(
     error: Exception, status: int, code: str, headers: dict[str, str]
 ) -> None:
-    told = reported(error)
-    assert (told.status, told.code, dict(told.headers)) == (status, code, headers)
+    result = reported(error)
+    assert (result.status, result.code, dict(result.headers)) == (status, code, headers)
     listed = {"errors"} if isinstance(error, PlanInvalid) else set()
-    assert set(told.body()["error"]) == {"message", "type", "param", "code"} | listed
+    assert set(result.body()["error"]) == {"message", "type", "param", "code"} | listed
 
 
 def test_ids_options_and_defects_are_reported_in_terms_of_the_api() -> None:
@@ -72,7 +72,7 @@ def test_hint_of_a_problem_is_shown_once() -> None:
     condition = {"plan": 1, "nodes": [{"id": "a", "tool": "t"}, {"id": "b", "tool": "t", "when": "aa.result > 1"}]}
     with pytest.raises(PlanInvalid) as invalid:
         check_document(Document(condition), tools={"t": ToolDeclaration("t")})
-    told = reported(invalid.value)
-    assert told.message == str(invalid.value) == "when: there is no node 'aa' (did you mean 'a'?)"
-    (problem,) = told.errors
+    result = reported(invalid.value)
+    assert result.message == str(invalid.value) == "when: there is no node 'aa' (did you mean 'a'?)"
+    (problem,) = result.errors
     assert (problem["message"], problem["hint"]) == ("when: there is no node 'aa'", "did you mean 'a'?")

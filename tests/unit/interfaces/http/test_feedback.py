@@ -75,8 +75,8 @@ def desk_of(people: People, owner: str, *scopes: Scope) -> GatewayContext:
 async def test_answer_is_reported_with_the_request_that_follows_it(again: Any, more: str) -> None:
     people = People(CLARIFICATION, again=again)
     body = AnswerBody(request_id="find", answer="Anna", by="bob")
-    told = await answer_run_request(desk_of(people, "ann"), "run-1", body)
-    assert told == {"run_id": "run-1", "ok": True, "message": f"'find' is answered{more}"}
+    result = await answer_run_request(desk_of(people, "ann"), "run-1", body)
+    assert result == {"run_id": "run-1", "ok": True, "message": f"'find' is answered{more}"}
     assert [each.by for each in people.answers] == ["ann"]
 
 

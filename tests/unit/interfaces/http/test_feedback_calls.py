@@ -23,14 +23,14 @@ from dagwright.interfaces.http.request_fields import ChatBody
 
 
 def request(kind: str, **more: Any) -> dict[str, Any]:
-    told = {
+    document = {
         "request_id": "check",
         "node_id": "check",
         "type": kind,
         "prompt": "Publish?",
         "opened_at": "2026-01-01T00:00:00.000Z",
     }
-    return {**told, "schema": None, "options": None, "assignee": None, "deadline": None, **more}
+    return {**document, "schema": None, "options": None, "assignee": None, "deadline": None, **more}
 
 
 PLACE = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -23,7 +23,7 @@ def moment(state: TaskState, record: Record, *, status: str = "running", asked: 
 
 def told(progress: ProgressEvents, moment: RunMoment) -> list[tuple[str, Any]]:
     behind = progress.status_events if moment.is_last else lambda _: ()
-    events = [cast("Any", each) for told in (progress.events, behind) for each in told(moment)]
+    events = [cast("Any", each) for result in (progress.events, behind) for each in result(moment)]
     return [(each["type"], each["data"].get("result")) for each in events]
 
 

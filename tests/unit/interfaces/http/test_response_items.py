@@ -62,8 +62,8 @@ REFERRING = ResponseBody(input=[{"role": "user", "content": "a"}, *map(reference
 
 def test_references_are_replaced_by_their_answers() -> None:
     assert referenced_runs(REFERRING) == {"run-1": 2}
-    told = [(each.role, each.content) for each in to_chat_body(REFERRING, {"run-1": "b"}).messages]
-    assert told == [("user", "a"), ("assistant", "b"), ("tool", "yes")]
+    entries = [(each.role, each.content) for each in to_chat_body(REFERRING, {"run-1": "b"}).messages]
+    assert entries == [("user", "a"), ("assistant", "b"), ("tool", "yes")]
     assert [each.role for each in to_chat_body(REFERRING, {"run-1": None}).messages] == ["user", "tool"]
     assert (referenced_runs(ResponseBody(input="a")), run_of_referenced_question(ResponseBody(input="a"))) == ({}, None)
 
@@ -104,9 +104,11 @@ def test_id_of_no_response_is_not_found(response: str) -> None:
 def test_function_calls_of_a_completion_become_items_of_the_response() -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     choices = [{"message": {"content": None, "tool_calls": [call]}}]
-    told = response_of_completion({}, {"id": "x", "choices": choices, "usage": {"prompt_tokens": 3}}, model="small")
-    assert [(item["type"], item["call_id"], item["name"]) for item in told["output"]] == [("function_call", "c1", "f")]
-    assert (told["usage"]["input_tokens"], told["store"]) == (3, False)
+    result = response_of_completion({}, {"id": "x", "choices": choices, "usage": {"prompt_tokens": 3}}, model="small")
+    assert [(item["type"], item["call_id"], item["name"]) for item in result["output"]] == [
+        ("function_call", "c1", "f")
+    ]
+    assert (result["usage"]["input_tokens"], result["store"]) == (3, False)
 
 
 @pytest.mark.parametrize("conversation", ["conv_1", {"id": "conv_1"}])
@@ -119,15 +121,15 @@ def test_conversation_of_the_service_is_refused(conversation: Any) -> None:
 def test_response_does_not_follow_itself() -> None:
     own = ResponseRef("run-1", "plan/ask")
     for before in (ResponseRef("run-0", "plan/ask").id, None, own.id):
-        told = response_object({"previous_response_id": before}, own, status="completed")
-        assert told["previous_response_id"] == (None if before == own.id else before)
+        result = response_object({"previous_response_id": before}, own, status="completed")
+        assert result["previous_response_id"] == (None if before == own.id else before)
 
 
 async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
+    entries: list[Any] = []
 
     async def cancel(run: str, actor: Any) -> str:
-        told.append((run, actor.by))
+        entries.append((run, actor.by))
         raise RunClosed(run)
 
     async def own(run: str) -> str:
@@ -140,7 +142,7 @@ async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest
     caller = Caller("ann", frozenset())
     context = SimpleNamespace(visible_run=own, steering=SimpleNamespace(cancel=cancel), active_starts=[], caller=caller)
     await responses.cancel(ResponseRef("run-1", "plan/ask").id, cast(GatewayContext, context))
-    assert told == [("run-1", "ann")]
+    assert entries == [("run-1", "ann")]
 
 
 @pytest.mark.parametrize("call", ["zzz", call_id(requests_named(["check"])[0], run="run-2")])

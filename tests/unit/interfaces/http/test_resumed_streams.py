@@ -106,8 +106,8 @@ def text_of(events: Sequence[Event]) -> str:
 
 def progress_of(events: Sequence[Event]) -> list[tuple[str, str | None]]:
     contents = [each.content for each in events if isinstance(each.content, dict)]
-    told = [event for each in contents for event in each.get("dagwright", {}).get("events", ())]
-    return [(each["type"], each["node_id"] or each["data"].get("request", {}).get("request_id")) for each in told]
+    entries = [event for each in contents for event in each.get("dagwright", {}).get("events", ())]
+    return [(each["type"], each["node_id"] or each["data"].get("request", {}).get("request_id")) for each in entries]
 
 
 def rest_of(events: Sequence[Event]) -> list[Any]:
@@ -145,12 +145,12 @@ async def test_broken_stream_resumes_after_any_event_at_any_gateway(gateway: Gat
 
 def refuse_loss(run: ToldRun, both: Sequence[Event], whole: Sequence[Event], place: tuple[int, int]) -> None:
     """Makes sure that a client whose stream broke off was told what it would have been told without that."""
-    told, expected = progress_of(both), progress_of(whole)
-    once = [each for each in told if each[0] != "node.ready"]
+    result, expected = progress_of(both), progress_of(whole)
+    once = [each for each in result if each[0] != "node.ready"]
     assert sorted(once) == sorted(set(once)), place
-    assert {each for each in expected if each[0] not in PASSING} <= set(told) <= set(expected), place
+    assert {each for each in expected if each[0] not in PASSING} <= set(result) <= set(expected), place
     if run.first == 0:
-        assert (text_of(both), sorted(told)) == (text_of(whole), sorted(expected)), place
+        assert (text_of(both), sorted(result)) == (text_of(whole), sorted(expected)), place
     # What was written meanwhile and is no part of the answer may be over.
     assert text_of(both).endswith(run.answer or "Check?\nName?"), place
     assert text_of(both).count(ANSWER_RESTARTS) <= text_of(whole).count(ANSWER_RESTARTS), place
@@ -194,16 +194,16 @@ def breaking(at: str) -> Breaking:
 async def test_stream_resumes_after_a_transient_failure(gateway: Gateway, path: str, way: str) -> None:
     run = breaking("update")
     async with gateway(run) as http:
-        begun = await streamed(http, path, first_id(path))
-        assert "does not answer" in str(begun[-1 if path == RESPONSES else -2].content)
+        started = await streamed(http, path, first_id(path))
+        assert "does not answer" in str(started[-1 if path == RESPONSES else -2].content)
         run.first, run.looks = 2, 2
         if way == "id":
-            rest = await streamed(http, path, str(begun[-1].id))
+            rest = await streamed(http, path, str(started[-1].id))
         else:
-            asked = {"stream": "true", "starting_after": begun[-1].content["sequence_number"]}
+            asked = {"stream": "true", "starting_after": started[-1].content["sequence_number"]}
             rest = events_of((await http.get(RESPONSE, params=asked)).text)
-    assert 0 < len(text_of(begun)) < len(WORDS)
-    assert text_of([*begun, *rest]) == WORDS
+    assert 0 < len(text_of(started)) < len(WORDS)
+    assert text_of([*started, *rest]) == WORDS
     assert str(rest[-1].content).startswith("[DONE]" if path == CHAT else "{'type': 'response.completed'")
 
 
@@ -211,11 +211,11 @@ async def test_stream_resumes_after_a_transient_failure(gateway: Gateway, path: 
 async def test_end_follows_an_answer_that_could_not_be_read_at_once(gateway: Gateway, path: str) -> None:
     run = breaking("answer")
     async with gateway(run) as http:
-        begun = await streamed(http, path, first_id(path))
-        rest = await streamed(http, path, str(begun[-1].id))
-    ends = [["run.completed" in str(progress_of([each])) for each in told] for told in (begun, rest)]
+        started = await streamed(http, path, first_id(path))
+        rest = await streamed(http, path, str(started[-1].id))
+    ends = [["run.completed" in str(progress_of([each])) for each in result] for result in (started, rest)]
     assert (any(ends[0]), ends[1].count(True)) == (False, 1)
-    assert text_of([*begun, *rest]) == WORDS
+    assert text_of([*started, *rest]) == WORDS
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
@@ -264,7 +264,7 @@ async def test_run_starts_before_its_nodes_and_ends_after_its_answer(gateway: Ga
         whole = await streamed(http, path, first_id(path))
     texts = [place for place, each in enumerate(whole) if text_of([each])]
     ((end, last),) = [
-        (place, told[-1]) for place, each in enumerate(whole) if place > texts[-1] and (told := progress_of([each]))
+        (place, result[-1]) for place, each in enumerate(whole) if place > texts[-1] and (result := progress_of([each]))
     ]
     assert last[0] == ("run.waiting" if name == "asking" else "run.completed")
     assert progress_of(whole)[0][0] == "run.running"
@@ -337,8 +337,8 @@ async def test_event_id_with_its_key_starts_a_missing_run_once(gateway: Gateway,
         assert (other.status_code, other.json()["error"]["param"]) == (400, "Last-Event-ID")
         assert run.started == []
         for _ in range(2):
-            begun = await http.post(path, json=body, headers={"Last-Event-ID": id, "Idempotency-Key": key})
-            assert (begun.status_code, begun.headers["x-run-id"]) == (200, run_id_of_key(key))
+            started = await http.post(path, json=body, headers={"Last-Event-ID": id, "Idempotency-Key": key})
+            assert (started.status_code, started.headers["x-run-id"]) == (200, run_id_of_key(key))
             assert run.started == [run_id_of_key(key)]
 
 
@@ -437,10 +437,10 @@ async def test_helper_of_the_python_client_passes_over_progress(gateway: Gateway
         stream = await client.responses.retrieve(RESPONSE.rpartition("/")[2], stream=True, extra_headers=headers)
         kinds = [each.type async for each in stream]
         # The helper wants a stream from its first event on.
-        begun = {"X-Stream-Progress": shown}
-        async with client.responses.stream(response_id=RESPONSE.rpartition("/")[2], extra_headers=begun) as helper:
+        started = {"X-Stream-Progress": shown}
+        async with client.responses.stream(response_id=RESPONSE.rpartition("/")[2], extra_headers=started) as helper:
             seen = [each async for each in helper]
             final = await helper.get_final_response()
-    told = [each for each in seen if "dagwright" in (each.model_extra or {})]
+    entries = [each for each in seen if "dagwright" in (each.model_extra or {})]
     assert (final.output_text, kinds[-1]) == (WORDS, "response.completed")
-    assert {each.type for each in told} == ({"response.in_progress"} if shown != "content" else set())
+    assert {each.type for each in entries} == ({"response.in_progress"} if shown != "content" else set())

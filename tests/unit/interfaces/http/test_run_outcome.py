@@ -59,8 +59,8 @@ async def _error(status: str, **document: Any) -> ApiError:
     async def settled(_: str, __: str) -> None:
         return
 
-    told = {"run_id": "run-1", "status": status, "output": "done null", "error": None, "notes": [], **document}
-    context = _context(told, sessions=SimpleNamespace(settled=settled), caller=Caller("ann"))
+    fields = {"run_id": "run-1", "status": status, "output": "done null", "error": None, "notes": [], **document}
+    context = _context(fields, sessions=SimpleNamespace(settled=settled), caller=Caller("ann"))
     with pytest.raises(ApiError) as refused:
         await outcome_of(context, RunMoment(replace(VIEW, status=status), (), []), session="ann:main")
     return refused.value
@@ -133,11 +133,11 @@ def _told(*seen: tuple[str, int, str], end: str, asked: int = 0) -> str:
         end: the answer, or the words of the requests.
         asked: how many requests end the answer.
     """
-    told, words = SentAnswer(), ""
+    result, words = SentAnswer(), ""
     for node, attempt, text in seen:
-        piece = told.text.part_of(PartialText(node, attempt, text))
-        words += told.text_for(piece) if piece is not None else ""
-    return words + told.remaining(RunOutcome(end, [{"request_id": "q"}] * asked, {}, {}))
+        piece = result.text.part_of(PartialText(node, attempt, text))
+        words += result.text_for(piece) if piece is not None else ""
+    return words + result.remaining(RunOutcome(end, [{"request_id": "q"}] * asked, {}, {}))
 
 
 ANSWER, TURN = "answer", "turn1"

@@ -97,7 +97,7 @@ def test_request_of_a_session_has_the_inputs_of_the_plan(tmp_path: Path) -> None
     (tmp_path / "double.json").write_text(json.dumps(PUBLISHED["plan"]), encoding="utf-8")
     declared = load_toolset(Settings(state_dir=tmp_path)).declarations()
     context, target = _context(tmp_path, templates=load_templates(tmp_path, declared)), Target("plan", "double")
-    told = [
+    entries = [
         _start(context, target, Conversation(text), options).request
         for text, options in (
             ('{"number": 1}', GatewayOptions()),
@@ -106,7 +106,7 @@ def test_request_of_a_session_has_the_inputs_of_the_plan(tmp_path: Path) -> None
         )
     ]
     title = "(the plan Double a number)"
-    assert told == [f'{title} {{"number": 1}}', f'{title} {{"number": 2}}', title]
+    assert entries == [f'{title} {{"number": 1}}', f'{title} {{"number": 2}}', title]
     with pytest.raises(PlanInvalid):
         _start(context, target, Conversation(json.dumps({"number": 1, "more": "x" * 100_000})))
     assert len(_start(context, target, Conversation('{"number": ' + " " * 100_000 + "1}")).request) < 1_000

@@ -45,20 +45,20 @@ def test_id_says_all_of_its_place_in_what_a_header_can_hold(place: StreamCursor)
 
 @given(st.lists(st.text(min_size=1, max_size=9), max_size=6), st.booleans(), st.integers(0, 9))
 def test_numbers_of_a_response_grow_and_say_where_its_client_is(pieces: list[str], is_asked: bool, ends: int) -> None:
-    place, told = StreamCursor(StreamKind.RESPONSE, "run-1"), list[StreamCursor]()
+    place, result = StreamCursor(StreamKind.RESPONSE, "run-1"), list[StreamCursor]()
     for opening in range(1, RESPONSE_OPENING_EVENTS + 1):
-        told.append(place := replace(place, opening=opening))
+        result.append(place := replace(place, opening=opening))
     text = ""
     for piece in pieces:
         text += piece
-        told.append(place := replace(place, total=len(text), mark=TextMark("answer", len(text), text_checksum(text))))
+        result.append(place := replace(place, total=len(text), mark=TextMark("answer", len(text), text_checksum(text))))
     if is_asked:
-        told.append(place := replace(place, total=place.total + 6, closing=1))
-    told += [place := replace(place, closing=end) for end in range(2, 2 + ends)]
-    numbers = [each.number for each in told]
+        result.append(place := replace(place, total=place.total + 6, closing=1))
+    result += [place := replace(place, closing=end) for end in range(2, 2 + ends)]
+    numbers = [each.number for each in result]
     assert numbers == sorted(set(numbers))
     assert max(numbers) < 2**31
-    for each in told:
+    for each in result:
         known = StreamCursor.numbered(each.number, "run-1")
         assert (known.number, known.opening, known.total, known.closing) == (
             each.number,

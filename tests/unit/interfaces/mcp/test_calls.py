@@ -83,8 +83,8 @@ async def test_published_plan_is_started_by_name_with_an_id_of_its_own_and_witho
 
 async def test_runs_are_listed(tmp_path: Path) -> None:
     for said, asked in (({}, "None 20"), ({"status": "running", "limit": 3}, "running 3")):
-        told = await _called(tmp_path, LIST_RUNS, **said)
-        assert (told["status"], [each["run_id"] for each in told["runs"]]) == ("listed", [asked])
+        result = await _called(tmp_path, LIST_RUNS, **said)
+        assert (result["status"], [each["run_id"] for each in result["runs"]]) == ("listed", [asked])
     assert (await _called(tmp_path, LIST_RUNS, status="runing"))["status"] == "bad_usage"
 
 
@@ -98,5 +98,5 @@ async def test_arguments_nest_as_deep_as_plans_may(tmp_path: Path, name: str, de
     for _ in range(depth):
         deep = [deep]
     result = await _result(calls, name, plan=deep)
-    told = str(result.structured_content)
-    assert (result.is_error, "nested more than 100 deep" in told) == (True, depth > 100)
+    message = str(result.structured_content)
+    assert (result.is_error, "nested more than 100 deep" in message) == (True, depth > 100)

@@ -37,10 +37,10 @@ def test_only_failed_and_cancelled_runs_are_errors_and_only_ended_ones_have_an_o
 def test_failed_run_tells_why_and_which_nodes() -> None:
     error = {"code": "boom", "message": "it broke", "retryable": False}
     nodes = {"a": {"status": "failed", "error": error}, "b": {"status": "blocked", "error": None}}
-    told = _told("failed", error=error, nodes=nodes, nodes_ref={"ref": "regions", "counts": {"completed": 7}})
-    assert told["message"] == "The run failed: it broke."
-    assert told["failures"] == [{"node_id": "a", "code": "boom", "message": "it broke"}]
-    assert told["node_counts"] == {"blocked": 1, "completed": 7, "failed": 1}
+    result = _told("failed", error=error, nodes=nodes, nodes_ref={"ref": "regions", "counts": {"completed": 7}})
+    assert result["message"] == "The run failed: it broke."
+    assert result["failures"] == [{"node_id": "a", "code": "boom", "message": "it broke"}]
+    assert result["node_counts"] == {"blocked": 1, "completed": 7, "failed": 1}
 
 
 def test_first_of_many_requests_names_the_way_to_answer() -> None:
@@ -48,8 +48,8 @@ def test_first_of_many_requests_names_the_way_to_answer() -> None:
         {"request_id": "x", "type": "SELECTION", "prompt": "Which?"},
         {"request_id": "y", "type": "APPROVAL", "prompt": "Go?"},
     ]
-    told = _told("waiting", waiting_for=asked)
-    assert told["message"] == (
+    result = _told("waiting", waiting_for=asked)
+    assert result["message"] == (
         "The run waits for people: Which? To answer, call answer_feedback with run_id 'w', request_id 'x' and "
         "selected. 1 more are under `waiting_for`."
     )

@@ -145,8 +145,8 @@ def test_commands_say_in_a_sentence_that_the_state_folder_is_a_file(
     monkeypatch.delenv("DAGWRIGHT_OPENSEARCH_URL", raising=False)
     monkeypatch.setattr("sys.argv", arguments)
     assert {"search": search_main, "maritime": maritime_main}[arguments[0]]() == code
-    told = capfd.readouterr()
-    assert (told.out + told.err).startswith(words)
+    result = capfd.readouterr()
+    assert (result.out + result.err).startswith(words)
 
 
 async def test_file_of_another_process_is_not_believed(tmp_path: Path) -> None:
