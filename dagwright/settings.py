@@ -198,7 +198,7 @@ class Settings(BaseModel):
     def _known_queue(cls, name: str | None) -> str | None:
         if name is None or not name.startswith("/_sys/"):
             return name
-        raise PydanticCustomError(SHOWN_VALUE, "the name of a task queue cannot begin with /_sys/")
+        raise PydanticCustomError(SHOWN_VALUE, "the name of a task queue cannot start with /_sys/")
 
     @field_validator("ui_url")
     @classmethod

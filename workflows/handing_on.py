@@ -44,7 +44,7 @@ async def put_state(text: str, *, numbers: Iterator[int]) -> list[str]:
     for piece, number in zip(pieces_of(text), numbers, strict=False):
         # One after the other: over 4 MB in one workflow task would block the run.
         activity_id = f"{wire.ID_PUT_STATE} {number}"
-        summary = "keeping the state of the run, to go on in a new history"
+        summary = "keeping the state of the run, to continue in a new history"
         refs.append(await put_text(piece, activity_id=activity_id, summary=summary))
     return refs
 

@@ -71,7 +71,7 @@ class ServiceCall:
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
                 raise self._not_begun(NotStarted(f"{self._shown} {_words(error)}")) from None
             except (httpx.HTTPError, httpx.StreamError) as error:
-                raise RemoteFailed(f"{self._shown} {_words(error)}; nobody knows what became of it") from None
+                raise RemoteFailed(f"{self._shown} {_words(error)}; its result is unknown") from None
         self._call.read(str(self._url))
         if not response.is_success:
             raise self._refusal(response, content)
@@ -130,9 +130,7 @@ class ServiceCall:
         if response.is_redirect:
             return GiveUp(f"{said}; redirects are not followed: write the address itself as service_url")
         if response.is_server_error or status in _PASSING:
-            return (
-                RemoteFailed(f"{said}; nobody knows what became of it") if self._is_write else RetryLater(said, delay)
-            )
+            return RemoteFailed(f"{said}; its result is unknown") if self._is_write else RetryLater(said, delay)
         return GiveUp(said)
 
     def _read(self, content: bytes) -> Any:

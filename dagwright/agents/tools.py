@@ -68,7 +68,7 @@ class _Known:
         found = await self.find(card.name, checked_version)
         if found is None or found.type == "llm":
             raise ToolChanged(
-                f"the card of the agent {card.name!r} has changed since the plan was checked; run it anew"
+                f"the card of the agent {card.name!r} has changed since the plan was checked; run it again"
             )
         return found
 

@@ -80,7 +80,7 @@ def _no_node(document: Mapping[str, Any], wanted: str, workflow_id: str) -> str:
     for note in document["notes"]:
         if note["code"] == INSIDE_UNREADABLE:
             # It is unknown whether the node exists.
-            return f"{wanted!r} is not told: {note['message']}"
+            return f"{wanted!r} is not shown: {note['message']}"
     near = get_close_matches(wanted, list(document["nodes"]), 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"the run {workflow_id!r} has no node {wanted!r}{hint}"

@@ -378,7 +378,7 @@ class Sessions:
             if (running := view.session.running) is not None and view.session.is_ending:
                 return f"takes no more requests, and ends with the run {running.run}"
             await asyncio.sleep(0.1)
-        return "is told to end, which it does as soon as a worker serves it"
+        return "ends as soon as a worker serves it"
 
     async def _found(self, name: str) -> SessionView | None:
         try:

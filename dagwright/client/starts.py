@@ -163,6 +163,6 @@ def checked_id(workflow_id: str) -> str:
     if any("\ud800" <= character <= "\udfff" or character < " " for character in workflow_id):
         raise IdInvalid(f"the id {workflow_id!r} holds characters that no id can have")
     if workflow_id.startswith(wire.ID_SESSION):
-        message = f"the id {workflow_id!r} begins with {wire.ID_SESSION!r}, as those of sessions do: choose another one"
+        message = f"the id {workflow_id!r} starts with {wire.ID_SESSION!r}, as those of sessions do: choose another one"
         raise IdInvalid(f"{message}; `--session NAME` makes a run a turn of a session")
     return workflow_id

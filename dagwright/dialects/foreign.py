@@ -17,7 +17,7 @@ from dagwright.dialects.json_reader import describe
 Tools = Mapping[str, ToolDeclaration]
 T = TypeVar("T")
 
-BACKSLASH = "a backslash right before a reference cannot be told from an escape; leave it out"
+BACKSLASH = "a backslash right before a reference looks like an escape; leave it out"
 
 
 class WholeText(Mapping[str, str]):

@@ -87,7 +87,7 @@ def _value_of(text: str, dialect: str | None) -> tuple[JsonValue, Sequence[Repai
     start = _JSON_START.search(answer)
     is_text = found is not None and (start is None or found[1] < start.start())
     if dialect in TEXT_DIALECTS or (dialect is None and is_text):
-        thinking = [Repair("thinking", "what the model thought before its answer was skipped", 0)] if begin else []
+        thinking = [Repair("thinking", "the thoughts of the model before its answer were skipped", 0)] if begin else []
         kept, repairs = _whole_steps(answer, offset=begin)
         return kept, [*thinking, *repairs]
     written = read_written_json(text)

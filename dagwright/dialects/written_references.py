@@ -199,7 +199,7 @@ class _Repairer:
     def _tell_impossible(self, reading: Mapping[int, int]) -> None:
         lost = [found for found in self.found if found.number not in reading] or self.found[:1]
         for found in lost[:20]:
-            message = f"Invalid reference: {found.written!r} stands for none of the {len(self.nodes)} nodes"
+            message = f"Invalid reference: {found.written!r} matches none of the {len(self.nodes)} nodes"
             self._tell("invalid_reference", f"{message}, or makes them need each other", found)
 
     def _tell(self, code: str, message: str, found: _Number) -> None:

@@ -140,11 +140,11 @@ def _around(text: str, found: Sequence[tuple[int, ReadValue]]) -> Iterator[Repai
     """Yield repairs for the ignored text around the value: thinking, fences, prose, duplicates of the value."""
     start, read = found[0]
     if begin := without_thinking(text):
-        yield Repair("thinking", "what the model thought before its answer was skipped", 0)
+        yield Repair("thinking", "the thoughts of the model before its answer were skipped", 0)
     before, after = text[begin:start], text[read.end :]
     fence = _LABELLED_FENCE.search(before)
     if fence is not None:
-        yield Repair("fenced", "the plan stands in fences", begin + fence.start())
+        yield Repair("fenced", "the plan is in a fenced block", begin + fence.start())
         before, after = before[: fence.start()], after.replace("```", "").replace("~~~", "")
     if before.strip("\ufeff \t\r\n"):
         yield Repair("prose", "text before the plan was skipped", begin)

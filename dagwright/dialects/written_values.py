@@ -224,7 +224,7 @@ class _Reader:
         if match := _WORD.match(self.text, self.at):
             return self._word(match)
         if self.text.startswith(("...", "\u2026"), self.at):
-            raise self._refused("'...' stands for something that was left out; write all of it")
+            raise self._refused("'...' marks an omission; write all of it")
         raise self._refused(f"{sign!r} stands where a value should be")
 
     def _number(self, match: re.Match[str]) -> int | float:
@@ -262,7 +262,7 @@ class _Reader:
         match = _TEXTS[quote].match(self.text, self.at)
         if match is None:
             if _MAY_BE_WHOLE.search(self.text, max(self.at, len(self.text) - 200)):
-                raise self._refused("a text that begins here has no end: a quote is missing")
+                raise self._refused("a text that starts here has no end: a quote is missing")
             raise _EndOfText
         body = match[1]
         if quote == '"' and "\\" not in body and not _CONTROL.search(body):
@@ -272,9 +272,9 @@ class _Reader:
         if quote in _TEXTS and quote not in "\"'":
             if '"' in body:
                 raise self._refused("typographic quotes and others are mixed: it is unclear where the text ends")
-            self._repair("typographic_quotes", f"the text {_short(body)} stands in typographic quotes")
+            self._repair("typographic_quotes", f"the text {_short(body)} is in typographic quotes")
         elif quote == "'":
-            self._repair("single_quotes", f"the text {_short(body)} stands in single quotes")
+            self._repair("single_quotes", f"the text {_short(body)} is in single quotes")
         self.at = match.end()
         return value
 

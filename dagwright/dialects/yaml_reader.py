@@ -94,7 +94,7 @@ _MEANINGS = {
     "did not find expected key": "this belongs to no key of the object before it; look at the indentation and quotes",
     "mapping values are not allowed in this context": "a ':' stands where no key can be; put the text in quotes",
     "found unexpected end of stream": "a text in quotes has no end",
-    "found character that cannot start any token": "a tab or sign that can begin no value; put the text in quotes",
+    "found character that cannot start any token": "a tab or sign that cannot start a value; put the text in quotes",
     "found unknown escape character": "an unknown escape in double quotes; use single quotes, or two backslashes",
 }
 """Message of the library -> its meaning for the author of a plan."""
@@ -221,7 +221,7 @@ class _Builder:
     def _take_alias(self, event: Any) -> None:
         known = self._anchors.get(event.anchor)
         if known is None:
-            self._refuse(event, f"the alias *{event.anchor} has no anchor before it, or stands in it")
+            self._refuse(event, f"the alias *{event.anchor} has no anchor before it, or is inside it")
             raise PlanInvalid(self.problems)
         value, size = known
         self._aliased += size

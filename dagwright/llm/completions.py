@@ -80,7 +80,7 @@ def parse_completion(body: Any) -> Completion:
     message = choice.get("message") if choice is not None else None
     if not isinstance(body, Mapping) or choice is None or not isinstance(message, Mapping):
         seen = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
-        raise ServiceError("broken", f"answered what is no chat completion: {seen[:200]!r}")
+        raise ServiceError("broken", f"answered with something other than a chat completion: {seen[:200]!r}")
     said = Completion(
         finish_reason=_text(choice.get("finish_reason")), model=_text(body.get("model")), usage=body.get("usage")
     )
@@ -130,7 +130,7 @@ class CompletionBuilder:
             ServiceError: the chunk is not a chunk of a chat completion.
         """
         if not isinstance(chunk, Mapping):
-            raise ServiceError("broken", f"streamed what is no chunk of a chat completion: {chunk!r:.200}")
+            raise ServiceError("broken", f"streamed an event that is not a chunk of a chat completion: {chunk!r:.200}")
         said = self._said
         said.model = said.model or _text(chunk.get("model"))
         said.usage = chunk.get("usage") or said.usage

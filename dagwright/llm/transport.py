@@ -175,7 +175,7 @@ def _told() -> Iterator[None]:
         body = error_body(error.body, error.message)
         raise ServiceError("stream", error.message, status=_status_of(body), body=body) from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ServiceError("broken", f"answered what is no JSON ({error})") from error
+        raise ServiceError("broken", f"answered with something other than JSON ({error})") from error
 
 
 def _of_status(error: openai.APIStatusError) -> ServiceError:

@@ -82,7 +82,7 @@ def tool_error_of(code: int, message: str, *, status: int | None, retry_after: A
         hint = "; look at the headers of the server in the file of MCP servers" if status in (401, 403) else ""
         return GiveUp(f"{message} (HTTP {status}){hint}")
     if code == INVALID_REQUEST and message == _SESSION_IS_GONE:
-        return NotStarted("the server has forgotten the session; it is begun anew")
+        return NotStarted("the server has forgotten the session; a new one is started")
     if code == INVALID_PARAMS:
         return InvalidArguments(f"Invalid arguments: {message}")
     if code in (INVALID_REQUEST, METHOD_NOT_FOUND):

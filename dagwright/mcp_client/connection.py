@@ -172,7 +172,7 @@ class Connection:
             raise ToolChanged(f"it has no tool {asked.tool!r} any more; {hint}; check the plan again")
         if version != asked.version:
             what = "its arguments, its result or its effects are not those that the plan was checked against"
-            raise ToolChanged(f"{asked.tool!r} has changed: {what}; check the plan again, and run it anew")
+            raise ToolChanged(f"{asked.tool!r} has changed: {what}; check the plan again, and run it again")
 
 
 def _heard(task: "asyncio.Task[Session]") -> None:

@@ -110,7 +110,7 @@ async def _asked_one(server: ServerConfig) -> list[dict[str, Any]]:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             return await session.tools()
     except TimeoutError:
-        raise RemoteFailed(f"it does not tell its tools within {ANSWER_TIMEOUT_S:g} s") from None
+        raise RemoteFailed(f"it does not list its tools within {ANSWER_TIMEOUT_S:g} s") from None
     finally:
         await session.close()
 

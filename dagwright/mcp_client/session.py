@@ -128,7 +128,7 @@ class Session:
                 if cursor is None:
                     break
         except (MCPError, ValidationError) as error:
-            raise RemoteFailed(f"it does not tell its tools: {error}") from None
+            raise RemoteFailed(f"it does not list its tools: {error}") from None
         return found
 
     async def call(
@@ -166,7 +166,7 @@ class Session:
         if is_session_gone(error.code, error.message):
             self._stop.set()
         if error.code == CONNECTION_CLOSED and isinstance(self._server.where, Program):
-            return RemoteFailed(f"it ended during the call, so nobody knows what became of it{self._why()}")
+            return RemoteFailed(f"it ended during the call, so its result is unknown{self._why()}")
         status = seen.status if seen.status is not None and seen.status >= 400 else None
         return tool_error_of(error.code, error.message, status=status, retry_after=seen.retry_after)
 

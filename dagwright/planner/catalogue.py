@@ -108,9 +108,9 @@ def _outline(schema: Mapping[str, Any]) -> Any:
     """Reduce a long schema to the names of the arguments, their types, and the required ones."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
-        return "a long schema, which is not told"
+        return "a long schema, which is omitted"
     types = {
         str(name): part.get("type", "any") if isinstance(part, Mapping) else "any" for name, part in properties.items()
     }
     outline = {"types": types, "required": schema.get("required", []), "note": "the schema is longer than this"}
-    return outline if len(json_line(outline)) <= SCHEMA_CHARACTERS else "a long schema, which is not told"
+    return outline if len(json_line(outline)) <= SCHEMA_CHARACTERS else "a long schema, which is omitted"

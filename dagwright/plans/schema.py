@@ -83,7 +83,7 @@ def main() -> int:
     stale = [file for file, text in schema_texts().items() if not _holds(file, text)]
     for file in stale:
         if is_checking:
-            sys.stderr.write(f"{file.name} is not what the model says; run: make docs-schema\n")
+            sys.stderr.write(f"{file.name} differs from the model; run: make docs-schema\n")
         else:
             file.write_text(schema_texts()[file], encoding="utf-8")
     return 1 if stale and is_checking else 0

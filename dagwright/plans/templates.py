@@ -276,7 +276,7 @@ def _lines(path: Path, invalid: PlanInvalid) -> list[str]:
     entries = [_line(path, problem) for problem in invalid.problems[:_PROBLEMS_SHOWN]]
     left = len(invalid.problems) - _PROBLEMS_SHOWN
     return (
-        [*entries, f"{path.name}: and {left:,} more; `dagwright check {path.name}` tells all"] if left > 0 else entries
+        [*entries, f"{path.name}: and {left:,} more; `dagwright check {path.name}` lists all"] if left > 0 else entries
     )
 
 

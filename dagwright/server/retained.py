@@ -42,7 +42,7 @@ async def retained_of(client: Client) -> NamespaceRetention:
         described = await _describe(client)
         runs = [run async for run in _runs(client)]
     except RPCError as error:
-        raise RetentionUnknown(f"the server does not tell which runs it keeps: {error}") from error
+        raise RetentionUnknown(f"the server does not report which runs it keeps: {error}") from error
     return NamespaceRetention(
         namespace=client.namespace,
         namespace_id=described.namespace_info.id,
@@ -130,7 +130,9 @@ async def _first_run_id(client: Client, execution: WorkflowExecution) -> str | N
             return None
         raise
     if not described.raw_info.first_run_id:
-        raise RetentionUnknown("the server is too old to tell whether a run goes on with another; 1.27 or newer does")
+        raise RetentionUnknown(
+            "the server is too old to report whether another run continues a run; 1.27 or newer does"
+        )
     return described.raw_info.first_run_id
 
 
@@ -148,5 +150,5 @@ async def _began_at(client: Client, execution: WorkflowExecution) -> datetime | 
         chain_started_at = datetime.fromisoformat(text)
     # The memo may come from other applications: anything that cannot be decoded is unknown.
     except Exception as error:
-        raise RetentionUnknown(f"the run {execution.id!r} says when it began in a way that can not be read") from error
+        raise RetentionUnknown(f"the run {execution.id!r} has a start time that cannot be read") from error
     return chain_started_at if chain_started_at.tzinfo is not None else chain_started_at.replace(tzinfo=UTC)

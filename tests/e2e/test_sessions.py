@@ -63,7 +63,7 @@ async def test_second_request_goes_on_with_the_fund_of_the_first(command_line: C
     assert [end.code for end in no_run] == [2, 2, 2]
     assert [f"`dagwright session {name}` shows it" in end.stderr for end in no_run] == [True, True, True]
     assert f"@cbu: Apex (fund, {made['id']})" in words.stdout
-    ending = "is told to end, which it does as soon as a worker serves it"
+    ending = "ends as soon as a worker serves it"
     assert closed.document == {"run_id": f"session-{name}", "ok": True, "message": ending}
     third.succeeded()
     assert "The session has no names." in server.calls[2].text

@@ -90,7 +90,7 @@ async def test_a_read_that_fails_is_tried_again_and_a_write_is_not(mcp_runs: Run
     assert nodes == {
         "read": failed("tool_failed: Error executing tool refuse: tired", attempts=2),
         "write": failed(
-            "tool_failed: The MCP server 'srv': it ended during the call, so nobody knows what became of it; "
+            "tool_failed: The MCP server 'srv': it ended during the call, so its result is unknown; "
             "its last words: the disk is full"
         ),
     }
@@ -138,7 +138,7 @@ async def test_a_tool_that_is_not_what_the_plan_was_checked_against_is_not_calle
         assert (await stale.run(_plan(_node("srv.order", item="a"))))["nodes"] == {
             "n": failed(
                 "tool_changed: The MCP server 'srv': 'order' has changed: its arguments, its result or its effects are "
-                "not those that the plan was checked against; check the plan again, and run it anew"
+                "not those that the plan was checked against; check the plan again, and run it again"
             )
         }
         assert (await runs.run(_plan(_node("srv.order", item="a", amount=2))))["nodes"] == {"n": done("2 a")}

@@ -147,7 +147,7 @@ async def test_beginning_that_is_no_time_stops_the_clean_up(began: object, own_c
         try:
             return len((await retained_of(own_client)).runs) < 0
         except RetentionUnknown as error:
-            return str(error) == "the run 'a' says when it began in a way that can not be read"
+            return str(error) == "the run 'a' has a start time that cannot be read"
 
     await eventually(is_told)
 

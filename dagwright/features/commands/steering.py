@@ -27,7 +27,7 @@ from dagwright.features.run_scheduler import RunScheduler
 
 STOPPED = "the run is being stopped"
 _ENDED = "the run has ended"
-COMPENSATING_REFUSAL = "the run takes back what it did, and does nothing else any more"
+COMPENSATING_REFUSAL = "the run is compensating its calls, and does nothing else any more"
 _NOT_STARTED = "the run has not started: answer {!r} first"
 _NAMES_COMPARED = 1_000
 _SKIPPED_READ = 200
@@ -207,7 +207,7 @@ def standing_notes(scheduler: RunScheduler | None) -> list[dict[str, Any]]:
         notes.append({"code": NOTE_COMPENSATED, "node_id": None, "message": undone})
         notes += [note.to_json() for note in standing]
     elif scheduler.state.phase is Phase.COMPENSATING and not scheduler.state.options.is_child:
-        message = "the run takes back what it did; cancel it once more to leave the rest as it is"
+        message = "the run is compensating its calls; cancel it once more to leave the rest as it is"
         notes.append({"code": NOTE_COMPENSATED, "node_id": None, "message": message})
     budget = scheduler.features.budget.budget
     if budget is not None and (words := budget.finishing) is not None:

@@ -133,7 +133,7 @@ class GoalState:
         if record.status is NodeStatus.FAILED and not any(each.status is NodeStatus.COMPLETED for each in records):
             # A run in which no node has completed fails without this check.
             return
-        message = f"there is no plan to go on with: {node_id!r} was {record.status.value}"
+        message = f"there is no plan to continue with: {node_id!r} was {record.status.value}"
         raise GoalUnreachable(
             record.error or NodeError("no_plan", f"{message}{f': {record.reason}' if record.reason else ''}")
         )

@@ -300,7 +300,7 @@ def _why_unreadable(run: RoundsState, last: PlannerCall) -> NodeError | None:
     words = str(found.get("words", ""))
     repeated = [call for call in run.calls_of(last.round) if (call.found or {}).get("repeats") is True]
     if found.get("repeats") is True and len(repeated) > 1:
-        message = f"the planner wants what was done already, and was told so: {words}"
+        message = f"the planner repeats finished sub-goals after a correction: {words}"
         return NodeError(PLANNER_REPEATS, cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES))
     if sum(call.is_repair for call in run.calls_of(last.round)) < MAX_REPAIRS:
         return None

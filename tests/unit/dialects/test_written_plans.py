@@ -224,7 +224,7 @@ def test_repairs_of_one_kind_are_reported_for_the_first_places_only() -> None:
     entries = [
         repair.message for repair in folded(bounded(read_written_json(text).repairs)) if repair.code == "single_quotes"
     ]
-    assert entries == [f"the text 'k0' stands in single quotes; {MAX_REPAIRS_PER_CODE + 4} more like it"]
+    assert entries == [f"the text 'k0' is in single quotes; {MAX_REPAIRS_PER_CODE + 4} more like it"]
     literals = list(folded(read_written_json('{"a": True, "b": True}').repairs))
     assert len(literals) == 2
 

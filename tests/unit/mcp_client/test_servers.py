@@ -189,8 +189,7 @@ async def test_call_of_a_dying_server_fails_with_its_last_words(tmp_path: Path) 
     did = tmp_path / "did"
     async with _running(load(tmp_path, srv=server_entry(did))) as servers:
         assert str(await _failure(servers, "srv.write", text="die")) == (
-            "The MCP server 'srv': it ended during the call, so nobody knows what became of it; "
-            "its last words: the disk is full"
+            "The MCP server 'srv': it ended during the call, so its result is unknown; its last words: the disk is full"
         )
         assert await call_tool(servers, "srv.write", text="again") == "written"
         assert without_pids(calls_of(did)) == [{"write": "die"}, {"write": "again"}]
@@ -219,7 +218,7 @@ async def test_tool_that_changed_while_its_server_was_down_is_not_called(tmp_pat
     async with _running(servers):
         assert str(await _failure(servers, "srv.order", ToolChanged, item="a")) == (
             "The MCP server 'srv': 'order' has changed: its arguments, its result or its effects are not those that "
-            "the plan was checked against; check the plan again, and run it anew"
+            "the plan was checked against; check the plan again, and run it again"
         )
         assert calls_of(did) == []
 

@@ -82,7 +82,7 @@ def test_failure_that_the_tool_tells(answer: dict[str, Any], text: str | None) -
         (-32000, "SSE stream ended without a response", None, RemoteFailed("SSE stream ended without a response")),
         (-32603, "no", 401, GiveUp("no (HTTP 401); look at the headers of the server in the file of MCP servers")),
         (-32603, "busy", 429, RetryLater("busy (HTTP 429)", after=timedelta(seconds=7))),
-        (-32600, "Session terminated", 404, NotStarted("the server has forgotten the session; it is begun anew")),
+        (-32600, "Session terminated", 404, NotStarted("the server has forgotten the session; a new one is started")),
     ],
 )
 def test_error_of_the_protocol(code: int, message: str, status: int | None, expected: ToolError) -> None:

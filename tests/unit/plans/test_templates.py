@@ -128,7 +128,7 @@ def test_unusable_folders_are_refused(tmp_path: Path, tools: Tools) -> None:
     with pytest.raises(TemplatesUnreadable, match="cannot be read: No such file or directory"):
         load_templates(tmp_path / "nowhere", tools)
     nodes = ", ".join(f"{{id: n{number}, tool: nobody_{number}}}" for number in range(7))
-    with pytest.raises(TemplatesUnreadable, match=r"many.yaml: and 2 more; `dagwright check many.yaml` tells all$"):
+    with pytest.raises(TemplatesUnreadable, match=r"many.yaml: and 2 more; `dagwright check many.yaml` lists all$"):
         load_templates(_folder(tmp_path / "many", many__yaml=f"plan: 1\nnodes: [{nodes}]"), tools)
     node = '{"id": "a", "tool": "http_request", "arguments": {"url": "http://localhost"}}'
     plan = f'{{"plan": 1, "metadata": {{"note": "{"x" * 1_000_000}"}}, "nodes": [{node}]}}'

@@ -383,7 +383,7 @@ def test_answer_of_a_model_is_repaired_with_mend_alone(command: Command) -> None
     codes = [repair["code"] for repair in document["repairs"]]
     assert codes == ["fenced", "prose", *["single_quotes"] * 9, "tool"]
     assert [note["code"] for note in document["notes"]] == ["fenced", "prose", "single_quotes", "tool"]
-    assert document["notes"][2]["message"] == "repaired: the text 'plan' stands in single quotes; 8 more like it"
+    assert document["notes"][2]["message"] == "repaired: the text 'plan' is in single quotes; 8 more like it"
     message = "the tool 'Calculator' was read as 'calculator'"
     assert document["repairs"][-1] == {"code": "tool", "pointer": "/nodes/0/tool", "offset": None, "message": message}
 
