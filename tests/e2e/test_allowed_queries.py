@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from opensearchpy import AsyncOpenSearch
 
 from dagwright_maritime.figures import MOST_TABLES, Table, tables_of
@@ -22,6 +22,8 @@ INDEX = f"{PREFIX}-allowed"
 DOCUMENTS: list[dict[str, Any]] = [
     {"name": "Maersk", "teu": 4, "days": 12.5, "eta": "2026-01-31"},
     *({"name": "abc", "teu": 40, "eta": "2026-02-09"}, {"name": "Maersk", "teu": 1, "days": 3.0}),
+    # The server leaves conditions unread beside a range that no document is in; this document is in each of them.
+    {"name": "zz", "teu": 1000, "days": 1000.0, "eta": "2060-01-01"},
 ]
 
 
@@ -40,6 +42,7 @@ async def opensearch(search: LiveSearch) -> AsyncIterator[AsyncOpenSearch]:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=RIGHT)
+@example(body={"query": {"bool": {"must": [{"term": {"teu": False}}, {"range": {"eta": {"gte": "now-1d/d"}}}]}}})
 async def test_query_that_nothing_is_said_against_runs_and_is_shown(opensearch: AsyncOpenSearch, body: Any) -> None:
     query = passed(INDEX, body)
     if query is None:
@@ -97,4 +100,4 @@ def counts_of(groups: Mapping[str, Any], documents: int) -> Iterator[tuple[int, 
 
 async def test_documents_are_those_that_were_put_there(opensearch: AsyncOpenSearch) -> None:
     found = await opensearch.search(index=INDEX, body={"version": True})
-    assert sorted(hit["_version"] for hit in found["hits"]["hits"]) == [1, 1, 1]
+    assert sorted(hit["_version"] for hit in found["hits"]["hits"]) == [1] * len(DOCUMENTS)

@@ -41,8 +41,8 @@ async def test_client_for_javascript_gets_answers_streams_questions_and_errors(s
     found = json.loads(result)
     streams = found.pop("streams")
     assert [each["text"] for each in streams.values()] == ["6", "6", "6"]
-    assert (streams["content"]["events"], streams["progress"]["events"][-1]) == ([], "run_completed")
-    assert found.pop("progressOfResponse")[-1] == "run_completed"
+    assert (streams["content"]["events"], streams["progress"]["events"][-1]) == ([], "run.completed")
+    assert found.pop("progressOfResponse")[-1] == "run.completed"
     assert {"plan/asking", "plan/chain"} <= set(found.pop("models"))
     assert found == {
         "whole": "6",

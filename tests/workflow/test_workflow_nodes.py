@@ -97,7 +97,7 @@ async def test_cancellation_reaches_the_workflow_and_the_node(shop: Runs, how: s
     child = await running(shop, handle)
     if how == "run":
         await handle.cancel()
-    elif how == "node_id":
+    elif how == "node":
         await handle.signal("cancel_node", {"node_id": "ship"})
     else:
         await child.cancel()
@@ -117,7 +117,8 @@ async def test_terminated_workflow_of_a_write_leaves_its_outcome_unknown(shop: R
 async def test_run_goes_on_in_new_executions_between_its_workflows(
     eager_client: Client, bench: Bench, tmp_path: Path
 ) -> None:
-    items = [f"lamp {number}" for number in range(40)]
+    # Each workflow takes at least four events; how many workflow tasks there are between them depends on the load.
+    items = [f"lamp {number}" for number in range(100)]
     node = {"id": "ship", "tool": "ship", "for_each": items, "arguments": {"item": "{{item}}"}}
     async with (
         serving_runs(eager_client, bench.registry(), settings=Settings(state_dir=tmp_path)) as served,
