@@ -101,7 +101,7 @@ def test_repair_reports_its_place() -> None:
         ('{"a": [1 2]}', "invalid_syntax", "is missing here"),
         ('{"a": ]}', "invalid_syntax", "']' stands where a value should be"),
         ('{"a": [1}', "invalid_syntax", "'}' closes what needs ']'"),
-        ('{"a": [1, 2, ...]}', "invalid_syntax", "left out; write all of it"),
+        ('{"a": [1, 2, ...]}', "invalid_syntax", "marks an omission; write all of it"),
         ('{"a": 007}', "invalid_syntax", "is it a number or a text?"),
         ('{"a": Infinity}', "invalid_syntax", "'Infinity' has no quotes"),
         ('{"a": 1e999}', "invalid_syntax", "no number that a double can hold"),
