@@ -36,7 +36,7 @@ from dagwright.workflows.retries import FIVE_ATTEMPTS, REGION_BATCH, UNLIMITED, 
 
 _HEARTBEAT_S = {Effects.PURE: 3.0, Effects.READ: 3.0, Effects.IDEMPOTENT: 30.0, Effects.WRITE: 30.0}
 """A timeout shorter than an outage of the server causes repeated effects; a longer one delays the next attempt
-(docs/guards.md F15).
+(docs/contributing/guards.md F15).
 """
 
 

@@ -221,7 +221,7 @@ def _document_of(plan: WrittenPlan | Mapping[str, Any] | str) -> Any:
 
 
 _RUN_OPTIONS = ("max_parallel", "policy", "budget", "model", "approve_plan", "compensate")
-"""Options with the same name and form in docs/internals/messages.md."""
+"""Options with the same name and form in docs/reference/messages.md."""
 
 
 def _message_of(plan: WrittenPlan | Mapping[str, Any] | str, options: PlanOptions) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """`RunPlan`: runs one plan. The workflow decodes the input, lets the engine run, and writes the document.
 
 All data from outside is decoded here, inside of one process-edge `try`: an exception in workflow code would otherwise
-be retried without end, and the run would stay RUNNING (docs/guards.md F7).
+be retried without end, and the run would stay RUNNING (docs/contributing/guards.md F7).
 
 It runs outside of the SDK's sandbox: the workflow contains no user code, and the sandbox is entered seven times for
 each payload, which costs more than the rest of a run (benchmarks/README.md).

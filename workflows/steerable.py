@@ -1,7 +1,7 @@
 """Signals and updates with which people answer and control a run: each command is a signal, and an update with a
 response.
 
-Names and payloads: docs/internals/messages.md.
+Names and payloads: docs/reference/messages.md.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Sub-plans: child workflows that survive the continue-as-new of their parent and report their end by signal.
 
 A child of the default kind would end with its parent, also at continue-as-new; an abandoned child does not, so its end
-arrives as the signal `sub_plan_ended` (docs/guards.md F5). The end of the child workflow itself is followed as well,
-because a terminated child sends no signal; children that a previous execution has started are polled.
+arrives as the signal `sub_plan_ended` (docs/contributing/guards.md F5). The end of the child workflow itself is
+followed as well, because a terminated child sends no signal; children that a previous execution has started are polled.
 """
 
 import asyncio

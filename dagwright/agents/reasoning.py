@@ -1,7 +1,7 @@
 """`ReasoningAgent`: a class agent that answers a question in several model calls.
 
 The agent splits the question into parts, settles the parts one after the other with the findings so far, and answers
-from the findings. It is also an example to copy: see docs/agents.md.
+from the findings. It is also an example to copy: see docs/guides/agents.md.
 """
 
 import json

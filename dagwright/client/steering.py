@@ -143,7 +143,8 @@ class Steering:
         try:
             return await self.send(workflow_id, _CANCEL, actor)
         except (RPCError, ServerRefused):
-            # A run accepts 10,000 signals; Temporal's own cancel request has no such limit (docs/guards.md S13).
+            # A run accepts 10,000 signals; Temporal's own cancel request has no such limit
+            # (docs/contributing/guards.md S13).
             await self._client.get_workflow_handle(workflow_id).cancel()
             return "the run takes no more messages; it was cancelled through Temporal"
 

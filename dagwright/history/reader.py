@@ -20,7 +20,8 @@ from dagwright.history.replay import HistoryReplay
 from dagwright.protocol.conversion import decode_payloads, without_codec
 
 PAGE_PAUSE_S = 0.3
-"""Pause between two pages of history: faster readers would slow down the run (docs/internals/temporal.md)."""
+"""Pause between two pages of history: faster readers would slow down the run
+(docs/contributing/internals/temporal.md)."""
 LOST_SERVER_S = 60.0
 """Time after which a reader gives up on a server that does not respond."""
 

@@ -1,6 +1,7 @@
 """`RunReader`: state of a run from its history and from `describe`. All commands read runs through it.
 
-It needs no worker, works after the run has closed, and never queries the workflow (docs/guards.md F11, F13).
+It needs no worker, works after the run has closed, and never queries the workflow
+(docs/contributing/guards.md F11, F13).
 """
 
 import asyncio
@@ -78,7 +79,7 @@ class RunView:
     """State of a run at one moment.
 
     Args:
-        status: status of the run (docs/internals/states.md).
+        status: status of the run (docs/reference/states.md).
         scheduler: scheduler, rebuilt from the history; `None` while the plan is not known.
         run_id: the newest execution of the run.
         pending: task id -> the call in flight.

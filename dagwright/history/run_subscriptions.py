@@ -1,7 +1,8 @@
 """Subscriptions to runs: one reader for each run and process, whatever the number of subscribers.
 
-A hundred readers of one run would make it three to five times slower (docs/internals/temporal.md); a hundred
-subscribers of one reader cost nothing. The reader, and its requests, exist while there are subscribers.
+A hundred readers of one run would make it three to five times slower
+(docs/contributing/internals/temporal.md); a hundred subscribers of one reader cost nothing. The reader, and its
+requests, exist while there are subscribers.
 """
 
 import asyncio

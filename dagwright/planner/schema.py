@@ -11,7 +11,7 @@ from typing import Any
 
 from dagwright.plans.schema import plan_schema
 
-RESPONSE_FILE = Path(__file__).parent.parent.parent / "docs" / "planner" / "plan.schema.json"
+RESPONSE_FILE = Path(__file__).parent.parent.parent / "docs" / "reference" / "schemas" / "planner" / "plan.schema.json"
 MAX_PLANNED_NODES = 200
 """Maximum nodes of a plan that a model writes: the number of nodes that a run accepts at once."""
 

@@ -14,9 +14,9 @@ from typing import Any
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.plan import RESERVED_IDS, Plan
 
-_DOCS = Path(__file__).parents[2] / "docs"
-SCHEMA_FILE = _DOCS / "plan.schema.json"
-AGENTS_SCHEMA_FILE = _DOCS / "agents.schema.json"
+_SCHEMAS = Path(__file__).parents[2] / "docs" / "reference" / "schemas"
+SCHEMA_FILE = _SCHEMAS / "plan.schema.json"
+AGENTS_SCHEMA_FILE = _SCHEMAS / "agents.schema.json"
 
 _KINDS = ("tool", "agent", "human", "plan")
 _SUB_PLAN = {

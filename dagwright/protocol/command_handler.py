@@ -47,7 +47,7 @@ def read_command(name: str, read: ReadMessage, *, through: Through) -> RoutedCom
     """Decode the command of a message.
 
     Raises:
-        MessageInvalid: the message differs from docs/internals/messages.md.
+        MessageInvalid: the message differs from docs/reference/messages.md.
     """
     try:
         message = read()

@@ -1,4 +1,4 @@
-"""Decoding of the commands that people send to a run as signals and updates (docs/internals/messages.md)."""
+"""Decoding of the commands that people send to a run as signals and updates (docs/reference/messages.md)."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -220,7 +220,7 @@ def node_command_from_json(name: str, message: Any, *, through: Through) -> Comm
         through: whether it is a signal or an update.
 
     Raises:
-        MessageInvalid: the message differs from docs/internals/messages.md.
+        MessageInvalid: the message differs from docs/reference/messages.md.
     """
     if not isinstance(message, Mapping):
         raise MessageInvalid(f"{name} must be an object such as {_EXAMPLES[name]}")

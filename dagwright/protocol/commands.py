@@ -185,7 +185,7 @@ def decode_command(name: str, message: Any, *, through: Through) -> RoutedComman
         through: whether it is a signal or an update.
 
     Raises:
-        MessageInvalid: the message differs from docs/internals/messages.md.
+        MessageInvalid: the message differs from docs/reference/messages.md.
     """
     if name in _ANSWERS:
         return _feedback_command(message, through=through)

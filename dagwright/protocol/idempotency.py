@@ -1,4 +1,4 @@
-"""Idempotency key of an effect (docs/guards.md F4)."""
+"""Idempotency key of an effect (docs/contributing/guards.md F4)."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Decoding of the run input and of reports of sub-plans (docs/internals/messages.md).
+"""Decoding of the run input and of reports of sub-plans (docs/reference/messages.md).
 
 The sender may be the Temporal UI or a program in another language, so every field is checked, and each problem is
 described in one sentence.
@@ -234,7 +234,7 @@ def run_input_from_json(message: Any) -> RunInput:
     """Decode the input of a run.
 
     Raises:
-        MessageInvalid: the message differs from docs/internals/messages.md.
+        MessageInvalid: the message differs from docs/reference/messages.md.
     """
     if not isinstance(message, Mapping):
         raise MessageInvalid('the input must be an object such as {"plan": {…}, "inputs": {}}')
@@ -486,7 +486,7 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
     "compensate": _is_true,
     "model": _model,
 }
-"""Option of a run (docs/internals/messages.md) -> its decoder, whose ValueError continues the name of the option."""
+"""Option of a run (docs/reference/messages.md) -> its decoder, whose ValueError continues the name of the option."""
 
 
 @dataclass(frozen=True, slots=True)

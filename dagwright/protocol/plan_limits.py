@@ -1,4 +1,6 @@
-"""Limits of compiled plans and calls. A plan or call that exceeds them would block its run (docs/guards.md F8)."""
+"""Limits of compiled plans and calls. A plan or call that exceeds them would block its run
+(docs/contributing/guards.md F8).
+"""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -155,7 +157,7 @@ def _refuse_counts(held: CompiledPlan) -> None:
 def refuse_too_large_inline(encoded: Any) -> None:
     """Refuse a compiled plan in its JSON form that is too large for the input of a run.
 
-    It must be called before the plan is decoded: workflow code has two seconds (docs/guards.md F6).
+    It must be called before the plan is decoded: workflow code has two seconds (docs/contributing/guards.md F6).
 
     Raises:
         PlanTooLarge: the plan exceeds a limit.

@@ -233,7 +233,7 @@ def read_script(path: Path, *, host: str = "127.0.0.1", port: int = 0) -> ModelS
     return ModelServer(*steps, models=script.models, api_keys=script.api_keys, host=host, port=port)
 
 
-_UNKNOWN = "unknown key; docs/testing.md lists the keys of a script"
+_UNKNOWN = "unknown key; docs/guides/testing.md lists the keys of a script"
 
 
 def _words(error: ValidationError) -> str:

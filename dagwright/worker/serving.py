@@ -25,7 +25,7 @@ from dagwright.worker.missing_tools import keep_releasing
 from dagwright.worker.parts import WORKFLOWS, Activity, create_activities, create_interceptors, with_shared_modules
 
 STICKY_TIMEOUT = timedelta(seconds=1)
-"""Delay after which the run of a dead worker continues on another worker (docs/internals/temporal.md)."""
+"""Delay after which the run of a dead worker continues on another worker (docs/contributing/internals/temporal.md)."""
 WORKFLOW_TASKS = 8
 """Workflow tasks at once. They share one interpreter and have a time limit: a hundred that replay after a restart would
 all exceed the limit and restart (docs/decisions/0048)."""
@@ -33,7 +33,7 @@ HEARTBEAT_THROTTLE = timedelta(milliseconds=50)
 """The SDK delays heartbeats by up to 24 s, and with them cancellations and streamed text. The activities limit the rate
 (`activities/heartbeats.py`, `telling.py`) to less than this interval allows."""
 ACTIVITY_POLLERS = 10
-"""More than the SDK's 5: a wide fan-out is handed out faster (docs/internals/temporal.md)."""
+"""More than the SDK's 5: a wide fan-out is handed out faster (docs/contributing/internals/temporal.md)."""
 BUILD_ID = f"dagwright-{__version__}"
 """In the history, with each workflow task. The SDK's default hashes the code of every module, a second of CPU."""
 

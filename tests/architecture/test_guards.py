@@ -4,7 +4,7 @@ import re
 
 from tests.architecture.source_files import ROOT, python_files
 
-_TABLE = ROOT / "docs" / "guards.md"
+_TABLE = ROOT / "docs" / "contributing" / "guards.md"
 _ROW = re.compile(r"^\| ([SF]\d+) \|", re.MULTILINE)
 _FUNCTION = re.compile(r"^ *(?:async )?def (\w+)\(", re.MULTILINE)
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")

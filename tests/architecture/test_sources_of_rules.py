@@ -5,12 +5,12 @@ import re
 from tests.architecture.source_files import ROOT, code_files, place, python_files
 
 _PAGE = re.compile(r"(?<![\w/.-])(docs/[\w/.-]+\.md)")
-_GUARD = re.compile(r"(?:docs/guards\.md|Guard) ([SF]\d+)(?:, ([SF]\d+))?(?:, ([SF]\d+))?")
+_GUARD = re.compile(r"(?:docs/contributing/guards\.md|Guard) ([SF]\d+)(?:, ([SF]\d+))?(?:, ([SF]\d+))?")
 _OTHER_PAPER = re.compile(r"\b(?!docs/|README|CONTRIBUTING|CHANGELOG)[\w-]+\.md section \d")
 
 
 def test_pages_and_guards_that_comments_name_exist() -> None:
-    guards = (ROOT / "docs" / "guards.md").read_text(encoding="utf-8")
+    guards = (ROOT / "docs" / "contributing" / "guards.md").read_text(encoding="utf-8")
     wrong, found = [], 0
     for path in [*code_files(), *python_files("tests", "benchmarks", "scripts")]:
         text = path.read_text(encoding="utf-8")

@@ -226,7 +226,9 @@ def _without_blocks(page: Path) -> str:
 
 
 def test_every_variable_of_the_operations_page_is_a_setting() -> None:
-    rows = re.findall(r"^\| (`[A-Z]+_.*?`) \|", PAGES["docs/operations.md"].read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (`[A-Z]+_.*?`) \|", PAGES["docs/deploy/operations.md"].read_text(encoding="utf-8"), re.MULTILINE
+    )
     named = {name.strip("`") for row in rows for name in row.split(", ")}
     fields = Settings.model_fields | MaritimeSettings.model_fields
     known = {field.validation_alias or f"DAGWRIGHT_{name}".upper() for name, field in fields.items()}
@@ -276,7 +278,7 @@ def test_decisions_are_numbered_without_a_gap() -> None:
 
 
 def test_the_glossary_has_every_state_and_kind_of_effects() -> None:
-    glossary = PAGES["docs/glossary.md"].read_text(encoding="utf-8")
+    glossary = PAGES["docs/concepts/glossary.md"].read_text(encoding="utf-8")
     words = [*NodeStatus, *RunStatus, *Effects]
     assert [word for word in words if f"`{word}`" not in glossary] == []
 

@@ -61,7 +61,7 @@ def _is_bug(history: WorkflowHistory) -> bool:
 
 
 def check_document(document: Document) -> None:
-    """Checks a document of an ended run against docs/internals/states.md."""
+    """Checks a document of an ended run against docs/reference/states.md."""
     assert set(document) >= _DOCUMENT_KEYS, document.keys()
     status = document["status"]
     assert status in _RUN_FINAL, status

@@ -1,4 +1,4 @@
-"""Limits of Temporal and Dagwright, in one place (docs/guards.md).
+"""Limits of Temporal and Dagwright, in one place (docs/contributing/guards.md).
 
 Data over these limits would end or block a run on the server, so check, start and dispatch refuse it first.
 """
@@ -91,7 +91,7 @@ SIGNALS_LIMIT = 10_000
 NO_DEADLINE_TIMER_S = 365 * 86_400.0
 """Length of the timer for requests without a deadline; after it another timer starts."""
 SEARCH_UPDATE_PAUSE_S = 5.0
-"""Shortest time between two updates of search attributes (docs/guards.md F18)."""
+"""Shortest time between two updates of search attributes (docs/contributing/guards.md F18)."""
 NOTIFICATIONS_QUEUED = 1_000
 """Most notifications queued for an unavailable webhook; older ones are dropped, with a note."""
 NOTIFICATIONS_PER_ACTIVITY = 50

@@ -140,7 +140,7 @@ ID_NOTIFY = f"{INTERNAL_ID_PREFIX}notify"
 """Prefix of activity ids, followed by a number: sends some notifications to the webhook."""
 
 SEARCH_STATE = "DagwrightState"
-"""Keyword: the state of the run (docs/internals/states.md)."""
+"""Keyword: the state of the run (docs/reference/states.md)."""
 ANSWER_HAS_STATE = "has_search_state"
 """In the result of `compile_plan`, or the second detail of its failure: whether the namespace has `SEARCH_STATE` and
 `SEARCH_AWAITING`. A run that sets a search attribute that does not exist is blocked."""

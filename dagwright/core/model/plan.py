@@ -1,7 +1,7 @@
-"""The plan model: every dialect is compiled to it (docs/writing-plans.md).
+"""The plan model: every dialect is compiled to it (docs/guides/writing-plans.md).
 
-The JSON Schema in `docs/plan.schema.json` is generated from these classes. They define the values of single fields;
-`validation` checks how fields relate to each other.
+The JSON Schema in `docs/reference/schemas/plan.schema.json` is generated from these classes. They define the values of
+single fields; `validation` checks how fields relate to each other.
 """
 
 import unicodedata

@@ -1,4 +1,4 @@
-"""States of nodes and runs (docs/internals/states.md), and the record of a node in a run."""
+"""States of nodes and runs (docs/reference/states.md), and the record of a node in a run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

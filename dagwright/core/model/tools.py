@@ -10,7 +10,7 @@ from dagwright.core.model.worker_cards import WorkerCard
 
 
 class Effects(StrEnum):
-    """Effects of a call of the tool on external state; they decide how it is run (docs/tools.md)."""
+    """Effects of a call of the tool on external state; they decide how it is run (docs/guides/tools.md)."""
 
     PURE = "pure"
     READ = "read"

@@ -1,4 +1,4 @@
-"""Final status, output and node counts of a run (docs/internals/states.md)."""
+"""Final status, output and node counts of a run (docs/reference/states.md)."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

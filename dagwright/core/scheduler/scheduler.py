@@ -114,7 +114,7 @@ class Scheduler(Generic[Features]):
         return any(component.is_waiting for component in self._hooks.components)
 
     def status(self) -> RunStatus:
-        """Return the status of the run (docs/internals/states.md)."""
+        """Return the status of the run (docs/reference/states.md)."""
         state = self.state
         if not self.is_finished:
             is_waiting = self.is_waiting or (state.paused is not None and is_at_rest(state.plan, state.records))

@@ -40,7 +40,7 @@ _OF_SUB_PLAN = 4
 """A sub-plan: start initiated, started, signal of its end, closed."""
 _OF_LEVEL = 3
 """A call: scheduled, started, completed; the calls of a level share a workflow task at best. Measured: 305 events for a
-chain of 50, as computed; 15 % more than computed for a fan-out of 200 (docs/internals/temporal.md)."""
+chain of 50, as computed; 15 % more than computed for a fan-out of 200 (docs/contributing/internals/temporal.md)."""
 _NODES_OF_SLICE = 5_000
 """Pure nodes of one activity."""
 

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Meaning of the exit codes (docs/cli.md)."""
+    """Meaning of the exit codes (docs/reference/cli.md)."""
 
     COMPLETED = 0
     FAILED = 1

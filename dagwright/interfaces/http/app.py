@@ -36,7 +36,7 @@ from dagwright.interfaces.http.upstream_timeout import UpstreamTimeoutMiddleware
 
 _ABOUT = (
     "OpenAI's API in front of durable runs. A model is a model of the service, or `plan/NAME`, `agent/NAME` or "
-    "`profile/NAME`. docs/gateway.md describes the extensions to OpenAI's API."
+    "`profile/NAME`. docs/guides/gateway.md describes the extensions to OpenAI's API."
 )
 _ROUTED = (
     model_routes,

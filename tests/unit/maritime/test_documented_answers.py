@@ -1,4 +1,4 @@
-"""What docs/testing.md says that models have to answer is what the code asks them for."""
+"""What docs/guides/testing.md says that models have to answer is what the code asks them for."""
 
 import json
 import re
@@ -19,12 +19,14 @@ from dagwright_maritime.metadata_prompt import answer_schema
 from tests.support.docs import ROOT
 from tests.unit.maritime.test_fields import INDEX, Server
 
-PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guides" / "testing.md").read_text(encoding="utf-8")
 ANSWERS = re.findall(r"^<!-- answer: (\w+) -->\n```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 async def test_each_answer_fits_the_schema_that_the_model_is_given() -> None:
-    rounds = json.loads((ROOT / "docs" / "planner" / "rounds.schema.json").read_text(encoding="utf-8"))
+    rounds = json.loads(
+        (ROOT / "docs" / "reference" / "schemas" / "planner" / "rounds.schema.json").read_text(encoding="utf-8")
+    )
     fields = await read_fields(Server().reached(), INDEX)
     schemas: dict[str, Any] = {
         "planner": rounds,

@@ -1,4 +1,6 @@
-"""`--tools`: modules and files to registries, their errors, reused objects, and the snippets of docs/tools.md."""
+"""`--tools`: modules and files to registries, their errors, reused objects, and the snippets of
+docs/guides/tools.md.
+"""
 
 import re
 import sys
@@ -145,7 +147,7 @@ async def test_each_is_made_once_and_the_newest_is_closed_first() -> None:
 
 # The documentation.
 
-PAGE = (Path(__file__).parents[3] / "docs" / "tools.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "tools.md").read_text(encoding="utf-8")
 SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
