@@ -1,1 +1,5 @@
-"""Saga compensation: undo the effects of a failed run, newest first."""
+"""Saga compensation: undo the effects of a failed run, newest first.
+
+`compensation` determines the calls to undo; `component` adds their nodes to the run. Imports `core` and
+`features.plan_edits`.
+"""

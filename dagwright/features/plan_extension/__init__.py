@@ -1,1 +1,4 @@
-"""Plan extension: the protocol of plan extenders, which add nodes to a running plan, and its component."""
+"""Plan extension: the protocol of plan extenders, which add nodes to a running plan, and its component.
+
+The extenders themselves, which call models, are in `planning`. Imports `core` and `features.plan_edits`.
+"""

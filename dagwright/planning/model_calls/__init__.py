@@ -1,1 +1,4 @@
-"""Model calls as nodes of a plan: requests, responses, failures and usage in their wire form."""
+"""Model calls as nodes of a plan: requests, responses, failures and usage in their wire form.
+
+`calls` has the input, the output and the errors of the activity `call_model`. All plan extenders use this package.
+"""
