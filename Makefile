@@ -4,13 +4,15 @@ CODE := dagwright worker.py starter.py apps/maritime/dagwright_maritime apps/onb
 # What the targets of tests take: files, folders or tests, and after how many minutes they give up.
 PATHS ?= tests
 MINUTES ?= 75
+# A broken link, or a page that the navigation omits, is an error.
+SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 RUN_TESTS := $(BIN)/python scripts/run_tests.py --minutes $(MINUTES)
 
 # Tests start hundreds of processes; without bytecode each would compile every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ask demo-human demo-onboarding demo-maritime test test-fast test-all check bench bench-doors bench-large up clean lock lock-servers docs-schema search-server search-server-stop screenshots
+.PHONY: help setup demo demo-ask demo-human demo-onboarding demo-maritime test test-fast test-all check bench bench-doors bench-large up clean lock lock-servers docs docs-schema search-server search-server-stop screenshots
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +48,7 @@ test-fast: setup ## Test what needs no server
 test-all: setup ## Install what the remaining tests need, and test everything
 	@$(RUN_TESTS) --stages fast,server,alone,slow,slow-alone,foreign $(PATHS)
 
-check: setup ## Format, lint, prose, types, import contracts, published schemas
+check: setup ## Format, lint, prose, types, import contracts, published schemas, the site
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/python scripts/check_prose.py
@@ -55,6 +57,10 @@ check: setup ## Format, lint, prose, types, import contracts, published schemas
 	@$(BIN)/python -m dagwright.plans.schema --check
 	@$(BIN)/python -m dagwright.planner --check
 	@$(BIN)/python -m dagwright_onboarding --check
+	@$(SITE)
+
+docs: setup ## Build the site of the documentation in build/site; `.venv/bin/mkdocs serve` shows it while you write
+	@$(SITE)
 
 docs-schema: setup ## Write the JSON Schemas and the catalogue of verbs in docs anew from the code
 	@$(BIN)/python -m dagwright.plans.schema

@@ -162,6 +162,7 @@ _STRICT: tuple[str, ...] = (
     "docs/guides/forks.md",
     "docs/contributing/guards.md",
     "docs/contributing/internals/",
+    "docs/index.md",
     "docs/reference/states.md",
     "docs/reference/messages.md",
     "docs/guides/mcp.md",

@@ -1,0 +1,59 @@
+"""Hooks of the site (`mkdocs.yml`): pages outside of `docs`, and links that leave the site.
+
+Pages link to files as on GitHub, by their path in the repository. The hooks add the pages in `_PAGES` to the site under
+their own paths, and turn a link to any other file outside of `docs` into a link to the repository.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[1]
+_PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "apps/*/README.md", "apps/*/docs/*.md")
+"""Pages of the site outside of `docs`."""
+_FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"(\]\()([^)\s#]+)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages outside of `docs`."""
+    for path in _outside_pages():
+        name = path.relative_to(ROOT).as_posix()
+        files.append(File.generated(config, name, abs_src_path=str(path)))
+    return files
+
+
+def _outside_pages() -> Iterator[Path]:
+    for pattern in _PAGES:
+        yield from sorted(ROOT.glob(pattern))
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Rewrite links that are relative to the repository."""
+    repository = f"{config.repo_url}/blob/main"
+    source = _path_in_repository(page.file.src_uri)
+
+    def rewritten(match: re.Match[str]) -> str:
+        target = match[2]
+        if re.match(r"[a-z]+:", target):
+            return match[0]
+        path = os.path.normpath(source.parent / target)
+        for place in (path.removeprefix("docs/"), f"{path.removeprefix('docs/')}/index.md"):
+            if files.get_file_from_path(place) is not None:
+                return match[1] + os.path.relpath(place, PurePosixPath(page.file.src_uri).parent)
+        # Strict mode reports a link to a file that does not exist.
+        return f"{match[1]}{repository}/{path}" if (ROOT / path).exists() else match[0]
+
+    # Code in fences has no links: only the text between them is rewritten.
+    parts = _FENCE.split(markdown)
+    texts = [_LINK.sub(rewritten, part) if number % 2 == 0 else part for number, part in enumerate(parts)]
+    return "".join(texts)
+
+
+def _path_in_repository(src_uri: str) -> PurePosixPath:
+    return PurePosixPath("docs") / src_uri if (ROOT / "docs" / src_uri).is_file() else PurePosixPath(src_uri)
