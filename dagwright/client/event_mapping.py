@@ -23,7 +23,7 @@ from dagwright.client.events import (
 )
 from dagwright.client.feedback_request import Answerable, request_of
 from dagwright.core.model.errors import problem_from_error
-from dagwright.core.model.requests import BUDGET_TASK, Closing, Request
+from dagwright.core.model.requests import Closing, Request
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.times import cut_to_ms, time_of
 from dagwright.features.feedback.answer_reading import without_number
@@ -167,7 +167,7 @@ class EventMapper:
         started = RunStatusEvent(
             type="run.started", run_id=self._run_id, at=at, status=RunStatus.RUNNING, title=view.title
         )
-        yield _Timed((-inf, 0, 0, "", 0), started)
+        yield _Timed(_Place(-inf, 0), started)
 
     def _of_pause(self, moment: EventMoment) -> "Iterator[_Timed]":
         paused, before = moment.facts.paused, self._reported.paused_at
@@ -183,11 +183,11 @@ class EventMapper:
                 reason=paused.reason,
                 by=paused.by,
             )
-            yield _Timed((cut_to_ms(paused.at), 2, 0, "", 0), event)
+            yield _Timed(_Place(cut_to_ms(paused.at), 2), event)
         else:
             self._reported.paused_at = None
             yield _Timed(
-                (inf, 0, 0, "", 0), RunStatusEvent(type="run.resumed", run_id=self._run_id, status=RunStatus.RUNNING)
+                _Place(inf, 0), RunStatusEvent(type="run.resumed", run_id=self._run_id, status=RunStatus.RUNNING)
             )
 
     def _of_status(self, view: RunView) -> Iterator[AnyRunEvent]:
@@ -258,41 +258,43 @@ class EventMapper:
         for request in facts.open.values():
             if request.id not in known.requests:
                 known.requests.add(request.id)
-                yield _Timed((cut_to_ms(request.opened_at), 3, 0, request.id, 0), self._requested(request))
+                yield self._requested(request, moment)
         for request_id, closing in facts.closed.items():
             if request_id in known.closed:
                 continue
             known.closed.add(request_id)
             opened = moment.view.opened.get(request_id)
             if request_id not in known.requests and opened is not None:
-                yield _Timed((cut_to_ms(opened.opened_at), 3, 0, request_id, 0), self._requested(opened))
+                yield self._requested(opened, moment)
             known.requests.add(request_id)
-            # A default or a policy may answer a request at once.
-            rank = 4 if closing.at == closing.requested_at else -1
-            yield _Timed((cut_to_ms(closing.at), rank, 0, request_id, 0), self._closed(request_id, closing))
+            yield self._closed(request_id, closing, moment)
 
-    def _requested(self, request: Request) -> AnyRunEvent:
-        node = None if request.task in ("", BUDGET_TASK) else request.task
-        document = request.to_json(self._run_id)
-        return FeedbackRequested(
+    def _requested(self, request: Request, moment: EventMoment) -> "_Timed":
+        event = FeedbackRequested(
             type="feedback.requested",
             run_id=self._run_id,
             at=time_of(request.opened_at),
-            node_id=node,
-            request=request_of(document, self._run),
+            node_id=request.node_id,
+            request=request_of(request.to_json(self._run_id), self._run),
+            is_open=_is_open(request.id, moment),
         )
+        return _Timed(_place_of(request.id, moment.view, at=request.opened_at, rank=3), event)
 
-    def _closed(self, request_id: str, closing: Closing) -> AnyRunEvent:
-        return FeedbackClosed(
+    def _closed(self, request_id: str, closing: Closing, moment: EventMoment) -> "_Timed":
+        opened = moment.view.opened.get(request_id)
+        event = FeedbackClosed(
             type=cast("ClosingType", f"feedback.{closing.how}"),
             run_id=self._run_id,
             at=time_of(closing.at),
-            node_id=without_number(request_id),
+            node_id=_task_of(request_id, moment.view) if opened is None else opened.node_id,
             request_id=request_id,
             answer=closing.what or None,
             by=closing.by or None,
             note=closing.note or None,
         )
+        # A default or a policy may answer a request at once.
+        rank = 4 if closing.at == closing.requested_at else -1
+        return _Timed(_place_of(request_id, moment.view, at=closing.at, rank=rank), event)
 
     def _of_child_requests(self, moment: EventMoment) -> Iterator[AnyRunEvent]:
         there = {
@@ -315,10 +317,26 @@ class EventMapper:
                 )
 
 
-class _Timed(NamedTuple):
-    """An event with its sort key within a moment: time, rank, number of the node, ID."""
+class _Place(NamedTuple):
+    """Sort key of an event within a moment.
 
-    key: tuple[float, int, int, str, int]
+    Args:
+        number: of the node in the plan.
+        item: number of the item. A map starts before its items and ends after them.
+    """
+
+    at: float
+    rank: int
+    number: int = -1
+    item: float = -1
+    is_end: bool = False
+    request: str = ""
+
+
+class _Timed(NamedTuple):
+    """An event with its place within a moment."""
+
+    key: _Place
     event: AnyRunEvent
     is_durable: bool = True
 
@@ -331,15 +349,41 @@ def _started(event: NodeEvent, facts: TaskFacts) -> _Timed:
     # The start of a node with zero duration precedes its end.
     is_instant = facts.started_at == facts.ended_at
     at = inf if facts.started_at is None else facts.started_at
-    return _Timed((at, 0 if is_instant else 1, facts.number, event.node_id, 0), event)
+    item = -1 if facts.item is None else facts.item
+    return _Timed(_Place(at, 0 if is_instant else 1, facts.number, item), event)
 
 
 def _ended(event: NodeEvent, facts: TaskFacts) -> _Timed:
-    return _Timed((inf if facts.ended_at is None else facts.ended_at, 0, facts.number, event.node_id, 1), event)
+    at = inf if facts.ended_at is None else facts.ended_at
+    item = inf if facts.item is None else facts.item
+    return _Timed(_Place(at, 0, facts.number, item, is_end=True), event)
 
 
 def _passing(event: NodeEvent) -> _Timed:
-    return _Timed((inf, 0, 0, event.node_id, 0), event, is_durable=False)
+    return _Timed(_Place(inf, 0), event, is_durable=False)
+
+
+def _is_open(request_id: str, moment: EventMoment) -> bool:
+    view = moment.view
+    if view.is_closed or view.scheduler is None or request_id in moment.facts.closed:
+        return False
+    return request_id in view.scheduler.features.feedback.requests.open
+
+
+def _task_of(request_id: str, view: RunView) -> str | None:
+    """Return the node or item of a request; `None` for a request of the run itself."""
+    task = without_number(request_id)
+    is_known = view.scheduler is not None and view.scheduler.state.find(task) is not None
+    return task if is_known and not request_id.endswith("#0") else None
+
+
+def _place_of(request_id: str, view: RunView, *, at: float, rank: int) -> _Place:
+    task = _task_of(request_id, view)
+    ref = None if task is None or view.scheduler is None else view.scheduler.state.find(task)
+    if ref is None:
+        return _Place(cut_to_ms(at), rank, request=request_id)
+    item = -1 if ref.item is None else ref.item
+    return _Place(cut_to_ms(at), rank, ref.node, item, request=request_id)
 
 
 def _has_started(state: TaskState, facts: TaskFacts) -> bool:

@@ -180,11 +180,17 @@ class NodeEvent(RunEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedbackRequested(RunEvent):
-    """A node or the run requests feedback; answer with `await event.request.answer(...)`."""
+    """A node or the run requests feedback; answer with `await event.request.answer(...)`.
+
+    Args:
+        is_open: whether the request was open when the event was read. A client that reads the events of a run again
+            also receives requests that have been answered since.
+    """
 
     type: Literal["feedback.requested"]
     node_id: str | None
     request: FeedbackRequest
+    is_open: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,7 +63,7 @@ async def print_requests(run: FollowedRun, work: Awaitable[Result], *, output: T
     async def follow() -> None:
         async with aclosing(run.events()) as events:
             async for event in events:
-                if isinstance(event, FeedbackRequested):
+                if isinstance(event, FeedbackRequested) and event.is_open:
                     print(request_text(event.request), file=output or sys.stderr, flush=True)
 
     following = asyncio.create_task(follow())

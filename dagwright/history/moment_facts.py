@@ -17,10 +17,12 @@ class TaskFacts(NamedTuple):
 
     Args:
         number: of the node in the plan.
+        item: number of the item; `None` for a node.
         status: in the history, which does not know whether a worker serves the node.
     """
 
     number: int
+    item: int | None
     status: NodeStatus
     title: str | None
     tool: str
@@ -73,7 +75,7 @@ def facts_of(
 
 def _facts(scheduler: RunScheduler, task: str, status: NodeStatus | None) -> TaskFacts:
     node, record = scheduler.state.node_of(task), scheduler.record_of(task) or Record()
-    number = scheduler.state.number_of(node.id) or 0
+    ref = scheduler.state.items.ref(task)
     # The result document of a run has milliseconds, and so do its records after the end.
     started, ended = (None if at is None else cut_to_ms(at) for at in (record.started_at, record.ended_at))
-    return TaskFacts(number, status or record.status, node.title, node.tool, started, ended, record.error)
+    return TaskFacts(ref.node, ref.item, status or record.status, node.title, node.tool, started, ended, record.error)

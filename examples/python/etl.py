@@ -105,7 +105,7 @@ async def main(api: str, database: Path, *, run_id: str | None, is_approved: boo
         run = await client.start(build_plan(), inputs={"api": api, "database": str(database.resolve())}, run_id=run_id)
         async for event in run.events():
             print(event.type, getattr(event, "node_id", ""), flush=True)
-            if event.type == "feedback.requested":
+            if event.type == "feedback.requested" and event.is_open:
                 await run.feedback(event.node_id, approved=is_approved or _confirmed(event.request.prompt), by="ops")
         print(f"{(await run.result()).output} rows in {database}")
 

@@ -133,6 +133,11 @@ class Request:
         return self.escalations[0]["from"] if self.escalations else self.assignee
 
     @property
+    def node_id(self) -> str | None:
+        """ID of its node or item; `None` for a request of the run itself."""
+        return None if self.task in ("", BUDGET_TASK) else self.task
+
+    @property
     def waits_for(self) -> str:
         """Status text of its node."""
         return f"waits for {self.assignee or 'anyone'}: {self.prompt}"
@@ -141,7 +146,7 @@ class Request:
         """Return the request as documents show it."""
         document: dict[str, Any] = {
             "request_id": self.id,
-            "node_id": None if self.task in ("", BUDGET_TASK) else self.task,
+            "node_id": self.node_id,
             "type": self.type,
             "prompt": self.prompt,
             "schema": self.schema,

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagwright.client.event_mapping import EventMapper, EventMoment, Reported, reported_at
-from dagwright.client.events import CursorInvalid, EventCursor, NodeEvent, RunEvent
+from dagwright.client.events import CursorInvalid, EventCursor, FeedbackRequested, NodeEvent, RunEvent
 from dagwright.core.model.errors import NodeError
+from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import NodeStatus
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.executions import Cursor
@@ -110,6 +111,44 @@ def test_client_that_reads_on_from_the_history_gets_the_events_that_a_live_clien
         found = durable_of(live, walk.view)
         if later is not None:
             assert durable_of(later, walk.view) == found
+
+
+def test_items_of_a_moment_are_in_the_order_of_their_numbers() -> None:
+    view = view_of(node("m", for_each=[*range(12)]))
+    live = mapper()
+    items = [f"m[{number}]" for number in range(12)]
+    started = ["run.started", "node.started m", *(f"node.started {item}" for item in items)]
+    assert durable_of(live, view) == started
+    assert view.scheduler is not None
+    for item in reversed(items):
+        view.scheduler.complete(item, 1, at=START + 1)
+    ended = [f"node.completed {item}" for item in items]
+    assert durable_of(live, view) == [*ended, "node.completed m", "run.completed"]
+
+
+def test_requests_of_items_are_in_the_order_of_their_numbers() -> None:
+    view = view_of({"id": "check", "human": {"type": "APPROVAL", "prompt": "Well?"}, "for_each": [*range(12)]})
+    found = mapper().events(moment_of(view), is_closed=False)
+    requests = [each for each in found.durable if isinstance(each, FeedbackRequested)]
+    assert [each.node_id for each in requests] == [f"check[{number}]" for number in range(12)]
+
+
+def test_request_is_open_until_the_run_has_its_answer() -> None:
+    view = view_of({"id": "check", "human": {"type": "APPROVAL", "prompt": "Well?"}})
+    before = moment_of(view)
+    assert requested_in(before) == [("check", True)]
+    assert view.scheduler is not None
+    answer = Feedback("check", {"approved": True}, "ann")
+    assert view.scheduler.features.feedback.answer(answer, at=START + 1) is None
+    # A client that reads the events again receives the request of the earlier moment, and later also its answer.
+    assert requested_in(before) == [("check", False)]
+    later = moment_of(replace(view, opened={**before.facts.open}))
+    assert requested_in(later) == [("check", False)]
+
+
+def requested_in(moment: EventMoment) -> list[tuple[str | None, bool]]:
+    found = mapper().events(moment, is_closed=False).durable
+    return [(each.node_id, each.is_open) for each in found if isinstance(each, FeedbackRequested)]
 
 
 def test_node_that_is_retried_starts_again() -> None:
