@@ -201,3 +201,19 @@ async def test_client_that_waits_for_a_turn_gets_the_actor_and_reason_of_its_can
     assert (result.status_code, error["code"], about["status"]) == (422, "run_cancelled", "cancelled")
     assert "was cancelled by ann: enough;" in error["message"]
     assert (result.headers["x-run-id"], result.headers["x-session-id"]) == (about["run_id"], session)
+
+
+async def test_orchestration_stream_is_complete_at_a_deadline_that_is_no_event(serve: Serve) -> None:
+    session = f"s-{uuid4().hex[:8]}"
+    path = f"/v1/orchestration/{session}/events"
+    async with serve(plans={"ask": ASKING}) as live:
+        await live.chat("plan/ask", '{"number": 2}', session_id=session, deadline="4s")
+        received = await events(live, path)
+        last = {"Last-Event-ID": last_id(received)}
+        end = await live.http.get(path, headers=last)
+        second = (await live.chat("plan/ask", '{"number": 3}', session_id=session, deadline="4s")).json()
+        following = await live.http.get(path, headers=last)
+    waiting = received[-1].content
+    assert (waiting["type"], waiting["node_id"]) == ("human_feedback_requested", "check")
+    assert (end.status_code, end.text) == (204, "")
+    assert (following.status_code, following.headers["X-Run-Id"]) == (200, second["dagwright"]["run_id"])

@@ -2,15 +2,20 @@
 
 `node_started`, `node_completed` and `node_failed` for changes of nodes, `human_feedback_requested` for each new
 request, and `cancelled`. The stream ends with the run. `/v1/sessions/{session_id}/events` covers all states.
+
+A run may end at a moment without such an event, for example at its deadline. Then no event has the ID of the end, and
+`has_received_all` finds out whether a client that reconnects has received everything.
 """
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
+from dagwright.client.feedback import requests_in
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.history.run_subscriptions import RunUpdate
-from dagwright.interfaces.http.run_events import EventId, current_state, node_document
+from dagwright.interfaces.http.context import GatewayContext
+from dagwright.interfaces.http.run_events import EventId, node_document, with_first_update
 from dagwright.interfaces.http.sse import Events, events_of_moment, with_error_event
 
 _NODE_TYPES = {
@@ -18,6 +23,8 @@ _NODE_TYPES = {
     NodeStatus.COMPLETED: "node_completed",
     NodeStatus.FAILED: "node_failed",
 }
+
+_REQUEST_FIELDS = ("request_id", "type", "prompt")
 
 
 def orchestration_events(updates: AsyncGenerator[RunUpdate, None], *, session_run: str | None = None) -> Events:
@@ -39,16 +46,28 @@ async def _orchestration_events(updates: AsyncGenerator[RunUpdate, None], sessio
                 yield words
 
 
+async def has_received_all(context: GatewayContext, run: str, cursor: EventId | None) -> bool:
+    """Return whether a run has ended and no event in this format follows the cursor.
+
+    Raises:
+        RunNotFound: there is no such run.
+    """
+    updates = await with_first_update(context, run, cursor.position if cursor is not None else None)
+    async with aclosing(updates):
+        first = await anext(updates)
+    return first.view.is_closed and next(_changes(first, set()), None) is None
+
+
 def _changes(update: RunUpdate, requested: set[str]) -> Iterator[Mapping[str, Any]]:
     for task in update.changed:
         content = node_document(update, task)
         if (kind := _NODE_TYPES.get(update.states[task].status)) is not None:
             data = {name: value for name, value in content.items() if name not in ("run_id", "node_id")}
             yield {"type": kind, "node_id": task, "data": data}
-    for request in current_state(update)["waiting_for"]:
+    for request in requests_in(update.view):
         if request["request_id"] not in requested:
             requested.add(request["request_id"])
-            data = {"request": request}
-            yield {"type": "human_feedback_requested", "node_id": request["request_id"], "data": data}
+            data = {"request": {name: request[name] for name in _REQUEST_FIELDS}}
+            yield {"type": "human_feedback_requested", "node_id": request["node_id"], "data": data}
     if update.view.is_closed and update.view.status == RunStatus.CANCELLED:
         yield {"type": "cancelled", "node_id": None, "data": None}

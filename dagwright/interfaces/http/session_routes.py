@@ -11,6 +11,8 @@ from starlette.responses import Response, StreamingResponse
 
 from dagwright.client.run_lists import MOST_AT_ONCE
 from dagwright.client.sessions import SessionView
+from dagwright.history.executions import START
+from dagwright.history.run_subscriptions import SubscriptionCursor
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import Scope, public_session_id, stored_session_name
 from dagwright.interfaces.http.context import ContextDep, GatewayContext, requires_scope
@@ -18,7 +20,7 @@ from dagwright.interfaces.http.event_models import ORCHESTRATION_EVENTS
 from dagwright.interfaces.http.feedback_routes import answer_run_request, open_requests
 from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.interfaces.http.json_route import JsonRoute
-from dagwright.interfaces.http.orchestration_events import orchestration_events
+from dagwright.interfaces.http.orchestration_events import has_received_all, orchestration_events
 from dagwright.interfaces.http.run_documents import (
     EncodeEvents,
     event_cursor,
@@ -152,7 +154,12 @@ async def stream_orchestration_events(
     session_id: str, context: ContextDep, last_event_id: LastEventId = None, after: After = None
 ) -> Response:
     """Stream starts, ends and failures of nodes, feedback requests, and the cancellation."""
-    return await _stream(session_id, context, event_cursor(last_event_id, after), encode=orchestration_events)
+    cursor = event_cursor(last_event_id, after)
+    run = await run_of_session(context, session_id, cursor=cursor)
+    received = cursor if cursor is not None and cursor.run == run else None
+    if (received is None or not received.is_end) and await has_received_all(context, run, received):
+        cursor = EventId(received.position if received is not None else SubscriptionCursor(START), True, run)
+    return await _stream(session_id, context, cursor, encode=orchestration_events)
 
 
 async def _stream(

@@ -1,0 +1,75 @@
+"""Events in the format of `/v1/orchestration`: five types, and the end of a run that ends without one of them."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from dagwright.core.model.states import NodeStatus
+from dagwright.history.executions import Cursor
+from dagwright.history.reader import TaskState
+from dagwright.history.run_reader import RunView
+from dagwright.history.run_subscriptions import RunUpdate, SubscriptionCursor
+from dagwright.interfaces.http import GatewayContext
+from dagwright.interfaces.http.orchestration_events import has_received_all, orchestration_events
+from dagwright.interfaces.http.run_events import EventId
+from tests.support.gateway import NamedEvent, named_events_of
+from tests.unit.interfaces.cli.views import view_of
+
+ENDED = RunView("run-1", "first", "failed", "A plan", None, {}, None, None, is_closed=True, cursor=Cursor(1, 9))
+AT_FIVE = EventId(SubscriptionCursor(Cursor(1, 5)), run="run-1")
+
+
+def update(view: RunView, **states: NodeStatus) -> RunUpdate:
+    return RunUpdate(view, tuple(states), {name: TaskState(status, 1, None) for name, status in states.items()})
+
+
+async def events_of(*updates: RunUpdate) -> list[NamedEvent]:
+    async def coming() -> AsyncGenerator[RunUpdate, None]:
+        for each in updates:
+            yield each
+
+    return named_events_of("".join([text async for text in orchestration_events(coming(), session_run="run-1")]))
+
+
+def gateway_that_sends(first: RunUpdate) -> GatewayContext:
+    async def subscribe(_: str, *, after: SubscriptionCursor | None) -> AsyncGenerator[RunUpdate, None]:
+        assert after == AT_FIVE.position
+        yield first
+
+    return cast("Any", SimpleNamespace(runs=SimpleNamespace(feeds=SimpleNamespace(subscribe=subscribe))))
+
+
+async def test_request_has_the_node_that_waits() -> None:
+    human = {"type": "APPROVAL", "prompt": "Publish?"}
+    view = replace(view_of({"id": "check", "human": human}), cursor=Cursor(1, 5))
+    assert view.scheduler is not None
+    request = next(iter(view.scheduler.features.feedback.requests.open.values()))
+    request.id = "check#2"
+    (event,) = await events_of(update(view))
+    assert (event.id, event.name, event.content["node_id"]) == ("run-1/1-5", "human_feedback_requested", "check")
+    assert event.content["data"] == {"request": {"request_id": "check#2", "type": "APPROVAL", "prompt": "Publish?"}}
+    request.task = ""
+    (event,) = await events_of(update(view))
+    assert event.content["node_id"] is None
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        (update(ENDED), True),
+        (update(ENDED, a=NodeStatus.CANCELLED, b=NodeStatus.SKIPPED), True),
+        (update(ENDED, a=NodeStatus.FAILED), False),
+        (update(replace(ENDED, status="cancelled")), False),
+        (update(replace(ENDED, status="running", is_closed=False)), False),
+    ],
+)
+async def test_client_has_received_all_of_a_run_that_ends_without_an_event(first: RunUpdate, expected: bool) -> None:
+    assert await has_received_all(gateway_that_sends(first), "run-1", AT_FIVE) is expected
+    (*_, last) = [None, *await events_of(update(replace(ENDED, is_closed=False), a=NodeStatus.RUNNING), first)]
+    assert last is not None
+    # Without an event at the end, only `has_received_all` knows that the stream is complete.
+    assert last.id is not None
+    assert last.id.endswith("e") is (first.view.is_closed and not expected)
