@@ -21,7 +21,7 @@ from dagwright.history.run_subscriptions import RunSubscriptions, RunUpdate, Sub
 
 DONE, RUNS, WAITS = NodeStatus.COMPLETED, NodeStatus.RUNNING, NodeStatus.WAITING
 States = Mapping[str, NodeStatus]
-NO_TASK_FACTS = TaskFacts(0, DONE, None, "", None, None, None)
+NO_TASK_FACTS = TaskFacts(0, None, DONE, None, "", None, None, None)
 
 
 def view(event: int, *, is_closed: bool = False, has_marks: bool = False, **states: NodeStatus) -> RunView:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -39,7 +39,7 @@ def gateway_that_sends(first: RunUpdate) -> GatewayContext:
         assert after == AT_FIVE.position
         yield first
 
-    return cast("Any", SimpleNamespace(runs=SimpleNamespace(feeds=SimpleNamespace(subscribe=subscribe))))
+    return cast("GatewayContext", SimpleNamespace(runs=SimpleNamespace(feeds=SimpleNamespace(subscribe=subscribe))))
 
 
 async def test_request_has_the_node_that_waits() -> None:
