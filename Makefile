@@ -12,7 +12,7 @@ RUN_TESTS := $(BIN)/python scripts/run_tests.py --minutes $(MINUTES)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ask demo-human demo-onboarding demo-maritime test test-fast test-all check bench bench-doors bench-large up clean lock lock-servers docs docs-schema search-server search-server-stop screenshots
+.PHONY: help setup demo demo-ask demo-human demo-onboarding demo-maritime test test-fast test-all check bench bench-doors bench-large up clean lock lock-servers docs docs-reference docs-schema search-server search-server-stop screenshots
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,7 +48,7 @@ test-fast: setup ## Test what needs no server
 test-all: setup ## Install what the remaining tests need, and test everything
 	@$(RUN_TESTS) --stages fast,server,alone,slow,slow-alone,foreign $(PATHS)
 
-check: setup ## Format, lint, prose, types, import contracts, published schemas, the site
+check: setup ## Format, lint, prose, types, import contracts, published schemas, generated pages, the site
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/python scripts/check_prose.py
@@ -57,10 +57,14 @@ check: setup ## Format, lint, prose, types, import contracts, published schemas,
 	@$(BIN)/python -m dagwright.plans.schema --check
 	@$(BIN)/python -m dagwright.planner --check
 	@$(BIN)/python -m dagwright_onboarding --check
+	@$(BIN)/python scripts/make_reference.py --check
 	@$(SITE)
 
 docs: setup ## Build the site of the documentation in build/site; `.venv/bin/mkdocs serve` shows it while you write
 	@$(SITE)
+
+docs-reference: setup ## Write the generated pages of the documentation again
+	@$(BIN)/python scripts/make_reference.py
 
 docs-schema: setup ## Write the JSON Schemas and the catalogue of verbs in docs anew from the code
 	@$(BIN)/python -m dagwright.plans.schema

@@ -63,7 +63,10 @@ def test_search_server_has_the_tested_version_and_a_profile(services: dict[str, 
     )
     assert named is not None
     assert services["search"]["image"] == f"opensearchproject/opensearch:{named[1]}"
-    for result in ("apps/maritime/docs/search-server.md", "docs/decisions/0055-a-search-server-from-jars.md"):
+    for result in (
+        "apps/maritime/docs/search-server.md",
+        "docs/decisions/0055-the-search-server-for-tests-is-built-from-jars.md",
+    ):
         assert f"OpenSearch {named[1]}" in (ROOT / result).read_text(encoding="utf-8")
     assert services["search"]["profiles"] == ["search"]
     # Nothing that is always started may wait for what is not.

@@ -46,7 +46,7 @@ BLOCKS = [block for page in PAGES.values() for block in blocks(page)]
 PAGES_WITH_COMMANDS = sorted({block.page for block in BLOCKS if block.language in COMMANDS and block.is_run})
 OTHER_PROGRAMS = re.compile(r"`(?:temporal|docker compose up) [^`\n]+`")
 """Commands within a sentence whose options are those of another program."""
-DECISIONS = sorted((ROOT / "docs/decisions").glob("*.md"))
+DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 
 
 def of_language(*languages: str) -> list[Block]:
