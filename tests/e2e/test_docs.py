@@ -94,6 +94,7 @@ def test_every_plan_of_a_page_is_what_the_page_says(page: str, tmp_path: Path) -
     plans = [block for block in blocks(PAGES[page]) if block.language in ("yaml", "json")]
     files = [tmp_path / (block.name or f"{block.line}.{block.language}") for block in plans]
     for file, block in zip(files, plans, strict=True):
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(block.text, encoding="utf-8")
     tools = load_toolset(Settings(state_dir=state_of(tmp_path)), _save_tools(page, tmp_path)).declarations()
     for file, block in zip(files, plans, strict=True):

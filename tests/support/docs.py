@@ -1,9 +1,10 @@
 """The fenced blocks of the documentation, and a folder like a clone in which they are run.
 
-A block is a command (`bash`, `console`), a file (`yaml`, `json`, `python`) or neither (`mermaid`, `text`). An HTML
-comment right before a block has instructions for it, separated by `;`:
+A block is a command (`bash`, `console`), a file (`yaml`, `json`, `python`) or neither (`mermaid`, `text`). A title, as
+in ```yaml title="price.yaml", is a file name that readers see: the block is saved under it, for the commands after it.
+The title of commands is text for readers. An HTML comment right before a block has instructions, separated by `;`:
 
-    file: NAME          the block is saved under that name, for the commands after it
+    file: NAME          the same as the title, for a file name that readers do not have to see
     exits with N        the commands end with that exit code
     background          the command continues while the rest of the page runs
     invalid             the check rejects the plan
@@ -31,7 +32,7 @@ PICTURES = frozenset({"mermaid", "text"})
 COMMAND_TIMEOUT_S = 300
 """A page's slowest command starts a server and runs a demo."""
 
-_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r'^```(\w*)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"<!-- ([^>]*) -->\n\Z")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _FIRST_LINE_NAME = re.compile(r"# ([\w.-]+\.py)\n")
@@ -54,13 +55,15 @@ class Block:
     line: int
     language: str
     text: str
+    title: str | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str | None:
         """The file name of the block for commands."""
         first_line = _FIRST_LINE_NAME.match(self.text) if self.language == "python" else None
-        return self.notes.get("file") or (first_line[1] if first_line else None)
+        title = None if self.language in COMMANDS else self.title
+        return title or self.notes.get("file") or (first_line[1] if first_line else None)
 
     @property
     def exit_code(self) -> int:
@@ -94,7 +97,7 @@ def blocks(page: Path) -> list[Block]:
         comment = _COMMENT.search(text, 0, match.start())
         line = text.count("\n", 0, match.start()) + 1
         name = page.relative_to(ROOT).as_posix()
-        found.append(Block(name, line, match[1], match[2], _notes(comment[1]) if comment else {}))
+        found.append(Block(name, line, match[1], match[3], match[2], _notes(comment[1]) if comment else {}))
     return found
 
 
@@ -153,7 +156,9 @@ class Clone:
 
     def save(self, block: Block) -> None:
         if block.name is not None:
-            (self.folder / block.name).write_text(block.text, encoding="utf-8")
+            path = self.folder / block.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text, encoding="utf-8")
 
     def run(self, block: Block) -> Ended:
         script = _script(block).replace("localhost:7233", self._address).replace(_GATEWAY_PORT, self._port)
