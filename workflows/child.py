@@ -54,7 +54,7 @@ class PlanOptions(TypedDict, total=False):
     """Format of the plan; by default that of a built plan, or detected."""
     inputs: Mapping[str, Any]
     """Values of the inputs of the plan."""
-    names: Mapping[str, Any]
+    context: Mapping[str, Any]
     """Values of the names that the plan reads as `@name`."""
     run_id: str
     """ID of the run; by default `{workflow id}/plan-` and eight characters, the same in each replay."""
@@ -234,7 +234,7 @@ def _message_of(plan: WrittenPlan | Mapping[str, Any] | str, options: PlanOption
         "plan": _document_of(plan),
         **({"dialect": dialect} if dialect is not None else {}),
         "inputs": dict(options.get("inputs") or {}),
-        "context": {name.removeprefix("@"): value for name, value in (options.get("names") or {}).items()},
+        "context": {name.removeprefix("@"): value for name, value in (options.get("context") or {}).items()},
         "options": encoded_options,
         "reads_starts": True,
     }

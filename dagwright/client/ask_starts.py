@@ -38,9 +38,9 @@ def prepare_ask(start: AskStart, toolset: Toolset, session: Session | None = Non
     given = start.options
     refuse_foreign_options(given)
     try:
-        context = context_from_json(given.get("names", {}))
+        context = context_from_json(given.get("context", {}))
     except ValueError as error:
-        raise OptionInvalid(f"names: {error}") from None
+        raise OptionInvalid(f"context: {error}") from None
     request = TextRequest(
         start.text,
         model_config(given),

@@ -369,7 +369,7 @@ class Client:
         return self.temporal if not self._tools.serving_count else await separate_client(self.temporal)
 
     async def _prepared(self, request: PlanStart, toolset: Toolset, session: StoredSession | None) -> StartRequest:
-        context = {**(session.names if session is not None else {}), **request.options.get("names", {})}
+        context = {**(session.names if session is not None else {}), **request.options.get("context", {})}
         dialect = request.options.get("dialect") or request.plan.dialect
         compiled = await self._tools.compiled(
             lambda tools: prepare_start(request, tools, session),

@@ -235,7 +235,7 @@ class Forks:
                 kept.result = await self._told_anew(kept.result, nodes.get(task_id) or nodes.get(_node_of(task_id)))
             except (PayloadMissing, PayloadDamaged) as lost:
                 raise ForkRefused(
-                    f"the result of {task_id!r} is lost ({lost}); do it again: --rerun {task_id}"
+                    f"the result of {task_id!r} is lost ({lost}); add it to `rerun` to run it again"
                 ) from None
 
     async def _told_anew(self, result: Any, node: CompiledNode | None) -> Any:
@@ -314,9 +314,9 @@ def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun:
     """
     plan = without_compensation(without_later_rounds(without_what_followed(plan, rerun), rerun))
     if any(node.supersedes is not None for node in plan.nodes):
-        advice = "give the plan that is meant with --plan"
+        advice = "give the intended plan as the `plan` of the fork"
         if plan.has_planner:
-            advice += f", or have the model plan again: --rerun {PLAN}"
+            advice += f", or add {PLAN!r} to `rerun` to have the model plan again"
         raise ForkRefused(f"nodes of this run took the place of others; {advice}")
     declared = {}
     # A plan may declare tools that only nodes of an answer would call.
@@ -324,7 +324,9 @@ def retooled(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration], *, rerun:
     for name, tool in plan.tools.items():
         now = tools.get(name)
         if now is not None and now.effects is not tool.effects and name in called:
-            raise ForkRefused(f"the effects of {name!r} are {now.effects.value} now; give the plan with --plan")
+            raise ForkRefused(
+                f"the effects of {name!r} are {now.effects.value} now; give the intended plan as the `plan` of the fork"
+            )
         declared[name] = now or tool
     nodes = [
         replace(node, sub_plan=retooled(node.sub_plan, tools)) if node.sub_plan is not None else node
@@ -390,4 +392,4 @@ def _id_of_fork(origin: str, content: Mapping[str, Any]) -> str:
 def unknown_rerun(name: str, plan: CompiledPlan) -> str:
     """Return the message for a node or item that a fork does not have."""
     near = suggestion(name, [node.id for node in plan.nodes])
-    return f"--rerun {name}: the fork has no such node or item" + (f"; {near}" if near else "")
+    return f"rerun {name!r}: the fork has no such node or item" + (f"; {near}" if near else "")

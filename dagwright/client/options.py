@@ -60,13 +60,13 @@ class PlanOptions(RunSettings, total=False):
 
     Args:
         dialect: of the plan; detected by default.
-        names: values of the names that the plan reads as `@name`.
+        context: values of the names that the plan reads as `@name`.
         repair: repair a plan that a model wrote: code fences, prose and slips of syntax.
         request_inputs: start the run without its missing inputs and request them as feedback.
     """
 
     dialect: str
-    names: Mapping[str, str]
+    context: Mapping[str, str]
     repair: bool
     request_inputs: bool
 
@@ -89,7 +89,7 @@ class RequestOptions(RunSettings, total=False):
         max_repairs: how often the model may repair an invalid plan.
         max_replans: how often the model may plan again after a plan has run.
         max_rounds, worker_timeout, synthesis: of the profile `rounds`.
-        names: of the profile `intents`: name -> `{"id", "name", "kind"}`.
+        context: of the profile `intents`: name -> `{"id", "name", "kind"}`.
         confidence: of the profile `intents`, 0 to 1: below it the run requests approval.
         plan_only: end with the plan and do not run it.
         output_schema: JSON Schema of the answer.
@@ -101,7 +101,7 @@ class RequestOptions(RunSettings, total=False):
     max_rounds: int
     worker_timeout: Duration
     synthesis: Synthesis
-    names: Mapping[str, Mapping[str, Any]]
+    context: Mapping[str, Mapping[str, Any]]
     confidence: float
     plan_only: bool
     output_schema: Mapping[str, Any]
@@ -120,7 +120,7 @@ class AskOptions(RequestOptions, total=False):
 Options = TypeVar("Options", bound=RunSettings)
 
 OF_ROUNDS: Sequence[str] = ("max_rounds", "worker_timeout", "synthesis")
-OF_INTENTS: Sequence[str] = ("names", "confidence")
+OF_INTENTS: Sequence[str] = ("context", "confidence")
 OF_PLANS: Sequence[str] = ("plan_only", "approve_plan", "max_repairs", "max_replans")
 
 

@@ -132,7 +132,7 @@ def prepare_start(
         raise PlanInvalid(problems)
     given = start.options
     options, model = run_options(given), model_config(given).to_json() or None
-    context = {name.removeprefix("@"): value for name, value in given.get("names", {}).items()}
+    context = {name.removeprefix("@"): value for name, value in given.get("context", {}).items()}
     known = {**(session.names if session is not None else {}), **context}
     checked, repairs = _checked(start, tools, context=known)
     chosen = options.policy or (session.policy if session is not None else None)

@@ -164,5 +164,5 @@ def checked_id(workflow_id: str) -> str:
         raise IdInvalid(f"the id {workflow_id!r} holds characters that no id can have")
     if workflow_id.startswith(wire.ID_SESSION):
         message = f"the id {workflow_id!r} starts with {wire.ID_SESSION!r}, as those of sessions do: choose another one"
-        raise IdInvalid(f"{message}; `--session NAME` makes a run a turn of a session")
+        raise IdInvalid(f"{message}; the option `session` makes a run a turn of a session")
     return workflow_id

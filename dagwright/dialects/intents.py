@@ -192,7 +192,7 @@ class _IntentReader:
             self.entry.tell("missing_context", message, "refs", key, hint=f"write {maker}")
             return
         made = " or, if an earlier intent makes it, write @result_N of that intent" if self.index else ""
-        hint = f"give it with --context {name}=ID{made}"
+        hint = f"give it in the context: {name}=ID{made}"
         near = suggestion(name, [each for each in context if each != name])
         message = f"{key!r} is @{name}, which {lacks}"
         self.entry.tell("missing_context", message, "refs", key, hint=f"{near} Or {hint}" if near else hint)

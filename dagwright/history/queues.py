@@ -170,7 +170,7 @@ def _advice_for(tool: str, why: str, *, is_one: bool) -> tuple[str, str]:
 def _commands(queue: Queue, tools: Sequence[str], *, workflow_id: str, own_queue: str | None) -> str:
     is_of_run = queue.kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW or queue.name == own_queue
     options = worker_options(queue.name, tools, is_of_run=is_of_run)
-    worker = f"`{shlex.join(['python', 'worker.py', *options])}`"
+    worker = f"`{shlex.join(['dagwright', 'worker', *options])}`"
     # `watch` serves the queues of the tools that the run was started with, and no others.
     if is_of_run or is_queue_of(queue.name, tools):
         return f"`dagwright watch {shlex.quote(workflow_id)}` or {worker}"

@@ -188,7 +188,7 @@ def _refuse_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) 
     text = f"the agents and tools that a plan may use have {max(sizes):,} bytes together"
     message = f"{text}; at most {ARGUMENTS_LIMIT_BYTES:,} can be sent along"
     hint = f"the largest agents are {largest}: shorten their prompts" if largest else "describe tools in fewer words"
-    raise GoalRefused("too_large", message, hint=f"{hint}, or name fewer with --agents and --tools")
+    raise GoalRefused("too_large", message, hint=f"{hint}, or name fewer in `agents` and `tools`")
 
 
 _FIELDS = (

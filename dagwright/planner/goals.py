@@ -42,5 +42,5 @@ def validate_goal(goal: Any, catalogue: Catalogue) -> str:
         raise GoalRefused("too_large", message, hint="put what is long into a file, and say in the request what it is")
     if not catalogue.tools:
         message = "there is no tool and no agent that a plan could use"
-        raise GoalRefused("no_tools", message, hint="name some with --tools or --agents")
+        raise GoalRefused("no_tools", message, hint="name some in `tools` or `agents`")
     return words

@@ -62,13 +62,11 @@ def prepare_rounds(
     workers = workers_among(tools)
     if not workers:
         message = "there is no worker, so nothing could be found for an answer"
-        raise GoalRefused(
-            "no_tools", message, hint="name some with --tools, a module or a file of functions with @worker_tool"
-        )
+        raise GoalRefused("no_tools", message, hint="name a module or file of functions with @worker_tool in `tools`")
     try:
         check_workers(workers)
     except WorkersRefused as refused:
-        raise GoalRefused("no_tools", str(refused), hint="name other workers with --tools") from None
+        raise GoalRefused("no_tools", str(refused), hint="name other worker tools in `tools`") from None
     registry = worker_catalogue(workers)
     question = validate_goal(words, registry)
     rounds = RoundsSpec(

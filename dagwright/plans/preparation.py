@@ -223,7 +223,7 @@ def notes_of_context(checked: Checked, names: Iterable[str]) -> list[Note]:
     return [
         Note(
             "unused_context",
-            f"the plan does not use @{name:.80}, which --context gives; {suggestion(name, used) or has}",
+            f"the plan does not use @{name:.80}, which `context` gives; {suggestion(name, used) or has}",
         )
         for name in names
         if name not in used

@@ -147,8 +147,8 @@ def shown_requests(scheduler: RunScheduler, workflow_id: str) -> list[dict[str, 
 def _omitted_note(count: int) -> dict[str, Any]:
     message = (
         f"the plan has no `output`, and the results of its {count:,} final nodes are too many "
-        "for this document; use `result RUN --full --json` for all of them, `node RUN NODE` for one of them, or add an "
-        "`output` to the plan"
+        "for this document; read them from the nodes, with `dagwright result RUN --full --json` or "
+        "`run.nodes()` in Python, or add an `output` to the plan"
     )
     return {"code": OUTPUT_OMITTED, "node_id": None, "message": message}
 

@@ -42,7 +42,7 @@ def home_of_queue(queue: str, reference: str) -> str | None:
 
 
 def worker_options(queue: str, references: Sequence[str], *, is_of_run: bool) -> list[str]:
-    """Return the `worker.py` options that serve a queue.
+    """Return the options of `dagwright worker` that serve a queue.
 
     Args:
         references: tools and agents of the waiting run, as in its memo.

@@ -198,7 +198,7 @@ def _check_workers(own: ToolRegistry, built_in: ToolRegistry) -> None:
     try:
         check_workers(workers)
     except WorkersRefused as error:
-        raise ToolLoadError(f"The workers of --tools cannot work together: {error}") from None
+        raise ToolLoadError(f"The worker tools cannot work together: {error}") from None
 
 
 def _models_of(settings: Settings) -> ModelSetup:

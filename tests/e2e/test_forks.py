@@ -96,7 +96,7 @@ async def test_what_cannot_be_forked_is_told(command_line: CommandLine, write_pl
     )
     assert [end.code for end in (wrong, strange, nowhere)] == [2, 2, 2]
     assert wrong.document["errors"][0]["message"] == "the plan has no input 'y'"
-    assert strange.document == {"status": "refused", "message": "--rerun b: the fork has no such node or item"}
+    assert strange.document == {"status": "refused", "message": "rerun 'b': the fork has no such node or item"}
     assert nowhere.document == {"status": "not_found", "message": "there is no run 'nowhere'"}
     assert terminal[0] == 2
     assert "Start it? [y/N]" in terminal[1]

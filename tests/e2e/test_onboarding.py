@@ -17,7 +17,7 @@ async def test_invalid_request_starts_no_run(command_line: CommandLine) -> None:
     assert (end.code, end.stdout) == (2, "")
     assert end.stderr == (
         f"{plan}: missing_context at /intents/0/refs/cbu-id: intent 1: 'cbu-id' is @cbu, which the session does not "
-        "have (give it with --context cbu=ID)\n"
+        "have (give it in the context: cbu=ID)\n"
     )
     assert (there.code, there.document["status"]) == (2, "not_found")
 

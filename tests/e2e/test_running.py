@@ -136,7 +136,7 @@ async def test_missing_input_is_refused_where_nobody_can_be_asked(command_line: 
                 "pointer": "/inputs/n",
                 "node_id": None,
                 "message": "the input 'n' is missing: How many?",
-                "hint": "give it with --input n=VALUE",
+                "hint": "give it with --input n=VALUE, in Python with inputs={'n': VALUE}",
             }
         ],
     }

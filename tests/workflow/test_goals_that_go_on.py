@@ -80,7 +80,7 @@ async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(scripted: Scr
         assert [*again.outlook.runs.items()] == [(rerun, "is to be done again")]
         forked = await _started(runs, again)
         found = bare(await document_of(forked))
-        with pytest.raises(ForkRefused, match="--rerun b: the fork has no such node or item"):
+        with pytest.raises(ForkRefused, match="rerun 'b': the fork has no such node or item"):
             await _draft(runs, handle.id, rerun, "b")
     own = ["plan", "read"] if rerun == "plan" else ["plan", "read", "plan#2", "read#2"]
     nodes = ["a", "b"] if rerun == "read#2" else ["a", "c"]

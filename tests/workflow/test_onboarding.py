@@ -161,7 +161,7 @@ async def test_unknown_party_or_one_of_another_type_fails_the_run_before_anythin
         [error] = document["error"]["errors"]
         assert (document["status"], error["code"], error["pointer"]) == ("failed", code, pointer)
         assert error["message"].startswith(result)
-        assert pointer == by_id or error["hint"] == "give the id of a fund with --context cbu=ID"
+        assert pointer == by_id or error["hint"] == "give the id of a fund in the context: cbu=ID"
     assert desk.added() == []
     assert (await desk.runs.run(plan(cbu_id=ids["Apex Fund"])))["status"] == "completed"
     assert "Apex Fund (KY): CUSTODY" in desk.added()

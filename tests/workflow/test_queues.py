@@ -48,7 +48,7 @@ def _with_far(runs: Runs, far: ToolDeclaration) -> Runs:
 
 def _start_one(queue: str) -> str:
     """Returns the advice for a run that was started without files of tools."""
-    command = f"python worker.py --tools FILE --tools-queue {queue}"
+    command = f"dagwright worker --tools FILE --tools-queue {queue}"
     return f"start one with `{command}`, where FILE is the file or module of the tool"
 
 
@@ -61,7 +61,7 @@ async def test_run_whose_queue_nobody_serves_waits_for_a_worker(client: Client, 
         await handle.terminate()
     assert [note["message"] for note in view.document()["notes"]] == [
         f"no worker serves the queue {nobody.task_queue!r}, so the run cannot continue; start one with "
-        f"`dagwright watch {handle.id}` or `python worker.py --task-queue {nobody.task_queue}`"
+        f"`dagwright watch {handle.id}` or `dagwright worker --task-queue {nobody.task_queue}`"
     ]
 
 

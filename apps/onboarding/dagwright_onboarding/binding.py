@@ -114,7 +114,7 @@ def _problem_of_known(entry: Mapping[str, Any], message: str) -> dict[str, Any]:
         code, hint = INVALID_ARGUMENTS, f"give the id of a {either}, or look up its name under lookups"
     else:
         name = known_as.removeprefix("@")
-        code, hint = MISSING_CONTEXT, f"give the id of a {either} with --context {name}=ID"
+        code, hint = MISSING_CONTEXT, f"give the id of a {either} in the context: {name}=ID"
     return {"code": code, "message": message, "hint": hint, "candidates": []}
 
 

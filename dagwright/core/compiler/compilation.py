@@ -99,7 +99,7 @@ def _unavailable_parts(node: Node, tools: Mapping[str, ToolDeclaration]) -> Iter
     if node.agent_name is not None:
         agent = tool_of_agent(node.agent_name, tools)
         if agent is None:
-            yield "agent", f"the agent {node.agent_name!r} (not in the files of --agents, and no tool has this name)"
+            yield "agent", f"the agent {node.agent_name!r} (not among the given agents, and no tool has this name)"
         elif agent.agent is not None and agent.agent.type == "llm":
             for name in ("retry", "heartbeat"):
                 if getattr(node, name) is not None:

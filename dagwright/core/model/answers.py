@@ -138,7 +138,9 @@ def _selection(request: Request, answer: Any) -> dict[str, Any]:
     if isinstance(answer, Mapping) and "approved" in answer:
         option = next(iter(request.options or ()), "x")
         select = as_text(_id_of(option) or option)
-        raise BadAnswer(f"the request is a SELECTION, not an APPROVAL: give `--select {select}`, as JSON {example}")
+        raise BadAnswer(
+            f"the request is a SELECTION, not an APPROVAL: select an option, such as {select}; as JSON {example}"
+        )
     parts = _checked_object(answer, ("selected", "text") if request.allow_text else ("selected",), example)
     if "text" in parts:
         if "selected" in parts:

@@ -143,7 +143,7 @@ INLINE_AGENT = ToolDeclaration("agent.inline", Effects.READ)
 """Name of inline agents in rules; the arguments are the names of their `tools`."""
 INLINE_REFUSED = "the policy of the run allows no inline agents"
 INLINE_HINT = (
-    "use the name of an existing agent, or allow inline agents with a rule in the policy of the run (--policy): "
+    "use the name of an existing agent, or allow inline agents with a rule in the policy of the run: "
     f'{{"tool": "{INLINE_AGENT.name}", "then": "run"}}, or "ask" to approve each'
 )
 ALL_RUN = Policy()

@@ -72,7 +72,7 @@ def missing_inputs(declared: Declared, given: Mapping[str, Any]) -> list[Problem
             "missing_input",
             f"the input {name!r} is missing" + (f": {schema['prompt']}" if schema.get("prompt") else ""),
             pointer("inputs", name),
-            hint=f"give it with --input {name}=VALUE",
+            hint=f"give it with --input {name}=VALUE, in Python with inputs={{{name!r}: VALUE}}",
         )
         for name, schema in declared.items()
         if name not in given and "default" not in schema

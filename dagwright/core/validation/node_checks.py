@@ -57,6 +57,7 @@ def problem_of_secrets(tool: ToolDeclaration) -> tuple[str, str | None] | None:
 
 
 _KINDS = ("tool", "agent", "human", "plan")
+_AGENT_HINT = "name its file: --agents on the command line, Worker(agents=[...]) in Python; or add it to the database"
 _TOOL_HINT = "name its module: --tools on the command line, tools=[...] in Python"
 _NEEDS = (("key", "for_each"), ("max_parallel", "for_each"), ("objective", "agent"))
 """Fields that require another field."""
@@ -230,7 +231,7 @@ class NodeChecks:
                     node.agent_name, [card.name for card in agent_cards(self.tools) if not is_inline(card.name)]
                 )
                 message = f"there is no agent {node.agent_name!r}"
-                hint = hint or "name the file that has it with --agents, or add it with `dagwright agents add FILE`"
+                hint = hint or _AGENT_HINT
                 self.report.report_problem("unknown_agent", message, ("nodes", index, "agent"), node=node.id, hint=hint)
             return
         card = declaration.agent

@@ -108,7 +108,7 @@ class _Taker:
         self._found.undone, unclear = compensated_tasks(self._old.state)
         for task_id in unclear:
             if not self._change.names(task_id.partition("[")[0], task_id):
-                advice = f"check it, and add --rerun {task_id} to run it again"
+                advice = "check it, and add it to `rerun` to run it again"
                 self._found.problems.append(f"it is unknown whether {task_id!r} was compensated: {advice}")
         untouched = self._untouched(old_ids) if self._source.is_open else frozenset()
         for number, (node, record) in enumerate(self._old.state.steps()):
@@ -167,7 +167,7 @@ class _Taker:
         if is_reusable:
             self._put(node.id, record, lambda version: self._fingerprint_of_map(number, version))
         if not is_reusable and has_side_effects(self._new[node.id], self._plan.tools):
-            advice = f"add --rerun {node.id} to run all items again"
+            advice = f"add {node.id!r} to `rerun` to run all items again"
             if self._source.is_open and not record.status.is_final:
                 advice = f"let them end first, or {advice}"
             self._found.problems.append(
@@ -218,7 +218,7 @@ class _Taker:
         tool = tool_of(node, self._plan.tools)
         if node.kind != "tool" or tool.effects is not Effects.WRITE:
             return None
-        advice = f"add --rerun {task_id} to run it again"
+        advice = "add it to `rerun` to run it again"
         if record.status is NodeStatus.RUNNING and self._source.is_open:
             return f"{task_id!r} is a write that is running in {self._source.workflow_id!r}: let it end, or {advice}"
         is_unknown = record.error is not None and record.error.code == "outcome_unknown"

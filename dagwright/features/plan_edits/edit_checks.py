@@ -77,7 +77,8 @@ def _with_hint(problem: Problem, state: RunState, tools: Mapping[str, ToolDeclar
     left = f" and {len(known) - _LISTED_TOOLS} more" if len(known) > _LISTED_TOOLS else ""
     listed = f"{', '.join(known[:_LISTED_TOOLS])}{left}"
     hint = (
-        f"the run knows {listed or 'no tool'}; `dagwright feedback` or `dagwright add-nodes` with --tools adds others"
+        f"the run knows {listed or 'no tool'}; `dagwright feedback` and `dagwright add-nodes` add others with --tools, "
+        "Python does with the tools of a Worker(client, tools=[...])"
     )
     return replace(problem, hint=hint)
 

@@ -418,7 +418,7 @@ class GoalState:
         if not self._state.options.interactive:
             words = (
                 f"the model gives its intents a confidence of {sure:.4g}, {least:.4g} is wanted, and nobody is asked "
-                "in this run, so nothing was done; ask again with --approve-plan, or with a lower --confidence"
+                "in this run, so nothing was done; ask again with `approve_plan`, or with a lower `confidence`"
             )
             raise GoalUnreachable(NodeError(LOW_CONFIDENCE, words))
         return True

@@ -43,7 +43,10 @@ def test_agent_is_a_tool_that_takes_an_objective_and_is_found_by_its_name() -> N
     ("name", "hint"),
     [
         ("web_reseacher", "did you mean 'web_researcher'?"),
-        ("accountant", "name the file that has it with --agents, or add it with `dagwright agents add FILE`"),
+        (
+            "accountant",
+            "name its file: --agents on the command line, Worker(agents=[...]) in Python; or add it to the database",
+        ),
     ],
 )
 def test_unknown_agent_is_reported_with_the_nearest_one(name: str, hint: str) -> None:

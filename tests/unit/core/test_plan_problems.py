@@ -293,8 +293,8 @@ def test_inputs_and_forks_have_short_messages() -> None:
     [problem] = wrong_inputs({"n": {"type": "number"}}, {"n": "x" * 500_000})
     assert problem.message == "the input 'n': \"" + "x" * 99 + '… is not of type "number"'
     plan = CompiledPlan(nodes=(CompiledNode("book", kind="tool", tool="any"),))
-    assert unknown_rerun("bok", plan) == "--rerun bok: the fork has no such node or item; did you mean 'book'?"
-    assert unknown_rerun("zzz", plan) == "--rerun zzz: the fork has no such node or item"
+    assert unknown_rerun("bok", plan) == "rerun 'bok': the fork has no such node or item; did you mean 'book'?"
+    assert unknown_rerun("zzz", plan) == "rerun 'zzz': the fork has no such node or item"
     message = "inputs.net.tpye: 'tpye' is not a keyword of JSON Schema and has no effect; did you mean 'type'?"
     assert _notes({"net": {"tpye": "number"}}) == [("unknown_keyword", "/inputs/net/tpye", message)]
     own = {"type": "number", "prompt": "Net", "default": 1, "minimum": 0, "unit": "EUR", "x-order": 3}

@@ -122,17 +122,18 @@ def test_key_given_twice_is_refused_where_it_stands_again() -> None:
 def test_name_that_the_session_lacks_is_missing_context() -> None:
     (problem,) = problems_of(intents({"verb": "v", "refs": {"a": "@manco"}}), context={"cbu": 1})
     assert (problem.code, problem.pointer) == ("missing_context", "/intents/0/refs/a")
-    assert problem.hint == "give it with --context manco=ID"
+    assert problem.hint == "give it in the context: manco=ID"
     (near,) = problems_of(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbuu": "fund_1"})
-    assert near.hint == "did you mean 'cbuu'? Or give it with --context cbu=ID"
+    assert near.hint == "did you mean 'cbuu'? Or give it in the context: cbu=ID"
     (behind,) = problems_of(intents(ENSURE, {"verb": "v", "refs": {"a": "@cbu"}}))
     assert (
-        behind.hint == "give it with --context cbu=ID or, if an earlier intent makes it, write @result_N of that intent"
+        behind.hint
+        == "give it in the context: cbu=ID or, if an earlier intent makes it, write @result_N of that intent"
     )
     tools = {"cbu.ensure": ToolDeclaration("cbu.ensure", sets="cbu"), "v": ToolDeclaration("v")}
     raw = intents({"verb": "v", "refs": {"a": "@cbu"}}, ENSURE, ENSURE, {"verb": "v", "refs": {"a": "@cbu"}})
     first, last = to_document(raw, tools=tools).problems
-    assert first.hint == "give it with --context cbu=ID"
+    assert first.hint == "give it in the context: cbu=ID"
     assert (last.code, last.pointer, last.hint) == ("missing_context", "/intents/3/refs/a", "write @result_3")
     assert last.message == (
         "intent 4: 'a' is @cbu, which the session does not have before this request; @result_3 is the one that it makes"
@@ -156,7 +157,7 @@ def test_name_of_the_session_without_an_id_is_missing_context(empty: str) -> Non
         "missing_context",
         "intent 1: 'a' is @cbu, which has no id in the session",
     )
-    assert problem.hint == "give it with --context cbu=ID"
+    assert problem.hint == "give it in the context: cbu=ID"
 
 
 def test_value_that_could_not_be_read_is_not_held_against_the_schema_of_the_verb() -> None:

@@ -350,7 +350,7 @@ def test_request_waits_for_arguments_that_only_the_worker_knows_and_not_for_wron
         (
             {"type": "SELECTION", "options": ["red", "blue"]},
             {"approved": True},
-            'the request is a SELECTION, not an APPROVAL: give `--select red`, as JSON {"selected": ["x"]}',
+            'the request is a SELECTION, not an APPROVAL: select an option, such as red; as JSON {"selected": ["x"]}',
         ),
         ({"type": "SELECTION", "options": ["x"]}, {"selected": ["y"]}, '"y" is not offered; the options are "x"'),
         (

@@ -163,7 +163,7 @@ def test_what_only_waits_looks_again_and_changes_nothing_twice() -> None:
 @pytest.mark.parametrize(
     ("result", "is_open", "expected"),
     [
-        (None, True, "'c' is a write that is running in 'old': let it end, or add --rerun c to run it again"),
+        (None, True, "'c' is a write that is running in 'old': let it end, or add it to `rerun` to run it again"),
         (NodeError("outcome_unknown", "?"), False, "it is unknown whether 'c' has had its effect: check it, and add"),
     ],
 )
@@ -232,10 +232,10 @@ def test_large_map_is_taken_over_whether_its_results_are_joined_in_the_run_or_by
 @pytest.mark.parametrize(
     ("is_open", "map_batches", "advice"),
     [
-        (True, {"running": 600}, "let them end first, or add --rerun m to run all items again"),
-        (True, {"failed": 300}, "add --rerun m to run all items again"),
-        (False, {"failed": 300}, "add --rerun m to run all items again"),
-        (False, {"replaced": 300}, "add --rerun m to run all items again"),
+        (True, {"running": 600}, "let them end first, or add 'm' to `rerun` to run all items again"),
+        (True, {"failed": 300}, "add 'm' to `rerun` to run all items again"),
+        (False, {"failed": 300}, "add 'm' to `rerun` to run all items again"),
+        (False, {"replaced": 300}, "add 'm' to `rerun` to run all items again"),
     ],
 )
 def test_large_map_that_has_changed_a_part_of_the_world_has_to_be_named(
@@ -276,6 +276,6 @@ def test_compensated_calls_are_made_again_with_a_new_key() -> None:
     assert (taken.undone, list(taken.book.tasks)) == (frozenset({"a"}), ["r", "b", "end"])
     old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": NodeError("timeout", "late"), "undo a": None})
     made = without_compensation(old.plan)
-    words = "it is unknown whether 'b' was compensated: check it, and add --rerun b to run it again"
+    words = "it is unknown whether 'b' was compensated: check it, and add it to `rerun` to run it again"
     assert forked(old, made)[1].problems == [words]
     assert not forked(old, made, rerun=["b"])[1].problems

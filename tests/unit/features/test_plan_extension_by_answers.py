@@ -306,7 +306,7 @@ def test_nodes_of_an_answer_may_use_every_tool_of_the_workers_also_in_a_sub_plan
     refusal = scheduler.features.feedback.answer(Feedback("ask", {"nodes": [{"id": "x", "tool": "zzz"}]}), 1.0) or ""
     assert "there is no tool 'zzz' (the run knows " in refusal
     assert " calculator, " in refusal
-    assert "`dagwright feedback` or `dagwright add-nodes` with --tools adds others" in refusal
+    assert "`dagwright feedback` and `dagwright add-nodes` add others with --tools" in refusal
     assert "name the module" not in refusal
     assert scheduler.features.feedback.answer(Feedback("ask", {"nodes": [_SUM]}), 1.0) is None
     assert [task.id for task in started(scheduler)] == ["sum"]

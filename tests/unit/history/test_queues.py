@@ -36,7 +36,7 @@ def _messages(*calls: OpenCall, tools: tuple[str, ...] = ()) -> list[object]:
     return [note["message"] for note in no_worker_notes(calls, workflow_id="it's", tools=tools)]
 
 
-START = "start one with `python worker.py --tools"
+START = "start one with `dagwright worker --tools"
 
 
 def test_note_names_queue_tools_and_a_command_that_can_be_copied() -> None:
@@ -49,7 +49,7 @@ def test_note_names_queue_tools_and_a_command_that_can_be_copied() -> None:
     own = OpenCall(Queue("mine", _WORKFLOWS), is_started=False, scheduled_at=1.0)
     assert _messages(own) == [
         "no worker serves the queue 'mine', so the run cannot continue; "
-        "start one with `dagwright watch 'it'\"'\"'s'` or `python worker.py --task-queue mine`"
+        "start one with `dagwright watch 'it'\"'\"'s'` or `dagwright worker --task-queue mine`"
     ]
     message = "no worker serves the queue 'q' of mark; start your own worker for it"
     notes = no_worker_notes([_call("a", is_foreign=True)], workflow_id="x", tools=())
@@ -59,14 +59,14 @@ def test_note_names_queue_tools_and_a_command_that_can_be_copied() -> None:
 def test_note_of_a_queue_of_a_file_names_the_file() -> None:
     ours, theirs = (queue_name("/my tools.py", task_queue=home) for home in ("dagwright", "team"))
     watch = "`dagwright watch 'it'\"'\"'s'`"
-    command = "python worker.py --tools '/my tools.py' --agents /a.yaml"
+    command = "dagwright worker --tools '/my tools.py' --agents /a.yaml"
     assert _messages(_call("a", queue=ours), _call("b", queue=theirs), tools=("/my tools.py", "agents:/a.yaml")) == [
         f"no worker serves the queue {ours!r} of mark; start one with {watch} or `{command}`",
         f"no worker serves the queue {theirs!r} of mark; start one with {watch} or `{command} --task-queue team`",
     ]
     assert _messages(_call("a", queue="shop"), tools=("/my tools.py", "queue:shop")) == [
         f"no worker serves the queue 'shop' of mark; start one with {watch} or "
-        "`python worker.py --tools '/my tools.py' --tools-queue shop`"
+        "`dagwright worker --tools '/my tools.py' --tools-queue shop`"
     ]
 
 

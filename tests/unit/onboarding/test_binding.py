@@ -62,7 +62,7 @@ def test_party_of_the_session_is_looked_at(database: EntityDatabase, bob: Party)
 
     [entry] = bind_parties(database, [named(bob.id, "person")], key="k")
     assert (entry["party"]["name"], entry["reason"]) == ("Bob", "@cbu")
-    hint = "give the id of a company or fund with --context cbu=ID"
+    hint = "give the id of a company or fund in the context: cbu=ID"
     wrong = bind_parties(database, [named(each, "company", "fund") for each in (bob.id, "fund_x", "a\0b", "")], key="k")
     assert [entry["problem"] for entry in wrong] == [
         {"code": "missing_context", "message": message, "hint": hint, "candidates": []}

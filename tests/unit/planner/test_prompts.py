@@ -124,7 +124,7 @@ def test_request_of_the_longest_size_is_accepted_if_there_are_tools() -> None:
     with pytest.raises(GoalRefused) as refused:
         validate_goal("Find it.", build_catalogue({}))
     assert str(refused.value) == (
-        "there is no tool and no agent that a plan could use; name some with --tools or --agents"
+        "there is no tool and no agent that a plan could use; name some in `tools` or `agents`"
     )
     goal = "ü" * (GOAL_LIMIT_BYTES // 2)
     assert validate_goal(f" {goal}\n", build_catalogue({"search": SEARCH})) == goal

@@ -20,7 +20,7 @@ def stock(n: int) -> int:
 def test_plan_keeps_its_dialect_title_and_options() -> None:
     tasks = {"dag": [{"id": "a", "tool": "stock", "query": "x", "dependencies": []}]}
     plan = Plan.parse(tasks, dialect="tasks")
-    options = PlanOptions(deadline=timedelta(minutes=2), names={"@order": "o-1"}, compensate=True)
+    options = PlanOptions(deadline=timedelta(minutes=2), context={"@order": "o-1"}, compensate=True)
     message = _message_of(plan, options)
     assert (message["plan"], message["dialect"]) == (tasks, "tasks")
     assert message["context"] == {"order": "o-1"}

@@ -205,7 +205,7 @@ def test_session_names_are_given_by_context(command: Command) -> None:
     # Refused for another reason, so that no server is started.
     code, _, err = command("run", file, "--context", "cbu=fund_1", "--context", "cbuu=x", "--input", "strange=1")
     note, refused = err.splitlines()
-    assert (code, note) == (2, "note: the plan does not use @cbuu, which --context gives; did you mean 'cbu'?")
+    assert (code, note) == (2, "note: the plan does not use @cbuu, which `context` gives; did you mean 'cbu'?")
     assert "the plan has no input 'strange'" in refused
 
 
@@ -216,8 +216,8 @@ def test_unused_session_name_is_noted(command: Command) -> None:
         assert (code, [(note["code"], note["message"]) for note in json.loads(out)["notes"]]) == (
             0,
             [
-                ("unused_context", "the plan does not use @cbuu, which --context gives; did you mean 'cbu'?"),
-                ("unused_context", "the plan does not use @manco, which --context gives; it uses @cbu"),
+                ("unused_context", "the plan does not use @cbuu, which `context` gives; did you mean 'cbu'?"),
+                ("unused_context", "the plan does not use @manco, which `context` gives; it uses @cbu"),
             ],
         )
     code, out, _ = command("check", _write("small.json", _VALID), *more)
@@ -256,9 +256,10 @@ def test_unknown_input_of_a_file_and_unknown_session_name_are_noted(command: Com
     assert (code, err.splitlines()) == (
         2,
         [
-            "note: the plan does not use @cbuu, which --context gives; it uses no name of a session",
+            "note: the plan does not use @cbuu, which `context` gives; it uses no name of a session",
             "--input-file: values.json: ignored, the plan has no input 'other'; it has d",
-            "plan.json: missing_input at /inputs/d: the input 'd' is missing (give it with --input d=VALUE)",
+            "plan.json: missing_input at /inputs/d: the input 'd' is missing "
+            "(give it with --input d=VALUE, in Python with inputs={'d': VALUE})",
         ],
     )
 

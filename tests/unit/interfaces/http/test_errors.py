@@ -29,7 +29,7 @@ def reported(error: Exception) -> ApiError:
     return result
 
 
-FORK = "--rerun zzz: the fork has no such node or item"
+FORK = "rerun 'zzz': the fork has no such node or item"
 USED = "the id 'run-1' belongs to a run with another plan"
 SEVEN_S = timedelta(seconds=7)
 FINAL = {"x-should-retry": "false"}
