@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.async_api import Browser, Page
 
 from tests.e2e.command import CommandLine
 from tests.support.browser import browser, opened
@@ -16,9 +15,12 @@ from tests.support.gateway import Gateway, gateway
 from tests.support.programs import end_programs, running_programs
 from tests.support.server import LiveServer, live_server
 
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Page
+
 Plans = Callable[..., str]
 Serve = Callable[..., AbstractAsyncContextManager[Gateway]]
-ConsolePage = Callable[[str], AbstractAsyncContextManager[Page]]
+ConsolePage = Callable[[str], AbstractAsyncContextManager["Page"]]
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ async def command_line(
 
 
 @pytest.fixture(scope="session")
-async def chromium() -> AsyncIterator[Browser]:
+async def chromium() -> AsyncIterator["Browser"]:
     """A real Chromium, one for all tests of a process."""
     async with browser() as running:
         yield running
@@ -46,11 +48,11 @@ def serve(server: LiveServer, tmp_path: Path) -> Serve:
 
 
 @pytest.fixture
-def console_page(serve: Serve, chromium: Browser) -> ConsolePage:
+def console_page(serve: Serve, chromium: "Browser") -> ConsolePage:
     """Return what opens a view of the console, such as `plan`, over a gateway without a worker."""
 
     @asynccontextmanager
-    async def open_view(view: str) -> AsyncIterator[Page]:
+    async def open_view(view: str) -> AsyncIterator["Page"]:
         async with serve(has_worker=False) as live, opened(chromium, f"{live.url}/console/#/{view}") as page:
             yield page
 

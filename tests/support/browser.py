@@ -1,12 +1,15 @@
-"""A real Chromium for tests of the console: pages of a given size, and their errors."""
+"""A real Chromium for tests of the console: pages of a given size, and their errors.
+
+Playwright is imported when it is used: every process of tests imports this module, and few start a browser.
+"""
 
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]  # it has no types
-from playwright.async_api import Browser, Page, async_playwright
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Page
 
 PHONE = (360, 740)
 DESK = (1280, 800)
@@ -15,7 +18,9 @@ PATIENCE_MS = 60_000
 
 
 @asynccontextmanager
-async def browser() -> AsyncIterator[Browser]:
+async def browser() -> AsyncIterator["Browser"]:
+    from playwright.async_api import async_playwright  # noqa: PLC0415 - see the module
+
     program = shutil.which("chromium")
     assert program is not None, "there is no chromium; scripts/test-needs installs it"
     async with async_playwright() as playwright:
@@ -28,8 +33,8 @@ async def browser() -> AsyncIterator[Browser]:
 
 @asynccontextmanager
 async def opened(
-    running: Browser, address: str, *, size: tuple[int, int] = DESK, colours: Literal["light", "dark"] = "light"
-) -> AsyncIterator[Page]:
+    running: "Browser", address: str, *, size: tuple[int, int] = DESK, colours: Literal["light", "dark"] = "light"
+) -> AsyncIterator["Page"]:
     """Open a page inside the block and assert that it reports no error."""
     context = await running.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=colours)
     context.set_default_timeout(PATIENCE_MS)
@@ -45,6 +50,9 @@ async def opened(
     assert not wrong, wrong
 
 
-async def complaints(page: Page) -> list[str]:
+async def complaints(page: "Page") -> list[str]:
+    # It has no types.
+    from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]  # noqa: PLC0415
+
     found = await Axe().run(page)
     return [f"{each['id']}: {[node['html'][:120] for node in each['nodes']]}" for each in found.response["violations"]]

@@ -5,6 +5,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import structlog
@@ -14,8 +15,10 @@ from temporalio.client import Client
 from dagwright.server import open_connection
 from dagwright.testing.fixtures import model_server
 from tests.support.example_counts import examples
-from tests.support.search import LiveSearch, Maritime, live_search, load_maritime
 from tests.support.server import LiveServer, live_server
+
+if TYPE_CHECKING:
+    from tests.support.search import LiveSearch, Maritime
 
 __all__ = ["model_server"]
 
@@ -72,15 +75,20 @@ async def client(server: LiveServer) -> AsyncIterator[Client]:
 
 
 @pytest.fixture(scope="session")
-async def search(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveSearch]:
+async def search(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["LiveSearch"]:
     """The search server that the tests of one process share; each process has its own."""
+    # OpenSearch's client takes a third of the start of a process, and few processes use it.
+    from tests.support.search import live_search  # noqa: PLC0415
+
     async with live_search(tmp_path_factory.mktemp("search")) as live:
         yield live
 
 
 @pytest.fixture(scope="session")
-async def maritime(search: LiveSearch) -> Maritime:
+async def maritime(search: "LiveSearch") -> "Maritime":
     """10,000 shipments on it, read-only; a test that changes some loads its own with `load_maritime`."""
+    from tests.support.search import load_maritime  # noqa: PLC0415
+
     return await load_maritime(search, "maritime")
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from dagwright.core.expressions.compute_budget import MAX_WORK, TOO_MUCH_AT_ONCE, ComputeBudget
 from dagwright.core.expressions.stored_values import Part, Path, StoredValue
+from dagwright.core.model import requests
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.compiled import agent_of
@@ -22,24 +23,31 @@ from dagwright.features.commands.steering import apply_command
 from dagwright.features.plan_edits import edits as plan_edits
 from dagwright.features.plan_edits.edit_checks import growth_of, work_of_nodes
 from dagwright.features.plan_edits.edits import extension_of
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.planning.agent_loop.nodes import with_agents
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import configured, node, scheduler_of, started_run, states
 
 _MANY = 1_200
+_ODD_NAMES = ("step 700", "a/b-700", "-700-", "700", "ä.700")
 
 
-def test_declaration_and_ids_of_the_plan_come_before_those_that_are_sent() -> None:
+@pytest.fixture(scope="module")
+def large_run() -> RunScheduler:
+    """A run of `_MANY` nodes and of `_ODD_NAMES`."""
+    return scheduler_of(*(node(f"n{number}") for number in range(_MANY)), *map(node, _ODD_NAMES))
+
+
+def test_declaration_and_ids_of_the_plan_come_before_those_that_are_sent(large_run: RunScheduler) -> None:
     scheduler = scheduler_of(node("a"))
     result = ToolDeclaration("any", effects=Effects.READ, task_queue="elsewhere")
     extension = extension_of([node("b", "a")], scheduler.state, tools={"any": result})
     assert extension.tools["any"] == scheduler.plan.tools["any"]
-    scheduler = scheduler_of(*[node(f"n{number}") for number in range(_MANY)])
     with pytest.raises(PlanInvalid, match="n7"):
-        extension_of([node("n7")], scheduler.state, tools={})
+        extension_of([node("n7")], large_run.state, tools={})
 
 
-@pytest.mark.parametrize("name", ["step 700", "a/b-700", "-700-", "700", "ä.700"])
+@pytest.mark.parametrize("name", _ODD_NAMES)
 @pytest.mark.parametrize(
     "fields",
     [
@@ -49,12 +57,12 @@ def test_declaration_and_ids_of_the_plan_come_before_those_that_are_sent() -> No
     ],
     ids=["dependency", "reference", "reference in a text"],
 )
-def test_node_of_a_large_plan_is_found_wherever_a_new_one_names_it(name: str, fields: dict[str, Any]) -> None:
-    others = [node(f"n{number}") for number in range(_MANY)]
-    scheduler = scheduler_of(*others, node(name))
+def test_node_of_a_large_plan_is_found_wherever_a_new_one_names_it(
+    name: str, fields: dict[str, Any], large_run: RunScheduler
+) -> None:
     new = {"id": "new", "tool": "any", **_named(fields, name)}
-    [added] = extension_of([new], scheduler.state, tools={}).nodes
-    assert added.dependencies == (_MANY,)
+    [added] = extension_of([new], large_run.state, tools={}).nodes
+    assert added.dependencies == (_MANY + _ODD_NAMES.index(name),)
 
 
 def test_agents_that_a_model_does_are_sub_plans_of_what_is_added() -> None:
@@ -107,9 +115,15 @@ def _named(value: Any, name: str) -> Any:
     return [_named(part, name) for part in value]
 
 
-_NEW = [node(f"x{number}") for number in range(199)]
+_NEW = [node(f"x{number}") for number in range(19)]
 _TAKEN_ID = "the run has a node or item 'm[a]' already"
 _GUIDANCE = {"type": "GUIDANCE", "prompt": "What else?"}
+
+
+@pytest.fixture
+def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of the time for checks in one activation, so that few nodes use it up."""
+    monkeypatch.setattr(requests, "CHECK_BUDGET", CHECK_BUDGET // 10)
 
 
 @pytest.fixture
@@ -129,6 +143,7 @@ def _with_map() -> Any:
     return started_run(node("m", for_each=["a"], key="{{item}}"), node("on", "m"))
 
 
+@pytest.mark.usefixtures("small_budget")
 def test_refused_nodes_take_their_share_of_a_moment_and_then_are_not_read(checks: list[int]) -> None:
     scheduler = _with_map()
     before = state_to_json(scheduler)
@@ -139,6 +154,7 @@ def test_refused_nodes_take_their_share_of_a_moment_and_then_are_not_read(checks
     assert (apply_command(refused, scheduler, at=3.0), state_to_json(scheduler)) == (_TAKEN_ID, before)
 
 
+@pytest.mark.usefixtures("small_budget")
 def test_a_flood_of_refused_nodes_leaves_the_work_of_the_run_itself() -> None:
     scheduler = started_run(node("a"), node("b", when="a.result > 1"), node("m", for_each=["a"], key="{{item}}"))
     for _ in range(250):
@@ -155,6 +171,7 @@ def test_many_small_extensions_are_accepted_at_one_moment_and_each_is_read_once(
     assert len(checks) == 100
 
 
+@pytest.mark.usefixtures("small_budget")
 def test_nodes_with_something_wrong_pay_for_the_names_that_they_are_compared_with(checks: list[int]) -> None:
     scheduler = started_run(node("north"))
     wrong = AddUnparsedNodes([node("x", "nort")])
@@ -164,6 +181,7 @@ def test_nodes_with_something_wrong_pay_for_the_names_that_they_are_compared_wit
     assert len(checks) < 80
 
 
+@pytest.mark.usefixtures("small_budget")
 def test_looking_at_nodes_is_bounded_by_itself_and_takes_nothing_from_taking_them(checks: list[int]) -> None:
     scheduler = _with_map()
     refused = AddUnparsedNodes([*_NEW, node("m[a]")])
@@ -189,6 +207,7 @@ def test_nodes_that_alone_take_too_long_are_reported_from_those_that_came_with_t
     assert checks == []
 
 
+@pytest.mark.usefixtures("small_budget")
 @pytest.mark.parametrize("how", ["asked", "early"])
 def test_nodes_that_come_with_guidance_have_the_same_bounds(how: str, checks: list[int]) -> None:
     first = [] if how == "asked" else ["m"]
