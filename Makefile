@@ -52,7 +52,7 @@ check: setup ## Format, lint, prose, types, import contracts, published schemas,
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/python scripts/check_prose.py
-	@$(BIN)/mypy --strict $(CODE)
+	@$(BIN)/python scripts/check_types.py $(CODE)
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m dagwright.plans.schema --check
 	@$(BIN)/python -m dagwright.planner --check
