@@ -15,7 +15,6 @@ _FIRST = call("sum", "calculator", expression="1 + 2")
 SUM = written(_FIRST, call("more", "calculator", expression="{{sum.result}} * 2"))
 
 
-@pytest.mark.fresh
 async def test_ask_tells_the_answer_first(command_line: CommandLine) -> None:
     async with ModelServer(SUM, "It is 6.") as server:
         end = await asking(command_line, server)("ask", "Double the sum of 1 and 2.", "--id", "ask-first")

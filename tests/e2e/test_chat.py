@@ -133,7 +133,6 @@ async def test_what_a_run_asks_is_asked_in_place(own_command_line: CommandLine, 
         assert '["Acme LLC"]' in server.calls[1].text
 
 
-@pytest.mark.fresh
 async def test_ctrl_c_leaves_the_run_and_a_second_one_the_chat(own_command_line: CommandLine, talk: Talk) -> None:
     released = asyncio.Event()
     async with ModelServer(_sum(), step("One.", released=released), _sum(), "Two.") as server:

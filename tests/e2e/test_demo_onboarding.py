@@ -46,6 +46,7 @@ def rows_with(director: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.fresh
 async def test_demo_answers_itself_without_a_terminal(own_command_line: CommandLine) -> None:
     program = await program_of_demo()

@@ -75,8 +75,11 @@ async def clone(tmp_path: Path, other_server: LiveServer) -> AsyncIterator[Clone
 @pytest.mark.server
 @pytest.mark.parametrize(
     "page",
-    # The commands of the README have tests of their own.
-    [pytest.param(page, marks=pytest.mark.slow if page == "README.md" else ()) for page in PAGES_WITH_COMMANDS],
+    # The commands of these pages have tests of their own.
+    [
+        pytest.param(page, marks=pytest.mark.slow if page in ("README.md", "CONTRIBUTING.md") else ())
+        for page in PAGES_WITH_COMMANDS
+    ],
 )
 def test_the_commands_of_a_page_run_in_order(page: str, clone: Clone) -> None:
     for block in blocks(PAGES[page]):

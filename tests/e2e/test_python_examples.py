@@ -98,6 +98,7 @@ async def _events(http: httpx.AsyncClient, run_id: str, *, after: str | None = N
                 yield json.loads(line.removeprefix("data: "))
 
 
+@pytest.mark.slow
 @pytest.mark.fresh
 async def test_notebook_runs_from_top_to_bottom(command_line: CommandLine, tmp_path: Path) -> None:
     target = tmp_path / "notebook.ipynb"

@@ -151,7 +151,6 @@ async def test_deadline_of_the_command_ends_the_run(command_line: CommandLine, w
     assert end.document["nodes"]["long"]["status"] == "cancelled"
 
 
-@pytest.mark.fresh
 async def test_terminal_is_asked_and_shows_the_picture(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(
         calculation("double", "{{PLACEHOLDER_n}} * 2"),

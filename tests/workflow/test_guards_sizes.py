@@ -122,6 +122,8 @@ async def test_results_that_would_fill_the_history_do_not_terminate_the_run(fore
     assert 0 < completed * 200_000 <= limits.HISTORY_LIMIT_BYTES
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 async def test_results_of_a_foreign_worker_near_the_limit_of_the_server_do_not_end_the_run(foreign_runs: Runs) -> None:
     """Guard F2: a foreign result may have 2 MB, which no wrapper of ours takes out of the history."""
     items = list(range(28))

@@ -279,24 +279,22 @@ async def test_text_of_any_kind_is_looked_up_as_it_stands(runs: Runs, database: 
     assert (document["lookups"][0]["search_text"], results(document)) == (text, [{"who": sarah}])
 
 
-async def test_two_hundred_intents_look_a_hundred_parties_up_and_ask_together(
-    runs: Runs, database: EntityDatabase
-) -> None:
+async def test_many_intents_look_parties_up_and_ask_together(runs: Runs, database: EntityDatabase) -> None:
     def make(session: Any) -> None:
-        for number in range(100):
+        for number in range(20):
             key = NaturalKey(PartyKind.PERSON, f"Crowd {number:03}", "GB")
             if session.query(Party).filter(Party.name == key.name).first() is None:
                 add_party(session, key)
 
     database.write(make)
-    names = [f"Crowd {number % 99:03}" for number in range(198)] + ["Crowd", "Crowd 099"]
+    names = [f"Crowd {number % 19:03}" for number in range(38)] + ["Crowd", "Crowd 019"]
     handle = await runs.start({"intents": [intent(who=looking(name)) for name in names]})
     await asks(runs, handle, "lookup:person:Crowd")
     await answer(handle, "lookup:person:Crowd", {"text": "Crowd 000"})
     document = await runs.restored(handle) if await document_of(handle) else {}
     assert document["status"] == "completed"
     ids = {binding["search_text"]: binding["party"]["id"] for binding in document["lookups"]}
-    assert len(ids) == 101
+    assert len(ids) == 21
     assert [result["who"] for result in results(document)] == [ids[name] for name in names]
 
 

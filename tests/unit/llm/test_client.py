@@ -193,7 +193,7 @@ async def test_call_can_be_cancelled_and_a_closed_client_used_again() -> None:
         assert (await client.complete(saying())).text == "two"
 
 
-CALLS = 200
+CALLS = 120
 
 
 def echo(number: int) -> ModelCall:
@@ -201,7 +201,7 @@ def echo(number: int) -> ModelCall:
     return saying(f"What is {number}?", config=config, labels=CallLabels(node_id=f"n{number}"))
 
 
-async def test_two_hundred_calls_at_once_never_mix_and_take_no_memory() -> None:
+async def test_many_calls_at_once_never_mix_and_take_no_memory() -> None:
     """Each call has its own words, model, labels and kind of answer; a quarter of them is streamed."""
 
     def written(number: int) -> str:

@@ -18,6 +18,7 @@ from dagwright_onboarding.models import Party, PartyIdentifier, PartyName, Party
 from dagwright_onboarding.overview import RowKind, read_overview
 from dagwright_onboarding.party_file import PartiesUnreadable, RefusedRow, read_parties
 from dagwright_onboarding.simple_rows import SimpleRows
+from tests.support.example_counts import examples
 
 pytestmark = pytest.mark.waits
 
@@ -368,7 +369,7 @@ def without_chance(report: LoadReport) -> LoadReport:
     return replace(report, refused=refused, twins=tuple(replace(twin, other="") for twin in report.twins))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(max(2, examples(6))))
 def test_it_is_the_same_as_one_row_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     dice = random.Random(seed)
     first, second = (read_parties(text_of(random_rows(dice, 30)), name="some") for _ in range(2))

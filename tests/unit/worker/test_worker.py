@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -15,11 +13,9 @@ from dagwright.process import event_loop_watchdog
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker import serving as worker
+from tests.support.programs import start_program
 
 pytestmark = pytest.mark.waits
-
-_WORKER = Path(__file__).parents[3] / "worker.py"
-
 
 NO_TOOLS = "There is no file none.py of tools\n"
 NO_URL = "DAGWRIGHT_DATABASE_URL can not be used: only SQLite and PostgreSQL are known\n"
@@ -41,16 +37,20 @@ ODD = "http://x:99999999"
         (["--json", "--tools", "none.py"], {}, 2, NO_TOOLS),
     ],
 )
-def test_worker_that_cannot_start_reports_why(
+async def test_worker_that_cannot_start_reports_why(
     arguments: list[str], variables: dict[str, str], code: int, sentence: str, tmp_path: Path
 ) -> None:
     environment = {**os.environ, **variables, "DAGWRIGHT_STATE_DIR": str(tmp_path)}
-    command = [sys.executable, str(_WORKER), *arguments]
-    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr[: len(sentence)]) == (code, sentence)
-    assert ended.stderr.count("\n") == (1 if sentence else 0)
+    # The first one is a new interpreter, as a user starts it.
+    process = await start_program(
+        ("worker.py",), arguments, folder=tmp_path, environment=environment, is_fresh="--help" in arguments
+    )
+    stdout, stderr = await process.communicate()
+    errors = stderr.decode()
+    assert (await process.wait(), errors[: len(sentence)]) == (code, sentence)
+    assert errors.count("\n") == (1 if sentence else 0)
     if "--json" in arguments:
-        assert json.loads(ended.stdout) == {"status": "unreadable", "message": sentence.strip()}
+        assert json.loads(stdout) == {"status": "unreadable", "message": sentence.strip()}
 
 
 async def test_loop_is_watched_while_calls_are_polled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
