@@ -1,4 +1,4 @@
-"""Find or start a Temporal server, in the order of docs/deploy/operations.md.
+"""Find or start a Temporal server, in the order of docs/deploy/topology.md.
 
 A command connects to the first available server in this order: the server of Temporal's own environment variables or
 config profile, the server that an earlier command started in this state folder, a new server. The package must not

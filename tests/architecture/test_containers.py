@@ -194,15 +194,15 @@ def test_only_the_worker_gets_secrets_of_the_user(services: dict[str, dict[str, 
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     assert {".env", ".worker.env"} <= set(ignored)
     settings = {name.upper() for name in Settings.model_fields}
-    result = (ROOT / "docs/deploy/operations.md").read_text(encoding="utf-8")
+    result = (ROOT / "docs/deploy/containers.md").read_text(encoding="utf-8")
     for name in ("NOTIFY_URL", "NOTIFY_SECRET", "ALLOW_PRIVATE_ADDRESSES", "UI_URL"):
         assert name in settings
         assert f"`DAGWRIGHT_{name}" in result
 
 
 def _documented(name: str) -> str:
-    result = (ROOT / "docs/deploy/operations.md").read_text(encoding="utf-8")
-    found = re.search(rf"<!-- file: {re.escape(name)} -->\n```\w+\n(.*?)```", result, re.DOTALL)
+    result = (ROOT / "docs/deploy/containers.md").read_text(encoding="utf-8")
+    found = re.search(rf"```\w+ title=\"{re.escape(name)}\"\n(.*?)```", result, re.DOTALL)
     assert found is not None, name
     return found[1]
 
