@@ -7,7 +7,6 @@ from typing import Any
 
 from dagwright.agents.classes import AgentContext, ClassAgent, load_class
 from dagwright.agents.registry import AgentRegistry
-from dagwright.agents.services import ServiceCall
 from dagwright.core.model.agent_cards import AgentCard
 from dagwright.core.model.agents import agent_declaration
 from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
@@ -89,6 +88,9 @@ def _tool_of(card: AgentCard, known: _Known) -> ToolSpec:
 
     # The closure captures cards, which have no code fingerprint. This is safe: results of agents are never reused.
     async def call_agent(objective: str, context: dict[str, Any] | None = None) -> Any:
+        # Its HTTP library takes long to import, and clients that only read runs do not need it.
+        from dagwright.agents.services import ServiceCall  # noqa: PLC0415
+
         call = current_call()
         checked = await known.card(card, call.checked_version)
         if checked.type == "class":

@@ -17,8 +17,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from temporalio.testing import WorkflowEnvironment
-
 from dagwright.server.errors import ServerUnreachable
 from dagwright.server.locks import locked
 
@@ -128,6 +126,8 @@ async def _download(folder: Path) -> Path | None:
     """Download the program with the SDK; return `None` if the site is unreachable or the download does not finish."""
     if not await asyncio.to_thread(_is_site_reachable):
         return None
+    from temporalio.testing import WorkflowEnvironment  # noqa: PLC0415 - takes long to import, and is rarely used
+
     tell("downloading the Temporal server (once, about 100 MB)")
     try:
         # The SDK has no call that only downloads, so the server that it starts is stopped immediately.

@@ -33,6 +33,7 @@ from dagwright.activities.unknown_tools import unknown_tool_activity
 from dagwright.activities.values import Values
 from dagwright.agents.finding import StoredAgentTools, stored_cards
 from dagwright.agents.tools import declared_agents
+from dagwright.core.expressions import query_analysis  # noqa: F401 - not first in a workflow task
 from dagwright.core.plugins import plugin_packages
 from dagwright.llm.clients import ModelClients
 from dagwright.server.namespace import StateAttribute

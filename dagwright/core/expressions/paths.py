@@ -79,7 +79,7 @@ def get_value(value: Any, path: Path, *, start: str, budget: ComputeBudget | Non
         return _query_elements(value, path, start=start)
     if isinstance(path, str):
         try:
-            return answer_query(parse_query(path), value, budget=budget or ComputeBudget())
+            return answer_query(path, value, budget=budget or ComputeBudget())
         except QueryFailed as error:
             raise MissingValue(f"the query {path!r} cannot be applied to {start}: {error}") from None
         except ComputeBudgetExceeded as error:

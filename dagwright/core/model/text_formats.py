@@ -6,24 +6,27 @@ It exists because no pattern can describe a query, and validators may ignore `fo
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
-
-import jsonpath
+from typing import TYPE_CHECKING, Any, Final
 
 from dagwright.core.model.times import parse_duration
 from dagwright.core.plugins import text_format, text_format_names
+
+if TYPE_CHECKING:
+    import jsonpath
 
 KEYWORD: Final = "x-dagwright-text"
 
 _HTTP_URL = re.compile(r"https?://[^/?#]", re.IGNORECASE)
 
 
-def parse_jsonpath(text: str) -> jsonpath.JSONPath | jsonpath.CompoundJSONPath:
+def parse_jsonpath(text: str) -> "jsonpath.JSONPath | jsonpath.CompoundJSONPath":
     """Parse a query of RFC 9535.
 
     Raises:
         ValueError: the text is not a query.
     """
+    import jsonpath  # noqa: PLC0415 - takes long to import, and few arguments are queries
+
     try:
         return jsonpath.JSONPathEnvironment(strict=True).compile(text)
     except (jsonpath.JSONPathError, RecursionError) as error:

@@ -1,14 +1,5 @@
 """Built-in tools, served on the workflows' own task queue."""
 
-from dagwright.tools.builtin.calculator import calculator
-from dagwright.tools.builtin.file_search import file_search_tools
-from dagwright.tools.builtin.files import file_tools
-from dagwright.tools.builtin.http import http_tools
-from dagwright.tools.builtin.summaries import summarize
-from dagwright.tools.builtin.texts import json_query, render_template
-from dagwright.tools.builtin.travel import travel_tools
-from dagwright.tools.builtin.waiting import wait
-from dagwright.tools.builtin.web_search import web_search_tools
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.registry import ToolRegistry
 
@@ -39,6 +30,17 @@ BUILTIN_TOOL_NAMES = frozenset(
 
 def builtin_tools(environment: ToolEnvironment) -> ToolRegistry:
     """Return every built-in tool, for the given `environment`."""
+    # The modules and their HTTP library take long to import, and clients that only read runs need none of them.
+    from dagwright.tools.builtin.calculator import calculator  # noqa: PLC0415
+    from dagwright.tools.builtin.file_search import file_search_tools  # noqa: PLC0415
+    from dagwright.tools.builtin.files import file_tools  # noqa: PLC0415
+    from dagwright.tools.builtin.http import http_tools  # noqa: PLC0415
+    from dagwright.tools.builtin.summaries import summarize  # noqa: PLC0415
+    from dagwright.tools.builtin.texts import json_query, render_template  # noqa: PLC0415
+    from dagwright.tools.builtin.travel import travel_tools  # noqa: PLC0415
+    from dagwright.tools.builtin.waiting import wait  # noqa: PLC0415
+    from dagwright.tools.builtin.web_search import web_search_tools  # noqa: PLC0415
+
     return ToolRegistry.of(
         calculator,
         *http_tools(environment),

@@ -37,6 +37,14 @@ def test_importing_dagwright_loads_nothing_else() -> None:
     assert roots == {"dagwright"}
 
 
+def test_importing_the_client_loads_no_library_that_it_may_not_need() -> None:
+    """Workers, HTTP tools, queries and models are imported when a program uses them."""
+    libraries = ["temporalio.worker", "temporalio.testing", "jsonpath", "httpx", "openai", "mcp", "fastapi", "cel"]
+    code = f"import sys; from dagwright import Client; print([each for each in {libraries} if each in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert loaded == "[]\n"
+
+
 @pytest.mark.parametrize(
     "name", ["PlanInvalid", "RunFailed", "RunIdInUse", "RunNotFound", "FeedbackRejected", "GiveUp"]
 )

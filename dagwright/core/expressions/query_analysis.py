@@ -1,0 +1,195 @@
+"""Queries of RFC 9535 with python-jsonpath: the allowed syntax, and the cost of a query.
+
+`queries` has the functions for other modules; it imports this module with the first query.
+
+Queries are evaluated in workflow code, so `match()` and `search()` are refused, because their patterns can take
+exponential time. Syntax that reads the whole value again for each element is refused too. The cost of an allowed query
+is the size of the values that it reads, times their depth if it descends twice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jsonpath
+from jsonpath import filter as filters
+from jsonpath.segments import JSONPathRecursiveDescentSegment
+from jsonpath.selectors import Filter, IndexSelector, NameSelector, SliceSelector, WildcardSelector
+
+from dagwright.core.expressions.compute_budget import ComputeBudget
+
+_MOST_DESCENTS = 2
+_MOST_FILTERS = 3
+_MOST_SELECTORS = 16
+"""Most selectors, multiplied over all brackets; `[0,0][0,0]…` would double the work with every pair of brackets."""
+_WORK_OF_ELEMENT = 10
+"""Five microseconds in the library for each value that it reads."""
+
+_SINGULAR = (NameSelector, IndexSelector)
+QUERY_ERRORS = (jsonpath.JSONPathError, RecursionError)
+"""Errors of the library for a query and for its application to a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A checked query.
+
+    Args:
+        path: query as compiled by the library.
+        start: its first selectors, as long as each selects one value or a slice.
+        is_flat: whether the rest reads only the elements of one list or object, and no deeper values.
+        descents: number of `..`.
+        factor: how often it reads each value.
+    """
+
+    path: jsonpath.JSONPath
+    start: Sequence[NameSelector | IndexSelector | SliceSelector]
+    is_flat: bool
+    descents: int
+    factor: int
+
+
+@lru_cache(maxsize=1024)
+def parse_query(text: str) -> Query:
+    """Parse and check a query, which starts with `$`.
+
+    Raises:
+        ValueError: the text is not a query, or the query could take too long.
+    """
+    try:
+        path = jsonpath.JSONPathEnvironment(strict=True).compile(text)
+    except QUERY_ERRORS as error:
+        raise ValueError(f"{text[1:]!r} is not a path: {str(error).splitlines()[0]}") from None
+    if not isinstance(path, jsonpath.JSONPath):
+        raise ValueError(f"{text[1:]!r} is not a path: it is more than one query")
+    found = _Cost()
+    found.count_path(path)
+    if found.descents > _MOST_DESCENTS or found.filters > _MOST_FILTERS or found.selectors > _MOST_SELECTORS:
+        raise ValueError(
+            f"{text[1:]!r} could take too long: a query has at most {_MOST_DESCENTS} times '..', {_MOST_FILTERS} "
+            f"filters, and {_MOST_SELECTORS} selectors multiplied over its brackets"
+        )
+    start = _start_of(path)
+    is_flat = len(path.segments) <= len(start) + 1 + found.trailing_names and not found.descents and not found.is_deep
+    return Query(path, start, is_flat, found.descents, found.selectors * (1 + found.comparisons))
+
+
+@lru_cache(maxsize=1024)
+def steps_for_each(text: str) -> tuple[str | int, ...] | None:
+    """Return the steps of a query in each element, such as `("a", 0)` for `$[*].a[0]`; `None` for other queries."""
+    first, *rest = parse_query(text).path.segments
+    if isinstance(first, JSONPathRecursiveDescentSegment) or len(first.selectors) != 1:
+        return None
+    steps: list[str | int] = []
+    for segment in rest:
+        selector = segment.selectors[0]
+        if isinstance(segment, JSONPathRecursiveDescentSegment) or len(segment.selectors) != 1:
+            return None
+        if isinstance(selector, NameSelector):
+            steps.append(selector.name)
+        elif isinstance(selector, IndexSelector):
+            steps.append(selector.index)
+        else:
+            return None
+    return tuple(steps) if isinstance(first.selectors[0], WildcardSelector) else None
+
+
+def answer_query(query: Query, value: Any, *, budget: ComputeBudget) -> list[Any]:
+    """Return all matches of a query, in document order.
+
+    Raises:
+        JSONPathError, RecursionError: the query cannot be applied to the value.
+        ComputeBudgetExceeded: the query would take too long.
+    """
+    elements = _extent(query, value, most=budget.left // (_WORK_OF_ELEMENT * query.factor))
+    budget.spend(_WORK_OF_ELEMENT * (1 + elements * query.factor))
+    return list(query.path.findall(value))
+
+
+class _Cost:
+    """Counter of the syntax that makes a query expensive."""
+
+    def __init__(self) -> None:
+        self.descents = 0
+        self.filters = 0
+        self.selectors = 1
+        self.comparisons = 0
+        self.trailing_names = 0
+        self.is_deep = False
+
+    def count_path(self, path: jsonpath.JSONPath, *, in_filter: bool = False) -> None:
+        for segment in path.segments:
+            self.descents += isinstance(segment, JSONPathRecursiveDescentSegment)
+            self.selectors *= len(segment.selectors)
+            for selector in segment.selectors:
+                if isinstance(selector, Filter):
+                    self.filters += 1
+                    self.count_expression(selector.expression)
+                self.is_deep |= in_filter and not isinstance(selector, _SINGULAR)
+        if not in_filter:
+            for segment in reversed(path.segments):
+                if len(segment.selectors) != 1 or not isinstance(segment.selectors[0], _SINGULAR):
+                    break
+                self.trailing_names += 1
+
+    def count_expression(self, expression: filters.BaseExpression) -> None:
+        if isinstance(expression, filters.FunctionExtension):
+            if expression.name in ("match", "search"):
+                raise ValueError(
+                    f"{expression.name}() cannot be used in a query; let a tool or `when` compare the text"
+                )
+            for argument in expression.args:
+                self.count_expression(argument)
+        elif isinstance(expression, filters.RelativeFilterQuery):
+            self.comparisons += 1
+            self.count_path(expression.path, in_filter=True)
+        elif isinstance(expression, filters.FilterQuery):
+            raise ValueError("inside a filter `$` cannot be used, only `@`; it would read everything for each element")
+        else:
+            for child in expression.children():
+                self.count_expression(child)
+
+
+def _start_of(path: jsonpath.JSONPath) -> list[NameSelector | IndexSelector | SliceSelector]:
+    start: list[NameSelector | IndexSelector | SliceSelector] = []
+    for segment in path.segments:
+        if isinstance(segment, JSONPathRecursiveDescentSegment) or len(segment.selectors) != 1:
+            break
+        selector = segment.selectors[0]
+        if not isinstance(selector, NameSelector | IndexSelector | SliceSelector):
+            break
+        start.append(selector)
+        if isinstance(selector, SliceSelector):
+            break
+    return start
+
+
+def _extent(query: Query, value: Any, *, most: int) -> int:
+    """Return an upper estimate of the number of values that a query reads, or any number over `most`."""
+    for selector in query.start:
+        try:
+            match selector:
+                case NameSelector():
+                    value = value[selector.name] if isinstance(value, dict) else None
+                case IndexSelector():
+                    value = value[selector.index] if isinstance(value, list) else None
+                case SliceSelector():
+                    value = value[selector.slice] if isinstance(value, list) else None
+        except (LookupError, ValueError):
+            value = None
+    if query.is_flat:
+        return len(value) if isinstance(value, list | dict) else 0
+    count, depth, level = 0, 0, [value]
+    while level and count <= most:
+        count += len(level)
+        depth += 1
+        next_level: list[Any] = []
+        for current in level:
+            if isinstance(current, dict):
+                next_level += current.values()
+            elif isinstance(current, list):
+                next_level += current
+        level = next_level
+    # With two descents, a value is read once for each value that contains it.
+    return count * depth if query.descents > 1 else count
