@@ -11,7 +11,7 @@ from dagwright.planner.schema import RESPONSE_FILE, response_schema, text_of
 def main() -> int:
     """Write the files, or with `--check` return exit code 1 if a file is out of date."""
     parser = argparse.ArgumentParser(prog="python -m dagwright.planner", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not fresh")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of date")
     is_checking = parser.parse_args().check
     code = 0
     formats = ((RESPONSE_FILE, response_schema), (INTENTS_FILE, intents_schema), (ROUNDS_FILE, rounds_schema))

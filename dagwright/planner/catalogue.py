@@ -13,7 +13,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.planning.model_calls.messages import json_line
 
 CATALOGUE_CHARACTERS = 96 * 1024
-"""Limit for all lines together, some 25,000 tokens; models that plan well read four times as much."""
+"""Limit for all lines together, about 25,000 tokens: a quarter of the context window of models that plan well."""
 DESCRIPTION_CHARACTERS = 1_000
 SCHEMA_CHARACTERS = 6_000
 """Limit for the JSON Schema of the arguments of one tool; longer schemas are reduced to names and types."""
@@ -40,7 +40,9 @@ class Catalogue:
             return None
         named = ", ".join(map(repr, self.omitted[:_LEFT_OUT_NAMED]))
         more = f" and {len(self.omitted) - _LEFT_OUT_NAMED} more" if len(self.omitted) > _LEFT_OUT_NAMED else ""
-        return f"the planner is not told of {named}{more}: there is no room for them in what it reads"
+        return (
+            f"the catalogue of the planner omits {named}{more}: it has a limit of {CATALOGUE_CHARACTERS:,} characters"
+        )
 
 
 def build_catalogue(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
@@ -108,9 +110,13 @@ def _outline(schema: Mapping[str, Any]) -> Any:
     """Reduce a long schema to the names of the arguments, their types, and the required ones."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
-        return "a long schema, which is omitted"
+        return "the schema is omitted because it is too long"
     types = {
         str(name): part.get("type", "any") if isinstance(part, Mapping) else "any" for name, part in properties.items()
     }
-    outline = {"types": types, "required": schema.get("required", []), "note": "the schema is longer than this"}
-    return outline if len(json_line(outline)) <= SCHEMA_CHARACTERS else "a long schema, which is omitted"
+    outline = {
+        "types": types,
+        "required": schema.get("required", []),
+        "note": "shortened: only names, types and required arguments",
+    }
+    return outline if len(json_line(outline)) <= SCHEMA_CHARACTERS else "the schema is omitted because it is too long"

@@ -55,7 +55,7 @@ class PlanningOptions:
         streams: whether nodes without side effects start while the model is still writing the plan. Has no effect with
             `approve_plan` or `plan_only`.
         policy: policy of the run; `None` for the default policy of plans that a model writes.
-        profile: format of the model's answer: a plan whose results are then answered from, or intents.
+        profile: format of the model's answer: a plan, whose results are then summarized in an answer, or intents.
         context: names of the session, without their `@` -> `{"id", "name", "kind"}`; for intents only.
         turns: summaries of the earlier turns of the session.
         confidence: 0 to 1, for intents only; a person has to approve intents with a lower confidence.
@@ -170,7 +170,7 @@ def _prepare_intents(
 
 
 def _refuse_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) -> None:
-    """Refuse a request whose tools and agents do not fit into the run, which stores the prompts of all agents.
+    """Refuse a request if its tools and agents are too large for the run, which stores the prompts of all agents.
 
     Raises:
         GoalRefused: the tools and agents are too large; the message names the largest agents.
@@ -186,7 +186,7 @@ def _refuse_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) 
     cards = sorted(agent_cards(tools), key=lambda card: encoded_size(card.to_json()), reverse=True)
     largest = ", ".join(f"{card.name!r} ({encoded_size(card.to_json()):,} bytes)" for card in cards[:_LARGEST_NAMED])
     text = f"the agents and tools that a plan may use have {max(sizes):,} bytes together"
-    message = f"{text}; at most {ARGUMENTS_LIMIT_BYTES:,} can be sent along"
+    message = f"{text}; at most {ARGUMENTS_LIMIT_BYTES:,} are allowed"
     hint = f"the largest agents are {largest}: shorten their prompts" if largest else "describe tools in fewer words"
     raise GoalRefused("too_large", message, hint=f"{hint}, or name fewer in `agents` and `tools`")
 
@@ -301,5 +301,5 @@ def _session_of(
     if isinstance(said, list) and all(isinstance(turn, str) for turn in said):
         turns = said
     else:
-        problems.append(Problem("invalid_field", "turns must be a list of texts", pointer("turns")))
+        problems.append(Problem("invalid_field", "turns must be a list of strings", pointer("turns")))
     return names, turns, confidence

@@ -6,12 +6,11 @@ from dagwright.core.errors import DagwrightError
 from dagwright.planner.catalogue import Catalogue
 
 GOAL_LIMIT_BYTES = 64 * 1024
-"""Limit for a request in UTF-8, some 16,000 tokens. Longer text is material for the tools of the plan, not a request.
-"""
+"""Limit for a request in UTF-8, about 16,000 tokens. Longer text belongs in a file that a tool of the plan reads."""
 
 
 class GoalRefused(DagwrightError, ValueError):
-    """The request cannot be planned for; the message states why, with a hint."""
+    """The request cannot be planned for; the message states the reason and a hint."""
 
     def __init__(self, code: str, message: str, *, hint: str) -> None:
         super().__init__(f"{message}; {hint}")
@@ -31,15 +30,17 @@ def validate_goal(goal: Any, catalogue: Catalogue) -> str:
         GoalRefused: the request is empty, too long or not a string, or a plan could use no tool and no agent.
     """
     if not isinstance(goal, str):
-        raise GoalRefused("invalid_field", f"a request is a text, not {type(goal).__name__}", hint="say it in words")
+        raise GoalRefused(
+            "invalid_field", f"the request must be a string, not {type(goal).__name__}", hint="write it as text"
+        )
     if any("\ud800" <= character <= "\udfff" for character in goal):
-        raise GoalRefused("invalid_field", "the request holds half a character", hint="write it in UTF-8")
+        raise GoalRefused("invalid_field", "the request contains a lone surrogate", hint="encode it as UTF-8")
     words = goal.strip()
     if not words:
-        raise GoalRefused("empty_goal", "the request is empty", hint="say in words what should be done")
+        raise GoalRefused("empty_goal", "the request is empty", hint="describe the task in words")
     if (size := len(words.encode())) > GOAL_LIMIT_BYTES:
-        message = f"the request has {size:,} bytes; at most {GOAL_LIMIT_BYTES:,} are planned for"
-        raise GoalRefused("too_large", message, hint="put what is long into a file, and say in the request what it is")
+        message = f"the request has {size:,} bytes; at most {GOAL_LIMIT_BYTES:,} are allowed"
+        raise GoalRefused("too_large", message, hint="move long text into a file, and describe the file in the request")
     if not catalogue.tools:
         message = "there is no tool and no agent that a plan could use"
         raise GoalRefused("no_tools", message, hint="name some in `tools` or `agents`")

@@ -1,7 +1,7 @@
 """Parse a model's answer in the dialect `intents` into nodes of a run, or into a list of all problems.
 
-The answer is untrusted: it is checked as any list of intents is, and may use only the verbs and session names of the
-prompt. An invalid confidence leads to an approval request, not to a run without approval.
+The answer is untrusted. It is validated like any list of intents and may use only the verbs and session names of the
+prompt. A plan without a valid confidence needs approval.
 """
 
 import json
@@ -37,7 +37,7 @@ NOTHING_TO_DO = "Nothing is to be done."
 def parse_intents(
     plan: Any, text: str, tools: Mapping[str, ToolDeclaration], *, context: Mapping[str, Mapping[str, Any]]
 ) -> ParsedPlan:
-    """Parse intents from a model, or from a person who edited them. Intents may be empty if there is an explanation.
+    """Parse intents that a model wrote or a person edited. The list may be empty if there is an explanation.
 
     Args:
         plan: the answer, if it fits the response format or comes from a person; null to extract it from the text.
@@ -46,7 +46,7 @@ def parse_intents(
         context: names of the session, each with its `id`.
 
     Raises:
-        PlanInvalid: with all errors and ambiguities, in the terms of the dialect.
+        PlanInvalid: lists all errors and ambiguities in the terms of the dialect.
     """
     raw, repairs = _written(plan, text)
     if isinstance(raw, dict):
@@ -128,8 +128,8 @@ def _nothing_of(raw: Mapping[str, Any]) -> ParsedPlan:
     explanation = raw.get("explanation")
     problems = [*_own_problems(raw)]
     if not isinstance(explanation, str) or not explanation.strip():
-        hint = "write the intents, or say in explanation why there is nothing to do"
-        problems.append(Problem("empty_plan", "there are no intents, and nothing says why", "/intents", hint=hint))
+        hint = "write the intents, or give the reason in explanation"
+        problems.append(Problem("empty_plan", "there are no intents and no explanation", "/intents", hint=hint))
     if problems:
         raise PlanInvalid(problems)
     return ParsedPlan(PlannedNodes((), {}), raw, f"{_explained(raw)}\n{NOTHING_TO_DO}", said=_said(raw))
@@ -145,8 +145,10 @@ def _own_problems(raw: Any) -> Iterator[Problem]:
         yield Problem("invalid_field", message, "/confidence")
     intents = raw.get("intents")
     if isinstance(intents, list) and len(intents) > MAX_INTENTS:
-        message = f"there are {len(intents):,} intents; at most {MAX_INTENTS} are taken at once"
-        yield Problem("too_large", message, "/intents", hint="write those that come first, and say what is left out")
+        message = f"there are {len(intents):,} intents; at most {MAX_INTENTS} are allowed"
+        yield Problem(
+            "too_large", message, "/intents", hint="write the first intents, and list the omitted work in explanation"
+        )
 
 
 def _no_verbs(
@@ -155,20 +157,20 @@ def _no_verbs(
     """Yield the intents that call a compensating tool."""
     for index, node in enumerate(document.plan["nodes"]):
         if (name := node.get("tool")) in tools and name not in verbs:
-            message = f"there is no verb {name!r}: it only takes back what others did"
+            message = f"there is no verb {name!r}: it only compensates other calls"
             yield Problem("unknown_tool", message, pointer("intents", index, "verb"), node["id"])
 
 
 def _given_entities(raw: Any, document: Document, tools: Mapping[str, ToolDeclaration]) -> Iterator[Problem]:
-    """Yield entities in `params`: a model knows no entity id, so it made the value up."""
+    """Yield entities in `params`: a model does not know entity ids, so it invented the value."""
     for index, (intent, node) in enumerate(zip(raw["intents"], document.plan["nodes"], strict=True)):
         verb = tools.get(node.get("tool") or "")
         params = intent.get("params") if verb is not None and isinstance(intent, dict) else None
         for key, value in params.items() if isinstance(params, dict) else ():
             is_told = (index, key) in document.bindings
             if value is not None and not is_told and verb is not None and accepted_kinds(verb, key):
-                message = f"intent {index + 1}: {key!r} is an entity, which no plain value can stand for"
-                hint = "write a lookup if it exists already, and a ref to the intent that makes it if not"
+                message = f"intent {index + 1}: {key!r} is an entity, not a plain value"
+                hint = "write a lookup if the entity exists; otherwise write a ref to the intent that makes it"
                 at = pointer("intents", index, "params", key)
                 yield Problem("invalid_arguments", message, at, node["id"], hint)
 
@@ -179,7 +181,7 @@ def _for_model(problem: Problem, context: Mapping[str, Any]) -> Problem:
         return problem
     names = ", ".join(f"@{name}" for name in context)
     there = f"the session has {names}" if names else "the session has no names"
-    return replace(problem, hint=f"{there}; use lookups for what exists already")
+    return replace(problem, hint=f"{there}; use lookups for existing entities")
 
 
 def _with_verbs(raw: Any, document: Document) -> dict[str, Any]:

@@ -29,13 +29,13 @@ def intents_schema(resolver: Resolver = UNKNOWN_RESOLVER) -> dict[str, Any]:
             "intents": {"type": "array", "items": {"$ref": "#/$defs/Intent"}, "maxItems": MAX_INTENTS},
             "explanation": {
                 "type": "string",
-                "description": "What will be done and what is assumed, in one to three sentences for whoever asked.",
+                "description": "Changes and assumptions, in one to three sentences for the person who approves them.",
             },
             "confidence": {
                 "type": "number",
                 "minimum": 0,
                 "maximum": 1,
-                "description": "How sure it is that the request means this.",
+                "description": "Probability from 0 to 1 that the intents match the request.",
             },
         },
         "required": ["intents", "explanation", "confidence"],
@@ -45,7 +45,7 @@ def intents_schema(resolver: Resolver = UNKNOWN_RESOLVER) -> dict[str, Any]:
 
 _INTENT: dict[str, Any] = {
     "type": "object",
-    "description": "One call of a verb. Each of its arguments stands in one of params, refs and lookups.",
+    "description": "One call of a verb. Each argument is in exactly one of params, refs and lookups.",
     "additionalProperties": False,
     "properties": {
         "verb": {"type": "string"},
@@ -53,10 +53,10 @@ _INTENT: dict[str, Any] = {
         "refs": {
             "type": "object",
             "additionalProperties": {"type": "string"},
-            "description": "Argument -> @result_N, which intent N of this answer makes, or @name of the session.",
+            "description": "Argument -> @result_N (entity of intent N of this answer) or @name (name of the session).",
         },
         "lookups": {
-            "description": "Argument -> the entity that exists already and is meant.",
+            "description": "Argument -> an existing entity.",
             "anyOf": [
                 {"type": "object", "additionalProperties": {"$ref": "#/$defs/Lookup"}},
                 {"type": "null"},
@@ -68,7 +68,7 @@ _INTENT: dict[str, Any] = {
 
 
 def _lookup(resolver: Resolver) -> dict[str, Any]:
-    types = f"One of {', '.join(resolver.types)}." if resolver.types else "What the entity is."
+    types = f"One of {', '.join(resolver.types)}." if resolver.types else "Kind of the entity."
     filters = {name: {"type": "string"} for name in resolver.filters}
     return {
         "type": "object",

@@ -1,6 +1,6 @@
 """Parse a model's answer into nodes of a run, or into a list of all problems.
 
-The answer is untrusted: the plan is checked as any plan is, may use only the tools of the prompt, and cannot exempt
+The answer is untrusted. The plan is validated like any plan, may use only the tools of the prompt, and cannot exempt
 itself from approval.
 """
 
@@ -56,9 +56,9 @@ validate their own arguments.
 
 
 def encode_tools(tools: Mapping[str, ToolDeclaration], *, inline_agents: bool = False) -> list[dict[str, Any]]:
-    """Serialize the tools for the plan parser, without texts that only people and models read.
+    """Serialize the tools for the plan parser, without the descriptions.
 
-    Descriptions of the tools of agents stay, because the models of the agents read them.
+    Descriptions of the tools of agents are included, because the models of the agents read them.
 
     Args:
         inline_agents: whether a plan may define inline agents, which may use any of the tools.
@@ -131,13 +131,13 @@ def parse_plan(
         plan: the plan, if it fits the response format or comes from a person; null to extract it from the text.
         text: the whole text of the model's answer.
         tools: tools that the plan may use.
-        accepted: nodes that have started already, as written; they are part of the plan even if it does not repeat
+        accepted: nodes that have already started, as written; they belong to the plan even if it does not repeat
             them.
         inline_agents: whether the policy of the run allows agents that the plan defines.
         replan_context: state of the run, for a replan.
 
     Raises:
-        PlanInvalid: with all errors and ambiguities.
+        PlanInvalid: lists all errors and ambiguities.
     """
     there = replan_context.referable if replan_context is not None else ()
     try:
@@ -199,8 +199,8 @@ def reject_oversized(read: ParsedPlan) -> None:
         PlanInvalid: the plan is too large.
     """
     if (size := encoded_size(read.to_json())) > PLANNED_BYTES:
-        message = f"the plan has {size:,} bytes with all that is made of it; at most {PLANNED_BYTES:,} are taken"
-        hint = "let tools bring what is long, and plan fewer nodes"
+        message = f"the parsed plan has {size:,} bytes; at most {PLANNED_BYTES:,} are allowed"
+        hint = "let tools load long values, and plan fewer nodes"
         raise PlanInvalid([Problem("too_large", message, hint=hint)])
 
 
@@ -303,26 +303,26 @@ def rejected_plan(invalid: PlanInvalid, *, accepted: Sequence[Any] = (), profile
 
 
 def problems_of(checked: Checked, *, there: Sequence[str] = ()) -> Iterator[Problem]:
-    """Yield the problems of a valid plan that a run which has already started cannot accept.
+    """Yield the problems of a valid plan that prevent its nodes from being added to a running run.
 
     Args:
         there: ids of the stand-ins for existing nodes of the run.
     """
     if (count := len(checked.nodes) - len(there)) > MAX_PLANNED_NODES:
-        message = f"the plan has {count:,} nodes; at most {MAX_PLANNED_NODES} are taken"
+        message = f"the plan has {count:,} nodes; at most {MAX_PLANNED_NODES} are allowed"
         yield Problem("too_large", message, pointer("nodes"), hint="use for_each instead of many nodes")
     for index, node in enumerate(checked.nodes):
         if node.tool == EXISTING_NODE.name and node.id not in there:
             at = checked.document.written_pointer(pointer("nodes", index, "tool"))
-            yield Problem("unknown_tool", f"{node.id!r} is no node of the run", at, node.id)
+            yield Problem("unknown_tool", f"the run has no node {node.id!r}", at, node.id)
         if is_own(node.id):
             at = checked.document.written_pointer(pointer("nodes", index, "id"))
             taken = ", ".join(sorted(OWN_IDS))
-            message = f"the id {node.id!r} is taken by the run itself, as are {taken}"
-            yield Problem("reserved_id", message, at, node.id, "choose another id, in its references too")
+            message = f"the id {node.id!r} is reserved for the run; reserved ids are {taken}"
+            yield Problem("reserved_id", message, at, node.id, "choose another id, and change the references to it")
     for name in checked.inputs:
-        message = f"the plan has an input {name!r}, which nobody can be asked for before"
-        hint = "write the value itself, or ask with a human node and use its result"
+        message = f"the plan has an input {name!r}, but a planned run has no inputs"
+        hint = "write the value itself, or ask for it with a human node and refer to its result"
         yield Problem("missing_input", message, pointer("inputs", name), hint=hint)
     yield from _secrets_of(checked)
 
@@ -333,7 +333,7 @@ def _secrets_of(checked: Checked) -> Iterator[Problem]:
         if references.has_secrets:
             at = checked.document.written_pointer(pointer("nodes", index))
             message = "a plan that a model wrote cannot name secrets"
-            yield Problem("invalid_reference", message, at, node.id, "leave it out: a tool knows its own secrets")
+            yield Problem("invalid_reference", message, at, node.id, "omit it: tools have their own secrets")
         if index in checked.sub_plans:
             yield from _secrets_of(checked.sub_plans[index])
 
@@ -341,19 +341,19 @@ def _secrets_of(checked: Checked) -> Iterator[Problem]:
 def _inline_agents_of(checked: Checked) -> Iterator[Problem]:
     """Yield the agents that the plan defines, for a policy that allows only existing agents."""
     for problem in policy_problems(checked, CHANGES_ASK):
-        yield replace(problem, hint="name an agent that is listed, or use tools")
+        yield replace(problem, hint="use a listed agent, or tools")
 
 
 def _notes_of(checked: Checked) -> Iterator[Note]:
     written = checked.document.plan
     for name in _IGNORED:
         if written.get(name) is not None:
-            yield Note("ignored", f"{name!r} of a plan that a model wrote does not count")
+            yield Note("ignored", f"{name!r} is ignored in a plan that a model wrote")
     for node in checked.nodes:
         if node.approval == "never":
-            yield Note("ignored", "approval: never of a plan that a model wrote does not count", node.id)
+            yield Note("ignored", "approval: never is ignored in a plan that a model wrote", node.id)
         if node.effects is not None:
-            yield Note("ignored", "effects of a plan that a model wrote do not count", node.id)
+            yield Note("ignored", "effects are ignored in a plan that a model wrote", node.id)
 
 
 def with_policy_approval(plan: CompiledPlan) -> CompiledPlan:

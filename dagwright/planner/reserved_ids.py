@@ -32,7 +32,7 @@ def rename_reserved_ids(document: Document) -> tuple[dict[str, Any], list[Repair
         renamed[node_id] = _free_id(node_id, {*ids, *renamed.values()})
     plan = {**document.plan, "nodes": [_with_ids(node, renamed) for node in nodes]}
     repairs = [
-        Repair("reserved_id", f"the id {old!r}, which the run itself has, was read as {new!r}", node=new)
+        Repair("reserved_id", f"the id {old!r}, which is reserved for the run, was changed to {new!r}", node=new)
         for old, new in renamed.items()
     ]
     return plan, repairs

@@ -1,8 +1,8 @@
 """Parse an answer of a planner of rounds into sub-goals that a run can start, or into a list of all problems.
 
-The worker that called the model parses the answer, so a round needs no additional activity. The answer is checked
+The activity that called the model also parses the answer, so a round needs no second activity. The answer is checked
 against the state of the run at the time of the call. It is untrusted: it may use only the worker tools of the prompt,
-slots that exist, and arguments that the worker tools accept, and it may not repeat work that is done.
+existing slots, and arguments that the worker tools accept. It may not repeat completed work.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,13 +34,13 @@ _MESSAGE_CHARACTERS = 1_000
 def parse_round(output: Any, text: str, asked: RoundContext) -> dict[str, Any]:
     """Parse an answer: `{"valid": true, "action", "reasoning", …}`.
 
-    An invalid answer results in `{"valid": false, "problems", "repair": message for the planner, "words": the problems
-    in short, "repeats": whether the answer repeats work that is done}`.
+    An invalid answer results in `{"valid": false, "problems", "repair": message for the planner, "words": summary of
+    the problems, "repeats": whether the answer repeats completed work}`.
 
     Args:
         output: the answer, if it fits the response format; null to extract it from the text.
         text: the whole text of the model's answer.
-        asked: worker tools and sub-goals that the answer is checked against.
+        asked: worker tools and known sub-goals, to check the answer against.
 
     Raises:
         ValueError: `asked` is invalid.
@@ -51,8 +51,8 @@ def parse_round(output: Any, text: str, asked: RoundContext) -> dict[str, Any]:
         raw, repairs = _written(output, text)
         read = _read(raw, asked, workers, repairs)
         if (size := encoded_size(read)) > READ_BYTES:
-            message = f"the answer has {size:,} bytes; at most {READ_BYTES:,} are taken"
-            hint = "begin fewer sub-goals, and let workers find what is long"
+            message = f"the answer has {size:,} bytes; at most {READ_BYTES:,} are allowed"
+            hint = "start fewer sub-goals, and let workers find long values"
             raise PlanInvalid([Problem("too_large", message, hint=hint)])
     except PlanInvalid as invalid:
         return _refused(invalid.problems, raw)
@@ -64,8 +64,8 @@ def _written(output: Any, text: str) -> tuple[Any, Sequence[Repair]]:
         return plain(output), ()
     said = text if output is None else output
     if not said.strip():
-        hint = "nothing can be called: write the object that says what to do, and name workers in its sub_goals"
-        raise PlanInvalid([Problem("empty_plan", "the answer holds no text", hint=hint)])
+        hint = "tools cannot be called directly: write one object with action, and name workers in its sub_goals"
+        raise PlanInvalid([Problem("empty_plan", "the answer is empty", hint=hint)])
     written = read_written_json(said)
     return plain(written.value), written.repairs
 
@@ -74,10 +74,10 @@ def _read(raw: Any, asked: RoundContext, workers: Mapping[str, Worker], repairs:
     if cut := [repair for repair in repairs if repair.code == CUT_OFF]:
         raise PlanInvalid([Problem(CUT_OFF, f"a part of the answer is missing: {repair.message}") for repair in cut])
     if lost := [repair for repair in repairs if repair.code == NOT_A_NUMBER]:
-        hint = "write a number, or leave it out"
+        hint = "write a number, or omit the field"
         # If NaN were read as null, the message would quote a value that the planner did not write.
         raise PlanInvalid(
-            [Problem("invalid_syntax", "NaN is no number of JSON", repair.pointer, hint=hint) for repair in lost]
+            [Problem("invalid_syntax", "NaN is not a JSON number", repair.pointer, hint=hint) for repair in lost]
         )
     if not isinstance(raw, Mapping):
         raise PlanInvalid([Problem("invalid_field", "the answer must be one object with 'action'")])
@@ -92,9 +92,11 @@ def _read(raw: Any, asked: RoundContext, workers: Mapping[str, Worker], repairs:
             problems, inputs = checks.synthesis(raw.get("synthesis_inputs"))
             document["synthesis_inputs"] = INPUTS.encode(inputs)
         case "failed":
-            hint = "say in 'reasoning' why the question cannot be answered"
+            hint = "write in 'reasoning' why the question cannot be answered"
             problems = (
-                [] if reasoning.strip() else [Problem("invalid_field", "nothing says why", "/reasoning", hint=hint)]
+                []
+                if reasoning.strip()
+                else [Problem("invalid_field", "'failed' needs a reason", "/reasoning", hint=hint)]
             )
         case action:
             message = f"'action' must be {', '.join(_ACTIONS)}, not {action!r:.60}"
@@ -133,7 +135,7 @@ def _refused(problems: Sequence[Problem], raw: Any) -> dict[str, Any]:
 
 
 def _bounded(problem: Problem) -> dict[str, Any]:
-    """Serialize a problem for the history; long values that it quotes are cut."""
+    """Serialize a problem for the history, with long quoted values cut."""
     document = problem.to_json()
     return document | {
         name: cut_for_model(document[name], _MESSAGE_CHARACTERS)

@@ -29,19 +29,19 @@ def rounds_schema() -> dict[str, Any]:
         "properties": {
             "reasoning": {
                 "type": "string",
-                "description": "Why this is the next step, in one to three sentences; why there is none, of failed.",
+                "description": "Reason for the action, in one to three sentences.",
             },
             "action": {"type": "string", "enum": ["continue", "done", "failed"]},
             "sub_goals": {
                 "type": "array",
                 "items": {"$ref": "#/$defs/SubGoal"},
                 "maxItems": MAX_SUB_GOALS,
-                "description": "Of continue: what is begun in this round.",
+                "description": "For continue: sub-goals to start in this round.",
             },
             "synthesis_inputs": {
                 "type": "object",
                 "additionalProperties": {"$ref": "#/$defs/Input"},
-                "description": "Of done: name -> the slots that the answer is made of.",
+                "description": "For done: name -> slots for the answer.",
             },
         },
         "required": ["reasoning", "action"],
@@ -51,19 +51,23 @@ def rounds_schema() -> dict[str, Any]:
 
 _SUB_GOAL: dict[str, Any] = {
     "type": "object",
-    "description": "One piece of work for one worker.",
+    "description": "One call of a worker.",
     "additionalProperties": False,
     "properties": {
-        "id": {"type": "integer", "minimum": 0, "description": "A new number; that of a failed one tries it again."},
+        "id": {
+            "type": "integer",
+            "minimum": 0,
+            "description": "An unused number, or the id of a failed sub-goal to retry it.",
+        },
         "worker": {"type": "string"},
-        "description": {"type": "string", "description": "What this is for, understandable by itself."},
+        "description": {"type": "string", "description": "Purpose of the call, understandable by itself."},
         "inputs": {
             "type": "object",
             "additionalProperties": {"$ref": "#/$defs/Input"},
-            "description": "Argument of the worker -> the slots that it gets.",
+            "description": "Argument of the worker -> one or more slots of other sub-goals.",
         },
         "params": {"type": "object", "description": "Argument of the worker -> its value."},
-        "outputs": {"type": "array", "items": {"type": "string"}, "description": "The slots that the worker puts out."},
+        "outputs": {"type": "array", "items": {"type": "string"}, "description": "Slots of the result."},
         "goal_type": {"type": "string", "enum": ["support", "deliverable"]},
     },
     "required": ["id", "worker", "description", "inputs", "params"],
@@ -73,7 +77,7 @@ _INPUT: dict[str, Any] = {
 }
 _INPUT_REF: dict[str, Any] = {
     "type": "object",
-    "description": "A slot that another sub-goal puts out, of this round or of one before.",
+    "description": "A slot of another sub-goal, of this round or an earlier one.",
     "additionalProperties": False,
     "properties": {"from_sub_goal": {"type": "integer"}, "slot": {"type": "string"}},
     "required": ["from_sub_goal", "slot"],

@@ -25,7 +25,7 @@ ROUNDS_PROFILE = ROUNDS_KIND
 """Name of the profile in `ask` and in requests of clients."""
 _FIELDS = ("goal", "profile", "config", "max_rounds", "worker_timeout", "deadline", "synthesis", "turns")
 TURNS = 1_000
-"""Maximum turns of a request; the newest of them go into the prompt."""
+"""Maximum turns of a request; only the newest go into the prompt."""
 TURN_SHOWN_CHARACTERS = 500
 """Limit for each side of a turn, in documents."""
 
@@ -61,7 +61,7 @@ def prepare_rounds(
     """
     workers = workers_among(tools)
     if not workers:
-        message = "there is no worker, so nothing could be found for an answer"
+        message = "there is no worker"
         raise GoalRefused("no_tools", message, hint="name a module or file of functions with @worker_tool in `tools`")
     try:
         check_workers(workers)
@@ -143,7 +143,7 @@ def rounds_from_document(
     try:
         turns = turns_from_json(document.get("turns", []))
         if len(turns) > TURNS:
-            raise ValueError(f"turns: at most {TURNS:,} are taken, the newest of them")
+            raise ValueError(f"turns: at most {TURNS:,} are allowed; send the newest")
     except ValueError as error:
         problems.append(Problem("invalid_field", str(error), pointer("turns")))
     for name, limited in _LIMITS.items():

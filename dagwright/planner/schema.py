@@ -21,10 +21,10 @@ _FIELDS = (
 )  # fmt: skip
 _HUMAN_FIELDS = ("type", "prompt", "options", "multiple")
 _DESCRIPTIONS = {
-    "arguments": "What the tool is called with; texts may hold references such as {{other.result}}.",
-    "objective": "What the agent is to do, in words; may hold references.",
-    "depends_on": "Ids of nodes that have to be done before and that nothing refers to.",
-    "for_each": "A reference to a list, or a list: the node runs once for each element, {{item}}.",
+    "arguments": "Arguments of the tool; strings may contain references such as {{other.result}}.",
+    "objective": "Task of the agent, in words; may contain references.",
+    "depends_on": "Ids of nodes that must run first and that no reference names.",
+    "for_each": "A list, or a reference to one. The node runs once for each element, {{item}}.",
     "when": "A CEL expression over results, such as size(search.result) > 0.",
 }
 
@@ -85,13 +85,13 @@ def answer_schema() -> dict[str, Any]:
         "type": "object",
         "additionalProperties": False,
         "properties": {
-            "answer": {"type": "string", "description": "The answer, as text for whoever asked."},
+            "answer": {"type": "string", "description": "The answer, as text for the person."},
             "missing": {
                 "type": "array",
                 "items": {"type": "string"},
                 "description": (
-                    "What the request asks for, no step has found, and other steps with the same tools could still "
-                    "find, in a sentence each. Empty if nothing is missing, or if no other step could find it."
+                    "Requested information that no step has found and that other steps with the same tools could "
+                    "find, one sentence each. Empty if nothing is missing or no other step could find it."
                 ),
             },
         },

@@ -25,7 +25,7 @@ from dagwright.planning.rounds.sub_goals import (
 )
 
 REPEATED = "repeated"
-"""Code of the problem that a planner repeats work that is done."""
+"""Code of the problem that a planner repeats completed work."""
 _PROBLEMS_OF_ARGUMENTS = 5
 
 
@@ -44,20 +44,16 @@ class RoundChecks:
     # Action `done`.
 
     def synthesis(self, raw: Any) -> tuple[list[Problem], Mapping[str, Input]]:
-        """Return the problems of the slots that the answer is to be made of, and the slots."""
+        """Return the problems of the slots for the final answer, and the slots."""
         fields = Fields()
         at = "synthesis_inputs"
         inputs = fields.inputs(raw if raw is not None else {}, at)
         problems = fields.problems
         if not inputs and not problems:
-            hint = "name the slots of deliverables, begin one, or say failed with the reason"
-            problems.append(
-                Problem("empty_plan", "'done' needs the slots of which the answer is made", f"/{at}", hint=hint)
-            )
+            hint = "name slots of deliverables, start a deliverable, or write failed with the reason"
+            problems.append(Problem("empty_plan", "'done' needs the slots for the answer", f"/{at}", hint=hint))
         if sum(len(refs_of(given)) for given in inputs.values()) > MAX_SYNTHESIS_INPUTS:
-            problems.append(
-                Problem("too_large", f"an answer is made of at most {MAX_SYNTHESIS_INPUTS} slots", f"/{at}")
-            )
+            problems.append(Problem("too_large", f"an answer may use at most {MAX_SYNTHESIS_INPUTS} slots", f"/{at}"))
         for name, ref, place in _each_ref(inputs):
             known = self._known.get(ref.from_sub_goal)
             where = pointer(at, name, *place)
@@ -65,12 +61,14 @@ class RoundChecks:
                 problems.append(problem)
             elif known is not None and ref.slot not in known.slots:
                 text = f"it is {known.status}" if known.status not in DONE else f"its slots are {_listed(known.slots)}"
-                message = f"sub-goal {ref.from_sub_goal} has nothing in the slot {ref.slot!r}: {text}"
+                message = f"sub-goal {ref.from_sub_goal} has no value in slot {ref.slot!r}: {text}"
                 problems.append(Problem("invalid_reference", message, where))
         has_deliverable = any(self._is_deliverable(ref) for _, ref, _ in _each_ref(inputs))
         if not problems and not has_deliverable:
-            hint = "begin a worker whose goal_type is deliverable, or say failed with the reason"
-            problems.append(Problem("no_deliverable", "no deliverable is among these slots", f"/{at}", hint=hint))
+            hint = "start a worker with goal_type deliverable, or write failed with the reason"
+            problems.append(
+                Problem("no_deliverable", "none of these slots belongs to a deliverable", f"/{at}", hint=hint)
+            )
         return problems, inputs
 
     def _is_deliverable(self, ref: InputRef) -> bool:
@@ -88,13 +86,13 @@ class RoundChecks:
         if ref.slot in outputs:
             return None
         declared = _listed(outputs)
-        message = f"{source.worker!r} of sub-goal {source.id} has no slot {ref.slot!r}; it puts out {declared}"
+        message = f"{source.worker!r} of sub-goal {source.id} has no slot {ref.slot!r}; its slots are {declared}"
         return Problem("invalid_reference", message, f"{at}/slot", hint=suggestion(ref.slot, list(outputs)))
 
     # Sub-goals to start.
 
     def new_sub_goals(self, sub_goals: Sequence[PlannedSubGoal]) -> Sequence[PlannedSubGoal]:
-        """Return the sub-goals that an answer adds or changes; pending sub-goals that it repeats keep waiting."""
+        """Return the sub-goals that an answer adds or changes, without the pending sub-goals that it repeats."""
         return tuple(sub_goal for sub_goal in sub_goals if not self._is_waiting_already(sub_goal))
 
     def _is_waiting_already(self, sub_goal: PlannedSubGoal) -> bool:
@@ -149,8 +147,8 @@ class RoundChecks:
     ) -> Iterator[Problem]:
         known = self._known.get(sub_goal.id)
         if known is not None and known.status not in ("failed", "pending"):
-            message = f"sub-goal {sub_goal.id} is there already: it is {known.status}"
-            hint = "use its slots, or give new work a new id"
+            message = f"sub-goal {sub_goal.id} already exists: it is {known.status}"
+            hint = "use its slots, or give new work an unused id"
             yield Problem("duplicate_id", message, pointer(*at, "id"), sub_goal.node_id, hint)
         elif (repeated := self._repeated(sub_goal)) is not None:
             yield Problem(REPEATED, repeated[0], pointer(*at), sub_goal.node_id, repeated[1])
@@ -164,12 +162,14 @@ class RoundChecks:
             if each.status not in (*DONE, "failed") or each.work != work:
                 continue
             if each.id != sub_goal.id:
-                hint = "use its slots" if each.status in DONE else f"give it the id {each.id} to try it again"
-                hint = f"{hint}, do something else, or say done or failed"
-                return f"the same was done already: it is sub-goal {each.id}, whose status is {each.status}", hint
+                hint = "use its slots" if each.status in DONE else f"give it the id {each.id} to retry it"
+                hint = f"{hint}, request different work, or write done or failed"
+                return f"the same work was done in sub-goal {each.id}, whose status is {each.status}", hint
             if each.tries >= MAX_TRIES:
-                message = f"sub-goal {sub_goal.id} was tried {each.tries} times in the same way, and failed each time"
-                return message, "find another way, or say done or failed"
+                message = (
+                    f"sub-goal {sub_goal.id} was tried {each.tries} times with the same inputs, and failed each time"
+                )
+                return message, "find another way, or write done or failed"
         return None
 
     def _work(self, sub_goal: PlannedSubGoal) -> str:
@@ -195,8 +195,8 @@ class RoundChecks:
             elif source is not None and (other := self._other_slot(sub_goal, name, ref, source)) is not None:
                 yield Problem("invalid_reference", other[0], f"{where}/slot", sub_goal.node_id, other[1])
             elif isinstance(source, KnownSubGoal) and source.status == "failed":
-                message = f"sub-goal {ref.from_sub_goal} has failed, so {name!r} will never be there"
-                hint = f"begin sub-goal {ref.from_sub_goal} again in this answer, or wire another one"
+                message = f"sub-goal {ref.from_sub_goal} has failed, so {name!r} will never have a value"
+                hint = f"retry sub-goal {ref.from_sub_goal} in this answer, or connect another slot"
                 yield Problem(PRECONDITION_MISSING, message, where, sub_goal.node_id, hint)
             elif name in card.requires and isinstance(source, KnownSubGoal) and not _may_be_there(ref, source):
                 message = f"{ref.slot!r} of sub-goal {ref.from_sub_goal} is null, and {sub_goal.worker!r} requires it"
@@ -216,7 +216,7 @@ class RoundChecks:
             for slot in each.card.outputs
             if each.card.fills(slot, name)
         ]
-        return hint, f"wire {' or '.join(makers)}"
+        return hint, f"connect {' or '.join(makers)}"
 
     def _problems_of_arguments(self, sub_goal: PlannedSubGoal, at: tuple[str | int, ...]) -> Iterator[Problem]:
         schema = self.workers[sub_goal.worker].tool.input_schema
@@ -231,7 +231,7 @@ class RoundChecks:
         try:
             found = [*SchemaOfTool(schema).problems_of(arguments, bindings)]
         except ValueError:
-            # The schema is invalid; the worker tool made it and validates the call itself.
+            # The schema of the worker tool is invalid; the worker tool validates the call itself.
             return
         for path, message, hint in found[:_PROBLEMS_OF_ARGUMENTS]:
             group = "inputs" if path and path[0] in sub_goal.inputs else "params"
@@ -240,25 +240,27 @@ class RoundChecks:
     def _problems_of_all(self, new: Mapping[int, PlannedSubGoal]) -> Iterator[Problem]:
         """Yield the problems of sub-goals that are valid individually: a cycle, or no sub-goal that can start."""
         if len(self._known.keys() | new.keys()) > MAX_OF_RUN:
-            message = f"the question has more than {MAX_OF_RUN} sub-goals with these"
-            yield Problem("too_large", message, "/sub_goals", hint="say done with what there is, or failed")
+            message = f"the question would have more than {MAX_OF_RUN} sub-goals"
+            yield Problem("too_large", message, "/sub_goals", hint="write done with the existing slots, or failed")
             return
         sub_goals: dict[int, PlannedSubGoal | KnownSubGoal] = {**self._known, **new}
         places = {number: place for place, number in enumerate(sub_goals)}
         needed = [[places[source] for source in each.sources if source in places] for each in sub_goals.values()]
         if any(place in sources for place, sources in enumerate(needed)) or levels_of(needed) is None:
-            yield Problem("cycle", "sub-goals wait for one another in a circle", "/sub_goals", hint="break it")
+            yield Problem(
+                "cycle", "sub-goals form a dependency cycle", "/sub_goals", hint="remove a reference of the cycle"
+            )
             return
         started: dict[int, bool] = {}
         if new and not any(self._can_start(sub_goal, new, started) for sub_goal in new.values()):
-            hint = "begin what has all its inputs, try again what has failed, or say done or failed"
+            hint = "start a sub-goal that has all its inputs, retry a failed one, or write done or failed"
             yield Problem(
-                PRECONDITION_MISSING, "nothing of this can start: what it waits for has failed", "/sub_goals", hint=hint
+                PRECONDITION_MISSING, "no sub-goal can start: their inputs have failed", "/sub_goals", hint=hint
             )
         if not new:
-            hint = "begin something new, try again what has failed, or say done or failed"
+            hint = "start a new sub-goal, retry a failed one, or write done or failed"
             yield Problem(
-                "empty_plan", "all of this waits already, and nothing of it can start", "/sub_goals", hint=hint
+                "empty_plan", "all of these sub-goals are already pending, and none can start", "/sub_goals", hint=hint
             )
 
     def _can_start(
@@ -285,21 +287,21 @@ def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str
     present the value to the person as if a worker tool had found it.
     """
     for slot in slots_not_given(card, {**sub_goal.params, **sub_goal.inputs}):
-        message = f"{sub_goal.worker!r} requires {slot!r}, which is neither among the inputs nor the params"
-        hint = f"wire it to a sub-goal that puts out {slot!r}"
+        message = f"{sub_goal.worker!r} requires {slot!r}, which is in neither inputs nor params"
+        hint = f"connect it to a sub-goal with the slot {slot!r}"
         yield Problem(PRECONDITION_MISSING, message, pointer(*at, "inputs"), sub_goal.node_id, hint)
     for slot in card.requires if card.goal_type == "deliverable" else ():
         if sub_goal.params.get(slot) is not None:
             message = (
-                f"{slot!r} is written out, and {sub_goal.worker!r} makes a deliverable of it: that is what a worker "
-                "has found"
+                f"{slot!r} is written in params, but {sub_goal.worker!r} makes a deliverable: its required slots must "
+                "come from workers"
             )
-            hint = f"wire it to a sub-goal that puts out {slot!r}"
+            hint = f"connect it to a sub-goal with the slot {slot!r}"
             yield Problem(PRECONDITION_MISSING, message, pointer(*at, "params", slot), sub_goal.node_id, hint)
 
 
 def _may_be_there(ref: InputRef, source: KnownSubGoal) -> bool:
-    """Return whether a slot has a value, or may get one."""
+    """Return whether a slot has a value or may still get one."""
     return source.status not in DONE or ref.slot in source.slots
 
 

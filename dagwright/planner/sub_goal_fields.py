@@ -18,7 +18,7 @@ DESCRIPTION_CHARACTERS = 2_000
 _NAME_CHARACTERS = 60
 _MAX_ID = 10**9
 _ID = re.compile(r"\s*(?:sg|sub_goal|sub-goal)?[ _-]?([0-9]{1,9})\s*", re.IGNORECASE)
-"""A number as a string, and the prefixes that models give the id of a sub-goal."""
+"""A number as a string, with the prefixes that models add to the id of a sub-goal."""
 MAX_DEPTH = 80
 """Maximum nesting depth of an answer: calls, results and documents wrap it, and their limit is 100."""
 _GROUPS = ("inputs", "params", "synthesis_inputs", "sub_goals")
@@ -38,7 +38,7 @@ def plain(raw: Any) -> Any:
     if not problems:
         problems = json_problems(found)
     if not problems and depth_of(found) > MAX_DEPTH:
-        hint = "wire what a worker has found, and let workers find what is long"
+        hint = "connect slots of workers, and let workers find long values"
         problems = [Problem("too_large", f"lists and objects are nested more than {MAX_DEPTH} deep", hint=hint)]
     if problems:
         raise PlanInvalid(problems)
@@ -92,12 +92,12 @@ class Fields:
     def sub_goals(self, raw: Any, workers: Mapping[str, Worker]) -> list[PlannedSubGoal | None]:
         """Return the sub-goals of an answer in their order, `None` for each with an invalid field."""
         if not isinstance(raw, list) or not raw:
-            hint = "begin at least one, or say done or failed"
+            hint = "start at least one, or write done or failed"
             self._tell("empty_plan", "'continue' needs a list of sub-goals", "sub_goals", hint=hint)
             return []
         if len(raw) > MAX_SUB_GOALS:
-            message = f"there are {len(raw):,} sub-goals; at most {MAX_SUB_GOALS} are begun at once"
-            self._tell("too_large", message, "sub_goals", hint="begin those that come first")
+            message = f"there are {len(raw):,} sub-goals; at most {MAX_SUB_GOALS} may start in one round"
+            self._tell("too_large", message, "sub_goals", hint="start the first ones, and the rest in later rounds")
             return []
         return [self._sub_goal(each, place, workers) for place, each in enumerate(raw)]
 
@@ -121,7 +121,7 @@ class Fields:
             params = {}
         inputs = self.inputs(self._named(_given(raw, "inputs", {}), worker, *at, "inputs"), *at, "inputs")
         if (count := sum(len(refs_of(given)) for given in inputs.values())) > MAX_REFS:
-            self._tell("too_large", f"it gets {count:,} slots; at most {MAX_REFS} are taken", *at, "inputs")
+            self._tell("too_large", f"it receives {count:,} slots; at most {MAX_REFS} are allowed", *at, "inputs")
         for name in (name for name in inputs if name in params):
             self._tell("invalid_field", f"{name!r} is given twice, in params and in inputs", *at, "inputs", name)
         if len(self.problems) > before or number is None or worker is None:
@@ -129,7 +129,7 @@ class Fields:
                 self.refused[number] = (place, inputs)
             return None
         card = worker.card
-        # The card determines outputs and goal type, whatever the planner writes.
+        # Outputs and goal type come from the card, not from the answer.
         words = one_line(description)[:DESCRIPTION_CHARACTERS]
         return PlannedSubGoal(
             id=number,
@@ -186,7 +186,7 @@ class Fields:
         source = sub_goal_id(raw.get("from_sub_goal")) if isinstance(raw, Mapping) else None
         slot = raw.get("slot") if isinstance(raw, Mapping) else None
         if source is None or not isinstance(slot, str):
-            hint = "values that are written out stand in params"
+            hint = "write plain values in params"
             self._tell("invalid_field", f"expected {_SHAPE}, not {raw!r:.100}", *at, hint=hint)
             return None
         self._refuse_unknown(raw, INPUT_REF_FIELDS, "a reference to a slot", *at)
