@@ -1,7 +1,7 @@
 # Every target needs Python 3.11+ and make; the rest is fetched into .venv and the user's cache.
 BIN := .venv/bin
 CODE := dagwright worker.py starter.py apps/maritime/dagwright_maritime apps/onboarding/dagwright_onboarding tests
-# What the targets of tests take: files, folders or tests, and after how many minutes they give up.
+# Options of the test targets: files, folders or tests to run, and their timeout in minutes.
 PATHS ?= tests
 MINUTES ?= 75
 # A broken link, or a page that the navigation omits, is an error.
@@ -23,7 +23,7 @@ setup: ## Make .venv from the hash-locked requirements (a second run does nothin
 demo: setup ## Run the onboarding scenario on a real Temporal server
 	@$(BIN)/python -m examples.onboarding_demo
 
-demo-ask: setup ## Have a request in words planned, run and answered; without OPENAI_API_KEY a script plays the model
+demo-ask: setup ## Plan, run and answer a request in words; without OPENAI_API_KEY, a script replaces the model
 	@$(BIN)/python -m examples.ask_demo
 
 demo-human: setup ## Run a plan that asks two people; answer from a second terminal
@@ -36,16 +36,16 @@ demo-onboarding: setup ## Onboard a fund whose director could be two people; ans
 	@$(BIN)/dagwright entities load examples/onboarding/parties.csv
 	@$(BIN)/python -m examples.director_demo
 
-demo-maritime: setup ## Have two carriers compared in rounds on a real search server; without OPENAI_API_KEY a script plays the model
+demo-maritime: setup ## Compare two carriers in rounds on a real search server; without OPENAI_API_KEY, a script replaces the model
 	@$(BIN)/python -m examples.maritime_demo
 
-test: setup ## Test what needs only Python, make and a Temporal server, without slow tests
+test: setup ## Run the tests that need only Python, make and a Temporal server, without slow tests
 	@$(RUN_TESTS) $(PATHS)
 
-test-fast: setup ## Test what needs no server
+test-fast: setup ## Run the tests that need no server
 	@$(RUN_TESTS) --stages fast $(PATHS)
 
-test-all: setup ## Install what the remaining tests need, and test everything
+test-all: setup ## Install the requirements of the remaining tests, and run all tests
 	@$(RUN_TESTS) --stages fast,server,alone,slow,slow-alone,foreign $(PATHS)
 
 check: setup ## Format, lint, prose, types, import contracts, published schemas, generated pages, the site
@@ -66,37 +66,37 @@ docs: setup ## Build the site of the documentation in build/site; `.venv/bin/mkd
 docs-reference: setup ## Write the generated pages of the documentation again
 	@$(BIN)/python scripts/make_reference.py
 
-docs-schema: setup ## Write the JSON Schemas and the catalogue of verbs in docs anew from the code
+docs-schema: setup ## Update the JSON Schemas and the catalogue of verbs in docs
 	@$(BIN)/python -m dagwright.plans.schema
 	@$(BIN)/python -m dagwright.planner
 	@$(BIN)/python -m dagwright_onboarding
 
-screenshots: setup ## Take the pictures of the console anew (needs Chromium)
+screenshots: setup ## Update the screenshots of the console (needs Chromium)
 	@$(BIN)/python -m tests.support.screenshots
 
 bench: setup ## Compare the engine with hand-written workflows
 	@$(BIN)/python -m benchmarks
 
-bench-doors: setup ## Measure the gateway: a thousand streams, 200 starts at once, answers as they are written
+bench-doors: setup ## Measure the gateway: a thousand streams, 200 concurrent starts, streamed answers
 	@$(BIN)/python -m benchmarks --set doors
 
-bench-large: setup ## Measure what takes many minutes: a million nodes, a run over many histories, a map of 100,000
+bench-large: setup ## Run the benchmarks that take many minutes: a million nodes, a run over many histories, a map of 100,000
 	@$(BIN)/python -m benchmarks --set large
 
-up: setup ## Start a Temporal server and a worker that stay until `dagwright down`
+up: setup ## Start a Temporal server and a worker, which run until `dagwright down`
 	@$(BIN)/dagwright up
 
-search-server: setup ## Start an OpenSearch server that stays, and print its address; Java 17 and Maven make it the first time
+search-server: setup ## Start an OpenSearch server and print its address; the first start builds it with Java 17 and Maven
 	@$(BIN)/python -m dagwright_maritime.search up
 
-search-server-stop: setup ## End that server
+search-server-stop: setup ## Stop the OpenSearch server
 	@$(BIN)/python -m dagwright_maritime.search down
 
-clean: ## Remove what the other targets made; runs in .dagwright stay
+clean: ## Remove the files of the other targets; runs in .dagwright stay
 	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-# The extra `all` names the others, which would lock the distribution itself.
+# The extra `all` refers to the other extras through the distribution itself, which must not be locked.
 EXTRAS := $(addprefix --extra ,gateway jinja mcp openai otel postgres s3 uvloop)
 PIP_COMPILE := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras
@@ -108,7 +108,7 @@ lock: setup ## Write requirements/*.txt again from pyproject.toml and requiremen
 	@$(PIP_COMPILE) --output-file requirements/build.txt requirements/build.in
 	@$(PIP_COMPILE) --output-file requirements/litellm.txt requirements/litellm.in
 
-lock-servers: setup ## Write the locks of the packages that tests run against anew (needs npm)
+lock-servers: setup ## Update the locks of the packages that tests run against (needs npm)
 	@for name in mcp_servers mcp_inspector openai_client; do \
 		(cd tests/support/$$name && npm install --package-lock-only --omit-lockfile-registry-resolved --silent --no-audit --no-fund) || exit 1; \
 	done

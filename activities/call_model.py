@@ -122,10 +122,10 @@ class _Attempt:
         return replace(await self._with_conversation(request, answer), accepted=plan.accepted)
 
     async def _call(self, request: ModelRequest) -> ModelResponse:
-        if request.tells is None:
+        if request.streamed_field is None:
             return await self._models.call(request.call, request.endpoint)
         with TextHeartbeats(
-            request.tells, heartbeats=self._heartbeats, attempt=self._info.attempt, pace=self._pace
+            request.streamed_field, heartbeats=self._heartbeats, attempt=self._info.attempt, pace=self._pace
         ) as text:
             return await self._models.call_streamed(request.call, request.endpoint, feed=text.feed)
 

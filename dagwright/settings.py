@@ -241,9 +241,9 @@ class Settings(BaseModel):
     @classmethod
     def _hook_secret(cls, secret: SecretStr | None, known: ValidationInfo) -> SecretStr | None:
         if secret is None and known.data.get("notify_url") is not None:
-            raise PydanticCustomError(HIDDEN_VALUE, "DAGWRIGHT_NOTIFY_URL needs it: what is sent there is signed")
+            raise PydanticCustomError(HIDDEN_VALUE, "DAGWRIGHT_NOTIFY_URL needs it to sign notifications")
         if secret is not None and not signing_key(secret.get_secret_value()):
-            raise PydanticCustomError(HIDDEN_VALUE, "what follows whsec_ must be base64, and there must be something")
+            raise PydanticCustomError(HIDDEN_VALUE, "the part after whsec_ must be base64, and not empty")
         return secret
 
     @field_validator("payload_store")

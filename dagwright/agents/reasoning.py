@@ -1,7 +1,7 @@
 """`ReasoningAgent`: a class agent that answers a question in several model calls.
 
-The agent splits the question into parts, settles the parts one after the other with the findings so far, and answers
-from the findings. It is also an example to copy: see docs/guides/agents.md.
+The agent splits the question into parts, answers them one after the other with the findings so far, and answers the
+question from the findings. It is also an example to copy: see docs/guides/agents.md.
 """
 
 import json
@@ -24,13 +24,14 @@ CALLS_FOR_PARTS = 4
 _PROBLEM_CHARACTERS = 1_500
 
 _TAKE_APART = (
-    "You prepare the answer to a difficult question. Name the parts that have to be settled first, each as a question "
-    f"of its own that builds on those before it: as few as will do, at most {STEPS}."
+    "You prepare the answer to a difficult question. Split it into parts that have to be answered first. Write each "
+    "part as a separate question, in the order in which they build on each other. Write as few as possible, at most "
+    f"{STEPS}."
 )
-_WORK = "You settle one part of a larger question. Be exact and brief, and say what is not certain."
+_WORK = "You answer one part of a larger question. Be exact and brief. Mark uncertain statements."
 _ANSWER = (
-    "You answer a question from what has been settled before. Give the answer first, then the reasons in a few "
-    "sentences, and name what is left open. What is not among the findings or the context is not known."
+    "You answer a question from the findings so far. Give the answer first, then the reasons in a few sentences. Name "
+    "open points. Use only the findings and the context."
 )
 _PARTS = {
     "type": "object",
@@ -51,7 +52,7 @@ class ReasoningAgent:
         steps: list[dict[str, str]] = []
         for part in [each for each in parts if each.strip()][:STEPS]:
             agent.call.progress(len(steps), min(len(parts), STEPS))
-            said = [system(_WORK), user(f"{asked}\n\n{_findings(steps)}Settle this part: {part}")]
+            said = [system(_WORK), user(f"{asked}\n\n{_findings(steps)}Answer this part: {part}")]
             steps.append({"question": part, "finding": (await agent.ask(said)).text})
         answer = await agent.ask([system(_ANSWER), user(f"{asked}\n\n{_findings(steps)}Answer the question.")])
         return {"answer": answer.text, "steps": steps}

@@ -101,7 +101,7 @@ class ServiceCall:
         key = signing_key(self._environment.secret(name) or "")
         if not key:
             raise MissingSecret(
-                f"the agent {self._card.name!r} signs what it sends: set DAGWRIGHT_SECRET_{name} for the worker"
+                f"the agent {self._card.name!r} signs its requests: set DAGWRIGHT_SECRET_{name} for the worker"
             )
         signed = signed_headers(body, key, message_id=self._call.idempotency_key, at_s=int(time.time()))
         return {**headers, **signed}
@@ -111,7 +111,7 @@ class ServiceCall:
         if not self._is_write:
             return
         if self._call.last_heartbeat == _SENT:
-            raise GiveUp(f"{self._shown} was asked by an attempt that died before the answer came; outcome unknown")
+            raise GiveUp(f"{self._shown} was called by an attempt that died before the response; outcome unknown")
         self._call.heartbeat(_SENT)
 
     def _not_begun(self, error: Exception) -> Exception:

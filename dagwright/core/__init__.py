@@ -1,6 +1,6 @@
-"""The pure core: what a plan is, and when a node may start.
+"""Pure core: the model of a plan, its validation, and the scheduler.
 
-No Temporal, no LLM and no clock. It imports nothing else of Dagwright. `boundary`, `model` and `expressions` know each
-other; `validation`, `compiler` and `scheduler` each import only the packages before them. `plugins` finds the
-applications that are installed, whose text formats validation calls.
+It must not import Temporal, an LLM client, a clock or another package of Dagwright. `boundary`, `model` and
+`expressions` may import each other. `validation`, `compiler` and `scheduler` each import only the packages before them
+in this list. `plugins` finds the installed applications, whose text formats validation calls.
 """

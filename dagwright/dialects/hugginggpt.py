@@ -92,7 +92,7 @@ def _dependencies(entry: Entry) -> list[str]:
     for place, value in enumerate(written):
         if value == NONE and not isinstance(value, bool):
             if len(written) > 1:
-                entry.tell("invalid_field", "'dep' holds -1, which is none, beside other ids", "dep", place)
+                entry.tell("invalid_field", "'dep' may hold -1 (no dependency) only as its single entry", "dep", place)
         elif (known := _id_of(value)) is None:
             entry.tell("invalid_field", f"'dep' must hold ids, not {describe(value)}", "dep", place)
         else:

@@ -205,14 +205,14 @@ def _oddity_of(value: Any) -> str | None:
         return _oddity_of_text(value)
     if isinstance(value, dict):
         odd = [key for key in value if not isinstance(key, str) or _oddity_of_text(key)]
-        return f"the key {printable(repr(odd[0]))} is no text that JSON can hold" if odd else None
+        return f"the key {printable(repr(odd[0]))} is not a JSON string" if odd else None
     if value is None or isinstance(value, bool | list):
         return None
     if isinstance(value, int):
-        return None if abs(value) < 10**MAX_DIGITS else "the number is beyond what a double can hold"
+        return None if abs(value) < 10**MAX_DIGITS else "the number does not fit into a double"
     if isinstance(value, float):
-        return None if math.isfinite(value) else f"{value} is no number that JSON has"
-    return f"{type(value).__name__} is no type that JSON has"
+        return None if math.isfinite(value) else f"{value} is not a JSON number"
+    return f"{type(value).__name__} is not a JSON type"
 
 
 def _oddity_of_text(text: str) -> str | None:

@@ -83,7 +83,7 @@ class _Graph:
                 ends += found
                 continue
             text = "there is no task" if not found else f"{len(found)} nodes have the task"
-            message = f"Invalid reference: {text} {name!r}, so it is unclear what the link means"
+            message = f"Invalid reference: {text} {name!r}, so the link is ambiguous"
             hint = suggestion(name, self.numbers) if not found else "write the references into the arguments: <node-0>"
             problems.append(Problem("invalid_reference", message, f"{at}/{key}", None, hint))
         if len(ends) == 2:

@@ -225,7 +225,7 @@ class _Reader:
             return self._word(match)
         if self.text.startswith(("...", "\u2026"), self.at):
             raise self._refused("'...' marks an omission; write all of it")
-        raise self._refused(f"{sign!r} stands where a value should be")
+        raise self._refused(f"expected a value, found {sign!r}")
 
     def _number(self, match: re.Match[str]) -> int | float:
         if match.end() == len(self.text) and self.frames:
@@ -235,14 +235,16 @@ class _Reader:
         if strict is None:
             bare = written.removeprefix("+")
             if re.match(r"-?0[0-9]", bare):
-                raise self._refused(f"{_short(written)} begins with 0: is it a number or a text?")
-            self._repair("number", f"{_short(written)} was read as the number that it looks like")
+                raise self._refused(
+                    f"{_short(written)} starts with 0: write a number without it, or a string in quotes"
+                )
+            self._repair("number", f"{_short(written)} was read as a number")
         self.at = match.end()
         try:
             whole = re.fullmatch(r"[-+]?[0-9]+", written)
             return checked_int(written) if whole else checked_float(written)
         except Exception:
-            message = f"{_short(written)} is no number that a double can hold, or has over {MAX_DIGITS} digits"
+            message = f"{_short(written)} does not fit into a double, or has over {MAX_DIGITS} digits"
             raise self._refused(message) from None
 
     def _word(self, match: re.Match[str]) -> bool | None:

@@ -338,7 +338,7 @@ def _value_of(text: str, output: OutputSchema, prepared: PreparedCall, mode: Out
     if not output.is_binding:
         return None
     words = (
-        f"gave JSON that is not what was asked for: {problems}" if problems else "gave no JSON where it was asked for"
+        f"gave JSON that does not fit the schema: {problems}" if problems else "gave no JSON, but the call requires it"
     )
     raise ServiceError("answer", words, error=ModelError.OUTPUT_INVALID)
 

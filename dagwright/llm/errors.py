@@ -95,16 +95,16 @@ _OF_WORKER = "of the worker (one of `dagwright up` has the environment in which 
 _ADVICE: Mapping[ModelError, str] = {
     ModelError.QUOTA_SPENT: "add credit or raise the limit of the account at {base_url}, then try again",
     ModelError.KEY_MISSING: f"set OPENAI_API_KEY {_OF_WORKER}, or OPENAI_BASE_URL for a service that needs no key",
-    ModelError.KEY_REFUSED: "set OPENAI_API_KEY of the worker to a key that {base_url} takes",
+    ModelError.KEY_REFUSED: "set OPENAI_API_KEY of the worker to a key that {base_url} accepts",
     ModelError.FORBIDDEN: "the key may not do this at {base_url}: use another key or another model",
     ModelError.MODEL_MISSING: f"name one in the request, or set DAGWRIGHT_MODEL {_OF_WORKER}",
-    ModelError.MODEL_UNKNOWN: "name one that {base_url} has; GET {base_url}/models lists them",
-    ModelError.ADDRESS_WRONG: "check OPENAI_BASE_URL, now {base_url}; it mostly ends in /v1",
-    ModelError.CONTEXT_EXCEEDED: "shorten what {model} is given, or choose a model with a larger context",
-    ModelError.REFUSED: "word the request in another way, or do this step without a model",
-    ModelError.FILTERED: "word the request in another way, or change the filter of the service at {base_url}",
-    ModelError.CUT_OFF: "raise max_tokens{max_tokens}, or ask for less at once",
-    ModelError.REQUEST_INVALID: "leave out or change what the server names, or choose a model that takes it",
+    ModelError.MODEL_UNKNOWN: "use a model of {base_url}; GET {base_url}/models lists them",
+    ModelError.ADDRESS_WRONG: "check OPENAI_BASE_URL, now {base_url}; it usually ends in /v1",
+    ModelError.CONTEXT_EXCEEDED: "shorten the messages to {model}, or choose a model with a larger context",
+    ModelError.REFUSED: "rephrase the request, or do this step without a model",
+    ModelError.FILTERED: "rephrase the request, or change the filter of the service at {base_url}",
+    ModelError.CUT_OFF: "raise max_tokens{max_tokens}, or split the request",
+    ModelError.REQUEST_INVALID: "remove or change the field that the service names, or choose a model that accepts it",
 }
 
 

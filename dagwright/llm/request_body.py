@@ -105,7 +105,7 @@ class PreparedCall:
                 case OutputMode.JSON:
                     body["response_format"] = {"type": "json_object"}
                 case OutputMode.TOOL:
-                    tools.append(self._tool(call.output.name, "Gives the answer.", object_schema(call.output)))
+                    tools.append(self._tool(call.output.name, "Submit the answer.", object_schema(call.output)))
                     # If the call has tools, the model may use them before it answers.
                     body["tool_choice"] = "required" if call.tools else self._choice(call.output.name)
         if tools:

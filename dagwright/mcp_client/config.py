@@ -234,7 +234,9 @@ class _Reading:
 
     def _where(self, server: _Server) -> Program | Address | None:
         if server.type == "sse":
-            self._wrong("type", "the old transport sse is not spoken; give the server's streamable HTTP address as url")
+            self._wrong(
+                "type", "the transport sse is not supported; set url to the streamable HTTP address of the server"
+            )
         elif server.type not in (None, "stdio", *_STREAMABLE):
             self._wrong("type", f"{server.type!r} is neither stdio nor http")
         if (server.command is None) == (server.url is None):
@@ -242,16 +244,16 @@ class _Reading:
             return None
         if server.command is not None:
             if server.type in _STREAMABLE:
-                self._wrong("type", f"{server.type!r} needs a url, and there is a command")
+                self._wrong("type", f"{server.type!r} needs a url, not a command")
             if server.headers:
-                self._wrong("headers", "a program has none; give it what it needs as env")
+                self._wrong("headers", "a program has no headers; use env")
             cwd = self._folder / Path(server.cwd or "").expanduser()
             if not cwd.is_dir():
                 self._wrong("cwd", f"there is no folder {server.cwd}")
             return Program(server.command, tuple(server.args), server.env, cwd)
         assert server.url is not None
         if server.type == "stdio":
-            self._wrong("type", "'stdio' needs a command, and there is a url")
+            self._wrong("type", "'stdio' needs a command, not a url")
         for key in ("args", "env", "cwd"):
             if getattr(server, key):
                 self._wrong(key, "only a program has it; a server that is reached by its url has headers")

@@ -37,7 +37,7 @@ def turns_from_json(encoded: Any) -> tuple[TurnSummary, ...]:
     """Parse a list of turns, oldest first.
 
     Raises:
-        ValueError: the list is invalid; the message states what was expected.
+        ValueError: the list is invalid; the message states the expected format.
     """
     expected = 'a list of {"turn_id": 1, "human_message": "…", "ai_response": "…"}'
     if not isinstance(encoded, list):

@@ -202,7 +202,7 @@ async def test_worker_killed_in_or_after_each_step_that_takes_the_onboarding_bac
         async with asyncio.timeout(240):
             document = await document_of(handle)
     assert document["status"] == "failed"
-    assert document["error"]["message"].endswith("what it did was taken back (6 in all)")
+    assert document["error"]["message"].endswith("compensated 6 calls")
     # The last one too: of a call that failed nobody knows what it has done.
     assert {document["nodes"][node]["status"] for node in undos} == {"completed"}
     store.assert_has(effects=0)

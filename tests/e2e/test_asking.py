@@ -201,7 +201,7 @@ async def test_more_tools_than_a_planner_can_be_told_of_are_left_out_and_named(c
         commands = asking(command_line, server)
         end = await commands("ask", "Look.", "--tools", "many.py", "--id", "ask-many-tools", "--json")
     assert (end.code, end.document["output"], end.document["nodes"]["a"]["result"]) == (0, "There.", "1 here")
-    assert end.stderr.startswith("the planner is not told of '")
+    assert end.stderr.startswith("the catalogue of the planner omits '")
     assert len(server.calls[0].text) < 110_000
 
 
@@ -227,4 +227,4 @@ async def test_at_the_limit_of_its_budget_a_request_that_asks_nobody_finishes(co
         end = await asking(command_line, server)(*arguments)
     assert (end.code, end.stderr) == (0, "")
     assert "It is 6." in end.stdout.splitlines()
-    assert "the run finishes with what there is, as its budget is used up" in end.stdout
+    assert "the budget is used up, so the run finishes with the results so far" in end.stdout

@@ -191,7 +191,7 @@ BAD_DATE = {"query": {"range": {"eta_date": {"gte": "last week"}}}, "aggs": VOLU
         (written(BAD_DATE), "failed to parse date field [last week]"),
         (written({"query": {"match_all": {}}}), "/aggs: the query must have aggs: the intent is an aggregation"),
         (written(VOLUME, {"question": "?", "options": ["one"]}), "/ambiguity/options: name at least two fields"),
-        (json_text({"query": {}}), "what was asked for"),
+        (json_text({"query": {}}), "does not fit the schema"),
     ],
 )
 async def test_model_is_told_what_is_wrong_and_writes_it_again(maritime: Maritime, wrong: Any, problem: str) -> None:

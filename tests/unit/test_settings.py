@@ -140,7 +140,7 @@ REFUSED = {
     "ALLOW_PRIVATE_ADDRESSES": {"perhaps": "Input should be a valid boolean, unable to interpret input, got 'perhaps'"},
     "UI_URL": {"localhost:8233": "it is no address such as https://temporal.example.com, got 'localhost:8233'"},
     "NOTIFY_URL": {"hooks.example.com/hidden": "it is no address such as https://hooks.example.com/dagwright"},
-    "NOTIFY_SECRET": {"whsec_hidden!": "what follows whsec_ must be base64, and there must be something"},
+    "NOTIFY_SECRET": {"whsec_hidden!": "the part after whsec_ must be base64, and not empty"},
     "API_PROXIES": {given: f"{NO_PROXY}, got {given!r}" for given in PROXIES},
     "HEALTH_ADDRESS": {given: f"{NO_ADDRESS}, got {given!r}" for given in ADDRESSES},
     "DATABASE_URL": {
@@ -178,7 +178,7 @@ def test_invalid_value_is_refused(name: str, value: str, wrong: str, monkeypatch
 
 def test_hook_without_a_secret_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGWRIGHT_NOTIFY_URL", "https://hooks.example.com")
-    words = r"^DAGWRIGHT_NOTIFY_SECRET can not be used: DAGWRIGHT_NOTIFY_URL needs it: what is sent there is signed$"
+    words = r"^DAGWRIGHT_NOTIFY_SECRET can not be used: DAGWRIGHT_NOTIFY_URL needs it to sign notifications$"
     with pytest.raises(SettingsError, match=words):
         load_settings()
 

@@ -40,7 +40,7 @@ def test_last_turn_is_asked_to_finish_without_tools() -> None:
     assert [*found["nodes"]] == ["turn1", "turn1.1", "turn2", "turn2.1", "turn3"]
     assert [call.tool_choice for call in run.calls] == ["", "", "none"]
     assert (
-        told(run, 2) == "No more tool calls are allowed.\nAnswer now with the results you have.\nSay what is missing."
+        told(run, 2) == "No more tool calls are allowed.\nAnswer now from the existing results.\nName missing information."
     )
 
 

@@ -95,9 +95,9 @@ async def test_failed_run_takes_back_what_it_did_last_first(runs: Runs, ledger: 
         "undo a": "completed",
     }
     assert (document["status"], document["output"]) == ("failed", None)
-    message = "what it did was taken back (2 in all)"
+    message = "compensated 2 calls"
     assert document["error"]["message"] == f"'refuse' failed: no; {message}"
-    assert document["notes"] == [{"code": "undone", "node_id": None, "message": message}]
+    assert document["notes"] == [{"code": "compensated", "node_id": None, "message": message}]
     assert document["nodes"]["undo a"]["compensates"] == "a"
     undone = {name: node["compensated_by"] for name, node in document["nodes"].items() if "compensated_by" in node}
     assert undone == {"a": "undo a", "b": "undo b"}
@@ -117,8 +117,8 @@ async def test_cancel_through_temporal_closes_at_once(runs: Runs, ledger: Ledger
     assert (document["status"], states(document)) == ("cancelled", {"a": "completed", "b": "cancelled"})
     assert ledger.of(unique) == ["+a", "+b"]
     assert [note["message"] for note in document["notes"]][-2:] == [
-        "'a' was not taken back: the run was ended at once",
-        "'b' was not taken back: the run was ended at once",
+        "'a' was not compensated: the run was stopped immediately",
+        "'b' was not compensated: the run was stopped immediately",
     ]
     assert states((await RunReader(runs.client, handle.id).read()).document_with_refs()) == states(document)
 
@@ -138,7 +138,7 @@ async def test_what_sub_plans_did_is_taken_back_in_its_turn(runs: Runs, ledger: 
     document = await document_of(handle)
     assert ledger.of(unique) == ["+a", "+b", "+c", "+d", "-d", "-c", "-b", "-a"]
     assert [name for name in document["nodes"] if name.startswith("undo")] == ["undo d", "undo below", "undo a"]
-    assert document["error"]["message"].endswith("what it did was taken back (3 in all)")
+    assert document["error"]["message"].endswith("compensated 3 calls")
     # It tells the run above its end before it has closed.
     child = [view async for view in RunReader(runs.client, f"{handle.id}/undo below").follow()][-1]
     fields = child.document_with_refs()
@@ -166,9 +166,9 @@ async def test_what_of_a_sub_plan_stands_is_told(runs: Runs, ledger: Ledger, uni
     ledger.stuck.add(f"-{unique}:b")
     below = sub_plan("below", make("b", unique), make("c", unique, tool="send"), make("d", unique, "c"))
     document = await document_of(await runs.start(plan_of(below, refuse("below")), compensate=True))
-    (result,) = [note["message"] for note in document["notes"] if note["code"] == "stands"]
+    (result,) = [note["message"] for note in document["notes"] if note["code"] == "not_compensated"]
     ended = "the sub-plan failed: taken back: 1; not taken back: 2 ('b', 'c')"
-    assert result == f"'below' was not taken back: 'undo below' failed: {ended}"
+    assert result == f"'below' was not compensated: 'undo below' failed: {ended}"
     assert "-d" in ledger.of(unique)
 
 
@@ -252,7 +252,7 @@ async def test_undoing_goes_on_in_new_executions(
         await runs.check_ended()
     assert len(chain) > 3
     assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["failed"]
-    assert document["error"]["message"] == "'refuse' failed: no; what it did was taken back (40 in all)"
+    assert document["error"]["message"] == "'refuse' failed: no; compensated 40 calls"
     assert ledger.of("t") == [f"+{name}" for name in names] + [f"-{name}" for name in reversed(names)]
     fields = view.document_with_refs()
     assert {name: node["status"] for name, node in fields["nodes"].items()} == {
@@ -280,14 +280,14 @@ async def test_run_that_cannot_be_handed_on_takes_back_what_it_did_as_far_as_its
     assert (document["status"], document["error"]["code"]) == ("failed", "store_refused")
     done = [name.removeprefix("+") for name in ledger.of("t") if name.startswith("+")]
     gone = [name.removeprefix("-") for name in ledger.of("t") if name.startswith("-")]
-    standing = [note["node_id"] for note in document["notes"] if note["code"] == "stands"]
+    standing = [note["node_id"] for note in document["notes"] if note["code"] == "not_compensated"]
     assert 20 < len(done) < 60
     assert (gone, standing) == (done[::-1][: len(gone)], done[: len(done) - len(gone)])
     if is_full:
         assert 0 < len(gone) < len(done)
         assert document["nodes"]["undo n0"]["reason"] == "the history is full"
     else:
-        assert document["error"]["message"].endswith(f"; what it did was taken back ({len(done)} in all)")
+        assert document["error"]["message"].endswith(f"; compensated {len(done)} calls")
     result = view.document_with_refs()["nodes"]
     assert {name: node["status"] for name, node in result.items()} == {
         name: node["status"] for name, node in document["nodes"].items()

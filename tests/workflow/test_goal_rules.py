@@ -116,7 +116,7 @@ def test_ids_that_are_the_runs_own_go_back_where_a_condition_reads_them() -> Non
     run = asked(written(call("read", "plus", left=1, right=1), last), SUM, "7")
     (result,) = problems_told(run)
     assert (result["code"], result["node"], result["at"]) == ("reserved_id", "read", "/nodes/0/id")
-    assert result["problem"] == "the id 'read' is taken by the run itself, as are answer, approve, plan, read"
+    assert result["problem"] == "the id 'read' is reserved for the run; reserved ids are answer, approve, plan, read"
 
 
 def test_ids_that_are_the_runs_own_are_others_where_it_is_clear_what_changes() -> None:

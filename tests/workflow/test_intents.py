@@ -106,7 +106,7 @@ async def test_run_that_asks_nobody_fails_where_the_model_is_not_sure_enough(scr
     assert (found["status"], [*found["nodes"]], made(found)) == ("failed", ["plan", "read"], {})
     assert found["error"]["code"] == "low_confidence"
     assert found["error"]["message"].startswith(
-        "the model gives its intents a confidence of 0.6, 0.75 is wanted, and nobody is asked in this run"
+        "the model gives its intents a confidence of 0.6, but 0.75 is required and this run is not interactive"
     )
 
 

@@ -116,7 +116,7 @@ async def test_what_never_works_ends_at_once_with_advice(client: Client) -> None
     assert output == {
         "code": "model_output_invalid",
         "action": "fix",
-        "message": f"{where} gave no JSON where it was asked for",
+        "message": f"{where} gave no JSON, but the call requires it",
         "calls": 1,
     }
 

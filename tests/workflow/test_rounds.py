@@ -162,7 +162,7 @@ async def test_worker_that_always_fails_is_tried_three_times_and_the_run_says_wh
     workers.failing["Maersk"] = 100
     found = await _ended(client, tmp_path, *[goes_on(PICK)] * 5, workers=workers)
     assert found["status"] == "failed"
-    assert "sub-goal 1 was tried 3 times in the same way, and failed each time" in found["error"]
+    assert "sub-goal 1 was tried 3 times with the same inputs, and failed each time" in found["error"]
     assert workers.calls == {"pick": 3}
 
 

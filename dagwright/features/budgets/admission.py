@@ -275,7 +275,7 @@ class BudgetAdmission(SchedulerComponent):
             kind: {"type": _TYPES.get(kind, "integer"), "title": f"how much more of {kind}{_EXAMPLES.get(kind, '')}"}
             for kind in budget.limits
         }
-        finish = {"type": "boolean", "title": "true, and nothing else, to finish with what there is"}
+        finish = {"type": "boolean", "title": "true, and no other field, to finish with the results so far"}
         schema = {"type": "object", "properties": {**amounts, "finish": finish}}
         question = {"type": "INFORMATION", "prompt": prompt, "schema": schema}
         requests.ask_for_run(question, task=BUDGET_TASK, name=name, purpose="budget", at=at)

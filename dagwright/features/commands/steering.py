@@ -207,11 +207,11 @@ def standing_notes(scheduler: RunScheduler | None) -> list[dict[str, Any]]:
         notes.append({"code": NOTE_COMPENSATED, "node_id": None, "message": undone})
         notes += [note.to_json() for note in standing]
     elif scheduler.state.phase is Phase.COMPENSATING and not scheduler.state.options.is_child:
-        message = "the run is compensating its calls; cancel it once more to leave the rest as it is"
+        message = "the run is compensating its calls; cancel it again to stop the compensation"
         notes.append({"code": NOTE_COMPENSATED, "node_id": None, "message": message})
     budget = scheduler.features.budget.budget
     if budget is not None and (words := budget.finishing) is not None:
-        message = f"the run finishes with what there is, as its budget is used up ({words})"
+        message = f"the budget is used up, so the run finishes with the results so far ({words})"
         notes.append({"code": "budget", "node_id": None, "message": message})
     if scheduler.state.paused is not None and not scheduler.is_finished:
         message = f"nothing new starts: {Actor(scheduler.state.paused.by).words('paused')}"

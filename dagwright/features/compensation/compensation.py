@@ -1,9 +1,9 @@
 """Saga compensation: which calls of a run have to be undone, in which order, and which cannot be.
 
 A run that does not complete gets one compensation node for each call that may have changed something. The nodes run
-one after the other, in reverse order of the calls, so that dependencies that the plan does not declare are respected
-too. Everything is derived from the plan and the records, so continue-as-new, replay and history readers need no
-additional state.
+one after the other, in reverse order of the calls, which also respects dependencies that the plan does not declare.
+The nodes are derived from the plan and the records, so continue-as-new, replay and history readers need no additional
+state.
 
 Replay: ids, order and content of the nodes are part of the history of a run.
 """
@@ -32,13 +32,13 @@ from dagwright.core.scheduler.node_override import NodeOverride
 from dagwright.core.scheduler.run_state import RunState
 from dagwright.core.scheduler.task_creation import task_of_call
 
-NOTE_COMPENSATED = "undone"
+NOTE_COMPENSATED = "compensated"
 """Code of the note about compensated calls."""
-NOTE_UNCOMPENSATED = "stands"
+NOTE_UNCOMPENSATED = "not_compensated"
 """Code of a note about a call that cannot be compensated, or was not."""
 NOT_COMPLETED = "not_completed"
-"""Error code of a run that compensates its calls although it was neither stopped nor aborted."""
-ERROR_COMPENSATED = "taken_back"
+"""Error code of a run that compensates its calls without being stopped or aborted."""
+ERROR_COMPENSATED = "compensated"
 """Error code of a run that only compensates the calls of an earlier run."""
 NOTHING_BELOW: Mapping[str, Any] = {}
 """State of a child run that changed nothing."""
@@ -156,7 +156,7 @@ def _order_of(ref: TaskRef) -> tuple[int, int]:
 
 def _node(state: RunState, ref: TaskRef, node_id: str, *, needs: Sequence[int]) -> CompiledNode:
     undone = state.plan.nodes[ref.node]
-    title = f"Take back {undone.title or state.id_of(ref)}"
+    title = f"Undo {undone.title or state.id_of(ref)}"
     is_run = _is_run(state, ref)
     tool = ToolDeclaration("") if is_run else state.plan.tools[state.plan.tools[undone.tool].undo or ""]
     return CompiledNode(
@@ -193,7 +193,7 @@ def _why_not(state: RunState, ref: TaskRef, record: Record) -> str | None:
     tool = state.plan.tools.get(node.tool)
     if tool is None or tool.undo is None:
         return f"the tool {node.tool!r} has no undo"
-    return None if tool.undo in state.plan.tools else f"its undo, the tool {tool.undo!r}, is not known to the run"
+    return None if tool.undo in state.plan.tools else f"the run does not have its undo tool {tool.undo!r}"
 
 
 # Forks of compensated runs
@@ -255,19 +255,19 @@ def why_not_completed(state: RunState) -> NodeError:
 def compensation_summary(state: RunState) -> tuple[str, list[Note]]:
     """Return a summary of the compensation of a run, and a note for each uncompensated call.
 
-    A call that did not complete is compensated as a precaution and not counted: it usually had no effect.
+    A call that did not complete is compensated as a precaution. It is not counted, because it usually had no effect.
     """
     left = uncompensated_calls(state)
     undone = compensated_by(state)
     count = sum(_has_done_something(state, task_id) for task_id in undone)
     if not left:
-        words = "what it may have done was taken back" if undone else "it had changed nothing"
+        words = "compensated calls with unknown outcome" if undone else "nothing to compensate"
         if count:
-            words = f"what it did was taken back ({count:,} in all)"
+            words = f"compensated {count:,} {'call' if count == 1 else 'calls'}"
     else:
         names = ", ".join(repr(each.task) for each in left[:_NAMED])
         more = f" and {len(left) - _NAMED:,} more" if len(left) > _NAMED else ""
-        words = f"taken back: {count:,}; not taken back: {len(left):,} ({names}{more})"
+        words = f"compensated: {count:,}; not compensated: {len(left):,} ({names}{more})"
     return words, [Note(NOTE_UNCOMPENSATED, f"{each.task!r} {each.words}", each.task) for each in left[:_NOTES]]
 
 
@@ -287,7 +287,7 @@ def _has_done_something(state: RunState, task_id: str) -> bool:
 def uncompensated_calls(state: RunState) -> list[Left]:
     """Return the calls of a run that had, or may have had, an effect and are not compensated, in plan order.
 
-    For a run that has not ended, the result includes calls that it has yet to compensate.
+    For a run that has not ended, the result includes calls that are not compensated yet.
     """
     nodes = {node.undoes: (node, record) for node, record in state.shown() if node.undoes is not None}
     found: list[Left] = []
@@ -299,19 +299,19 @@ def uncompensated_calls(state: RunState) -> list[Left]:
             if end.status is not NodeStatus.COMPLETED:
                 why = end.error.message if end.error is not None else end.reason
                 ended = f"{node.id!r} {end.status.value}{f': {why}' if why else ''}"
-                found.append(Left(name, f"was not taken back: {ended}"))
+                found.append(Left(name, f"was not compensated: {ended}"))
         elif _was_called(state, ref, record):
             why = _why_not(state, ref, record)
             if why is None:
                 is_closed = state.phase is Phase.CLOSED
-                why = "the run was ended at once" if is_closed else "the run could not grow any more"
-                found.append(Left(name, f"was not taken back: {why}"))
+                why = "the run was stopped immediately" if is_closed else "the run cannot get more nodes"
+                found.append(Left(name, f"was not compensated: {why}"))
             elif record.status is not NodeStatus.FAILED or _is_unknown(record) or _is_run(state, ref):
-                found.append(Left(name, f"cannot be taken back: {why}"))
+                found.append(Left(name, f"cannot be compensated: {why}"))
         if _is_run(state, ref) and override is not None and override.tries:
-            found.append(Left(name, "was tried before: what only an earlier try of it did stands"))
+            found.append(Left(name, "was retried: effects of earlier attempts are not compensated"))
         if record.status is NodeStatus.COMPLETED and override is not None and not is_result_of_call(record, override):
-            found.append(Left(name, "was given its result by hand: what was done by hand stands"))
+            found.append(Left(name, "has a manual result: manual changes are not compensated"))
     return found
 
 
@@ -322,7 +322,7 @@ def _is_unknown(record: Record) -> bool:
 def compensation_notes(plan: CompiledPlan) -> list[Note]:
     """Return a note for each node that could not be compensated; nodes of sub-plans are named `a/b`."""
     return [
-        Note(NOTE_UNCOMPENSATED, f"{node!r} cannot be taken back: the tool {tool!r} has no undo", node)
+        Note(NOTE_UNCOMPENSATED, f"{node!r} cannot be compensated: the tool {tool!r} has no undo", node)
         for node, tool in _without_undo(plan)
     ]
 

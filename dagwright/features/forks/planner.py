@@ -307,20 +307,20 @@ def _has_reusable_items(book: ReuseBook, node: CompiledNode) -> bool:
 def _why(node: CompiledNode, task_id: str, old: RunScheduler, taken: Takeover, change: Change, *, version: str) -> str:
     record = old.record_of(task_id)
     if change.names(node.id, task_id) or change.below(task_id):
-        return "is to be done again"
+        return "was selected to run again"
     number = old.state.number_of(node.id)
     if record is None or number is None:
         return "is new"
     if task_id in taken.undone:
-        return "was taken back"
+        return "was compensated"
     if old.state.regions.is_inside_offloaded(number):
-        return "is one of very many pure nodes that run together"
+        return "belongs to an offloaded region of pure nodes"
     if record.status is NodeStatus.FAILED or record.error is not None:
         return "had failed"
     if not is_result(record):
         return f"was {record.status.value}" if record.status.is_final else "had not ended"
     if node.id in taken.changed:
-        return "is another one in the plan"
+        return "was changed in the plan"
     if record.partial:
         return "had failed in part"
     reusable = taken.book.tasks.get(task_id)

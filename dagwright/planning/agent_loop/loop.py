@@ -39,7 +39,7 @@ from dagwright.planning.model_calls.responses import ResponseSummary, summarize_
 _OWN_ID = re.compile(r"turn[0-9]+(\.([0-9]+|ask|check))?(#[0-9]+)?")
 CORRECTIONS = 2
 """How often a turn is repeated after an invalid answer."""
-_LAST_TURN = "No more tool calls are allowed.\nAnswer now with the results you have.\nSay what is missing."
+_LAST_TURN = "No more tool calls are allowed.\nAnswer now from the existing results.\nName missing information."
 _TOKENS_SPENT = "Not called: the agent has used its limit of {used:,} tokens."
 _TOO_MANY = f"Not called: one turn may call at most {MAX_CALLS} tools."
 

@@ -61,13 +61,13 @@ def ask_person_tool(types: Sequence[str]) -> OfferedTool:
             "enum": [*types],
             "description": "SELECTION needs options; APPROVAL is answered with yes or no",
         },
-        "options": {"type": "array", "items": {"type": "string"}, "description": "Of a SELECTION"},
+        "options": {"type": "array", "items": {"type": "string"}, "description": "Only for SELECTION"},
     }
     if "INFORMATION" in types:
         properties["type"]["description"] += "; INFORMATION is answered with JSON"
         properties["schema"] = {
             "type": "object",
-            "description": "Of an INFORMATION: JSON Schema that the answer has to fit, such as "
+            "description": "Only for INFORMATION: JSON Schema of the answer, such as "
             '{"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}',
         }
     return OfferedTool(
@@ -150,8 +150,8 @@ class AgentSpec:
             labels=CallLabels(purpose=AGENT_KIND),
         )
         # Structured output is for a program.
-        tells = "" if self.output is None else None
-        return ModelRequest(call, before=before, is_continued=True, cuts=cuts or {}, tells=tells)
+        streamed_field = "" if self.output is None else None
+        return ModelRequest(call, before=before, is_continued=True, cuts=cuts or {}, streamed_field=streamed_field)
 
     def to_json(self) -> dict[str, Any]:
         """Return the spec as the `extender` of a plan."""

@@ -307,8 +307,8 @@ class ModelRequest:
             bindings are filled.
         planning: `None` for an answer that is used only when it is complete.
         round: context for parsing the answer of a planner of rounds; `None` for any other answer.
-        tells: part of the answer that is streamed to people: `""` for its text, otherwise the field of its JSON that
-            contains the text. `None` disables streaming.
+        streamed_field: part of the answer to stream: `""` for its text, otherwise the field of its JSON that contains
+            the text. `None` disables streaming.
     """
 
     call: ModelCall
@@ -318,7 +318,7 @@ class ModelRequest:
     cuts: Mapping[int, int] = field(default_factory=dict)
     planning: Planning | None = None
     round: RoundContext | None = None
-    tells: str | None = None
+    streamed_field: str | None = None
 
 
 def messages_to_json(messages: Sequence[Message]) -> Any:
@@ -362,8 +362,8 @@ def request_to_json(request: ModelRequest) -> Json:
             encoded["planning"]["replan_context"] = REPLAN_CONTEXTS.encode(request.planning.replan_context)
     if request.round is not None:
         encoded["round"] = ROUND_CONTEXTS.encode(request.round)
-    if request.tells is not None:
-        encoded["tells"] = request.tells
+    if request.streamed_field is not None:
+        encoded["streamed_field"] = request.streamed_field
     return {**encoded, "messages": messages_to_json(call.messages)}
 
 
@@ -394,21 +394,21 @@ def request_from_json(encoded: Any) -> ModelRequest:
             cuts={int(place): int(characters) for place, characters in encoded.get("cuts", ())},
             planning=_planning_from_json(encoded.get("planning")),
             round=ROUND_CONTEXTS.decode(encoded["round"]) if "round" in encoded else None,
-            tells=_tells_from_json(encoded.get("tells")),
+            streamed_field=_streamed_field_from_json(encoded.get("streamed_field")),
         )
     except ValidationError as error:
         raise ValueError("; ".join(_problem(each) for each in error.errors(include_url=False))) from None
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"this is no request to a model: {type(error).__name__}: {error}") from None
+        raise ValueError(f"invalid request to a model: {type(error).__name__}: {error}") from None
 
 
 def _output_from_json(encoded: Any) -> OutputSchema:
     return OutputSchema(encoded["name"], encoded["schema"], is_binding=encoded.get("is_binding") is not False)
 
 
-def _tells_from_json(encoded: Any) -> str | None:
+def _streamed_field_from_json(encoded: Any) -> str | None:
     if encoded is not None and not isinstance(encoded, str):
-        raise ValueError(f"what an answer tells people is named by a field, not {encoded!r:.40}")
+        raise ValueError(f"streamed_field must be a field name, not {encoded!r:.40}")
     return encoded
 
 

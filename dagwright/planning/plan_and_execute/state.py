@@ -82,8 +82,8 @@ _PROBLEMS_BYTES = 1_500
 class Stage(Enum):
     """Stage of the newest plan, if there is nothing to add for it now."""
 
-    OPEN = "something of it goes on"
-    OVER = "its nodes are in the run, or it came to nothing"
+    OPEN = "a node of it is not finished"
+    OVER = "its nodes are in the run, or it was dropped"
 
 
 class GoalState:
@@ -115,7 +115,7 @@ class GoalState:
         found = record.result
         if not isinstance(found, Mapping) or not isinstance(found.get("valid"), bool):
             name = self._state.plan.nodes[number].id
-            raise GoalUnreachable(NodeError("invalid_result", f"the result of {name!r} is not what was read of a plan"))
+            raise GoalUnreachable(NodeError("invalid_result", f"the result of {name!r} is not a parsed plan"))
         return found
 
     def refuse_to_end_without_plan(self, read: int) -> None:
@@ -417,8 +417,8 @@ class GoalState:
             return False
         if not self._state.options.interactive:
             words = (
-                f"the model gives its intents a confidence of {sure:.4g}, {least:.4g} is wanted, and nobody is asked "
-                "in this run, so nothing was done; ask again with `approve_plan`, or with a lower `confidence`"
+                f"the model gives its intents a confidence of {sure:.4g}, but {least:.4g} is required and this run is "
+                "not interactive, so nothing was done; repeat the request with `approve_plan` or a lower `confidence`"
             )
             raise GoalUnreachable(NodeError(LOW_CONFIDENCE, words))
         return True
@@ -530,12 +530,12 @@ class GoalState:
         # Without a replan, the text alone names missing information.
         schema = self._goal.answer_schema if self._can_plan_again() else {}
         output = OutputSchema("answer", schema, is_binding=False) if schema else None
-        tells: str | None = "" if output is None else ANSWER_FIELD
+        streamed_field: str | None = "" if output is None else ANSWER_FIELD
         if self._goal.output_schema:
             # JSON is for a program, which needs all of it.
-            output, tells = OutputSchema("answer", self._goal.output_schema), None
+            output, streamed_field = OutputSchema("answer", self._goal.output_schema), None
         call = ModelCall((*opening, *step_texts.messages), config=self._goal.config, output=output, labels=labels)
-        request = ModelRequest(call, cuts=step_texts.cuts, tells=tells)
+        request = ModelRequest(call, cuts=step_texts.cuts, streamed_field=streamed_field)
         last = self._ends_of(steps)
         node_id = ANSWER if self.last(ANSWER) is None else self._free(ANSWER)
         node = model_node(

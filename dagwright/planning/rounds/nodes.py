@@ -206,7 +206,7 @@ def answer_node(
     call = ModelCall(tuple(messages), config=rounds.config, labels=CallLabels(purpose=PURPOSE_ANSWER))
     node = model_node(
         ANSWER,
-        ModelRequest(call, cuts=cuts, tells=""),
+        ModelRequest(call, cuts=cuts, streamed_field=""),
         title="answering the question",
         dependencies=dependencies,
         bindings=bindings,

@@ -216,7 +216,7 @@ async def _told(server: ModelServer, asked: dict[str, Any], **info: Any) -> tupl
 async def test_text_is_told_from_its_first_piece_on_and_not_with_each() -> None:
     words = "Oslo has rain today. " * 300
     async with ModelServer(slow(text(words), characters=2)) as server:
-        answer, result = await _told(server, request(tells=""), heartbeat_details=["x", None, None, {"text": "old"}])
+        answer, result = await _told(server, request(streamed_field=""), heartbeat_details=["x", None, None, {"text": "old"}])
     started, first, *more = [each for each in result if each is not None]
     assert server.calls[0].is_streamed
     assert (started, first) == (TextSoFar(2, 0, ""), TextSoFar(2, 0, words[:2]))
@@ -230,7 +230,7 @@ async def test_text_at_a_field_is_told_as_text() -> None:
     output = OutputSchema("answer", {"type": "object"}, is_binding=False)
     call = ModelCall((user("?"),), output=output)
     async with ModelServer(slow(json_text({"answer": "Oslo", "missing": []}), characters=14)) as server:
-        answer, result = await _told(server, request_to_json(ModelRequest(call, tells="answer")))
+        answer, result = await _told(server, request_to_json(ModelRequest(call, streamed_field="answer")))
     texts = [each.text for each in result if each is not None]
     assert (answer["output"]["answer"], texts[:2]) == ("Oslo", ["", "Os"])
 
@@ -240,7 +240,7 @@ async def test_service_that_does_not_stream_answers_all_the_same() -> None:
     message = {"role": "assistant", "content": "Let me look.", "tool_calls": calls}
     body = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
     async with ModelServer(Raw(json.dumps(body).encode())) as server:
-        answer, result = await _told(server, request(tells="", tools=(OfferedTool("look"),)))
+        answer, result = await _told(server, request(streamed_field="", tools=(OfferedTool("look"),)))
     assert [call["name"] for call in answer["message"]["tool_calls"]] == ["look", "look"]
     assert result[-1] == TextSoFar(2, 0, "Let me look.")
 
@@ -253,7 +253,7 @@ async def test_answer_that_no_person_waits_for_is_neither_streamed_nor_told() ->
 
 
 def test_what_is_told_of_an_answer_travels_with_the_request() -> None:
-    for tells in (None, "", "answer"):
-        assert request_from_json(request(tells=tells)).tells == tells
-    with pytest.raises(ValueError, match="what an answer tells people"):
-        request_from_json({**request(), "tells": ["answer"]})
+    for streamed_field in (None, "", "answer"):
+        assert request_from_json(request(streamed_field=streamed_field)).streamed_field == streamed_field
+    with pytest.raises(ValueError, match="streamed_field must be"):
+        request_from_json({**request(), "streamed_field": ["answer"]})

@@ -97,7 +97,7 @@ def _advanced(*nodes: Mapping[str, Any], rounds: int = 1) -> RunScheduler:
 
 
 def _standing(scheduler: RunScheduler) -> dict[str, str]:
-    return {note["node_id"]: note["message"] for note in standing_notes(scheduler) if note["code"] == "stands"}
+    return {note["node_id"]: note["message"] for note in standing_notes(scheduler) if note["code"] == "not_compensated"}
 
 
 def test_what_was_done_is_compensated_last_first_with_key_arguments_and_result() -> None:
@@ -115,7 +115,7 @@ def test_what_was_done_is_compensated_last_first_with_key_arguments_and_result()
     assert scheduler.status() is RunStatus.FAILED
     assert scheduler.state.error == NodeError("not_completed", "'c' failed: boom")
     assert scheduler.output() == (None, None)
-    assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (2 in all)"]
+    assert [note["message"] for note in standing_notes(scheduler)] == ["compensated 2 calls"]
 
 
 def test_run_that_completes_or_lacks_the_option_takes_nothing_back() -> None:
@@ -170,7 +170,7 @@ def test_call_that_failed_is_compensated_unless_it_cannot_have_begun(
     assert all(task.arguments["result"] is None for task in tasks)
     if not is_undone:
         assert scheduler.is_finished
-        assert standing_notes(scheduler)[0]["message"] == "it had changed nothing"
+        assert standing_notes(scheduler)[0]["message"] == "nothing to compensate"
 
 
 def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -> None:
@@ -178,10 +178,10 @@ def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -
     assert ids_of(_run(scheduler, fails={"b": broken("boom")})) == ["a", "b", "undo b", "undo a"]
     assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.COMPLETED: 3, NodeStatus.FAILED: 1}
     assert compensation_counts(scheduler.state) == {NodeStatus.COMPLETED: 2}
-    assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (1 in all)"]
+    assert [note["message"] for note in standing_notes(scheduler)] == ["compensated 1 call"]
     alone = _saga(_make("a"))
     _run(alone, fails={"a": broken("boom")})
-    assert [note["message"] for note in standing_notes(alone)] == ["what it may have done was taken back"]
+    assert [note["message"] for note in standing_notes(alone)] == ["compensated calls with unknown outcome"]
     scheduler = _saga(_make("a"), _make("b"), _make("c"), _make("d", arguments={"name": "x" * ARGUMENTS_LIMIT_BYTES}))
     for _ in range(3):
         assert next_call(scheduler, 1.0) is not None
@@ -190,13 +190,13 @@ def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -
     apply_loading_failure(scheduler, "b", RuntimeError("no store"), at=3.0)
     apply_loading_failure(scheduler, "c", asyncio.CancelledError(), at=4.0)
     assert ids_of(_run(scheduler)) == ["undo a"]
-    assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (1 in all)"]
+    assert [note["message"] for note in standing_notes(scheduler)] == ["compensated 1 call"]
     scheduler = _saga(node("a", tool="post"), node("b", tool="send"))
     started(scheduler)
     scheduler.fail("a", NodeError("outcome_unknown", "its worker died"), at=1.0)
     scheduler.fail("b", NodeError("outcome_unknown", "its worker died"), at=2.0)
     assert ids_of(_run(scheduler)) == ["undo a"]
-    assert _standing(scheduler) == {"b": "'b' cannot be taken back: the tool 'send' has no undo"}
+    assert _standing(scheduler) == {"b": "'b' cannot be compensated: the tool 'send' has no undo"}
 
 
 def test_failed_undo_is_reported_and_the_others_still_run_also_where_the_plan_fails_fast() -> None:
@@ -204,9 +204,9 @@ def test_failed_undo_is_reported_and_the_others_still_run_also_where_the_plan_fa
     done = _run(scheduler, fails={"c": broken("boom"), "undo b": broken("stuck")})
     assert ids_of(done) == ["a", "b", "c", "undo b", "undo a"]
     assert scheduler.status() is RunStatus.FAILED
-    assert _standing(scheduler) == {"b": "'b' was not taken back: 'undo b' failed: stuck"}
+    assert _standing(scheduler) == {"b": "'b' was not compensated: 'undo b' failed: stuck"}
     (result, _) = standing_notes(scheduler)
-    assert result["message"] == "taken back: 1; not taken back: 1 ('b')"
+    assert result["message"] == "compensated: 1; not compensated: 1 ('b')"
 
 
 def test_items_of_a_map_are_compensated_each_by_its_own_key() -> None:
@@ -322,7 +322,7 @@ def test_result_that_was_given_manually_stands_and_its_call_is_compensated_as_of
     scheduler.fail("c", broken(), at=4.0)
     done = _run(scheduler)
     assert [(task.id, task.arguments["result"]) for task in done] == [("undo b", None), ("undo a", None)]
-    assert _standing(scheduler) == {"a": "'a' was given its result by hand: what was done by hand stands"}
+    assert _standing(scheduler) == {"a": "'a' has a manual result: manual changes are not compensated"}
 
 
 def test_node_of_the_plan_with_the_id_of_an_undo_keeps_it() -> None:
@@ -337,7 +337,7 @@ def test_no_policy_keeps_a_run_from_taking_back_what_it_let_run(then: Verdict) -
     assert apply_command(SetPolicy(Policy((Rule(then),))), scheduler, at=2.0) is None
     apply_command(Cancel(ANN), scheduler, at=3.0)
     assert ids_of(_run(scheduler)) == ["undo a"]
-    assert [note["message"] for note in standing_notes(scheduler)] == ["what it did was taken back (1 in all)"]
+    assert [note["message"] for note in standing_notes(scheduler)] == ["compensated 1 call"]
 
 
 def test_superseded_try_is_compensated_too() -> None:
@@ -360,10 +360,10 @@ def test_what_cannot_be_compensated_is_reported_before_the_run() -> None:
     plan = compiled(
         plan_of(_make("a"), node("b", tool="post"), node("c", tool="send"), node("s", plan=below)), tools=TOOLS
     )
-    words = "cannot be taken back: the tool 'send' has no undo"
+    words = "cannot be compensated: the tool 'send' has no undo"
     assert [(note.code, note.node, note.message) for note in compensation_notes(plan)] == [
-        ("stands", "c", f"'c' {words}"),
-        ("stands", "s/x", f"'s/x' {words}"),
+        ("not_compensated", "c", f"'c' {words}"),
+        ("not_compensated", "s/x", f"'s/x' {words}"),
     ]
 
 

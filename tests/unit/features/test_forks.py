@@ -268,7 +268,7 @@ def test_compensated_calls_are_made_again_with_a_new_key() -> None:
     made = without_compensation(old.plan)
     assert [each.id for each in made.nodes] == ["r", "a", "b", "end"]
     fork, taken, seen = forked(old, made)
-    assert (seen.reused, seen.runs, seen.later) == (["r"], {"a": "was taken back"}, ["b", "end"])
+    assert (seen.reused, seen.runs, seen.later) == (["r"], {"a": "was compensated"}, ["b", "end"])
     assert scopes(fork) == {"a": None}
     assert not taken.problems
     old = undone({"r": 1, "a": 1, "b": 2, "end": broken(), "undo b": broken()})

@@ -160,12 +160,12 @@ async def test_an_answer_that_is_no_object_stands_in_one(refusals: list[Refused]
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ("I would rather not.", "gave no JSON where it was asked for"),
-        ("", "gave no JSON where it was asked for"),
-        ('{"name": "Ann"', "gave no JSON where it was asked for"),
-        ('{"age": 7}', """not what was asked for: answer: "name" is a required property"""),
-        ('{"name": 7}', "not what was asked for: answer/name: 7 is not of type"),
-        ("[" * 100_000, "gave no JSON where it was asked for"),
+        ("I would rather not.", "gave no JSON, but the call requires it"),
+        ("", "gave no JSON, but the call requires it"),
+        ('{"name": "Ann"', "gave no JSON, but the call requires it"),
+        ('{"age": 7}', """does not fit the schema: answer: "name" is a required property"""),
+        ('{"name": 7}', "does not fit the schema: answer/name: 7 is not of type"),
+        ("[" * 100_000, "gave no JSON, but the call requires it"),
         ('{"name": "Ann", "name": "Bob"}', "a key twice with different values"),
     ],
 )

@@ -73,7 +73,7 @@ def _program(**more: Any) -> dict[str, Any]:
         (_program(env={"N": 1}), "/env/N: Input should be a valid string"),
         (_program(timeout=30), '/timeout: programs differ in its unit; write "dagwright": {"timeout": "30s"}'),
         (_program(cwd="none"), "/cwd: there is no folder none"),
-        (_program(headers={"a": "b"}), "/headers: a program has none; give it what it needs as env"),
+        (_program(headers={"a": "b"}), "/headers: a program has no headers; use env"),
         ({"url": "http://h/mcp", "env": {"a": "b"}}, NO_ENV),
         ({"url": "ftp://h"}, "/url: it is no address such as https://mcp.example.com/mcp"),
         (

@@ -150,7 +150,7 @@ def test_approval_shows_all_of_a_plan_that_looks_something_up() -> None:
             for wrong in (-0.1, float("nan"), "high", True)
         ),
         (answer(FUND, confidence=92), "invalid_field", "/confidence", "must be a number from 0 to 1, not 92"),
-        (answer(explanation=" "), "empty_plan", "/intents", "there are no intents, and nothing says why"),
+        (answer(explanation=" "), "empty_plan", "/intents", "there are no intents and no explanation"),
         ({"intents": []}, "empty_plan", "/intents", ""),
         ({"nodes": [{"id": "a", "tool": "cbu.ensure", "arguments": {"name": "x"}}]}, "invalid_field", "", ""),
         ([FUND], "invalid_field", "", "is an object with the key 'intents'"),
@@ -162,7 +162,7 @@ def test_approval_shows_all_of_a_plan_that_looks_something_up() -> None:
             "/intents/0",
             "cannot name secrets",
         ),
-        (answer(*[FUND] * 201), "too_large", "/intents", "there are 201 intents; at most 200 are taken at once"),
+        (answer(*[FUND] * 201), "too_large", "/intents", "there are 201 intents; at most 200 are allowed"),
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 20 else "",
 )
@@ -175,9 +175,9 @@ def test_what_is_wrong_is_reported_in_the_terms_of_intents(said: Any, code: str,
 def test_name_that_the_session_lacks_is_reported_with_those_that_it_has() -> None:
     said = answer(custody("@fund"))
     assert [problem.hint for problem in problems_in(said, cbu="prt_1", manco="prt_2")] == [
-        "the session has @cbu, @manco; use lookups for what exists already"
+        "the session has @cbu, @manco; use lookups for existing entities"
     ]
-    assert problems_in(said)[0].hint == "the session has no names; use lookups for what exists already"
+    assert problems_in(said)[0].hint == "the session has no names; use lookups for existing entities"
     made = answer(FUND, custody("@cbu"))
     assert problems_in(made)[0].message.endswith("before this request; @result_1 is the one that it makes")
 
@@ -189,7 +189,7 @@ def test_party_that_the_model_wrote_as_a_value_goes_back_once() -> None:
     )
     assert [problem.pointer for problem in (made_up, reference)] == ["/intents/1/params/cbu-id"] * 2
     assert (made_up.code, reference.code) == ("invalid_arguments", "invalid_reference")
-    assert made_up.message == "intent 2: 'cbu-id' is an entity, which no plain value can stand for"
+    assert made_up.message == "intent 2: 'cbu-id' is an entity, not a plain value"
     assert reference.hint == "write it under refs"
     assert read(answer({**FUND, "params": {"name": "Apex", "manco-id": None}})).planned.nodes
 

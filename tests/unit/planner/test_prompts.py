@@ -72,7 +72,7 @@ def test_what_does_not_fit_the_catalogue_is_left_out_or_shortened() -> None:
     assert 20 < len(catalogue.omitted) < 60
     rest = len(catalogue.omitted) - 20
     assert (catalogue.note() or "").endswith(f" and {rest} more: there is no room for them in what it reads")
-    assert "(The planner is not told of 'tool0" in (planning_messages("do it", catalogue)[1].content or "")
+    assert "(The catalogue of the planner omits 'tool0" in (planning_messages("do it", catalogue)[1].content or "")
     properties = {f"field{number}": {"type": "string", "description": "x" * 100} for number in range(100)}
     tool = ToolDeclaration("wide", input_schema={"type": "object", "properties": properties, "required": ["field1"]})
     result = json.loads(build_catalogue({"wide": tool}).text.splitlines()[1])["arguments"]
@@ -139,7 +139,7 @@ def test_request_for_which_too_much_had_to_be_sent_along_is_refused_before_it_st
 
     plan, _ = prepare_goal("Work.", cards(4), PlanningOptions())
     assert plan.extender is not None
-    words = r"can be sent along; the largest agents are 'a0' \(32,\d+ bytes\), "
+    words = r"are allowed; the largest agents are 'a0' \(32,\d+ bytes\), "
     with pytest.raises(GoalRefused, match=words) as refused:
         prepare_goal("Work.", cards(12), PlanningOptions())
     assert refused.value.code == "too_large"

@@ -310,7 +310,7 @@ def test_planner_may_repeat_itself_or_need_repair_a_few_times_a_round() -> None:
     question.run()
     assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "planner_repeats")
     assert question.scheduler.state.error is not None
-    assert "it is sub-goal 1, whose status is success" in question.scheduler.state.error.message
+    assert "the same work was done in sub-goal 1, whose status is success" in question.scheduler.state.error.message
     question = Question(*["No."] * 3, goes_on(ASK), *["No."] * 3, done(all=ref(9, "clarification")))
     question.run()
     assert question.scheduler.status() is RunStatus.COMPLETED

@@ -237,7 +237,7 @@ def test_slots_of_earlier_rounds_are_available_unless_null_or_others_are_require
     assert problem["code"] == "invalid_reference"
     assert problem["pointer"] == "/sub_goals/0/inputs/numbers/1/slot"
     assert problem["message"] == "'add_up' requires 'numbers', and 'total' is another slot"
-    assert problem["hint"] == "wire 'numbers' of 'pick' or 'rest' of 'add_up'"
+    assert problem["hint"] == "connect 'numbers' of 'pick' or 'rest' of 'add_up'"
     assert problem["message"] in refused["repair"]
     # The same holds where both are begun by one answer.
     both = goes_on(

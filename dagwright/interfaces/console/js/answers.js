@@ -13,7 +13,7 @@ const MANY_OPTIONS = 12;
 const READS_PLAN = "read_model_plan"; // its prompt contains everything that the call has
 let made = 0;
 
-/** Identifies a request; a request with the same ID that is opened again has another key. */
+/** The key of a request; a request that is opened again with the same ID has another key. */
 export function keyOf(request) {
   return JSON.stringify([request.run_id, request.request_id, request.opened_at]);
 }
@@ -171,7 +171,7 @@ function moreOfPrompt(request) {
   if (!more.trim()) return [];
   // A plan to approve has a line for each step, which is not Markdown.
   const isPlan = request.purpose === "plan" || request.tool === READS_PLAN;
-  return [isPlan ? json(more, "What is asked") : markdown(more)];
+  return [isPlan ? json(more, "Plan to approve") : markdown(more)];
 }
 
 function approval(request, id) {

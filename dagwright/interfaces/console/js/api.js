@@ -26,7 +26,7 @@ export function keyHeaders() {
   return key ? { Authorization: `Bearer ${key}` } : {};
 }
 
-/** Returns the error of a response. */
+/** The error of a response. */
 export async function errorOf(response) {
   const text = await response.text().catch(() => "");
   const { status, headers } = response;
@@ -41,7 +41,7 @@ export async function errorOf(response) {
 
 let asking = null;
 
-/** Asks for a key, once for all requests that need it; returns whether one was entered. */
+/** Ask for a key, once for all requests that need it; return whether one was entered. */
 export function askForKey(words) {
   asking ??= asked(words).finally(() => {
     asking = null;
@@ -78,7 +78,7 @@ function asked(words) {
 }
 
 /**
- * Sends a request with the key, and asks for a key if it is required. Returns a successful response.
+ * Send a request with the key, ask for a key if it is required, and return a successful response.
  *
  * Throws an ApiError; its status is 0 if the gateway does not respond.
  */

@@ -1,5 +1,5 @@
-// Reads server-sent events with `fetch`, since EventSource cannot send the key in a header.
-// It reconnects with the last event ID, so that no event is lost or repeated.
+// Server-sent events, read with `fetch`, since EventSource cannot send the key in a header.
+// The reader reconnects with the last event ID, so that no event is lost or repeated.
 
 import { ApiError, askForKey, errorOf, keyHeaders } from "./api.js";
 
@@ -107,7 +107,7 @@ export function isEnd(name) {
   return ["run.completed", "run.failed", "run.cancelled"].includes(name);
 }
 
-/** Returns whether a retry may succeed. Network errors are no ApiErrors. */
+/** Whether a retry may succeed after an error. Network errors are not ApiErrors. */
 export function isPassing(error) {
   return !(error instanceof ApiError) || error.isPassing;
 }
@@ -134,7 +134,7 @@ export function pause(ms, signal) {
   });
 }
 
-/** Yields the events of a response body; `onLife` is called for every chunk, including comments. */
+/** The events of a response body; `onLife` is called for every chunk, including comments. */
 export async function* eventsOf(body, onLife = () => {}) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let parts = [];

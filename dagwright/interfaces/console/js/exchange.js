@@ -17,7 +17,7 @@ const SOON_MS = 200;
 export class Exchange {
   /**
    * request: the request as text.
-   * onRun: called once it has a run. onEnd: called when nothing more happens.
+   * onRun: called when the run has started. onEnd: called when the turn has ended.
    */
   constructor(request, { api, onRun = () => {}, onEnd = () => {} }) {
     this.api = api;
@@ -66,7 +66,7 @@ export class Exchange {
     return shown;
   }
 
-  /** Sends the request, and follows it to its end. */
+  /** Send the request, and follow it to its end. */
   async ask(body, key) {
     await this.follow(asking({ user: who() ?? undefined, ...body }, key));
   }

@@ -4,7 +4,7 @@ const MOST = 200; // characters that are measured
 const pen = document.createElement("canvas").getContext("2d");
 const family = getComputedStyle(document.documentElement).fontFamily;
 
-/** The text, or as much of it as fits with a `…`; width and font size in px. */
+/** The text, cut with a `…` if it does not fit; width and font size in px. */
 export function fitted(words, width, size) {
   pen.font = `${size}px ${family}`;
   const fits = (text) => pen.measureText(text).width <= width;

@@ -11,7 +11,7 @@ const WORDS = new Map([
   ["hostname", "a name such as www.example.com"],
 ]);
 
-/** Formats with a browser field of their own, which shows what it accepts. */
+/** Formats with their own browser field, which shows the accepted values. */
 const TYPES = new Map([["date", "date"], ["date-time", "datetime-local"], ["email", "email"], ["uri", "url"]]);
 
 /** The description of a format; empty if its field shows it. */

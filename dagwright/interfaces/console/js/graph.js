@@ -9,23 +9,23 @@ import { Finder } from "./finder.js";
 import { isPartOf } from "./model.js";
 import { Viewport } from "./viewport.js";
 
-const READABLE = 0.5; // of the full size; text is hidden below it
-const MARGIN = 400; // px around the visible part that are drawn as well
+const READABLE = 0.5; // scale below which text is hidden
+const MARGIN = 400; // px around the visible part that are also drawn
 
 export class GraphView {
   #model;
   #onSelect;
   #worker = new Worker(new URL("./layout-worker.js", import.meta.url), { type: "module" });
   #turn = 0;
-  #drawing = null; // {boxes, edges, stands} and where they stand, once that is known
-  #coming = null; // what is being laid out
+  #drawing = null; // {boxes, edges, boxOf} with their positions, after the layout
+  #coming = null; // the drawing whose layout is being computed
   #signature = "";
   #chosen = null;
   #pending = new Set();
   #frame = null;
-  #drawnFor = null; // what was in sight when it was drawn
+  #drawnFor = null; // the visible part when it was drawn
   #hasFitted = false;
-  #wanted = null; // a node to go to as soon as it is laid out
+  #wanted = null; // node to go to after the layout
 
   constructor(model, { onSelect }) {
     this.#model = model;
@@ -64,12 +64,12 @@ export class GraphView {
     this.sight.observe(this.canvas);
   }
 
-  /** Draws the model anew, for it has other nodes, edges or open groups. */
+  /** Draw the model again after a change of nodes, edges or open groups. */
   drawn() {
     const drawing = this.#model.boxes();
     const signature = `${drawing.boxes.map((box) => box.key).join("\n")}\n\n${drawing.edges.length}`;
     if (signature === this.#signature && this.#drawing?.at) {
-      Object.assign(this.#drawing, { boxes: drawing.boxes, stands: drawing.stands });
+      Object.assign(this.#drawing, { boxes: drawing.boxes, boxOf: drawing.boxOf });
       this.#redraw();
       return;
     }
@@ -103,13 +103,13 @@ export class GraphView {
     this.element.dataset.drawn = String(turn);
   }
 
-  /** Shows the states of nodes that are others now. */
+  /** Update the states of changed nodes. */
   changed(ids) {
     for (const id of ids) this.#pending.add(id);
     this.#later();
   }
 
-  /** Marks a node as the one that is looked at; `null` for none. */
+  /** Mark the selected node; `null` removes the mark. */
   select(id) {
     this.#chosen = id;
     if (id !== null && this.#model.at(id)) this.#goTo(id, { focus: false });
@@ -149,12 +149,12 @@ export class GraphView {
     const isFar = this.viewport.scale < READABLE;
     const sight = this.viewport.sight;
     if (this.#pending.size) {
-      const keys = new Set([...this.#pending].map((id) => drawing.stands.get(id) ?? id));
+      const keys = new Set([...this.#pending].map((id) => drawing.boxOf.get(id) ?? id));
       this.#pending.clear();
       this.boxes.update(keys);
     }
     if (this.#drawnFor && this.#drawnFor.isFar === isFar && inside(sight, this.#drawnFor)) return;
-    // Farther away all of up to 2,000 rectangles are there, so that moving changes nothing but their place.
+    // At a small scale all boxes, at most 2,000 rectangles, are drawn, so that panning only moves them.
     const wide = isFar ? { left: -Infinity, top: -Infinity, right: Infinity, bottom: Infinity } : grown(sight, MARGIN);
     this.#drawnFor = { ...wide, isFar };
     this.boxes.show(drawing, wide, { isFar, chosen: this.#chosenKey() });
@@ -167,7 +167,7 @@ export class GraphView {
 
   #chosenKey() {
     if (this.#chosen === null) return null;
-    return this.#drawing?.number.has(this.#chosen) ? this.#chosen : (this.#drawing?.stands.get(this.#chosen) ?? null);
+    return this.#drawing?.number.has(this.#chosen) ? this.#chosen : (this.#drawing?.boxOf.get(this.#chosen) ?? null);
   }
 
   #tapped(target) {
@@ -184,7 +184,7 @@ export class GraphView {
     else this.#onSelect(box.id);
   }
 
-  /** Draws nodes that belong together as one, or each by itself again. */
+  /** Draw the nodes of each group as one box, or each node as its own box. */
   #fold() {
     this.#model.isFolded = !this.#model.isFolded;
     this.#model.open.clear();
@@ -192,7 +192,7 @@ export class GraphView {
     this.drawn();
   }
 
-  /** Opens a group and goes to the first of what was in it, or closes it. */
+  /** Open a group and go to its first member, or close it. */
   #toggle(key, label) {
     this.#model.toggle(key, label);
     const inside = this.#model.open.has(key) && this.#model.boxes().boxes.find((box) => box.within?.key === key || isPartOf(box.key, key));
@@ -206,7 +206,7 @@ export class GraphView {
     fill(this.opened, [...this.#model.open].map(([key, label]) => close(key, label)));
   }
 
-  /** Goes to a node, opening the groups that it is in. */
+  /** Go to a node, and open its groups. */
   #goTo(id, { focus = true } = {}) {
     this.#model.reveal(id);
     this.#wanted = { key: id, focus };
@@ -216,7 +216,7 @@ export class GraphView {
 
   #show({ key, focus }) {
     const drawing = this.#drawing;
-    const number = drawing.number.get(key) ?? drawing.number.get(drawing.stands.get(key));
+    const number = drawing.number.get(key) ?? drawing.number.get(drawing.boxOf.get(key));
     if (number === undefined) return;
     this.#wanted = null;
     const [x, y] = drawing.at[number];
@@ -240,7 +240,7 @@ export class GraphView {
     event.preventDefault();
   }
 
-  /** Goes from a box along an edge, or to the one above or below it. */
+  /** Go from a box along an edge, or to the box above or below it. */
   #step(from, arrow) {
     const { ends, pairs, at, boxes } = this.#drawing;
     let next;
@@ -256,7 +256,7 @@ export class GraphView {
   }
 }
 
-/** The number of the nearest box above or below another one in its column. */
+/** The number of the nearest box above or below a box in its column. */
 function beside(at, from, sign) {
   let best;
   at.forEach(([x, y], number) => {
@@ -279,7 +279,7 @@ function crosses(line, { left, top, right, bottom }) {
   return Math.max(a[0], b[0]) >= left && Math.min(a[0], b[0]) <= right && Math.max(a[1], b[1]) >= top && Math.min(a[1], b[1]) <= bottom;
 }
 
-/** Lines as one path: with two points a curve from left to right, with more a line through them. */
+/** Lines as one path: a curve from left to right for two points, a line through the points for more. */
 function pathOf(lines) {
   const r = Math.round;
   return lines
@@ -299,7 +299,7 @@ function straight(lines) {
   return lines.map((points) => `M${points.map(([x, y]) => `${r(x)} ${r(y)}`).join("L")}`).join("");
 }
 
-/** A curve that goes through the middles between points, bent towards each. */
+/** A curve through the midpoints between points, bent towards each point. */
 function smooth(points) {
   const r = Math.round;
   let path = `M${r(points[0][0])} ${r(points[0][1])}`;

@@ -82,14 +82,14 @@ function placed(sizes, edges, levels, { gap, space, before, after }) {
   return { at, lines, width: Math.max(0, x - space), height: bottom - top };
 }
 
-/** Moves the nodes of a level to where their neighbours are, in their order and without touching. */
+/** Move the nodes of a level next to their neighbours, in their order and without overlaps. */
 function drawn(level, near, at, sizes, gap) {
   const runs = [];
   for (const node of level) {
     const all = near[node];
     const wish = all.length ? all.reduce((sum, each) => sum + at[each][1], 0) / all.length : at[node][1];
     let run = { nodes: [node], weight: 1, top: wish - sizes[node][1] / 2, height: sizes[node][1] };
-    // Those that would touch stand beside each other, around where they all wish to be.
+    // Nodes that would overlap form a stack around their average position.
     while (runs.length && runs.at(-1).top + runs.at(-1).height + gap > run.top) {
       const last = runs.pop();
       const height = last.height + gap + run.height;

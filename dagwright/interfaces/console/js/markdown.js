@@ -1,5 +1,5 @@
-// Renders Markdown that a model, a plan or a person wrote. None of them is trusted: the parser takes no HTML, and the
-// sanitizer keeps a fixed list of elements, without scripts, styles, forms or anything that loads from elsewhere.
+// Renders Markdown from models, plans and people, which is untrusted: the parser accepts no HTML, and the sanitizer keeps
+// a fixed list of elements, without scripts, styles, forms and anything that is loaded from another server.
 
 import DOMPurify from "../vendor/purify.es.mjs";
 import MarkdownIt from "../vendor/markdown-it.esm.min.mjs";
@@ -8,11 +8,11 @@ import { el, json } from "./dom.js";
 const TAGS = "a blockquote br code del em h3 h4 h5 h6 hr li ol p pre s strong table tbody td th thead tr ul".split(" ");
 const ATTRIBUTES = ["align", "href", "start"];
 const LINK = /^(?:https?:|mailto:)/i;
-/** Longer texts stay plain: parsing takes too long while an answer is still being written. */
+/** Longer texts stay plain, because parsing takes too long while an answer is streamed. */
 const MOST_CHARACTERS = 200_000;
-/** Headings of a text are below those of the page. */
+/** Levels that are added to the headings of a text, since the page has headings of its own. */
 const BELOW = 2;
-/** Rendering while an answer is written takes at most a fifth of the time. */
+/** Rendering of a streamed answer takes at most a fifth of the time. */
 const SHARE = 5;
 const FRAME_MS = 16;
 
@@ -26,7 +26,7 @@ parser.core.ruler.push("for_the_console", ({ tokens }) => {
     if (style) token.attrs = [["align", style.replace("text-align:", "")]];
   }
 });
-// An image would be fetched as soon as the text is shown, and its server would know that it was read.
+// An image would be fetched when the text is shown, which would notify its server.
 parser.renderer.rules.image = (tokens, at) => {
   const image = tokens[at];
   const { escapeHtml } = parser.utils;
@@ -45,7 +45,7 @@ function sanitized(html) {
     ALLOWED_TAGS: TAGS,
     ALLOWED_ATTR: ATTRIBUTES,
     ALLOWED_URI_REGEXP: LINK,
-    // Their values are no addresses.
+    // The values of these attributes are not addresses.
     ADD_URI_SAFE_ATTR: ["align", "start"],
     ALLOW_DATA_ATTR: false,
     ALLOW_ARIA_ATTR: false,
@@ -53,7 +53,7 @@ function sanitized(html) {
   });
 }
 
-/** A text as blocks of Markdown; JSON and very long texts as they are. */
+/** A text as blocks of Markdown; JSON and very long texts are shown unchanged. */
 export function markdown(text) {
   if (text.length > MOST_CHARACTERS) return el("div", { class: "plain" }, text);
   if (isJson(text)) return json(text, "Answer as JSON");
@@ -85,7 +85,7 @@ export class GrowingMarkdown {
     this.text = "";
   }
 
-  /** Replaces the text; what is shown follows soon. */
+  /** Replace the text; it is rendered shortly after. */
   set(text) {
     this.text = text;
     this.#timer ??= setTimeout(() => this.#render(), Math.max(FRAME_MS, SHARE * this.#tookMs));

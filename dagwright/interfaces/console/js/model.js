@@ -1,17 +1,17 @@
-// The graph of a run as known to the page, and what is drawn of it: nodes, or groups of them.
+// The graph of a run as known to the page, and its boxes: nodes, or groups of nodes.
 //
 // Up to MOST nodes are drawn individually. For more, nodes with the same distance from the start are a group, long rows
 // of groups are merged, and a large group opens into smaller ones: never more than MOST boxes are drawn.
 
 export const MOST = 2000;
-/** Groups that stand beside each other, and members that are drawn when a group opens. */
+/** Maximum groups that are drawn side by side, and members that are drawn when a group opens. */
 const GROUPS = 20;
 const MEMBERS = 400;
 const SEPARATOR = "\u0000";
-/** Whoever tells of a node leaves these out when there are none. */
+/** Fields that documents of nodes omit if they are empty. */
 const NONE = { reason: undefined, error: undefined };
 
-/** `each[2]` is an item of `each`; anything else is of none. */
+/** The node of an item: `each` for `each[2]`; null for any other id. */
 export function mapOf(id) {
   return id.endsWith("]") ? id.slice(0, id.indexOf("[")) : null;
 }
@@ -19,21 +19,21 @@ export function mapOf(id) {
 export class Model {
   /** Node id -> {node_id, title, status, tool, attempts, reason, started_at, ended_at, error}. */
   nodes = new Map();
-  /** Id of a node with items -> item id -> the same of the item. */
+  /** Id of a node with items -> item id -> document of the item, with the same fields. */
   items = new Map();
   edges = [];
   needs = new Map();
   neededBy = new Map();
-  /** Node id -> how many edges the longest way from the beginning has. */
+  /** Node id -> number of edges of the longest path to it from the start. */
   levels = new Map();
-  /** Key of each group that is open -> what it is called. */
+  /** Key of each open group -> its label. */
   open = new Map();
-  /** Whether nodes that belong together, such as those of a round, are drawn as one. */
+  /** Whether the nodes of a group, such as a round, are drawn as one box. */
   isFolded = false;
-  /** Whether a node was told of that is not in the graph. */
+  /** Whether an event named a node that is not in the graph. */
   lacks = false;
 
-  /** Takes nodes and edges as `GET /v1/runs/ID/graph` has them; what an event has told of a node since then stays. */
+  /** Load nodes and edges from `GET /v1/runs/ID/graph`; newer fields from events stay. */
   take({ nodes, edges, cursor }) {
     const before = this.nodes;
     const joined = (node, known) => ({ ...known, ...NONE, ...node, ...(isLater(known?.told, cursor) ? known.heard : {}) });
@@ -50,7 +50,7 @@ export class Model {
     this.#groups = null;
   }
 
-  /** Takes what an event, with its id, tells of nodes; returns the ids of those in the graph that are others now. */
+  /** Apply the node fields of an event with its id; return the ids of the changed nodes. */
   change(told, at = null) {
     const changed = new Set();
     for (const { node_id: id, ...rest } of told) {
@@ -71,7 +71,7 @@ export class Model {
     return changed;
   }
 
-  /** How many nodes are in which state. */
+  /** State -> number of nodes. */
   counts(ids = this.nodes.keys()) {
     const counts = {};
     for (const id of ids) {
@@ -81,7 +81,7 @@ export class Model {
     return counts;
   }
 
-  /** Tells whether a run counts its nodes otherwise than they are known here. */
+  /** Whether the counts of a run differ from the counts of the known nodes. */
   isBehind(counts) {
     const known = this.counts();
     return [...new Set([...Object.keys(counts), ...Object.keys(known)])].some((s) => (counts[s] ?? 0) !== (known[s] ?? 0));
@@ -94,7 +94,7 @@ export class Model {
 
   #groups = null;
 
-  /** What stands for all nodes where they are too many: groups by levels, each {key, label, members}. */
+  /** Groups of all nodes by level, for graphs with too many nodes; each {key, label, members}. */
   #tops() {
     if (this.#groups) return this.#groups;
     const levels = [];
@@ -109,12 +109,12 @@ export class Model {
     return this.#groups;
   }
 
-  /** Tells whether some nodes say what they belong to. */
+  /** Whether any node has a group. */
   get hasParts() {
     return this.nodes.size <= MOST && [...this.nodes.values()].some((node) => node.group);
   }
 
-  /** Nodes by what they say they belong to, each {key, label, members}; those that say nothing by themselves. */
+  /** Nodes by group, each {key, label, members}; a node without a group is a group of its own. */
   *#folded() {
     const named = new Map();
     for (const { node_id: id, group } of this.nodes.values()) {
@@ -125,7 +125,7 @@ export class Model {
     yield* named.values();
   }
 
-  /** A group cut into smaller ones, in its order. */
+  /** A group split into smaller groups, in its order. */
   #parts(group) {
     const count = Math.min(GROUPS, Math.ceil(group.members.length / MEMBERS) * 2);
     const each = Math.ceil(group.members.length / count);
@@ -138,7 +138,7 @@ export class Model {
     return parts;
   }
 
-  /** Opens or closes a group; of those that were open, the oldest are closed where all would be too many. */
+  /** Open or close a group; the oldest open groups are closed if there would be too many boxes. */
   toggle(key, label = key) {
     if (this.open.delete(key)) {
       for (const each of [...this.open.keys()]) if (isPartOf(each, key)) this.open.delete(each);
@@ -152,7 +152,7 @@ export class Model {
     }
   }
 
-  /** Opens the groups that a node is in, so that it is drawn. */
+  /** Open the groups of a node, so that it is drawn. */
   reveal(id) {
     const node = this.nodes.has(id) ? id : mapOf(id);
     if (this.nodes.size <= MOST || !this.nodes.has(node)) return;
@@ -166,17 +166,17 @@ export class Model {
   }
 
   /**
-   * What is drawn.
+   * The boxes and edges to draw.
    *
-   * Returns boxes, each {key, id} of a node, {key, id, of} of an item, or {key, label, members, isOpen} of a group, and
-   * edges [from, to] between their keys, each once; `stands` tells by which key a node is drawn.
+   * A box is {key, id} for a node, {key, id, of} for an item, or {key, label, members, isOpen} for a group. Edges are
+   * [from, to] between keys, without duplicates. `boxOf` maps a node to the key of its box.
    */
   boxes() {
     const boxes = [];
-    const stands = new Map();
+    const boxOf = new Map();
     const add = (box, ids) => {
       boxes.push(box);
-      for (const id of ids) stands.set(id, box.key);
+      for (const id of ids) boxOf.set(id, box.key);
     };
     const put = (group) => {
       if (!this.open.has(group.key)) return add(group, group.members);
@@ -189,7 +189,7 @@ export class Model {
     else for (const group of this.#folded()) this.nodes.has(group.key) ? one(group.key) : put(group);
     const edges = new Map();
     for (const [from, to] of this.edges) {
-      const [a, b] = [stands.get(from), stands.get(to)];
+      const [a, b] = [boxOf.get(from), boxOf.get(to)];
       if (a !== b) edges.set(a + SEPARATOR + SEPARATOR + b, [a, b]);
     }
     const drawn = [...edges.values()];
@@ -200,28 +200,28 @@ export class Model {
         drawn.push([box.key, id]);
       }
     }
-    return { boxes, edges: drawn, stands };
+    return { boxes, edges: drawn, boxOf };
   }
 }
 
-/** Tells whether one place in the history of a run, such as `1-145`, is behind another one. */
+/** Whether a cursor in the history of a run, such as `1-145`, is after another one. */
 function isLater(one, other) {
   if (!one || !other) return false;
   const [[run, event], [otherRun, otherEvent]] = [one, other].map((place) => place.match(/\d+/g).map(Number));
   return run === otherRun ? event > otherEvent : run > otherRun;
 }
 
-/** Tells whether a group lies in another one. */
+/** Whether a group is part of another group. */
 export function isPartOf(key, other) {
   return key.startsWith(other + SEPARATOR);
 }
 
-/** The key under which the items of a node are open. */
+/** The key of the open items of a node. */
 export function itemsKey(id) {
   return `items${SEPARATOR}${id}`;
 }
 
-/** Node id -> level; a node that is in a circle, which no plan has, is in the first. */
+/** Node id -> level. Valid plans have no cycles; a node of a cycle would be in the first level. */
 function levelsOf(ids, needs, neededBy) {
   const levels = new Map(ids.map((id) => [id, 0]));
   const missing = new Map(ids.map((id) => [id, needs.get(id).length]));

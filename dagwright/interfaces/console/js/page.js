@@ -6,19 +6,19 @@ let arrival = "";
 /** Goes to an address such as `#/runs/run-1?node=sum`; `words` become the status line of the page there. */
 export function go(address, words = "") {
   arrival = words;
-  // The same address is no navigation, and no event follows.
+  // The same address is not a navigation, and causes no event.
   if (location.hash === address) turnPage();
   else location.hash = address;
 }
 
-/** Starts a page: the status line holds only what the navigation itself has to report. */
+/** Start a page: the status line shows only the message of the navigation. */
 export function turnPage() {
   shown += 1;
   document.getElementById("said").textContent = arrival;
   arrival = "";
 }
 
-/** Returns a function that reports whether the present page is still shown, for work that takes a while. */
+/** A function that returns whether the current page is still shown, for long operations. */
 export function onThisPage() {
   const mine = shown;
   return () => mine === shown;

@@ -27,7 +27,7 @@ export class Timeline {
     this.#draw();
   }
 
-  /** Draws changes: at once, so that it agrees with the graph, but a long timeline not all the time. */
+  /** Draw changes immediately, as the graph does; a long timeline is drawn less often. */
   changed() {
     this.#timer ??= setTimeout(() => {
       this.#timer = null;

@@ -38,7 +38,7 @@ export class Viewport {
     return { left, top, right: left + clientWidth / this.scale, bottom: top + clientHeight / this.scale };
   }
 
-  /** Shows a whole drawing, at most in its full size; if it would be too small, its start. */
+  /** Show a whole drawing, at most at full size, or only its start if it would be too small. */
   fit(width, height, { smallest = SMALLEST } = {}) {
     const { clientWidth, clientHeight } = this.#canvas;
     this.scale = Math.max(smallest, SMALLEST, Math.min(1, (clientWidth - 24) / width, (clientHeight - 24) / height));

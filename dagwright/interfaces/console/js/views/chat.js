@@ -122,7 +122,7 @@ export async function mount(root, { api, params, go }) {
   };
 }
 
-/** Keeps the end in view unless the user has scrolled back. */
+/** Keep the end in view unless the user has scrolled back. */
 function keepAtEnd(log) {
   let isAtEnd = true;
   log.addEventListener("scroll", () => (isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40));

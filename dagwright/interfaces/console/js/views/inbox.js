@@ -87,7 +87,7 @@ export async function mount(root, { api, params }) {
     return card;
   }
 
-  /** Reads now; a call during a read is answered by a read that starts after it. */
+  /** Read now; a call during a read causes another read after it. */
   function look() {
     clearTimeout(timer);
     looking = (looking ?? Promise.resolve()).then(lookOnce);

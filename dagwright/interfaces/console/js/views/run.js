@@ -49,7 +49,7 @@ export async function mount(root, { api, params, go }) {
     el("div", { class: "parts" }, graph.element, el("div", { class: "side" }, detail.element, timeline.element)),
   );
 
-  /** Reads the graph, and then follows the events; no change is missed in between. */
+  /** Read the graph, and follow its events from there, so that no change is missed. */
   async function load() {
     const [told, drawn] = await Promise.all([api.get(runPath(run)), api.get(runPath(run, "/graph"))]);
     if (isGone) return;
@@ -132,7 +132,7 @@ export async function mount(root, { api, params, go }) {
       facts,
       stateMark(now.status),
       el("span", {}, countWords(counts)),
-      now.started_at && el("span", {}, "began ", el("time", { datetime: now.started_at }, timeWords(now.started_at))),
+      now.started_at && el("span", {}, "started ", el("time", { datetime: now.started_at }, timeWords(now.started_at))),
       now.started_at && el("span", {}, ENDED_RUNS.has(now.status) ? "took " : "for ", el("span", { class: "took" }, spanWords(now.started_at, now.ended_at))),
       el("code", {}, run),
       now.session_id && el("span", {}, `session ${now.session_id}`),
