@@ -46,7 +46,7 @@ async def test_worker_killed_whenever_the_run_changes_executions(tmp_path: Path)
 
 
 async def _next_execution(client: Client, handle: Handle, known: str) -> str:
-    """Waits until the run is in another execution, and returns its id."""
+    """Wait until the run is in another execution, and return its id."""
     found = known
 
     async def has_changed() -> bool:

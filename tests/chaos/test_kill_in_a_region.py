@@ -45,7 +45,7 @@ class Scene:
         return await start_travelling(self.client, plan, workflow_id="killed", folder=self.folder)
 
     async def kill_at(self, point: str) -> None:
-        """Kills the worker at a fault point, with the other one at hand."""
+        """Kill the worker at a fault point, with the other one at hand."""
         await self.points.reached(point)
         await self.other.start_and_serve()
         await self.worker.kill()
@@ -69,7 +69,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 
 def _pure_graph(count: int, *, pause_ms: float) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns a plan of pure nodes in one region, each using the two before it, and an ordinary one at its end."""
+    """Return a plan of pure nodes in one region, each using the two before it, and an ordinary one at its end."""
     nodes: list[dict[str, Any]] = []
     values: dict[str, str] = {}
     for number in range(count):
@@ -83,7 +83,7 @@ def _pure_graph(count: int, *, pause_ms: float) -> tuple[dict[str, Any], dict[st
 
 
 async def _answers(handle: Handle) -> list[dict[str, Any]]:
-    """Returns what the slices of a run have answered so far."""
+    """Return what the slices of a run have answered so far."""
     history = await handle.fetch_history()
     slices = {
         event.event_id
@@ -98,7 +98,7 @@ async def _answers(handle: Handle) -> list[dict[str, Any]]:
 
 
 def _patience_s(history: WorkflowHistory, kind: str) -> float:
-    """Returns how long the server waits for an attempt that was lost before it hands out the next one.
+    """Return how long the server waits for an attempt that was lost before it hands out the next one.
 
     What is promised, and not what a clock on the wall says: the machine may be busy.
     """

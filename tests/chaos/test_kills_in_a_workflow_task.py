@@ -80,7 +80,7 @@ def _chain(name: str) -> list[dict[str, Any]]:
 
 
 def _missed_s(events: Sequence[HistoryEvent]) -> list[float]:
-    """Returns how long the server waited for each workflow task that a worker took and never answered, in seconds."""
+    """Return how long the server waited for each workflow task that a worker took and never answered, in seconds."""
     found = []
     for event in events:
         result = event.workflow_task_timed_out_event_attributes

@@ -21,7 +21,7 @@ _CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?", "assi
 
 
 async def _asks(server: LiveServer, workflow_id: str) -> list[str]:
-    """Waits until a run asks somebody, and returns what it asks, with no worker needed."""
+    """Wait until a run asks somebody, and return what it asks, with no worker needed."""
     client = await server.start()
     found: list[str] = []
 

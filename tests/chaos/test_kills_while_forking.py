@@ -54,7 +54,7 @@ class Forker:
         self._run = run
 
     async def start(self) -> Running:
-        """Starts the command."""
+        """Start the command."""
         return await start_program(
             (str(HELD_STARTER),),
             ("fork", self._run, "--yes", "--json"),
@@ -64,12 +64,12 @@ class Forker:
         )
 
     async def __call__(self) -> dict[str, Any]:
-        """Runs the command to its end and returns what it says."""
+        """Run the command to its end and return what it says."""
         return await said(await self.start())
 
 
 async def said(process: Running) -> dict[str, Any]:
-    """Returns what a command said that did what it was told to."""
+    """Return what a command said that did what it was told to."""
     stdout, stderr = await asyncio.wait_for(process.communicate(), 240)
     assert process.returncode == 0, stderr.decode()
     found: dict[str, Any] = json.loads(stdout)
@@ -83,7 +83,7 @@ async def _kill(process: Running) -> None:
 
 
 async def _cut_off(server: LiveServer, points: FaultPoints, run: str) -> None:
-    """Makes a run that was asked and answered, and cancelled between an effect and its end."""
+    """Make a run that was asked and answered, and cancelled between an effect and its end."""
     points.hold("cut")
     client = await server.start()
     handle = await start_run(client, _PLAN, workflow_id=run)
@@ -100,7 +100,7 @@ async def _forks_of(server: LiveServer, run: str) -> list[str]:
 
 
 async def _assert_done_once(server: LiveServer, folder: Path, fork: str) -> None:
-    """Checks that a fork did what was left, and that neither asked nor did anything that had been done."""
+    """Check that a fork did what was left, and that neither asked nor did anything that had been done."""
     handle: Handle = (await server.start()).get_workflow_handle(fork)
     document = await result_within(handle, 240)
     assert {

@@ -45,7 +45,7 @@ class Store:
     before: Overview
 
     def assert_has(self, *rows: str, effects: int) -> None:
-        """Checks that exactly these rows were added, under so many keys of which none was taken back."""
+        """Check that exactly these rows were added, under so many keys of which none was taken back."""
         assert rows_since(self.before, self.database) == sorted(rows)
         standing = self.database.read(lambda session: session.query(Effect).filter(Effect.undone_at.is_(None)).count())
         assert standing == effects
@@ -63,14 +63,14 @@ def store(folder: Path) -> Iterator[Store]:
 
 
 def tried_often(plan: Any, settings: Settings) -> CompiledPlan:
-    """Returns a plan whose nodes are tried again soon after their worker has died, as often as it takes."""
+    """Return a plan whose nodes are tried again soon after their worker has died, as often as it takes."""
     compiled = prepare_plan(check_plan(plan, load_toolset(settings).declarations()), {})
     often = RetryRule(max_attempts=100, first_delay_s=0.1, factor=1.0)
     return replace(compiled, nodes=[replace(node, retry=often) for node in compiled.nodes])
 
 
 async def start(client: Client, plan: CompiledPlan, *, workflow_id: str, **options: Any) -> Handle:
-    """Starts a compiled plan."""
+    """Start a compiled plan."""
     return await start_workflow(client, RunInput(compiled=plan, **options), workflow_id=workflow_id)
 
 
@@ -146,7 +146,7 @@ async def test_worker_killed_while_a_director_is_asked_about_and_in_and_after_th
 
 
 async def asks(client: Client, handle: Handle) -> bool:
-    """Tells whether a run waits for somebody."""
+    """Return whether a run waits for somebody."""
     return bool((await RunReader(client, handle.id).read()).document()["waiting_for"])
 
 

@@ -47,35 +47,35 @@ _RETRIES = {"retry": {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets what this process starts notice a dead worker as soon as what the worker adds does."""
+    """Let what this process starts notice a dead worker as soon as what the worker adds does."""
     monkeypatch.setattr(model_nodes, "MODEL_HEARTBEAT_S", HEARTBEAT_S)
 
 
 @asynccontextmanager
 async def serving(server: LiveServer, folder: Path, model: ModelServer) -> AsyncIterator[WorkerProcess]:
-    """Serves with a worker that asks the scripted model, and may be killed."""
+    """Serve with a worker that asks the scripted model, and may be killed."""
     environment = {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
     async with worker_process(server.address, folder, environment=environment, program=QUICK_WORKER) as worker:
         yield worker
 
 
 def lost(node: str) -> Step:
-    """Returns an answer that is held until whoever asked is dead."""
+    """Return an answer that is held until whoever asked is dead."""
     return step(_LOST, metadata={"node_id": node}, released=asyncio.Event())
 
 
 def said_to(node: str, answer: Any) -> Step:
-    """Returns the answer of a node."""
+    """Return the answer of a node."""
     return step(answer, metadata={"node_id": node})
 
 
 async def asked(model: ModelServer, *nodes: str) -> None:
-    """Waits until the model was asked by these nodes, in this order."""
+    """Wait until the model was asked by these nodes, in this order."""
     await eventually(lambda: [received.metadata["node_id"] for received in model.calls] == [*nodes])
 
 
 async def start_goal(client: Client, words: str, *tools: str) -> Handle:
-    """Starts a request for which some of the tools of the worker may be used."""
+    """Start a request for which some of the tools of the worker may be used."""
     known = load_toolset(Settings(), [str(TOOLS)]).declarations()
     compiled, _ = prepare_goal(words, {name: known[name] for name in tools}, PlanningOptions())
     run_input = RunInput(compiled=compiled, policy=_may_call(tools))
@@ -83,12 +83,12 @@ async def start_goal(client: Client, words: str, *tools: str) -> Handle:
 
 
 def _may_call(tools: Sequence[str]) -> Policy:
-    """Returns a policy that lets a model call tools that by default need approval."""
+    """Return a policy that lets a model call tools that by default need approval."""
     return Policy(tuple(Rule("run", tool=name) for name in tools))
 
 
 async def start_agent(client: Client, objective: str, *tools: str) -> Handle:
-    """Starts an agent that may call some of the tools of the worker."""
+    """Start an agent that may call some of the tools of the worker."""
     known = load_toolset(Settings(), [str(TOOLS)]).declarations()
     spec = AgentSpec("helper", tools={name: known[name] for name in tools})
     compiled = agent_plan(spec, prompt="Help.", results={})
@@ -271,6 +271,6 @@ async def test_answer_of_a_worker_that_was_killed_is_read_on_or_begins_again(
 
 
 async def restart_worker(worker: WorkerProcess) -> None:
-    """Kills a worker and starts it again at once."""
+    """Kill a worker and start it again at once."""
     await worker.kill()
     await worker.start()

@@ -45,17 +45,17 @@ _WITHIN_S = 420
 
 
 def word(turn: int, number: int) -> str:
-    """Returns what only one request holds."""
+    """Return what only one request holds."""
     return f"word-{turn}-{number}-"
 
 
 def model_of(number: int) -> str:
-    """Returns the model that a request names."""
+    """Return the model that a request names."""
     return f"model-{number % 3}"
 
 
 def steps_of(turn: int) -> list[Step]:
-    """Returns the plan and the answer of each request of a round, in an order of their own."""
+    """Return the plan and the answer of each request of a round, in an order of their own."""
     found = []
     for number in reversed(range(REQUESTS)):
         own, model = word(turn, number), model_of(number)
@@ -66,7 +66,7 @@ def steps_of(turn: int) -> list[Step]:
 
 
 async def answered(client: Client, known: Any, *, turn: int, number: int) -> tuple[str, dict[str, Any]]:
-    """Returns the id and the document of one request."""
+    """Return the id and the document of one request."""
     asked = PlanningOptions(ModelConfig(model=model_of(number)))
     compiled, _ = prepare_goal(f"Say {word(turn, number)}", {"echo": known["echo"]}, asked)
     handle = await client.start_workflow(
@@ -80,14 +80,14 @@ async def answered(client: Client, known: Any, *, turn: int, number: int) -> tup
 
 
 def assert_own_word(received: ReceivedCall) -> None:
-    """Checks that a call holds the word of its own run and no other, and asks the model that this one names."""
+    """Check that a call holds the word of its own run and no other, and asks the model that this one names."""
     turn, number = map(int, received.metadata["run_id"].split("-")[2:4])
     assert {*_WORD.findall(received.text)} == {word(turn, number)}
     assert received.model == model_of(number)
 
 
 async def living_objects(client: Client, folder: Path) -> Counter[str]:
-    """Returns how many objects the worker has that are no garbage, by their type."""
+    """Return how many objects the worker has that are no garbage, by their type."""
     plan = {"nodes": [call("count", "living_objects")], "output": "{{count.result}}"}
     handle = await start_run(client, plan, workflow_id=f"count-{uuid4().hex}")
     await handle.result()
@@ -95,7 +95,7 @@ async def living_objects(client: Client, folder: Path) -> Counter[str]:
 
 
 def grown(before: Counter[str], after: Counter[str]) -> list[tuple[str, int]]:
-    """Returns the types of which there are more, the most first."""
+    """Return the types of which there are more, the most first."""
     return (after - before).most_common(20)
 
 

@@ -72,7 +72,7 @@ class Terminal:
         self._seen = found + len(words)
 
     def types(self, text: str) -> None:
-        """Types; `\\r` is Enter, `\\x03` Ctrl-C, `\\x04` Ctrl-D."""
+        """Type; `\\r` is Enter, `\\x03` Ctrl-C, `\\x04` Ctrl-D."""
         os.write(self._master, text.encode())
 
     async def ended(self) -> int:
@@ -127,7 +127,7 @@ class CommandLine:
     async def on_terminal(
         self, *arguments: str, answers: str = "", program: tuple[str, ...] | None = None
     ) -> tuple[int, str]:
-        """Run a command on a terminal of its own; returns its exit code and all that was on the screen."""
+        """Run a command on a terminal of its own; return its exit code and all that was on the screen."""
         process, master = await self._on_terminal(*arguments, program=program or (self.script,))
         os.write(master, answers.encode())
         screen = asyncio.create_task(asyncio.to_thread(_read_all, master))
@@ -138,7 +138,7 @@ class CommandLine:
         return Terminal(*await self._on_terminal(*arguments, program=(self.script,)))
 
     async def _on_terminal(self, *arguments: str, program: tuple[str, ...]) -> tuple[Running, int]:
-        """Start a command on a terminal; returns the other end of that, too."""
+        """Start a command on a terminal; return the other end of that, too."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         # This terminal does not say where its cursor is.

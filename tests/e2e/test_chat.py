@@ -47,7 +47,7 @@ async def talk(own_command_line: CommandLine) -> AsyncIterator[Talk]:
 
 
 async def say(chat: Terminal, message: str, *shown: str) -> None:
-    """Types a message, and waits until all this is shown, one after the other, and another one can be typed."""
+    """Type a message, and wait until all this is shown, one after the other, and another one can be typed."""
     chat.types(f"{message}{ENTER}")
     for words in (*shown, PROMPT):
         await chat.shows(words)

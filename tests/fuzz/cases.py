@@ -55,18 +55,18 @@ class Case:
     workflow_cache: bool = True
 
     def to_text(self) -> str:
-        """Returns the case as JSON; half characters and NaN survive."""
+        """Return the case as JSON; half characters and NaN survive."""
         return json.dumps(asdict(self), indent=1)
 
     @classmethod
     def from_text(cls, text: str) -> "Case":
-        """Returns the case of a JSON text."""
+        """Return the case of a JSON text."""
         found = json.loads(text)
         return cls(**{**found, "messages": [Message(**message) for message in found["messages"]]})
 
 
 def payload_of(described: Mapping[str, Any]) -> RawValue:
-    """Returns a payload as it is described in a case."""
+    """Return a payload as it is described in a case."""
     if "json" in described:
         return json_payload(described["json"])
     metadata = {} if described["encoding"] is None else {"encoding": described["encoding"].encode()}
@@ -74,7 +74,7 @@ def payload_of(described: Mapping[str, Any]) -> RawValue:
 
 
 def json_payload(value: Any) -> RawValue:
-    """Returns a value as a JSON payload, as a careless program would write it."""
+    """Return a value as a JSON payload, as a careless program would write it."""
     return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(value).encode()))
 
 
@@ -142,7 +142,7 @@ _own_fields = st.fixed_dictionaries(
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Returns a case; most start a run with a plan, and get a few messages."""
+    """Return a case; most start a run with a plan, and get a few messages."""
     form = draw(st.sampled_from(("client", "client", "client", "raw", "raw", "compiled", "payloads")))
     fields = draw(_fields) if form != "payloads" else {}
     if form in ("raw", "compiled") and chance(draw, 6):

@@ -32,7 +32,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 async def check_run(client: Client, handle: Handle, *, may_be_bug: bool) -> str:
-    """Checks everything that must hold for a run that was started; returns how it ended.
+    """Check everything that must hold for a run that was started; return how it ended.
 
     Args:
         may_be_bug: the run was given what no client of ours makes, so it may end by the type `Bug`.
@@ -61,7 +61,7 @@ def _is_bug(history: WorkflowHistory) -> bool:
 
 
 def check_document(document: Document) -> None:
-    """Checks a document of an ended run against docs/reference/states.md."""
+    """Check a document of an ended run against docs/reference/states.md."""
     assert set(document) >= _DOCUMENT_KEYS, document.keys()
     status = document["status"]
     assert status in _RUN_FINAL, status
@@ -108,7 +108,7 @@ def _check_error(error: Any, *, names: Set[str]) -> None:
 
 
 def check_details(answer: Document, document: Document) -> None:
-    """Checks that the query of a run that has ended tells what the run wrote."""
+    """Check that the query of a run that has ended tells what the run wrote."""
     assert answer["status"] == document["status"], (answer["status"], document["status"])
     _check_same(answer, document, what="the query")
 
@@ -125,7 +125,7 @@ def _states(document: Document) -> dict[str, Any]:
 
 
 async def check_projection(history: WorkflowHistory, document: Document) -> None:
-    """Checks that the events of a run before its end say what the run itself knows then."""
+    """Check that the events of a run before its end say what the run itself knows then."""
     projection = HistoryReplay(history.workflow_id, data_converter)
     for event in history.events[:-1]:
         await projection.apply(event)
@@ -161,7 +161,7 @@ def _is_stored(value: Any) -> bool:
 
 
 async def check_feed(client: Client, handle: Handle, document: Document) -> None:
-    """Checks that the feed tells of a closed run what the run wrote, and that it can be drawn."""
+    """Check that the feed tells of a closed run what the run wrote, and that it can be drawn."""
     view = await RunReader(client, handle.id).read()
     shown = view.document()
     assert view.is_closed

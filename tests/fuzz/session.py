@@ -73,7 +73,7 @@ class Session:
     uncached: Runs
 
     async def run(self, case: Case) -> str:
-        """Runs one case; returns how it ended.
+        """Run one case; return how it ended.
 
         Raises:
             AssertionError: something does not hold.
@@ -87,7 +87,7 @@ class Session:
             return await check_run(runs.client, handle, may_be_bug=case.form == "compiled")
 
     async def run_batch(self, number: int, tally: Tally, *, only: Callable[[int], bool] = lambda _: True) -> None:
-        """Runs all cases of a seed, many at once."""
+        """Run all cases of a seed, many at once."""
         turns = asyncio.Semaphore(AT_ONCE)
 
         async def run(position: int, case: Case) -> None:
@@ -103,7 +103,7 @@ class Session:
 
 
 def cases_of(number: int) -> list[Case]:
-    """Returns the cases of a seed: always the same, as long as the strategies are."""
+    """Return the cases of a seed: always the same, as long as the strategies are."""
     made: list[Case] = []
 
     @seed(number)
@@ -125,7 +125,7 @@ def cases_of(number: int) -> list[Case]:
 
 @asynccontextmanager
 async def session(client: Client, folder: Path) -> AsyncIterator[Session]:
-    """Serves the tools of the fuzzer as long as the block lasts."""
+    """Serve the tools of the fuzzer as long as the block lasts."""
     async with AsyncExitStack() as stack:
         cached, uncached = [
             await stack.enter_async_context(
@@ -139,7 +139,7 @@ async def session(client: Client, folder: Path) -> AsyncIterator[Session]:
 async def run_for(
     found: Session, *, seconds: float, first_seed: int, tell: Callable[[Tally, int], None], last_seed: float = math.inf
 ) -> Tally:
-    """Runs batch after batch until the time is over or the last seed is done; `tell` hears of each.
+    """Run batch after batch until the time is over or the last seed is done; `tell` hears of each.
 
     Returns:
         what was done: every case up to a number of seeds that depends on the time alone.
@@ -153,7 +153,7 @@ async def run_for(
 
 
 async def _start(runs: Runs, case: Case) -> Handle | None:
-    """Starts the run of a case; `None` if it was refused in good order before."""
+    """Start the run of a case; `None` if it was refused in good order before."""
     if case.form == "payloads":
         return await runs.start_raw(*map(payload_of, case.content))
     if case.form == "client":
@@ -177,7 +177,7 @@ async def _start(runs: Runs, case: Case) -> Handle | None:
 
 
 def _changed_plan(runs: Runs, case: Case) -> Any:
-    """Returns the compiled plan of a case with its changes, `None` if the plan cannot be compiled."""
+    """Return the compiled plan of a case with its changes, `None` if the plan cannot be compiled."""
     try:
         checked = check_plan(case.content["plan"], runs.tools)
         given = dict.fromkeys(checked.inputs, "x")
@@ -191,7 +191,7 @@ def _changed_plan(runs: Runs, case: Case) -> Any:
 
 
 def _object(value: Any) -> dict[str, Any]:
-    """Returns an object: the client takes nothing else."""
+    """Return an object: the client takes nothing else."""
     return value if isinstance(value, dict) else {}
 
 

@@ -73,7 +73,7 @@ class Served:
     session: str
 
     def places(self, path: str) -> dict[str, list[str]]:
-        """Returns what the parameters of an address may be beside what is generated."""
+        """Return what the parameters of an address may be beside what is generated."""
         # Whoever listens to a run that waits listens for as long as that.
         runs = [self.ended] if path.endswith("/events") else [self.waiting, self.ended]
         nodes = ["double", "check", "broken", "check[0]", "none"]

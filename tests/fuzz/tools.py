@@ -151,7 +151,7 @@ FAILURES: dict[str, Callable[[], BaseException]] = {
 
 
 def registry() -> ToolRegistry:
-    """Returns every tool of the fuzzer."""
+    """Return every tool of the fuzzer."""
     return ToolRegistry.of(*(function for effects in EFFECTS for function in _tools_of(effects)), *_any_tools())
 
 

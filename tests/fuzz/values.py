@@ -42,18 +42,18 @@ odd_values = json_values | odd_leaves | st.lists(odd_leaves, max_size=3) | st.di
 
 @st.composite
 def seldom(draw: st.DrawFn, odd: st.SearchStrategy[Any], otherwise: st.SearchStrategy[Any], *, one_in: int = 20) -> Any:
-    """Draws of `otherwise` mostly, and of `odd` once in a while."""
+    """Draw `otherwise` mostly, and `odd` sometimes."""
     return draw(odd if draw(st.integers(1, one_in)) == one_in else otherwise)
 
 
 def chance(draw: st.DrawFn, one_in: int) -> bool:
-    """Tells whether something that happens once in so many times happens."""
+    """Return whether something that happens once in so many times happens."""
     return draw(st.integers(1, one_in)) == one_in
 
 
 @st.composite
 def references(draw: st.DrawFn, earlier: Sequence[str]) -> str:
-    """Returns a reference to one of these nodes, or to something else if there are none."""
+    """Return a reference to one of these nodes, or to something else if there are none."""
     if not earlier:
         return draw(st.sampled_from(("plain", "", "{{PLACEHOLDER_name}}", "\\{{a}}")))
     name = draw(st.sampled_from(earlier))
@@ -64,12 +64,12 @@ def references(draw: st.DrawFn, earlier: Sequence[str]) -> str:
 
 @st.composite
 def texts(draw: st.DrawFn, earlier: Sequence[str]) -> str:
-    """Returns a text with references in it."""
+    """Return a text with references in it."""
     return "".join(draw(st.lists(references(earlier) | st.text(max_size=4), max_size=3)))
 
 
 def arguments(earlier: Sequence[str]) -> st.SearchStrategy[Any]:
-    """Returns objects that hold references to these nodes somewhere."""
+    """Return objects that hold references to these nodes somewhere."""
     leaves = references(earlier) | references(earlier) | texts(earlier) | seldom(json_leaves, plain_leaves)
     values = st.recursive(
         leaves,

@@ -234,7 +234,7 @@ class Tree:
             assert PRICE * tokens <= self.limits["money"] + PRICE * (over + first)
 
     def fits(self, tokens: int) -> bool:
-        """Tells whether there is enough for a call when nothing runs."""
+        """Return whether there is enough for a call when nothing runs."""
         left = self.left
         price = self.root.budget.rate
         is_affordable = "money" not in left or (left["money"] > 0 if price is None else price * tokens <= left["money"])

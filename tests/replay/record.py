@@ -43,7 +43,7 @@ _PROCESS = re.compile(r"^[0-9]+@.+")
 
 
 async def record(names: Sequence[str]) -> None:
-    """Runs scenarios and saves their histories, then makes the bad ones."""
+    """Run scenarios and save their histories, then make the bad ones."""
     await _record_on_server([name for name in names if name not in GO_ON_AFTER_EVENTS])
     for name, events in GO_ON_AFTER_EVENTS.items():
         if name in names:
@@ -53,7 +53,7 @@ async def record(names: Sequence[str]) -> None:
 
 
 async def _record_on_server(names: Sequence[str]) -> None:
-    """Runs scenarios on a server of their own and saves their histories."""
+    """Run scenarios on a server of their own and save their histories."""
     with tempfile.TemporaryDirectory() as folder:
         async with live_server(Path(folder) / "server") as server, ModelServer(*MODEL_STEPS) as model:
             client = await server.start()
@@ -89,7 +89,7 @@ def _save(path: Path, value: Json) -> None:
 
 
 def _anonymous(value: Any) -> Any:
-    """Takes away what tells of the machine: names of processes and traces with paths; a replay reads neither."""
+    """Take away what tells of the machine: names of processes and traces with paths; a replay reads neither."""
     if isinstance(value, dict):
         kept = {name: part for name, part in value.items() if name not in ("stackTrace", "binaryChecksum")}
         return {name: _anonymous(part) for name, part in kept.items()}
@@ -102,7 +102,7 @@ def _anonymous(value: Any) -> Any:
 
 
 def make_bad_histories() -> None:
-    """Makes each bad history of the good one of its scenario."""
+    """Make each bad history of the good one of its scenario."""
     for name, (scenario, spoil) in _SPOILERS.items():
         saved = json.loads((HISTORIES / "good" / f"{scenario}.json").read_text(encoding="utf-8"))
         spoiled = copy.deepcopy(saved)
@@ -130,7 +130,7 @@ def _swap_steps(events: list[Json]) -> None:
 
 
 def _change_plan(change: Callable[[Json], None]) -> Callable[[list[Json]], None]:
-    """Gives a history the input of another plan: what a change of the scheduler would look like."""
+    """Give a history the input of another plan: what a change of the scheduler would look like."""
 
     def spoil(events: list[Json]) -> None:
         payload = events[0]["workflowExecutionStartedEventAttributes"]["input"]["payloads"][0]
@@ -167,7 +167,7 @@ def _change_result(events: list[Json]) -> None:
 
 
 def _forget_early_nodes(events: list[Json]) -> None:
-    """Takes the nodes out of the messages that brought them while the plan was still being written."""
+    """Take the nodes out of the messages that brought them while the plan was still being written."""
     for event in events:
         signal = event.get("workflowExecutionSignaledEventAttributes", {})
         if signal.get("signalName") == wire.SIGNAL_PLANNED:

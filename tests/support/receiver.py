@@ -60,7 +60,7 @@ class Receiver:
 
     @property
     def taken(self) -> list[str]:
-        """Names of the accepted notifications."""
+        """Name of the accepted notifications."""
         return [delivery.name for delivery in self.deliveries if delivery.status == 204]
 
     def take(self, headers: dict[str, str], body: bytes) -> int:

@@ -69,11 +69,11 @@ class Driven:
         self._go_on()
 
     def document(self) -> Document:
-        """Returns the bare document of the run as it stands."""
+        """Return the bare document of the run as it stands."""
         return bare(json.loads(json.dumps(result_document(self.scheduler, RunFacts("run", "1")))))
 
     def ended(self) -> Document:
-        """Returns the bare document of a run that has ended, and whose model has said all that it was to say."""
+        """Return the bare document of a run that has ended, and whose model has said all that it was to say."""
         assert self.scheduler.is_finished
         assert self._script == []
         return self.document()
@@ -83,17 +83,17 @@ class Driven:
         return [(call.node, call.purpose) for call in self.calls]
 
     def titles(self, own_id: str) -> list[str | None]:
-        """Returns the titles of the nodes that the run has added under an id of its own."""
+        """Return the titles of the nodes that the run has added under an id of its own."""
         return [node.title for node, _ in self.scheduler.state.shown() if node.id.partition("#")[0] == own_id]
 
     def asked(self, task: str) -> Request:
-        """Returns the open request of a task."""
+        """Return the open request of a task."""
         request = self.scheduler.features.feedback.requests.of_task(task)
         assert request is not None
         return request
 
     def answer(self, task: str, answer: Any) -> None:
-        """Answers the open request of a task, and goes on."""
+        """Answer the open request of a task and continue."""
         assert (
             self.scheduler.features.feedback.answer(Feedback(self.asked(task).id, answer, by="ann"), self._at) is None
         )
@@ -148,7 +148,7 @@ def _json_in(said: Any) -> Any:
 
 
 def calling(*calls: tuple[str, Any]) -> list[dict[str, Any]]:
-    """Returns what a model says that calls tools: name and arguments of each, a text as it stands."""
+    """Return what a model says that calls tools: name and arguments of each, a text as it stands."""
     return [
         {"id": f"c{place}", "name": name, "arguments": given if isinstance(given, str) else json.dumps(given)}
         for place, (name, given) in enumerate(calls)

@@ -29,7 +29,7 @@ class Writer:
     """Asks a model what to make of its context."""
 
     async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> Any:
-        """Returns what the model says."""
+        """Return what the model says."""
         return (await agent.ask(f"{objective}: {dict(context)}")).text
 
 
@@ -37,7 +37,7 @@ class Chooser:
     """Asks a person."""
 
     async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> Any:
-        """Returns what the person says."""
+        """Return what the person says."""
         if not agent.answers:
             agent.ask_person({"type": "CLARIFICATION", "prompt": objective}, checkpoint=len(context))
         return [agent.answers[0]["text"], agent.checkpoint]
@@ -47,7 +47,7 @@ class Naming:
     """Says which model it was given."""
 
     async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> Any:
-        """Returns what the request says of the model, and what that model says."""
+        """Return what the request says of the model, and what that model says."""
         return [agent.model.model, agent.model.seed, (await agent.ask(objective)).text]
 
 
@@ -62,7 +62,7 @@ def of_classes(name: str, **fields: Any) -> AgentCard:
 async def serving(
     client: Client, folder: Path, *cards: AgentCard, server: ModelServer | None = None
 ) -> AsyncIterator[Runs]:
-    """Serves runs that may use these agents, and the tools of the bench."""
+    """Serve runs that may use these agents, and the tools of the bench."""
     registry = AgentRegistry.of(
         *cards, classes={name: CLASSES[name] for name in {card.name for card in cards} & {*CLASSES}}
     )

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.server
 
 
 def card(name: str, *tools: str, **fields: Any) -> AgentCard:
-    """Returns the card of an agent that a model does."""
+    """Return the card of an agent that a model does."""
     document = {
         "description": "Does it.",
         "objective_template": "Do {what}",
@@ -44,7 +44,7 @@ def card(name: str, *tools: str, **fields: Any) -> AgentCard:
 
 
 async def start(runs: Runs, plan: Any, *cards: AgentCard, **options: Any) -> Handle:
-    """Starts a plan that names agents, as the command line does."""
+    """Start a plan that names agents, as the command line does."""
     declared = (agent_declaration(each) for each in cards)
     tools = {**runs.tools, **{tool.name: tool for tool in declared}}
     compiled = prepare_plan(check_plan(plan, tools), {})
@@ -121,7 +121,7 @@ def _known(runs: Runs, *cards: AgentCard) -> dict[str, ToolDeclaration]:
 
 
 async def _append(runs: Runs, handle: Handle, nodes: list[Any], *cards: AgentCard) -> str:
-    """Adds nodes as the command does."""
+    """Add nodes as the command does."""
     server = Server("here", runs.client.namespace)
     steering = Steering(Connection(runs.client, server, frozenset({wire.SEARCH_AWAITING})))
     return await steering.add_nodes(handle.id, nodes, tools=_known(runs, *cards), by="ann")

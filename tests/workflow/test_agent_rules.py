@@ -9,13 +9,13 @@ from tests.workflow.driving import TOOLS, Driven, calling
 
 
 def agent(*script: Any, tools: tuple[str, ...] = ("echo",), **fields: Any) -> Driven:
-    """Returns the run of an agent that may call some tools."""
+    """Return the run of an agent that may call some tools."""
     spec = AgentSpec("helper", tools={name: TOOLS[name] for name in tools}, **fields)
     return Driven(agent_plan(spec, prompt="You are helpful.", results={}), *script, objective="Go on.")
 
 
 def told(run: Driven, place: int) -> str:
-    """Returns the last message of a call of the model, counted from 0."""
+    """Return the last message of a call of the model, counted from 0."""
     return str(run.calls[place].messages[-1]["content"])
 
 
@@ -40,7 +40,8 @@ def test_last_turn_is_asked_to_finish_without_tools() -> None:
     assert [*found["nodes"]] == ["turn1", "turn1.1", "turn2", "turn2.1", "turn3"]
     assert [call.tool_choice for call in run.calls] == ["", "", "none"]
     assert (
-        told(run, 2) == "No more tool calls are allowed.\nAnswer now from the existing results.\nName missing information."
+        told(run, 2)
+        == "No more tool calls are allowed.\nAnswer now from the existing results.\nName missing information."
     )
 
 

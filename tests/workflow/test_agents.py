@@ -181,14 +181,14 @@ FIVE = written(call("a", "plus", left=2, right=3))
 
 
 def raw(message: dict[str, Any], *, finish_reason: str = "stop") -> Raw:
-    """Returns a completion with a message as it stands here, halves of characters and all."""
+    """Return a completion with a message as it stands here, halves of characters and all."""
     choice = {"index": 0, "finish_reason": finish_reason, "message": {"role": "assistant", **message}}
     body = {"id": "x", "object": "chat.completion", "created": 0, "model": "small", "choices": [choice]}
     return Raw(json.dumps(body).encode(), content_type="application/json")
 
 
 def raw_stream(text: str) -> Raw:
-    """Returns a streamed completion with a text as it stands here, halves of characters and all."""
+    """Return a streamed completion with a text as it stands here, halves of characters and all."""
     choice = {"index": 0, "finish_reason": "stop", "delta": {"role": "assistant", "content": text}}
     chunk = {"id": "x", "object": "chat.completion.chunk", "created": 0, "model": "small", "choices": [choice]}
     body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"
@@ -196,7 +196,7 @@ def raw_stream(text: str) -> Raw:
 
 
 def wanted(name: str, arguments: str, *, call_id: str) -> dict[str, Any]:
-    """Returns a tool that a model wants called."""
+    """Return a tool that a model wants called."""
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 

@@ -60,12 +60,12 @@ async def runs(served: Runs) -> AsyncIterator[Runs]:
 
 
 def make(name: str, unique: str, *needs: str, tool: str = "make", **fields: Any) -> dict[str, Any]:
-    """Returns a node that makes a change of its name."""
+    """Return a node that makes a change of its name."""
     return {"id": name, "tool": tool, "arguments": {"name": f"{unique}:{name}"}, "depends_on": list(needs), **fields}
 
 
 def refuse(*needs: str) -> dict[str, Any]:
-    """Returns a node that fails."""
+    """Return a node that fails."""
     return {"id": "refuse", "tool": "refuse", "depends_on": list(needs)}
 
 

@@ -38,7 +38,7 @@ def _change(node: str, name: str, **fields: Any) -> dict[str, Any]:
 
 
 def _said(lineage: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Returns request, word, person and way of each answer."""
+    """Return request, word, person and way of each answer."""
     return [
         (result["request_id"], result["answer"] or result["outcome"], result["by"], result["through"])
         for result in lineage["answers"]
@@ -370,7 +370,7 @@ def _write(node: str, name: str, **fields: Any) -> dict[str, Any]:
 
 
 async def _asks(runs: Runs, handle: Handle, *requests: str) -> list[dict[str, Any]]:
-    """Waits until a run itself asks exactly this."""
+    """Wait until a run itself asks exactly this."""
     found: list[dict[str, Any]] = []
 
     async def does() -> bool:

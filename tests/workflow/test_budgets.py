@@ -26,12 +26,12 @@ pytestmark = pytest.mark.server
 
 
 def says(text: str) -> Completion:
-    """Returns an answer that uses 100 tokens."""
+    """Return an answer that uses 100 tokens."""
     return Completion(text, tokens=Tokens(prompt=60, completion=40))
 
 
 def agents_of(*names: str) -> CompiledPlan:
-    """Returns a plan with agents side by side."""
+    """Return a plan with agents side by side."""
     nodes = [
         CompiledNode(
             name,
@@ -51,7 +51,7 @@ async def start(runs: Runs, plan: CompiledPlan, budget: Mapping[str, Any], **inp
 
 
 async def asked(runs: Runs, handle: Handle) -> RunView:
-    """Returns the run as soon as it asks for more."""
+    """Return the run as soon as it asks for more."""
 
     found: list[RunView] = []
 

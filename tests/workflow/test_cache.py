@@ -103,7 +103,7 @@ def node(node_id: str, tool_name: str, *, name: str = "a", **fields: Any) -> Doc
 
 
 async def ended(runs: Runs, *nodes: Document) -> tuple[str, Document]:
-    """Runs nodes to their end; returns the run's id and the nodes of its document."""
+    """Run nodes to their end; return the run's id and the nodes of its document."""
     handle = await runs.start({"nodes": list(nodes)})
     await handle.result()
     document = await runs.restored(handle)

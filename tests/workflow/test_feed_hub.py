@@ -53,7 +53,7 @@ async def _all_of(feeds: RunSubscriptions, handle: Handle, *, after: Cursor | No
 
 
 def _told(updates: list[RunUpdate]) -> dict[str, str]:
-    """Returns what the states of the tasks that were told are at the end."""
+    """Return what the states of the tasks that were told are at the end."""
     scheduler = updates[-1].view.scheduler
     assert scheduler is not None
     tasks = dict.fromkeys(task for update in updates for task in update.changed)
@@ -166,7 +166,7 @@ def _long_chain() -> dict[str, Any]:
 
 
 async def _watched(feeds: RunSubscriptions, handle: Handle) -> list[tuple[RunUpdate, list[NodeStatus]]]:
-    """Returns all updates, each with the states that it showed when it came."""
+    """Return all updates, each with the states that it showed when it came."""
     found = []
     async for update in feeds.subscribe(handle.id):
         scheduler = update.view.scheduler

@@ -32,7 +32,7 @@ async def fork(
     inputs: Mapping[str, Any] | None = None,
     rerun: Collection[str] = (),
 ) -> tuple[Draft, Handle]:
-    """Forks a run as the command does."""
+    """Fork a run as the command does."""
     forks = Forks(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store)
     view = await RunReader(runs.client, handle.id).read()
     draft = await forks.draft(view, compiled(runs, view, plan, inputs), inputs=inputs or {}, rerun=rerun)
@@ -60,7 +60,7 @@ def compiled(runs: Runs, view: RunView, plan: Plan | None, inputs: Mapping[str, 
 
 
 def short(document: Document) -> dict[str, Any]:
-    """Returns each node's state, result and where it comes from."""
+    """Return each node's state, result and where it comes from."""
     return {
         name: (node["status"], node["result"], (node["lineage"].get("reused") or {}).get("node_id"))
         for name, node in document["nodes"].items()

@@ -19,7 +19,7 @@ UNKNOWN = NodeError("model_unknown", "small at http://x: there is no such model"
 
 
 def asked(*script: Any, **limits: Any) -> Driven:
-    """Returns the run of a request for which some tools may be used."""
+    """Return the run of a request for which some tools may be used."""
     tools = {name: TOOLS[name] for name in ("plus", "echo", "give_up", "change")}
     return Driven(prepare_goal("Do it.", tools, PlanningOptions(**limits))[0], *script)
 
@@ -93,7 +93,7 @@ def test_what_nobody_was_shown_of_an_approved_plan_is_asked_about() -> None:
 
 
 def problems_told(run: Driven) -> list[dict[str, Any]]:
-    """Returns the problems of the first plan that its model is shown."""
+    """Return the problems of the first plan that its model is shown."""
     lines = run.calls[1].messages[-1]["content"].splitlines()
     return [json.loads(line.removeprefix("- ")) for line in lines if line.startswith("- {")]
 
@@ -152,7 +152,7 @@ REWOO = "Plan: Say one.\n#E1 = echo[one]\nPlan: Say it again.\n#E2 = echo[again 
 
 
 def fenced(plan: Any) -> str:
-    """Returns a plan as models like to answer."""
+    """Return a plan as models like to answer."""
     return f"Here is the plan:\n\n```json\n{json.dumps(plan, indent=2)}\n```\nIt has two steps."
 
 

@@ -179,7 +179,7 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def problems_told(received: ReceivedCall) -> list[dict[str, Any]]:
-    """Returns the problems that a model is shown in a repair."""
+    """Return the problems that a model is shown in a repair."""
     lines = received.messages[-1]["content"].splitlines()
     return [json.loads(line.removeprefix("- ")) for line in lines if line.startswith("- {")]
 
@@ -211,7 +211,7 @@ async def test_plan_that_wants_a_secret_goes_back_and_no_tool_gets_it(scripted: 
 
 
 def telling_registry() -> ToolRegistry:
-    """Returns a tool whose result holds references, and one that tells its arguments."""
+    """Return a tool whose result holds references, and one that tells its arguments."""
 
     @tool(effects="read")
     def tell() -> str:

@@ -153,7 +153,7 @@ async def _started(runs: Runs, draft: Draft) -> Handle:
 
 
 async def _draft(runs: Runs, workflow_id: str, *rerun: str) -> Draft:
-    """Returns a fork of a run as the command makes it, ready to be started."""
+    """Return a fork of a run as the command makes it, ready to be started."""
     view = await RunReader(runs.client, workflow_id).read()
     assert view.scheduler is not None
     plan = retooled(view.scheduler.plan, runs.tools, rerun=rerun)

@@ -40,7 +40,7 @@ async def detecting_runs(client: Client, bench: Bench, tmp_path_factory: pytest.
 
 
 async def _end_of(handle: Handle) -> str:
-    """Returns the state that a run ended in, or the type of the error that stands instead of a document."""
+    """Return the state that a run ended in, or the type of the error that stands instead of a document."""
     try:
         return str((await document_of(handle))["status"])
     except AssertionError as error:
@@ -48,12 +48,12 @@ async def _end_of(handle: Handle) -> str:
 
 
 def _compiled(*nodes: Any) -> dict[str, Any]:
-    """Returns the message that starts a compiled plan of these nodes."""
+    """Return the message that starts a compiled plan of these nodes."""
     return {"compiled": {"format": 1, "nodes": list(nodes), "tools": {}}}
 
 
 def _with_echo(runs: Runs, *nodes: Any) -> dict[str, Any]:
-    """Returns the same, with the tool that the nodes call: without it they would wait for a worker that has it."""
+    """Return the same, with the tool that the nodes call: without it they would wait for a worker that has it."""
     message = _compiled(*nodes)
     message["compiled"]["tools"] = {"echo": {"effects": "read", "task_queue": runs.tools["echo"].task_queue}}
     return message

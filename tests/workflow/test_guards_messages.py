@@ -38,7 +38,7 @@ _AT_ONCE = 100
 
 
 async def _outcomes(calls: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """Awaits calls, a hundred at a time; returns what each returned or raised."""
+    """Awaits calls, a hundred at a time; return what each returned or raised."""
     found: list[Any] = []
     for first in range(0, len(calls), _AT_ONCE):
         found += await asyncio.gather(*calls[first : first + _AT_ONCE], return_exceptions=True)
@@ -154,7 +154,7 @@ async def test_run_that_anybody_starts_there_writes_none_either(
 
 
 async def _is_known(client: temporalio.client.Client) -> bool:
-    """Tells whether a new namespace takes runs: the server gets to know it after seconds."""
+    """Return whether a new namespace takes runs: the server gets to know it after seconds."""
     try:
         await client.count_workflows()
     except RPCError:

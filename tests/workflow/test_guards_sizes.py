@@ -21,7 +21,7 @@ _SMALL = {"id": "small", "tool": "text", "arguments": {"size": 8_000}}
 
 
 def _texts(count: int) -> str:
-    """Returns a text that holds the result of `small` that often."""
+    """Return a text that holds the result of `small` that often."""
     return "{{small.result}}" * count
 
 
@@ -152,7 +152,7 @@ _ONE_AND_ONE = {"arguments": {"left": 1, "right": 1}}
 
 
 def _region(first: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """Returns a chain of pure nodes that the run does not hold, behind its first one."""
+    """Return a chain of pure nodes that the run does not hold, behind its first one."""
     rest = [
         {"id": f"n{number}", "tool": "add", "arguments": {"left": f"{{{{n{number - 1}.result}}}}", "right": 1}}
         for number in range(1, count)

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.server
 
 @asynccontextmanager
 async def _serving(client: Client, registry: ToolRegistry, *, queue: str, folder: Path) -> AsyncIterator[Runs]:
-    """Serves plans on a queue that another worker may serve before or after."""
+    """Serve plans on a queue that another worker may serve before or after."""
     toolset = with_tools(load_toolset(Settings(state_dir=folder)), registry, queue=f"{queue}-tools")
     async with AsyncExitStack() as stack:
         for each in worker.create_workers(client, toolset, task_queue=queue):

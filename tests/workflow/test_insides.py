@@ -33,7 +33,7 @@ def pure(node: str, left: Any, right: Any = 1, **fields: Any) -> Document:
 
 
 def plan(count: int = COUNT, *more: Document, **fields: Any) -> Document:
-    """Returns a chain-like region behind an ordinary node; n5 is needed outside of it."""
+    """Return a chain-like region behind an ordinary node; n5 is needed outside of it."""
     start = {"id": "start", "tool": "echo", "arguments": {"n": 1}}
     inside = [pure(f"n{n}", f"{{{{n{n // 2}.result}}}}" if n else "{{start.result.n}}") for n in range(count)]
     end = {"id": "end", "tool": "echo", "arguments": {"early": "{{n5.result}}"}}
@@ -45,7 +45,7 @@ def value_of(number: int) -> int:
 
 
 async def node_of(runs: Runs, handle: Handle, node: str) -> Document:
-    """Returns what `node` shows."""
+    """Return what `node` shows."""
     view = await RunReader(runs.client, handle.id).read()
     document = await hydrated_document(view, runs.store, only=node)
     found: Document = document["nodes"][node]
@@ -53,7 +53,7 @@ async def node_of(runs: Runs, handle: Handle, node: str) -> Document:
 
 
 async def full_of(runs: Runs, handle: Handle) -> Document:
-    """Returns what `result --full` writes."""
+    """Return what `result --full` writes."""
     view = await RunReader(runs.client, handle.id).read()
     written = StringIO()
     await write_object(full_document(view, runs.store), written.write)

@@ -166,7 +166,7 @@ EXAMPLES = (onboarding.EXAMPLES / "parties.csv").read_text(encoding="utf-8")
 async def desk(
     client: Client, folder: Path, *script: str, parties: str = EXAMPLES, **served: Any
 ) -> AsyncIterator[tuple[ModelServer, Runs]]:
-    """Serves requests whose verbs work on a store with these parties."""
+    """Serve requests whose verbs work on a store with these parties."""
     loaded = folder / "loaded.csv"
     loaded.write_text(parties, encoding="utf-8")
     database = EntityDatabase(Settings(state_dir=folder).database_url)
@@ -179,19 +179,19 @@ async def desk(
 
 
 def director(lookup: str, of: str = "@result_1") -> dict[str, Any]:
-    """Returns an intent that makes somebody a director."""
+    """Return an intent that makes somebody a director."""
     return intent("cbu.assign-role", role="DIRECTOR", refs={"cbu-id": of}, lookups={"entity-id": looked_up(lookup)})
 
 
 async def request_of(runs: Runs, handle: Handle, name: str) -> dict[str, Any]:
-    """Waits until a run asks exactly this, and returns it."""
+    """Wait until a run asks exactly this, and return it."""
     await asks(runs, handle, name)
     [request] = (await view_of(runs, handle)).document()["waiting_for"]
     return dict(request)
 
 
 def option_of(request: dict[str, Any], *words: str) -> dict[str, Any]:
-    """Returns the option of a request whose label has these words."""
+    """Return the option of a request whose label has these words."""
     [option] = [each for each in request["options"] if all(word in each["label"] for word in words)]
     return dict(option)
 

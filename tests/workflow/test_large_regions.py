@@ -24,7 +24,7 @@ def pure(node: str, left: Any, right: Any = 1, **fields: Any) -> dict[str, Any]:
 
 
 def three_deep(count: int) -> list[dict[str, Any]]:
-    """Returns nodes that use the result of an earlier one and wait for two more."""
+    """Return nodes that use the result of an earlier one and wait for two more."""
     return [
         pure(f"n{n}", f"{{{{n{n // 2}.result}}}}" if n else "{{start.result.n}}", depends_on=needs_of(n))
         for n in range(count)
@@ -40,14 +40,14 @@ def value_of(number: int) -> int:
 
 
 def plan(count: int = COUNT, **fields: Any) -> dict[str, Any]:
-    """Returns a large region between two ordinary nodes."""
+    """Return a large region between two ordinary nodes."""
     start = {"id": "start", "tool": "echo", "arguments": {"n": 1}}
     end = {"id": "end", "tool": "echo", "arguments": {"last": f"{{{{n{count - 1}.result}}}}", "early": "{{n5.result}}"}}
     return {"nodes": [start, *three_deep(count), end], "output": "{{end.result}}", **fields}
 
 
 async def counts_of(handle: Handle) -> dict[str, int]:
-    """Returns the states of all nodes of a run that has ended, those of its document with the others."""
+    """Return the states of all nodes of a run that has ended, those of its document with the others."""
     document = await document_of(handle)
     counts = dict(document["nodes_ref"]["counts"])
     for node in document["nodes"].values():
@@ -111,7 +111,7 @@ _COUNT = INLINE_PLAN_NODES + PLAN_PAGE_NODES + 1
 
 
 def _plan(count: int) -> dict[str, Any]:
-    """Returns one node that is run, and many that are skipped: the plan is large, and the run is short."""
+    """Return one node that is run, and many that are skipped: the plan is large, and the run is short."""
     first: dict[str, Any] = {"id": "n0", "tool": "plus", "arguments": {"left": 1, "right": 1}}
     others = [
         {"id": f"n{number}", "tool": "plus", "arguments": {"left": number, "right": 1}, "when": "n0.result == 3"}

@@ -85,7 +85,7 @@ async def uncached_runs(
 
 
 def _counting(size: int, *, width: int, prefix: str) -> tuple[dict[str, Any], dict[str, int]]:
-    """Returns a plan in which every value hangs on some before it, and the right value of every node."""
+    """Return a plan in which every value hangs on some before it, and the right value of every node."""
     chance = random.Random(size)
     nodes: list[dict[str, Any]] = []
     values: dict[str, int] = {}
@@ -161,7 +161,7 @@ async def test_long_state_goes_through_the_store(runs: Runs) -> None:
 
 
 async def _puts(handle: Handle) -> list[str]:
-    """Returns the ids of the activities that put the state of a run into the store."""
+    """Return the ids of the activities that put the state of a run into the store."""
     history = await handle.fetch_history()
     scheduled = [event.activity_task_scheduled_event_attributes.activity_id for event in history.events]
     return [activity_id for activity_id in scheduled if activity_id.startswith(wire.ID_PUT_STATE)]
@@ -229,7 +229,7 @@ async def test_state_is_put_again_under_another_id_when_something_came_meanwhile
 
 
 def _steps(size: int, name: str, *, width: int = 1) -> list[dict[str, Any]]:
-    """Returns steps that bring a run over its marks: `width` chains."""
+    """Return steps that bring a run over its marks: `width` chains."""
     nodes = []
     for number in range(size):
         left: Any = f"{{{{{name}{number - width}.result}}}}" if number >= width else 0
@@ -280,7 +280,7 @@ async def _has_gone_on(runs: Runs, handle: Handle) -> bool:
 
 
 async def _beside_a_held_sub_plan(runs: Runs, bench: Bench, unique: str) -> Handle:
-    """Starts a run whose sub-plan is held while the run itself goes on in a new execution."""
+    """Start a run whose sub-plan is held while the run itself goes on in a new execution."""
     after = {"id": "after", "tool": "echo", "arguments": {"got": "{{sub.result}}"}}
     handle = await runs.start({"nodes": [_held_below(unique), *_steps(60, "n"), after], "output": "{{after.result}}"})
     await eventually(lambda: unique in bench.entered)
@@ -401,7 +401,7 @@ async def test_limits_that_were_changed_stay_so_in_new_executions(runs: Runs, be
 
 
 def _first_timer_ends(history: WorkflowHistory) -> datetime:
-    """Returns when the first timer of an execution ends by the clock of the workflow, which stands still in a task."""
+    """Return when the first timer of an execution ends by the clock of the workflow, which stands still in a task."""
     events = {event.event_id: event for event in history.events}
     timer = events_of(history, EventType.EVENT_TYPE_TIMER_STARTED)[0].timer_started_event_attributes
     task = events[timer.workflow_task_completed_event_id].workflow_task_completed_event_attributes

@@ -36,7 +36,7 @@ async def far_runs(environment: WorkflowEnvironment, tmp_path_factory: pytest.Te
 
 
 async def _days_of_alarms(handle: Handle) -> list[float]:
-    """Returns the days after the start at which the run was woken."""
+    """Return the days after the start at which the run was woken."""
     history = await handle.fetch_history()
     started = history.events[0].event_time.ToSeconds()
     fired = events_of(history, EventType.EVENT_TYPE_TIMER_FIRED)

@@ -66,7 +66,7 @@ def party_ids(database: EntityDatabase, name: str) -> list[str]:
 
 
 async def asks_all(runs: Runs, handle: Handle, *requests: str) -> dict[str, Any]:
-    """Waits until a run asks exactly this, in any order, and returns the requests by their ids."""
+    """Wait until a run asks exactly this, in any order, and return the requests by their ids."""
     found: dict[str, Any] = {}
 
     async def does() -> bool:

@@ -63,11 +63,11 @@ class _Person:
         self.refused: list[str] = []
 
     def answers(self, request: str, option: str, *, by_update: bool) -> Awaitable[None]:
-        """Answers a request; an update that is refused is counted."""
+        """Answer a request; an update that is refused is counted."""
         return self._send({"request_id": request, "answer": {"selected": [option]}, "by": "ann"}, by_update=by_update)
 
     def garbage(self) -> Awaitable[None]:
-        """Sends what is no answer."""
+        """Send what is no answer."""
         return self._send(self._chance.choice(_GARBAGE), by_update=self._chance.random() < 0.5)
 
     async def _send(self, message: Any, *, by_update: bool) -> None:

@@ -114,7 +114,7 @@ async def runs(runs_of_maps: Runs) -> AsyncIterator[Runs]:
 
 
 def _over(items: Any, *more: dict[str, Any], **node: Any) -> dict[str, Any]:
-    """Returns a plan with a map over items, and more nodes."""
+    """Return a plan with a map over items, and more nodes."""
     base = {"id": "m", "tool": "square", "for_each": items, "arguments": {"n": "{{item}}"}}
     return {"nodes": [{**base, **node}, *more]}
 
@@ -269,7 +269,7 @@ async def test_run_of_a_chunk_shows_its_items(runs: Runs) -> None:
 
 
 async def _found(runs: Runs, run_id: str, task_id: str) -> tuple[str, Document | None]:
-    """Returns the run that knows a node or item, without the beginning of its id, and what it tells of it."""
+    """Return the run that knows a node or item, without the beginning of its id, and what it tells of it."""
     feed = partial(RunReader, runs.client)
     view = await view_of_item(await feed(run_id).read(), task_id, open_reader=feed)
     found = (await hydrated_document(view, runs.store, only=task_id))["nodes"].get(task_id)

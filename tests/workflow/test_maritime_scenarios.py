@@ -59,7 +59,7 @@ def assert_shown(text: str, shipments: list[Shipment]) -> None:
 
 
 def looked_up(found: Document, node: str, *names: str) -> tuple[Any, ...]:
-    """Returns what metadata_lookup found out: its conditions, then other parts of the analysis by name."""
+    """Return what metadata_lookup found out: its conditions, then other parts of the analysis by name."""
     analysis = slot(found, node, "analysis_result")
     conditions = [(each["field"], each["op"], each["value"]) for each in analysis["filters"]]
     return (conditions, *(analysis[name] for name in names))
@@ -72,7 +72,7 @@ WHICH_DATE = {"question": "Which of the dates is meant?", "options": BOTH_DATES}
 
 
 def assert_arrived_yesterday(found: Document) -> None:
-    """Asserts that the day is known, and that it is open which of the dates is meant."""
+    """Assert that the day is known, and that it is open which of the dates is meant."""
     day = {"field": None, "start": YESTERDAY, "end": YESTERDAY}
     assert looked_up(found, "sg2", "date_range", "fields") == ([], day, BOTH_DATES)
     assert slot(found, "sg3", "ambiguity") == WHICH_DATE

@@ -98,7 +98,7 @@ async def mcp(cached_runs: Runs, bench: Bench, tmp_path: Path) -> AsyncIterator[
 
 @asynccontextmanager
 async def _declaring(mcp: McpBench) -> AsyncIterator[_Tasks]:
-    """Connects a client that takes tasks."""
+    """Connect a client that takes tasks."""
     person = Person(lambda _: None)
     async with McpClient(
         mcp.server, mode=_MODERN, extensions=[_Extension()], elicitation_callback=person.elicit

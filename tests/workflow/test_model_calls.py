@@ -52,7 +52,7 @@ class Asking:
 
 @asynccontextmanager
 async def asking(client: Client, server: ModelServer) -> AsyncIterator[Asking]:
-    """Serves the workflow and the activity on a queue of their own."""
+    """Serve the workflow and the activity on a queue of their own."""
     store, queue = MemoryStore(), f"models-{uuid4().hex}"
     async with ModelClients(ModelSetup(Endpoint(server.base_url, "key"), model="small")) as clients:
         worker = Worker(

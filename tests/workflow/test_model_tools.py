@@ -74,7 +74,7 @@ async def serving(
 
 
 def services() -> ModuleType:
-    """Returns what the example scripts."""
+    """Return what the example scripts."""
     spec = importlib.util.spec_from_file_location("age_difference_services", EXAMPLE / "services.py")
     assert spec is not None
     assert spec.loader is not None

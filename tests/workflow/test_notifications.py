@@ -56,12 +56,12 @@ async def _answer(handle: Handle, request: str) -> None:
 
 
 async def _told(receiver: Receiver, *names: str) -> None:
-    """Waits until the hook has taken exactly these, in any order."""
+    """Wait until the hook has taken exactly these, in any order."""
     await eventually(lambda: sorted(receiver.taken) == sorted(names))
 
 
 async def _notes(handle: Handle, runs: Runs) -> list[str]:
-    """Returns the notes on the hook that the feed tells."""
+    """Return the notes on the hook that the feed tells."""
     notes = (await RunReader(runs.client, handle.id).read()).document()["notes"]
     return [note["message"] for note in notes if note["code"] == "notify"]
 

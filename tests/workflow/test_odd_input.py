@@ -110,7 +110,7 @@ async def test_odd_ids_run(runs: Runs) -> None:
 
 
 def _plan_with(node_id: str) -> dict[str, Any]:
-    """Returns a plan that has an id everywhere an id can stand."""
+    """Return a plan that has an id everywhere an id can stand."""
     return {
         "nodes": [
             {"id": node_id, "tool": "echo", "arguments": {"x": 1}},
@@ -258,7 +258,7 @@ async def test_failures_of_foreign_workers_are_told(runs: Runs, foreign_queue: s
 
 
 async def _end_kind(handle: Handle) -> str:
-    """Returns the state that a run ended in, or the type of the error that stands instead of a document."""
+    """Return the state that a run ended in, or the type of the error that stands instead of a document."""
     try:
         return str((await document_of(handle))["status"])
     except AssertionError as error:
@@ -296,7 +296,7 @@ async def test_compiled_tool_on_a_queue_that_cannot_be_ends(runs: Runs) -> None:
 
 
 async def _ends_of(runs: Runs, *given: tuple[dict[str, Any], dict[str, Any]]) -> list[str]:
-    """Runs compiled plans of one node and some tools at once; returns how each ended."""
+    """Run compiled plans of one node and some tools at once; return how each ended."""
 
     async def end_kind(node: dict[str, Any], tools: dict[str, Any]) -> str:
         compiled = {"format": 1, "nodes": [node], "tools": tools, "deadline_s": _DEADLINE_S}

@@ -40,7 +40,7 @@ async def desk(client: Client, tmp_path: Path) -> AsyncIterator[Onboarding]:
 
 @pytest.fixture
 def gates(monkeypatch: pytest.MonkeyPatch) -> StoreGates:
-    """Holds verbs before their transaction."""
+    """Hold verbs before their transaction."""
     found = StoreGates()
 
     def write(database: EntityDatabase, work: Callable[[Any], Any]) -> Any:

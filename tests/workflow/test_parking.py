@@ -96,7 +96,7 @@ async def _pending(handle: Handle) -> list[PendingActivityInfo]:
 
 
 async def _holds(handle: Handle, count: int) -> None:
-    """Waits until the server holds so many calls of a run back, and no other is open."""
+    """Wait until the server holds so many calls of a run back, and no other is open."""
 
     async def does() -> bool:
         return [call.state for call in await _pending(handle)] == [_HELD] * count

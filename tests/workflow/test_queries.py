@@ -130,7 +130,7 @@ def _explaining(runs: Runs) -> RunExplainer:
 
 
 def _plan_below(name: str) -> dict[str, Any]:
-    """Returns a plan that waits for a held tool, two runs below."""
+    """Return a plan that waits for a held tool, two runs below."""
     inner = {"nodes": [{"id": "held", "tool": "hold", "arguments": {"name": name}}]}
     middle = {"nodes": [{"id": "in/ner", "plan": inner}]}
     return {"nodes": [{"id": "outer", "plan": middle}, {"id": "publish", "tool": "echo", "depends_on": ["outer"]}]}

@@ -42,12 +42,12 @@ def _add(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
 
 
 def _with_far(runs: Runs, far: ToolDeclaration) -> Runs:
-    """Returns runs that know one more tool, `far`."""
+    """Return runs that know one more tool, `far`."""
     return Runs(runs.client, task_queue=runs.task_queue, tools={**runs.tools, "far": far}, store=runs.store)
 
 
 def _start_one(queue: str) -> str:
-    """Returns the advice for a run that was started without files of tools."""
+    """Return the advice for a run that was started without files of tools."""
     command = f"dagwright worker --tools FILE --tools-queue {queue}"
     return f"start one with `{command}`, where FILE is the file or module of the tool"
 
@@ -144,7 +144,7 @@ async def test_sub_plan_whose_root_the_server_has_forgotten_tells_of_itself(clie
 
 
 async def _forget(client: Client, workflow_id: str) -> None:
-    """Deletes a run, and waits until the server shows it no more."""
+    """Delete a run, and wait until the server shows it no more."""
     execution = WorkflowExecution(workflow_id=workflow_id)
     request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
     await client.workflow_service.delete_workflow_execution(request)

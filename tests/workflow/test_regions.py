@@ -23,7 +23,7 @@ def pure(node: str, left: Any = 1, right: Any = 1, **fields: Any) -> dict[str, A
 
 
 def calls_of(history: WorkflowHistory) -> list[str]:
-    """Returns the ids of all activities, in order."""
+    """Return the ids of all activities, in order."""
     scheduled = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     return [event.activity_task_scheduled_event_attributes.activity_id for event in scheduled]
 

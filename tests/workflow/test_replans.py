@@ -22,24 +22,24 @@ _PIECE = 8
 
 
 def fragile(node_id: str, tool: str = "give_up", **arguments: Any) -> dict[str, Any]:
-    """Returns a node whose failure has it planned again."""
+    """Return a node whose failure has it planned again."""
     return {**call(node_id, tool, **arguments), "on_error": "replan"}
 
 
 async def titles(runs: Runs, handle: Handle, own_id: str) -> list[str | None]:
-    """Returns the titles of the nodes that a run has added under an id of its own."""
+    """Return the titles of the nodes that a run has added under an id of its own."""
     scheduler = (await view_of(runs, handle)).scheduler
     assert scheduler is not None
     return [node.title for node, _ in scheduler.state.shown() if node.id.partition("#")[0] == own_id]
 
 
 def states(document: Document) -> dict[str, str]:
-    """Returns the state of each node, in order."""
+    """Return the state of each node, in order."""
     return {name: node["status"] for name, node in document["nodes"].items()}
 
 
 def held(words: str, released: asyncio.Event) -> Any:
-    """Returns an answer that is not finished before it is released."""
+    """Return an answer that is not finished before it is released."""
     return slow(text(words), characters=_PIECE, held_after=len(words) // _PIECE, released=released)
 
 
@@ -169,7 +169,7 @@ async def test_what_can_no_longer_run_is_left_out_if_all_of_the_plan_came_while_
 
 
 def said(words: str, *missing: str) -> str:
-    """Returns an answer that says what is missing in it."""
+    """Return an answer that says what is missing in it."""
     return json.dumps({"answer": words, "missing": list(missing)})
 
 

@@ -71,7 +71,7 @@ async def own_client(tmp_path: Path) -> AsyncIterator[Client]:
 
 
 async def _shown(client: Client, count: int) -> list[ListedRun]:
-    """Returns the runs, by workflow id and start, as soon as the server shows so many."""
+    """Return the runs, by workflow id and start, as soon as the server shows so many."""
 
     async def are_shown() -> bool:
         return len([run async for run in client.list_workflows()]) == count

@@ -79,7 +79,7 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
 
 
 async def _ended(client: Client, folder: Path, *script: Any, workers: Workers | None = None, **asked: Any) -> Document:
-    """Returns the document of a question of which the intention is that of the tests."""
+    """Return the document of a question of which the intention is that of the tests."""
     async with rounds_runs(client, folder, INTENTION, *script, workers=workers) as (_, runs):
         return await ended(runs, await runs.start_compiled(question(runs, **asked)))
 

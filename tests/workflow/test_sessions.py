@@ -505,7 +505,7 @@ async def test_turn_of_an_execution_before_is_looked_after_only_as_long_as_it_ru
 async def _turn_that_outlives_its_execution(
     bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> Started:
-    """Starts a turn that names a fund and then holds, in a session that goes on elsewhere meanwhile."""
+    """Start a turn that names a fund and then holds, in a session that goes on elsewhere meanwhile."""
     nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
     started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
     first = (await bench.sessions.look(unique)).run_id
@@ -525,13 +525,13 @@ async def _turn_that_outlives_its_execution(
 
 
 async def _kinds_of_events(bench: SessionBench, name: str) -> "Counter[EventType.ValueType]":
-    """Returns how many events of each kind the newest execution of a session has."""
+    """Return how many events of each kind the newest execution of a session has."""
     history = await bench.client.get_workflow_handle(session_id(name)).fetch_history()
     return Counter(event.event_type for event in history.events)
 
 
 async def _close_all(bench: SessionBench, name: str) -> None:
-    """Ends a session, all of whose executions are looked at, and replayed, at the end of the block."""
+    """End a session, all of whose executions are looked at, and replayed, at the end of the block."""
     view = await bench.sessions.look(name)
     described = await bench.client.get_workflow_handle(view.workflow_id).describe()
     await bench.sessions.end(name)

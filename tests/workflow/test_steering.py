@@ -32,7 +32,7 @@ pytestmark = pytest.mark.server
 
 
 def _chain(name: str) -> dict[str, Any]:
-    """Returns a plan of which the second node may start when `name` is opened."""
+    """Return a plan of which the second node may start when `name` is opened."""
     return {
         "nodes": [
             {"id": "held", "tool": "hold", "arguments": {"name": name}},
@@ -42,7 +42,7 @@ def _chain(name: str) -> dict[str, Any]:
 
 
 async def _view_with(runs: Runs, handle: Handle, status: str) -> RunView:
-    """Returns what the feed says of a run, once it is in a state."""
+    """Return what the feed says of a run, once it is in a state."""
     found: list[RunView] = []
 
     async def is_there() -> bool:
@@ -153,7 +153,7 @@ async def test_run_that_is_paused_before_it_begins_starts_nothing(runs: Runs, be
 
 
 def _held(name: str, *, count: int = 1) -> dict[str, Any]:
-    """Returns a plan of so many nodes that run until `name` is opened."""
+    """Return a plan of so many nodes that run until `name` is opened."""
     nodes = [
         {"id": f"n{number}", "tool": "hold", "arguments": {"name": name}, "heartbeat": "1s"} for number in range(count)
     ]
@@ -161,7 +161,7 @@ def _held(name: str, *, count: int = 1) -> dict[str, Any]:
 
 
 async def _set(handle: Handle, **message: Any) -> str:
-    """Changes the limits as ann, by update."""
+    """Change the limits as ann, by update."""
     result = await handle.execute_update(wire.SET_LIMITS, {"by": "ann", **message})
     assert result["ok"] is True
     return str(result["message"])
@@ -259,7 +259,7 @@ async def test_limits_that_come_with_the_start_hold_from_the_beginning(runs: Run
 
 
 def _held_in_task_and_thread(name: str) -> dict[str, Any]:
-    """Returns a plan of which one node is done, two run until they are told to stop, and one waits."""
+    """Return a plan of which one node is done, two run until they are told to stop, and one waits."""
     return {
         "nodes": [
             {"id": "done", "tool": "add", "arguments": {"left": 1, "right": 1}},

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.server
 
 
 async def _document(runs: Runs, handle: Handle) -> Document:
-    """Returns what the feed says of a run, and once it has ended that the run said the same."""
+    """Return what the feed says of a run, and once it has ended that the run said the same."""
     return (await RunReader(runs.client, handle.id).read()).document()
 
 

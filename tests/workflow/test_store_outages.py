@@ -45,7 +45,7 @@ async def own_runs(
 
 @contextmanager
 def outage(folder: Path) -> Iterator[None]:
-    """Takes the payload store away for a while."""
+    """Take the payload store away for a while."""
     store, away = folder / "payloads", folder / "away"
     store.rename(away)
     store.write_text("no folder", encoding="ascii")
@@ -57,7 +57,7 @@ def outage(folder: Path) -> Iterator[None]:
 
 
 def held_plan(name: str, *more: Document) -> Document:
-    """Returns the plan of a large region that begins when something is let go."""
+    """Return the plan of a large region that begins when something is let go."""
     made = plan(COUNT, *more)
     hold = {"id": "hold", "tool": "hold", "arguments": {"name": name}}
     made["nodes"][0]["depends_on"] = ["hold"]
@@ -65,13 +65,13 @@ def held_plan(name: str, *more: Document) -> Document:
 
 
 async def notes_of(runs: Runs, handle: Handle) -> list[tuple[str | None, str]]:
-    """Returns node and text of the notes that the store does not answer."""
+    """Return node and text of the notes that the store does not answer."""
     view = await RunReader(runs.client, handle.id).read()
     return [(note["node_id"], note["message"]) for note in view.notes if note["code"] == "store_unavailable"]
 
 
 async def until_told(runs: Runs, handle: Handle) -> None:
-    """Waits until the run tells that the store does not answer."""
+    """Wait until the run tells that the store does not answer."""
 
     async def is_told() -> bool:
         return bool(await notes_of(runs, handle))

@@ -30,40 +30,40 @@ _CLOCKS_S = 0.01
 
 
 def held(words: str, released: asyncio.Event, *, after: str = "", share: float = 1.0) -> Any:
-    """Returns an answer that stops behind a part of its text, or behind a share of it, until it is released."""
+    """Return an answer that stops behind a part of its text, or behind a share of it, until it is released."""
     end = words.index(after) + len(after) if after else int(len(words) * share)
     return slow(text(words), characters=_PIECE, held_after=-(-end // _PIECE), released=released)
 
 
 def cut(words: str, *, after: str) -> Any:
-    """Returns an answer that breaks off soon behind a part of its text."""
+    """Return an answer that breaks off soon behind a part of its text."""
     end = words.index(after) + len(after)
     return slow(text(words), characters=_PIECE, cut_after=-(-end // _PIECE), each_s=0.01)
 
 
 def nodes_told(document: Document) -> Sequence[str]:
-    """Returns the ids of the nodes of a run, in order."""
+    """Return the ids of the nodes of a run, in order."""
     return [*document["nodes"]]
 
 
 def results(document: Document, *names: str) -> Mapping[str, Any]:
-    """Returns the results of some nodes."""
+    """Return the results of some nodes."""
     return {name: document["nodes"][name]["result"] for name in names}
 
 
 async def told(handle: Handle) -> list[Any]:
-    """Returns the messages in which nodes came, in order."""
+    """Return the messages in which nodes came, in order."""
     signals = [event.workflow_execution_signaled_event_attributes for event in await told_events(handle)]
     return [json.loads(signal.input.payloads[0].data) for signal in signals]
 
 
 async def told_at(handle: Handle) -> list[float]:
-    """Returns when these messages came, in seconds."""
+    """Return when these messages came, in seconds."""
     return [event.event_time.ToNanoseconds() / 1e9 for event in await told_events(handle)]
 
 
 async def told_events(handle: Handle) -> list[HistoryEvent]:
-    """Returns the events of these messages, in order."""
+    """Return the events of these messages, in order."""
     history = await handle.fetch_history()
     return [
         event

@@ -205,7 +205,7 @@ async def test_a_failure_tells_what_to_do_and_what_was_used() -> None:
 
 
 async def _told(server: ModelServer, asked: dict[str, Any], **info: Any) -> tuple[Any, list[Any]]:
-    """Returns the answer of a call, and what its heartbeats told of a text."""
+    """Return the answer of a call, and what its heartbeats told of a text."""
     bench, result = Bench(server), list[Any]()
     bench.temporal.on_heartbeat = lambda *details: result.append(details[TEXT_PLACE : TEXT_PLACE + 1])
     bench.temporal.info = replace(bench.temporal.info, **info)
@@ -216,7 +216,9 @@ async def _told(server: ModelServer, asked: dict[str, Any], **info: Any) -> tupl
 async def test_text_is_told_from_its_first_piece_on_and_not_with_each() -> None:
     words = "Oslo has rain today. " * 300
     async with ModelServer(slow(text(words), characters=2)) as server:
-        answer, result = await _told(server, request(streamed_field=""), heartbeat_details=["x", None, None, {"text": "old"}])
+        answer, result = await _told(
+            server, request(streamed_field=""), heartbeat_details=["x", None, None, {"text": "old"}]
+        )
     started, first, *more = [each for each in result if each is not None]
     assert server.calls[0].is_streamed
     assert (started, first) == (TextSoFar(2, 0, ""), TextSoFar(2, 0, words[:2]))

@@ -254,7 +254,7 @@ TEXT = TextSoFar(1, 0, "Oslo")
 async def _run(
     work: Callable[[Heartbeats], Awaitable[None]], *, before: Sequence[Any] = (), attempt: int = 1, starts: Any = None
 ) -> list[tuple[Any, ...]]:
-    """Returns the heartbeats of an attempt."""
+    """Return the heartbeats of an attempt."""
     sent: list[tuple[Any, ...]] = []
     environment = ActivityEnvironment()
     environment.on_heartbeat = lambda *details: sent.append(details)
@@ -268,7 +268,7 @@ async def _run(
 
 
 async def _sent(work: Callable[[Heartbeats], None], *, before: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """Returns the heartbeats of an attempt that does something at once and ends."""
+    """Return the heartbeats of an attempt that does something at once and ends."""
 
     async def at_once(heartbeats: Heartbeats) -> None:
         with heartbeats.running():

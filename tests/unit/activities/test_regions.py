@@ -66,7 +66,7 @@ PLAN = {
 def ended(
     inline_results: frozenset[int] | None, *, nodes: Sequence[Any] = PLAN["nodes"], registry: ToolRegistry = REGISTRY
 ) -> dict[str, Any]:
-    """Returns how the nodes of a plan ended in one slice, those that did: a result, or an error."""
+    """Return how the nodes of a plan ended in one slice, those that did: a result, or an error."""
     plan = compile_plan(check_plan({"nodes": [*nodes]}, registry.declarations()))
     scheduler = create_scheduler(plan, {})
     scheduler.begin(0.0)
@@ -79,7 +79,7 @@ def ended(
 
 
 async def failures_of_activities(tool: str, kinds: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Returns code and message of the failure of an ordinary tool for each argument."""
+    """Return code and message of the failure of an ordinary tool for each argument."""
     function = next(spec.function for spec in BENCH if spec.name == tool)
     assert function is not None
     bench = FunctionBench(function)
@@ -88,7 +88,7 @@ async def failures_of_activities(tool: str, kinds: Iterable[str]) -> dict[str, t
 
 
 def odd_nodes(tool: str, kinds: Iterable[str]) -> list[dict[str, Any]]:
-    """Returns a node of a tool for each argument, and one that is good."""
+    """Return a node of a tool for each argument, and one that is good."""
     odd = [{"id": kind, "tool": tool, "arguments": {"kind": kind}} for kind in kinds]
     return [{"id": "good", "tool": "add", "arguments": {"left": 1, "right": 1}}, *odd]
 

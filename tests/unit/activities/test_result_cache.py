@@ -45,7 +45,7 @@ class Bench:
         return ResultCache(self.store, clock=lambda: self.now)
 
     async def ask(self, cache: ResultCache, node: str = "n", **changes: Any) -> tuple[Any, str | None]:
-        """Returns what a call answers, and which node made it if it was not made."""
+        """Return what a call answers, and which node made it if it was not made."""
 
         async def call() -> Outcome:
             self.calls.append(node)
@@ -106,7 +106,7 @@ async def test_failure_is_never_used_again(bench: Bench) -> None:
 
 
 def held(outcome: Outcome) -> tuple[Callable[[], Awaitable[Outcome]], asyncio.Event, asyncio.Event]:
-    """Returns a call that waits, what tells that it runs, and what lets it go on."""
+    """Return a call that waits, what tells that it runs, and what lets it go on."""
     entered, gate = asyncio.Event(), asyncio.Event()
 
     async def call() -> Outcome:

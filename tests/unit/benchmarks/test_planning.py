@@ -25,17 +25,17 @@ CASES = read_cases()
 
 
 def right(place: int) -> dict[str, Any]:
-    """Returns the right plan of a request as a model would write it."""
+    """Return the right plan of a request as a model would write it."""
     return {"nodes": CASES.requests[place].plan["nodes"]}
 
 
 def asked_for(place: int) -> str:
-    """Returns how the call ends that asks for the plan of a request."""
+    """Return how the call ends that asks for the plan of a request."""
     return f"\n\nRequest:\n{CASES.requests[place].words}"
 
 
 def right_steps(*omitted: int) -> list[Step]:
-    """Returns answers with the right plans, whatever the order of the calls."""
+    """Return answers with the right plans, whatever the order of the calls."""
     places = [place for place in range(len(CASES.requests)) if place not in omitted]
     return [step(json_text(right(place)), last=asked_for(place)) for place in places]
 

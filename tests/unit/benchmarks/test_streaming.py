@@ -43,7 +43,7 @@ def test_plan_is_read_as_it_is_written_and_has_the_edges_of_its_shape(make: Call
 
 
 def named(arguments: object) -> list[str]:
-    """Returns the nodes that arguments refer to."""
+    """Return the nodes that arguments refer to."""
     return [part.partition(".")[0] for part in json.dumps(arguments).split("{{")[1:]]
 
 

@@ -97,7 +97,7 @@ PLAN: dict[str, Any] = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator",
 
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], dict[str, bool]]:
-    """Returns what notes of a function of a module whether it was called beside the event loop."""
+    """Return what notes of a function of a module whether it was called beside the event loop."""
     found: dict[str, bool] = {}
 
     def watch(module: Any, name: str) -> dict[str, bool]:

@@ -473,7 +473,7 @@ def _plan(raw: object) -> CompiledPlan:
 
 
 def _errors(plan: CompiledPlan, bound: list[Any]) -> list[dict[str, Any]]:
-    """Returns the errors of a run in which `bind_parties` came to this."""
+    """Return the errors of a run in which `bind_parties` came to this."""
     scheduler = begun(plan)
     while (task := scheduler.next_task(0.0)) is not None:
         scheduler.complete(task.id, bound if task.id.startswith("lookups:") else {}, at=0.0)

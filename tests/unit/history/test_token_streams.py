@@ -239,7 +239,7 @@ def _told(text: str) -> TextMark:
 
 
 def _ended(*results: Any) -> RunView:
-    """Returns the run of an agent whose turns have come to something."""
+    """Return the run of an agent whose turns have come to something."""
     names = [f"turn{number}" for number in range(1, len(results) + 1)]
 
     def end(scheduler: RunScheduler) -> None:

@@ -11,7 +11,7 @@ KEY = "sk-test-0123456789"
 
 
 def client_of(server: ModelServer, **options: Any) -> ModelClient:
-    """Returns a client of a scripted server; its model is `small`."""
+    """Return a client of a scripted server; its model is `small`."""
     return ModelClient(Endpoint(server.base_url, KEY), **{"model": "small", **options})
 
 
@@ -20,13 +20,13 @@ def saying(words: str = "Hello?", *, config: ModelConfig | None = None, **fields
 
 
 async def ask(server: ModelServer, call: ModelCall | None = None, **options: Any) -> ModelResponse:
-    """Asks with a client that knows nothing yet."""
+    """Ask with a client that knows nothing yet."""
     async with client_of(server, **options) as client:
         return await client.complete(call or saying())
 
 
 async def read(client: ModelClient, call: ModelCall, *, streamed: bool) -> ModelResponse:
-    """Asks for an answer in one piece, or for a stream, whose pieces have to be the text of the answer."""
+    """Ask for an answer in one piece, or for a stream, whose pieces have to be the text of the answer."""
     if not streamed:
         return await client.complete(call)
     async with client.stream(call) as stream:

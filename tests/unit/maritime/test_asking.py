@@ -86,7 +86,7 @@ async def test_what_somebody_else_judges_is_not_paid_for_again_when_that_one_was
 
 
 async def attempts(ask: Callable[[], Awaitable[Any]], **more: Any) -> list[BaseException]:
-    """Makes attempts of one call, each with what those before it have kept, and returns what they failed of."""
+    """Make attempts of one call, each with what those before it have kept, and return what they failed of."""
     failed: list[BaseException] = []
     before = None
     # As many as Temporal makes.

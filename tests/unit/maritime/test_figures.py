@@ -51,7 +51,7 @@ def test_figure_without_a_value_is_not_compared() -> None:
 
 
 def grouped(*groups: tuple[str, int, float, float | None], total: int | None = None) -> EsResults:
-    """Returns groups of all that matches, or of what else there is too."""
+    """Return groups of all that matches, or of what else there is too."""
     buckets = [
         {"key": key, "doc_count": count, "volume": {"value": teu}, "transit": {"value": days}}
         for key, count, teu, days in groups
@@ -202,7 +202,7 @@ def test_sum_of_many_groups_is_told_though_not_all_of_them_are() -> None:
 
 
 def day(of: str) -> dict[str, Any]:
-    """Returns a figure of a date as the server tells it."""
+    """Return a figure of a date as the server tells it."""
     return {"value": 1795305600000.0, "value_as_string": of}
 
 

@@ -130,7 +130,7 @@ def test_ports_of_shippers_are_ports() -> None:
 
 
 async def peak_bytes(work: Callable[[], Awaitable[None]]) -> int:
-    """Returns the most memory that something took at once."""
+    """Return the most memory that something took at once."""
     gc.collect()
     tracemalloc.start()
     try:

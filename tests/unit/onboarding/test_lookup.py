@@ -146,7 +146,7 @@ def test_several_kinds_are_searched_at_once_and_no_other(
 def loaded_from(
     database: EntityDatabase, folder: Path, *rows: str, header: str = "name,kind,aliases,status"
 ) -> Callable[..., Findings]:
-    """Loads rows; returns the search."""
+    """Load rows; return the search."""
     (folder / "rows.csv").write_text("\n".join([header, *rows]), encoding="utf-8")
     assert not load_parties(database, folder / "rows.csv").refused
 
@@ -291,7 +291,7 @@ def test_legal_form_binds_only_among_names_that_were_all_read(
 
 
 def _of_one_name(count: int) -> list[str]:
-    """Returns rows of companies that are called Kite, each of another legal form or jurisdiction."""
+    """Return rows of companies that are called Kite, each of another legal form or jurisdiction."""
     forms = ("GmbH", "AG", "Ltd", "plc", "SA", "Inc", "BV", "NV", "Oy", "AB")
     countries = (
         "LU",

@@ -179,7 +179,7 @@ PARAMETERS = [(verb, name) for verb, told in VERBS.items() for name in told["par
 
 
 def is_refused(*intents: dict[str, Any], place: str) -> bool:
-    """Returns whether check refuses what stands at a place of the last intent, whatever else is missing."""
+    """Return whether check refuses what stands at a place of the last intent, whatever else is missing."""
     return any(each.pointer.startswith(f"/intents/{len(intents) - 1}/{place}") for each in problems_of(*intents))
 
 

@@ -41,7 +41,7 @@ Load = Callable[[str | bytes], LoadReport]
 
 @pytest.fixture
 def load(database: EntityDatabase, tmp_path: Path) -> Load:
-    """Loads a file with a content."""
+    """Load a file with a content."""
     return lambda content: load_parties(database, written(tmp_path, content))
 
 
@@ -333,7 +333,7 @@ def test_rows_of_new_parties_take_few_statements(database: EntityDatabase) -> No
 
 
 def random_rows(dice: random.Random, count: int) -> list[str]:
-    """Returns rows that often have something to do with each other."""
+    """Return rows that often have something to do with each other."""
     names = [f"{first} {last}" for first in ("Ann", "ANN", "Bo", "Cy") for last in ("Lee", "Ray", "Poe")]
     rows = []
     for number in range(count):
@@ -349,7 +349,7 @@ def random_rows(dice: random.Random, count: int) -> list[str]:
 
 
 def content(session: Session) -> list[object]:
-    """Returns what a store holds; ids that were given by chance are left out."""
+    """Return what a store holds; ids that were given by chance are left out."""
     parties = {party.id: party for party in session.scalars(select(Party))}
     named = {key: (each.kind, each.name, each.jurisdiction, each.distinguisher) for key, each in parties.items()}
     return [
@@ -364,7 +364,7 @@ def content(session: Session) -> list[object]:
 
 
 def without_chance(report: LoadReport) -> LoadReport:
-    """Returns a report without the ids that were given by chance, and without what is chosen by these."""
+    """Return a report without the ids that were given by chance, and without what is chosen by these."""
     refused = tuple(replace(row, reason=re.sub(r"_[a-z2-7]{16}", "_", row.reason)) for row in report.refused)
     return replace(report, refused=refused, twins=tuple(replace(twin, other="") for twin in report.twins))
 

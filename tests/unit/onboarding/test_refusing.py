@@ -35,7 +35,7 @@ def good(tmp_path: Path) -> Path:
 
 
 async def _failure(registry: ToolRegistry, name: str, arguments: dict[str, Any]) -> ApplicationError:
-    """Returns what a call of a tool fails with, as a run is told it."""
+    """Return what a call of a tool fails with, as a run is told it."""
     bench = ToolBench(ToolRegistry.of(registry[name]), ToolEnvironment(Path()), None)
     with pytest.raises(ApplicationError) as failed:
         await bench.payload(arguments)

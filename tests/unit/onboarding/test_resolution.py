@@ -48,7 +48,7 @@ def own(tmp_path: Path, empty_store: Path) -> Iterator[EntityDatabase]:
 
 
 def load(database: EntityDatabase, folder: Path, *rows: str) -> SqlEntityGateway:
-    """Loads rows, of which the first one names the columns."""
+    """Load rows, of which the first one names the columns."""
     (folder / "parties.csv").write_text("\n".join(rows), encoding="utf-8")
     assert not load_parties(database, folder / "parties.csv").refused
     return SqlEntityGateway(database)
@@ -64,7 +64,7 @@ class Conversation:
         self.question: Any = self._go_on()
 
     def answer(self, **answer: Any) -> Any:
-        """Answers the last question; returns the next one, or the result."""
+        """Answer the last question; return the next one, or the result."""
         self.question = self._go_on(answer)
         return self.question or self.result
 

@@ -45,7 +45,7 @@ def _nodes(count: int, tool: str, **fields: Any) -> list[dict[str, Any]]:
 
 
 def _refusals(nodes: list[dict[str, Any]], **fields: Any) -> list[tuple[str, str, str]]:
-    """Returns code, pointer and message of what `run` refuses, which must be what `check` does."""
+    """Return code, pointer and message of what `run` refuses, which must be what `check` does."""
     checked = check_plan({"plan": 1, "nodes": nodes, **fields}, _TOOLS)
     found: list[list[tuple[str, str, str]]] = []
     refusals: list[Callable[[], object]] = [lambda: prepare_plan(checked, {}), lambda: check_size(checked)]

@@ -40,7 +40,7 @@ def path_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def no_download(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Puts the download site out of reach, whatever the network of this machine is."""
+    """Put the download site out of reach, whatever the network of this machine is."""
     monkeypatch.setattr("dagwright.server.binary._DOWNLOAD_SITE", "http://127.0.0.1:9/")
 
 

@@ -124,7 +124,7 @@ def none_found(reason: str) -> Any:
 
 
 async def calculated(server: ModelServer, query: Any, *, model: str | None = "small") -> Any:
-    """Returns what a worker with this model service calculates."""
+    """Return what a worker with this model service calculates."""
     async with ModelClient(Endpoint(server.base_url), model=model) as client:
         with tool_context(ask=client.complete):
             return await asyncio.to_thread(calculator, query=query)

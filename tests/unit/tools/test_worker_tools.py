@@ -187,11 +187,11 @@ def test_a_function_that_is_no_worker_is_refused() -> None:
         return {}
 
     def odd(sub_goal: str) -> dict[str, Any]:
-        """Does it."""
+        """Do it."""
         return {"a": sub_goal}
 
     def fine(x: int) -> dict[str, Any]:
-        """Does it."""
+        """Do it."""
         return {"a": x}
 
     wrong: list[tuple[Any, Mapping[str, Any], str]] = [
@@ -250,7 +250,7 @@ def test_workers_that_cannot_work_together_are_refused_at_the_start(tmp_path: Pa
 
 def test_renamed_worker_is_served_by_its_former_names() -> None:
     def look_up(name: str) -> dict[str, Any]:
-        """Looks up a name."""
+        """Look up a name."""
         return {"found": name}
 
     made = worker_tool(outputs=["found"], goal_type="support", aliases=["find", "search"])(look_up)

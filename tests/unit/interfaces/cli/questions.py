@@ -6,7 +6,7 @@ OPENED_AT = 1_700_000_000.0
 
 
 def asked(request_id: str = "check", **fields: Any) -> dict[str, Any]:
-    """Returns an open APPROVAL for ann, with other fields if they are given."""
+    """Return an open APPROVAL for ann, with other fields if they are given."""
     return {
         "request_id": request_id,
         "node_id": request_id,

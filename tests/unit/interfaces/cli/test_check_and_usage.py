@@ -79,7 +79,11 @@ def test_steps_without_undo_are_noted_with_all_or_nothing(command: Command) -> N
     )
     nodes = [{"id": "a", "tool": "book"}, {"id": "b", "tool": "send"}]
     arguments = ["check", _write("plan.json", {"plan": 1, "nodes": nodes}), "--tools", "tools.py", "--json"]
-    note = {"code": "not_compensated", "node_id": "b", "message": "'b' cannot be compensated: the tool 'send' has no undo"}
+    note = {
+        "code": "not_compensated",
+        "node_id": "b",
+        "message": "'b' cannot be compensated: the tool 'send' has no undo",
+    }
     for more, notes in ((["--compensate"], [note]), ([], [])):
         code, out, _ = command(*arguments, *more)
         assert (code, json.loads(out)["notes"]) == (0, notes)

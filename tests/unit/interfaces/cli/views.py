@@ -16,7 +16,7 @@ def view_of(
     step: Callable[[RunScheduler], None] = lambda _: None,
     pending: dict[str, PendingCall] | None = None,
 ) -> RunView:
-    """Returns the view of a run of these nodes whose ready tasks were started, and that `step` then moved on."""
+    """Return the view of a run of these nodes whose ready tasks were started, and that `step` then moved on."""
     checked = check_plan({"plan": 1, "nodes": list(nodes)}, {}, any_tool=True)
     scheduler = create_scheduler(prepare_plan(checked, {}), {})
     scheduler.begin(START)

@@ -111,7 +111,7 @@ def test_metadata_that_a_run_cannot_have_is_refused(metadata: dict[str, Any]) ->
 
 @asynccontextmanager
 async def _breaking(keys: list[str | None]) -> AsyncIterator[str]:
-    """Serves requests by closing their connections, and notes the `Idempotency-Key` of each; yields the address."""
+    """Serve requests by closing their connections and note the `Idempotency-Key` of each; yield the address."""
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()

@@ -133,7 +133,7 @@ class _Gateway:
         return await self.http.post(path, **_request(path, **how))
 
     async def leave(self, path: str, **how: Any) -> None:
-        """Asks for a turn of the session, or answers a question, and leaves once the server was asked to take it."""
+        """Ask for a turn of the session, or answer a question, and leave once the server was asked to take it."""
         asking = asyncio.create_task(self.ask(path, **how))
         await eventually(lambda: self.server.looks > 0)
         asking.cancel()
@@ -281,7 +281,7 @@ async def test_refused_turn_names_the_way_to_answer_the_open_request(gateway: _G
 
 
 async def _background(gateway: _Gateway) -> str:
-    """Asks for a response in the background whose turn waits; returns its address."""
+    """Ask for a response in the background whose turn waits; return its address."""
     asked = _request(RESPONSES, stream=False)
     asked["json"]["background"] = True
     answer = await gateway.http.post(RESPONSES, **asked)

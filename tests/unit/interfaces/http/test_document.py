@@ -143,7 +143,7 @@ def requests() -> Iterator[Any]:
 
 
 def scope_of(method: str, path: str) -> Scope | None:
-    """Returns what a key needs for a request, as docs/guides/gateway.md has it; `None` if it may only look."""
+    """Return what a key needs for a request, as docs/guides/gateway.md has it; `None` if it may only look."""
     if method == "GET" or path == "/v1/plans/check":
         return None
     return Scope.RUN if path == "/v1/runs" else Scope.ANSWER if path.endswith("/feedback") else Scope.OPERATE

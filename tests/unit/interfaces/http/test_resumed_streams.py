@@ -111,7 +111,7 @@ def progress_of(events: Sequence[Event]) -> list[tuple[str, str | None]]:
 
 
 def rest_of(events: Sequence[Event]) -> list[Any]:
-    """Returns what is neither text nor progress; times and numbers left out."""
+    """Return what is neither text nor progress; times and numbers left out."""
     found: list[Any] = []
     for each in events:
         content = each.content
@@ -144,7 +144,7 @@ async def test_broken_stream_resumes_after_any_event_at_any_gateway(gateway: Gat
 
 
 def refuse_loss(run: ToldRun, both: Sequence[Event], whole: Sequence[Event], place: tuple[int, int]) -> None:
-    """Makes sure that a client whose stream broke off was told what it would have been told without that."""
+    """Make sure that a client whose stream broke off was told what it would have been told without that."""
     result, expected = progress_of(both), progress_of(whole)
     once = [each for each in result if each[0] != "node.ready"]
     assert sorted(once) == sorted(set(once)), place
