@@ -1,8 +1,9 @@
 """Report words and sentence patterns that the project no longer uses, each with what to write instead.
 
 It reads docstrings, comments and messages of Python files, comments and strings of JavaScript files, comments of the
-Makefile, and the text of Markdown files outside of code blocks. The product, the documentation and the tests of
-`_STRICT_TESTS` must have no findings. `--all` also reads the other tests.
+Makefile, and the text of Markdown files outside of code blocks. Of the tests, it reads
+comments and docstrings. The product, the documentation and the tests of `_STRICT_TESTS` must have no findings. `--all`
+also reads the other tests.
 
     python scripts/check_prose.py [--all] [--count] [PATH ...]
 """
@@ -119,6 +120,8 @@ def _files(paths: list[str]) -> Iterator[Path]:
 def _findings(path: Path) -> Iterator[tuple[int, str, str]]:
     text = path.read_text(encoding="utf-8")
     read = _READERS.get(path.suffix) or _READERS[path.name]
+    if read is _prose_of_python and path.is_relative_to(ROOT / "tests"):
+        read = _prose_of_tests
     for line, prose, is_first in read(text):
         visible = re.sub(r"`[^`]*`|\{[^}]*\}|\]\([^)]*\)", "``", prose)
         for pattern, advice in _PATTERNS:
@@ -133,13 +136,30 @@ def _findings(path: Path) -> Iterator[tuple[int, str, str]]:
 
 def _prose_of_python(text: str) -> Iterator[tuple[int, str, bool]]:
     """Yield line, text, and whether the text starts a docstring or comment."""
+    yield from _comments(text)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant):
+            yield from _lines_of(node)
+
+
+def _prose_of_tests(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield comments and docstrings; other strings of tests are data, or quote the product."""
+    yield from _comments(text)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield from _lines_of(node.value)
+
+
+def _comments(text: str) -> Iterator[tuple[int, str, bool]]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT and "noqa" not in token.string:
             yield token.start[0], token.string.lstrip("# "), True
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-            for number, line in enumerate(node.value.splitlines()):
-                yield node.lineno + number, line.strip(), number == 0
+
+
+def _lines_of(constant: ast.Constant) -> Iterator[tuple[int, str, bool]]:
+    if isinstance(constant.value, str) and " " in constant.value:
+        for number, line in enumerate(constant.value.splitlines()):
+            yield constant.lineno + number, line.strip(), number == 0
 
 
 def _prose_of_javascript(text: str) -> Iterator[tuple[int, str, bool]]:

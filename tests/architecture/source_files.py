@@ -31,7 +31,7 @@ def code_files() -> list[Path]:
 
 
 def text_files() -> Iterator[Path]:
-    """Yield every file of the checkout that somebody may read, generated and foreign ones left out."""
+    """Yield every file of the checkout that people read, without generated and vendored files."""
     folders = [ROOT]
     while folders:
         for path in sorted(folders.pop().iterdir()):
@@ -51,7 +51,7 @@ def files_with(pattern: str, paths: Iterable[Path]) -> list[Path]:
 
 @functools.cache
 def syntax_tree(path: Path) -> ast.Module:
-    """Returns the parsed file."""
+    """Return the parsed file."""
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 

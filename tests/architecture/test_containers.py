@@ -69,7 +69,7 @@ def test_search_server_has_the_tested_version_and_a_profile(services: dict[str, 
     ):
         assert f"OpenSearch {named[1]}" in (ROOT / result).read_text(encoding="utf-8")
     assert services["search"]["profiles"] == ["search"]
-    # Nothing that is always started may wait for what is not.
+    # A container that always starts must not wait for one that does not.
     assert [name for name, service in services.items() if "search" in service.get("depends_on", {})] == []
     [published] = services["search"]["ports"]
     place = services["worker"]["environment"]["DAGWRIGHT_OPENSEARCH_URL"].removeprefix("http://")
@@ -166,7 +166,7 @@ def test_image_copies_what_is_there_and_what_the_context_holds(steps: list[Step]
 
 
 def test_image_checks_liveness_and_compose_readiness(services: dict[str, dict[str, Any]], steps: list[Step]) -> None:
-    # Compose restarts nothing that is unhealthy, and waits for what is not ready; other orchestrators restart it.
+    # Compose does not restart an unhealthy container, but it waits for a ready one; other orchestrators restart it.
     (step,) = [step for step in steps if step.instruction == "HEALTHCHECK"]
     (health_port,) = re.findall(r"DAGWRIGHT_HEALTH_ADDRESS=0\.0\.0\.0:(\d+)", "\n".join(step.text for step in steps))
     probe = ["python", "-I", "-S", "/app/probe.py"]

@@ -1,4 +1,4 @@
-"""The shape of the code: who imports whom, who reads the environment, how long a file may be."""
+"""The shape of the code: import rules, reads of the environment, and the length of files."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What limits the time of the activities that workflows start: nothing that a legal plan can go over."""
+"""Timeouts of the activities that workflows start: no valid plan can exceed them."""
 
 import ast
 

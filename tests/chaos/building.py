@@ -1,4 +1,4 @@
-"""Checks that kill tests share."""
+"""Assertions shared by the kill tests."""
 
 from tests.support.runs import Handle, assert_clean, assert_replays
 

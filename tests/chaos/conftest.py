@@ -21,7 +21,7 @@ async def own_server(tmp_path: Path) -> AsyncIterator[LiveServer]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """What test, tools and worker share."""
+    """Folder shared by test, tools and worker."""
     found = tmp_path / "shared"
     found.mkdir()
     make_database(found)

@@ -1,4 +1,4 @@
-"""A worker that is told to stop while a `write` runs, beside another worker."""
+"""A worker is stopped while a `write` runs; a second worker is running."""
 
 import asyncio
 from pathlib import Path

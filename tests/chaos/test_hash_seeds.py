@@ -32,7 +32,7 @@ os._exit(0)
 
 
 def _calls(history: WorkflowHistory) -> list[str]:
-    """Return the activities of the first workflow task: nothing but the plan decides their order."""
+    """Return the activities of the first workflow task; their order depends on the plan only."""
     scheduled = [
         event.activity_task_scheduled_event_attributes
         for event in history.events

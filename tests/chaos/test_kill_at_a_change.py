@@ -1,4 +1,4 @@
-"""Kills of the worker at the moment in which a run goes on in a new execution."""
+"""Kills of the worker while a run continues in a new execution."""
 
 from pathlib import Path
 from unittest.mock import patch

@@ -1,4 +1,4 @@
-"""Kills of a worker in the middle of a slice, of a page of a plan, and of a payload: another one goes on at once."""
+"""Kills of a worker during a region batch, a page of a plan, or a payload: another worker continues immediately."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -27,11 +27,11 @@ _GOES_ON_S = 4.0
 
 @dataclass(frozen=True)
 class Scene:
-    """What a test kills, and with what.
+    """Client, workers and folder of a test.
 
     Args:
         worker: the one that is killed.
-        other: the one that goes on; it is not started yet.
+        other: the worker that continues; it is not started yet.
         folder: what test, tools and workers share.
     """
 
@@ -69,7 +69,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 
 def _pure_graph(count: int, *, pause_ms: float) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return a plan of pure nodes in one region, each using the two before it, and an ordinary one at its end."""
+    """Return a plan of pure nodes in one region, each using the two before it, and an ordinary node at its end."""
     nodes: list[dict[str, Any]] = []
     values: dict[str, str] = {}
     for number in range(count):
@@ -83,7 +83,7 @@ def _pure_graph(count: int, *, pause_ms: float) -> tuple[dict[str, Any], dict[st
 
 
 async def _answers(handle: Handle) -> list[dict[str, Any]]:
-    """Return what the slices of a run have answered so far."""
+    """Return the results of the region batches of a run so far."""
     history = await handle.fetch_history()
     slices = {
         event.event_id
@@ -98,9 +98,9 @@ async def _answers(handle: Handle) -> list[dict[str, Any]]:
 
 
 def _patience_s(history: WorkflowHistory, kind: str) -> float:
-    """Return how long the server waits for an attempt that was lost before it hands out the next one.
+    """Return how long the server waits for a lost attempt before it schedules the next one.
 
-    What is promised, and not what a clock on the wall says: the machine may be busy.
+    It is read from the history, not from a clock, because the machine may be busy.
     """
     started = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
     again = [event for event in started if event.activity_task_started_event_attributes.attempt > 1]
@@ -134,7 +134,7 @@ async def test_worker_killed_in_the_middle_of_a_slice(scene: Scene, count: int, 
     document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", values[f"n{count - 1}"])
     calls = calls_of(scene.folder)
-    # Nodes run one after the other here, so what is told are the first ones.
+    # Nodes run one after the other here, so the reported nodes are the first ones.
     assert {name: calls[name] for name in values} == {
         f"n{number}": 1 if number < result or number > at else 2 for number in range(count)
     }

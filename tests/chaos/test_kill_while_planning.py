@@ -1,4 +1,4 @@
-"""A worker that is killed while a model writes a plan: what was started stands, and the next attempt finishes it."""
+"""A worker is killed while a model writes a plan: started nodes stay, and the next attempt completes the plan."""
 
 import asyncio
 import json

@@ -40,7 +40,7 @@ async def test_worker_killed_between_two_runs_leaves_its_results_to_the_next(
     await points.reached("cached")
     await worker.kill()
     points.forget("cached")
-    # Whoever called the tool again would wait here until the end.
+    # A second call of the tool would wait here until the end.
     points.hold("cached")
     await worker.start()
     second = await result_within(await start_run(client, plan, workflow_id="after-the-kill"), 60)

@@ -1,4 +1,4 @@
-"""Kills of the worker in the middle of a workflow task: the run goes on as soon as the server misses its answer."""
+"""Kills of the worker during a workflow task: the run continues after the timeout of the workflow task."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,7 +39,7 @@ async def test_run_and_its_sub_plan_go_on_within_seconds_when_their_worker_dies_
     below = {"id": "below", "plan": {"nodes": _chain("y")}, "depends_on": [f"x{_LENGTH - 1}"]}
     for name in _DEATHS:
         points.hold(name)
-    # Both go on in new executions as well, which take over how long their tasks may last.
+    # Both runs also continue in new executions, which inherit the workflow task timeout.
     with patch.dict(local.DYNAMIC_CONFIG, {"limit.historyCount.suggestContinueAsNew": "40"}):
         async with (
             live_server(tmp_path / "server") as server,
@@ -80,7 +80,7 @@ def _chain(name: str) -> list[dict[str, Any]]:
 
 
 def _missed_s(events: Sequence[HistoryEvent]) -> list[float]:
-    """Return how long the server waited for each workflow task that a worker took and never answered, in seconds."""
+    """Return how long the server waited for each workflow task that a worker never completed, in seconds."""
     found = []
     for event in events:
         result = event.workflow_task_timed_out_event_attributes

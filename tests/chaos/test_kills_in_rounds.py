@@ -1,6 +1,6 @@
 """Kills while a question is answered in rounds: no model is asked again that has answered, nothing ended is done twice.
 
-A call in flight is made once more where its worker died, as nobody knows how it ended.
+A call in flight is repeated if its worker died, because its outcome is unknown.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ async def test_worker_is_killed_while_each_kind_of_call_is_out(
 ) -> None:
     held = {place: asyncio.Event() for place in (0, 2, 4, 8)}
     script = ["Make them.", "Make them.", _FIRST, "No plan.", _FIRST, _FIRST, _SECOND, _DONE, "", "All made."]
-    # What was held is lost with its worker, and said once more.
+    # A heartbeat is lost with its worker, and sent again.
     steps = [step(_LOST, released=held[place]) if place in held else words for place, words in enumerate(script)]
     points.hold("b")
     async with (
@@ -102,8 +102,8 @@ async def test_worker_is_killed_while_each_kind_of_call_is_out(
         *[("answer", "answer")] * 2,
     ]
     assert (calls_of(folder)["a"], calls_of(folder)["c"]) == (1, 1)
-    # The call that was in flight was lost, and was made once more: twice more where the worker is so slow to begin that
-    # it is given up as well. None is made beside those attempts.
+    # The call in flight was lost and repeated once, or twice if the worker starts so slowly that the second attempt is
+    # lost too. There are no calls besides those attempts.
     assert 2 <= calls_of(folder)["b"] <= document["nodes"]["sg2"]["attempts"] <= 3
     await assert_whole(handle)
 

@@ -21,7 +21,7 @@ _CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?", "assi
 
 
 async def _asks(server: LiveServer, workflow_id: str) -> list[str]:
-    """Wait until a run asks somebody, and return what it asks, with no worker needed."""
+    """Wait until a run has an open request, and return the request ids; this needs no worker."""
     client = await server.start()
     found: list[str] = []
 

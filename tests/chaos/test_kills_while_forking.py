@@ -46,7 +46,7 @@ _PLAN = {
 
 
 class Forker:
-    """Asks for the same fork as often as it is told to."""
+    """Request the same fork several times."""
 
     def __init__(self, server: LiveServer, folder: Path, run: str) -> None:
         self._server = server
@@ -64,12 +64,12 @@ class Forker:
         )
 
     async def __call__(self) -> dict[str, Any]:
-        """Run the command to its end and return what it says."""
+        """Run the command to its end and return its output."""
         return await said(await self.start())
 
 
 async def said(process: Running) -> dict[str, Any]:
-    """Return what a command said that did what it was told to."""
+    """Return the output of a command that succeeded."""
     stdout, stderr = await asyncio.wait_for(process.communicate(), 240)
     assert process.returncode == 0, stderr.decode()
     found: dict[str, Any] = json.loads(stdout)
@@ -83,7 +83,7 @@ async def _kill(process: Running) -> None:
 
 
 async def _cut_off(server: LiveServer, points: FaultPoints, run: str) -> None:
-    """Make a run that was asked and answered, and cancelled between an effect and its end."""
+    """Create a run with an answered request that was cancelled between an effect and its end."""
     points.hold("cut")
     client = await server.start()
     handle = await start_run(client, _PLAN, workflow_id=run)
@@ -100,7 +100,7 @@ async def _forks_of(server: LiveServer, run: str) -> list[str]:
 
 
 async def _assert_done_once(server: LiveServer, folder: Path, fork: str) -> None:
-    """Check that a fork did what was left, and that neither asked nor did anything that had been done."""
+    """Check that a fork did the remaining work, and that neither run repeated completed work or questions."""
     handle: Handle = (await server.start()).get_workflow_handle(fork)
     document = await result_within(handle, 240)
     assert {
@@ -219,7 +219,7 @@ async def test_both_killed_between_the_question_of_a_running_run_and_the_answers
         assert [(answer["request_id"], answer["by"]) for answer in answers] == [("check", "ann")]
         assert (document["status"], document["waiting_for"]) == ("completed", [])
         await assert_whole(run)
-    # Both do what had not begun, under one key.
+    # Both execute the nodes that had not started, under one key.
     assert effects_of(folder) == ["first", "shared"]
     assert attempts_of(folder) == ["first", "shared", "shared"]
 

@@ -45,7 +45,7 @@ class Store:
     before: Overview
 
     def assert_has(self, *rows: str, effects: int) -> None:
-        """Check that exactly these rows were added, under so many keys of which none was taken back."""
+        """Check that exactly these rows were added, under this number of keys, and that no key was compensated."""
         assert rows_since(self.before, self.database) == sorted(rows)
         standing = self.database.read(lambda session: session.query(Effect).filter(Effect.undone_at.is_(None)).count())
         assert standing == effects
@@ -63,7 +63,7 @@ def store(folder: Path) -> Iterator[Store]:
 
 
 def tried_often(plan: Any, settings: Settings) -> CompiledPlan:
-    """Return a plan whose nodes are tried again soon after their worker has died, as often as it takes."""
+    """Return a plan whose nodes are retried shortly after the death of their worker, without a limit."""
     compiled = prepare_plan(check_plan(plan, load_toolset(settings).declarations()), {})
     often = RetryRule(max_attempts=100, first_delay_s=0.1, factor=1.0)
     return replace(compiled, nodes=[replace(node, retry=often) for node in compiled.nodes])
@@ -146,7 +146,7 @@ async def test_worker_killed_while_a_director_is_asked_about_and_in_and_after_th
 
 
 async def asks(client: Client, handle: Handle) -> bool:
-    """Return whether a run waits for somebody."""
+    """Return whether a run waits for a person."""
     return bool((await RunReader(client, handle.id).read()).document()["waiting_for"])
 
 
@@ -176,7 +176,7 @@ async def test_worker_killed_in_or_after_each_step_that_takes_the_onboarding_bac
             undos[:] = [node for node in nodes if node in rows_of]
             return bool(undos)
 
-        # In the order in which they come: what was done last is taken back first.
+        # The order of compensation: the last call comes first.
         await eventually(is_compensating)
         assert sorted(undos) == sorted(rows_of)
         for number, node in enumerate(undos, start=1):
@@ -203,7 +203,7 @@ async def test_worker_killed_in_or_after_each_step_that_takes_the_onboarding_bac
             document = await document_of(handle)
     assert document["status"] == "failed"
     assert document["error"]["message"].endswith("compensated 6 calls")
-    # The last one too: of a call that failed nobody knows what it has done.
+    # Including the last one: the effect of a failed call is unknown.
     assert {document["nodes"][node]["status"] for node in undos} == {"completed"}
     store.assert_has(effects=0)
     await assert_whole(handle)

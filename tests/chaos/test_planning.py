@@ -47,7 +47,7 @@ _RETRIES = {"retry": {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what this process starts notice a dead worker as soon as what the worker adds does."""
+    """Detect a dead worker as fast in this process as in the nodes that the worker adds."""
     monkeypatch.setattr(model_nodes, "MODEL_HEARTBEAT_S", HEARTBEAT_S)
 
 
@@ -60,7 +60,7 @@ async def serving(server: LiveServer, folder: Path, model: ModelServer) -> Async
 
 
 def lost(node: str) -> Step:
-    """Return an answer that is held until whoever asked is dead."""
+    """Return a response that is held until its client is dead."""
     return step(_LOST, metadata={"node_id": node}, released=asyncio.Event())
 
 
@@ -70,12 +70,12 @@ def said_to(node: str, answer: Any) -> Step:
 
 
 async def asked(model: ModelServer, *nodes: str) -> None:
-    """Wait until the model was asked by these nodes, in this order."""
+    """Wait until the model was called by these nodes, in this order."""
     await eventually(lambda: [received.metadata["node_id"] for received in model.calls] == [*nodes])
 
 
 async def start_goal(client: Client, words: str, *tools: str) -> Handle:
-    """Start a request for which some of the tools of the worker may be used."""
+    """Start a request that may use some of the tools of the worker."""
     known = load_toolset(Settings(), [str(TOOLS)]).declarations()
     compiled, _ = prepare_goal(words, {name: known[name] for name in tools}, PlanningOptions())
     run_input = RunInput(compiled=compiled, policy=_may_call(tools))
@@ -122,7 +122,7 @@ async def test_worker_killed_at_each_step_of_a_request_asks_again_only_what_was_
             await restart_worker(worker)
             await asked(model, "plan", "plan", "plan#2")
             await restart_worker(worker)
-            # Behind the plan, in the middle of what it does.
+            # After the plan, in the middle of its nodes.
             await points.reached("made")
             await worker.kill()
             points.release("made")
@@ -171,7 +171,7 @@ async def test_worker_killed_while_it_is_planned_again_asks_again_only_what_was_
         tools = ("calculator", "echo", "effect_then_hold")
         handle = await start_goal(await own_server.start(), "Make it.", *tools)
         async with serving(own_server, folder, model) as worker:
-            # While the planner is asked again, and asked to repair what it wrote then.
+            # During the replan, and during the repair of the new plan.
             await asked(model, "plan", "plan#2")
             await restart_worker(worker)
             await asked(model, "plan", "plan#2", "plan#2", "plan#3")
@@ -258,7 +258,7 @@ async def test_answer_of_a_worker_that_was_killed_is_read_on_or_begins_again(
         async with serving(own_server, folder, model) as worker:
             await eventually(lambda: reader.text == words[: 3 * PIECE])
             await worker.kill()
-            # What the dead worker told is there for whoever comes now.
+            # Text that the dead worker streamed is still available to new clients.
             late = Reader(texts_of(client), handle.id)
             await eventually(lambda: late.text == words[: 3 * PIECE])
             await worker.start()

@@ -45,7 +45,7 @@ _WITHIN_S = 420
 
 
 def word(turn: int, number: int) -> str:
-    """Return what only one request holds."""
+    """Return a word that occurs in one request only."""
     return f"word-{turn}-{number}-"
 
 
@@ -80,14 +80,14 @@ async def answered(client: Client, known: Any, *, turn: int, number: int) -> tup
 
 
 def assert_own_word(received: ReceivedCall) -> None:
-    """Check that a call holds the word of its own run and no other, and asks the model that this one names."""
+    """Check that a call contains the word of its own run and no other word, and names the model of its run."""
     turn, number = map(int, received.metadata["run_id"].split("-")[2:4])
     assert {*_WORD.findall(received.text)} == {word(turn, number)}
     assert received.model == model_of(number)
 
 
 async def living_objects(client: Client, folder: Path) -> Counter[str]:
-    """Return how many objects the worker has that are no garbage, by their type."""
+    """Return type -> number of live objects of the worker."""
     plan = {"nodes": [call("count", "living_objects")], "output": "{{count.result}}"}
     handle = await start_run(client, plan, workflow_id=f"count-{uuid4().hex}")
     await handle.result()
@@ -95,7 +95,7 @@ async def living_objects(client: Client, folder: Path) -> Counter[str]:
 
 
 def grown(before: Counter[str], after: Counter[str]) -> list[tuple[str, int]]:
-    """Return the types of which there are more, the most first."""
+    """Return the types with a higher count, largest increase first."""
     return (after - before).most_common(20)
 
 
@@ -136,7 +136,7 @@ async def test_a_hundred_requests_at_once_hear_nothing_of_each_other_and_leave_n
     record_property("memory_mb", memory)
     warm = rounds[WARM - 1 :]
     half = len(warm) // 2
-    # What a round lets go late stands in some rounds only; a leak raises the lowest count too.
+    # Objects that are released late appear in some rounds only; a leak also raises the lowest count.
     lowest, lowest_later = (min(part, key=Counter.total) for part in (warm[:half], warm[half:]))
     growth = (lowest_later.total() - lowest.total()) / half
     assert growth < MOST_OBJECTS, (objects, grown(lowest, lowest_later))

@@ -1,4 +1,4 @@
-"""A worker with other workflow code meets runs under way: they wait, say why, and go on after the roll-back."""
+"""A worker with other workflow code gets open runs: they wait, report the reason, and continue after the rollback."""
 
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ async def test_runs_wait_for_the_right_code_and_then_end_as_if_nothing_had_been(
         # The first worker may have ended with `last` under way, so how often it was tried is not asked.
         last = document["nodes"]["last"]
         assert (last["status"], last["result"]) == ("completed", f"{run}-last")
-        # What the wrong worker was refused has left no trace but failed workflow tasks.
+        # The refused workflow tasks of the wrong worker left no trace except failed workflow tasks.
         await assert_replays(await handle.fetch_history())
         assert (await RunReader(client, run).read()).notes == []
     assert effects_of(folder) == sorted(f"{run}-{name}" for run in _RUNS for name in _NAMES)

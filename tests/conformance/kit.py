@@ -1,4 +1,4 @@
-"""The conformance kit: how each dialect writes the same graph, and how tests ask what is wrong with it."""
+"""The conformance kit: functions that write the same graph in each dialect, and list the problems of a document."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ class Dialect:
     Args:
         entries: the path from the document to its list of entries.
         write: makes a document of a graph.
-        id_of: the node id that stands for a number.
-        tool_key: the key that names what an entry runs.
+        id_of: number -> node id.
+        tool_key: the key for the tool of an entry.
         required: keys that an entry must have.
         optional: the other keys it may have, and keys inside of them.
-        unknown_code: what a dependency on a node that is not there is told as.
+        unknown_code: error code of a dependency on a missing node.
         is_text: its documents are texts, which have no entries and no places inside.
     """
 
@@ -243,7 +243,7 @@ def value_at(document: Any, pointer: str) -> Any:
     """Return what stands at an RFC 6901 pointer.
 
     Raises:
-        LookupError: nothing stands there.
+        LookupError: the pointer does not exist.
     """
     value = document
     for part in pointer.split("/")[1:]:

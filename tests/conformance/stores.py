@@ -1,4 +1,4 @@
-"""The stores that the kit runs on, each with a way to harm what it keeps."""
+"""The stores that the kit runs on, each with a way to damage its values."""
 
 import functools
 import os
@@ -62,7 +62,7 @@ def folder_at_hand(folder: Path) -> StoreAtHand:
 @contextmanager
 def s3_service() -> Iterator[str]:
     """Serve S3 on a port of its own, as boto3's environment variables say inside the block; yields its address."""
-    # Every server of this process keeps its buckets in the same place; what an earlier one left would be in the way.
+    # All servers of this process keep their buckets in the same place, so buckets of an earlier server are removed.
     s3_backends.reset()
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()

@@ -1,4 +1,4 @@
-"""Any document is checked or refused; nothing else is raised, and every place that is told exists."""
+"""Any document is checked or refused; no other error is raised, and every reported pointer exists."""
 
 from contextlib import suppress
 from typing import Any

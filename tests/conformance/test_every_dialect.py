@@ -1,4 +1,4 @@
-"""What every dialect has to do in the same way; `kit` says how each of them writes a graph."""
+"""Rules that apply to every dialect; `kit` writes a graph in each dialect."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""What every dialect has to do in the same way whose documents are JSON; `kit` says how each of them writes a graph."""
+"""Rules that apply to every dialect with JSON documents; `kit` writes a graph in each dialect."""
 
 import itertools
 from typing import Any

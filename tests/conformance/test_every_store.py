@@ -1,4 +1,4 @@
-"""What every payload store does: one kit for the folder and for S3 (a real server on this machine)."""
+"""Rules that apply to every payload store: one kit for the folder and for S3 (a real server on this machine)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -98,7 +98,7 @@ async def test_put_and_renew_make_the_age_zero(at_hand: StoreAtHand) -> None:
             await again()
             return (await entry_of(store, ref)).renewed_at > before
 
-        # S3 tells times in whole seconds, so the first time may show nothing.
+        # S3 reports times in whole seconds, so the first time may be unchanged.
         await eventually(is_renewed)
     assert await store.get(ref) == b"content"
 

@@ -1,7 +1,7 @@
-"""Every example of the five formats, with what each format says of it.
+"""Every example of the five formats, with the expected result of its check.
 
-Each file in `seeds/` holds a `document` and either `valid` (what the check finds), or `errors` (what it
-refuses); `resolves` adds the arguments that one node gets for given results.
+Each file in `seeds/` holds a `document` and either `valid` (the result of the check) or `errors` (the reported
+problems); `resolves` adds the arguments that one node gets for given results.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A case: how a run is started and what is sent to it, as plain JSON, so that one can be kept and run again."""
+"""A case: the start of a run and the messages to it, as plain JSON, so that it can be saved and run again."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from tests.fuzz.plans import plans
 from tests.fuzz.values import EDGES, chance, ids, json_values, odd_values, seldom
 
 DEADLINE = "4s"
-"""Of every run, so that a delay or a time-out of hours ends with it."""
+"""Deadline of every run, so that a delay or a timeout of hours ends with it."""
 
 _ACTS = ("cancel", "pause", "resume", "set_limits", "set_policy", "cancel_node", "retry_node", "add_nodes")
 _SIGNALS = (*_ACTS, "sub_plan_ended", "feedback", "submit_feedback", "nobody_knows", "x" * 1_000)
@@ -24,7 +24,7 @@ _STATUSES = ("completed", "failed", "cancelled", "running", "forged", "completed
 
 @dataclass(frozen=True)
 class Message:
-    """Something that is sent to a run while it goes on.
+    """A message to an open run.
 
     Args:
         kind: `signal`, `update`, `query` or `cancel`, which is Temporal's own.
@@ -55,7 +55,7 @@ class Case:
     workflow_cache: bool = True
 
     def to_text(self) -> str:
-        """Return the case as JSON; half characters and NaN survive."""
+        """Return the case as JSON; lone surrogates and NaN survive."""
         return json.dumps(asdict(self), indent=1)
 
     @classmethod
@@ -66,7 +66,7 @@ class Case:
 
 
 def payload_of(described: Mapping[str, Any]) -> RawValue:
-    """Return a payload as it is described in a case."""
+    """Return a payload from its description in a case."""
     if "json" in described:
         return json_payload(described["json"])
     metadata = {} if described["encoding"] is None else {"encoding": described["encoding"].encode()}
@@ -74,7 +74,7 @@ def payload_of(described: Mapping[str, Any]) -> RawValue:
 
 
 def json_payload(value: Any) -> RawValue:
-    """Return a value as a JSON payload, as a careless program would write it."""
+    """Return a value as a JSON payload, encoded as a careless program would do it."""
     return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(value).encode()))
 
 
@@ -142,7 +142,7 @@ _own_fields = st.fixed_dictionaries(
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Return a case; most start a run with a plan, and get a few messages."""
+    """Return a case; most start a run with a plan, and send a few messages."""
     form = draw(st.sampled_from(("client", "client", "client", "raw", "raw", "compiled", "payloads")))
     fields = draw(_fields) if form != "payloads" else {}
     if form in ("raw", "compiled") and chance(draw, 6):

@@ -1,4 +1,4 @@
-"""What must hold for every run, whatever it was given and whatever was sent to it."""
+"""Invariants of every run, for any input and any messages."""
 
 import re
 from collections.abc import Mapping, Set
@@ -32,7 +32,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 async def check_run(client: Client, handle: Handle, *, may_be_bug: bool) -> str:
-    """Check everything that must hold for a run that was started; return how it ended.
+    """Check all invariants of a started run; return how it ended.
 
     Args:
         may_be_bug: the run was given what no client of ours makes, so it may end by the type `Bug`.
@@ -108,7 +108,7 @@ def _check_error(error: Any, *, names: Set[str]) -> None:
 
 
 def check_details(answer: Document, document: Document) -> None:
-    """Check that the query of a run that has ended tells what the run wrote."""
+    """Check that the query of an ended run returns the result document of the run."""
     assert answer["status"] == document["status"], (answer["status"], document["status"])
     _check_same(answer, document, what="the query")
 
@@ -125,7 +125,7 @@ def _states(document: Document) -> dict[str, Any]:
 
 
 async def check_projection(history: WorkflowHistory, document: Document) -> None:
-    """Check that the events of a run before its end say what the run itself knows then."""
+    """Check that the events of a run before its end agree with the state of the run."""
     projection = HistoryReplay(history.workflow_id, data_converter)
     for event in history.events[:-1]:
         await projection.apply(event)
@@ -161,7 +161,7 @@ def _is_stored(value: Any) -> bool:
 
 
 async def check_feed(client: Client, handle: Handle, document: Document) -> None:
-    """Check that the feed tells of a closed run what the run wrote, and that it can be drawn."""
+    """Check that the reader of a closed run returns the result document of the run, and that the run can be drawn."""
     view = await RunReader(client, handle.id).read()
     shown = view.document()
     assert view.is_closed

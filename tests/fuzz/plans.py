@@ -42,7 +42,7 @@ _durations = seldom(st.sampled_from(ODD_DURATIONS), st.sampled_from(DURATIONS))
 
 @st.composite
 def native_plans(draw: st.DrawFn, *, depth: int = 0) -> dict[str, Any]:
-    """Return a plan of Dagwright's own dialect; about two in three are valid."""
+    """Return a plan in Dagwright's own dialect; about two in three are valid."""
     size = draw(st.integers(1, 8 if depth == 0 else 3))
     names = draw(st.lists(ids, min_size=size, max_size=size, unique=True))
     nodes = [draw(_nodes(name, names[:number], depth=depth)) for number, name in enumerate(names)]
@@ -95,7 +95,7 @@ def _nodes(draw: st.DrawFn, name: str, earlier: Sequence[str], *, depth: int) ->
 
 
 def _fields(earlier: Sequence[str]) -> dict[str, tuple[int, st.SearchStrategy[Any]]]:
-    """Return field -> how seldom it is there (one in so many), and what it holds."""
+    """Return field -> (n, values); the field is present once in n times."""
     conditions = st.sampled_from(_CONDITIONS)
     if earlier:
         named = st.tuples(st.sampled_from(_OF_NODE), st.sampled_from(earlier))
@@ -135,7 +135,7 @@ def _in_condition(name: str) -> str:
 
 @st.composite
 def _work(draw: st.DrawFn, earlier: Sequence[str], *, depth: int) -> dict[str, Any]:
-    """Return what a node does: the one of its fields that says what runs it, and its arguments."""
+    """Return the field of a node that selects its kind, and its arguments."""
     kind = draw(st.integers(1, 24))
     effects = draw(st.sampled_from(EFFECTS))
     if kind <= 9:
@@ -182,7 +182,7 @@ def _items(draw: st.DrawFn, earlier: Sequence[str]) -> Any:
 
 @st.composite
 def dialect_plans(draw: st.DrawFn) -> Any:
-    """Return a plan of one of the dialects, with edges to earlier nodes and, once in a while, elsewhere."""
+    """Return a plan of one of the dialects, with edges to earlier nodes and sometimes to other nodes."""
     dialect = draw(st.sampled_from(DIALECTS))
     size = draw(st.integers(1, 6))
     graph = {
@@ -196,7 +196,7 @@ def dialect_plans(draw: st.DrawFn) -> Any:
 
 @st.composite
 def plans(draw: st.DrawFn) -> Any:
-    """Return a plan of any kind, once in a while with parts put out of place."""
+    """Return a plan of any kind, sometimes with misplaced parts."""
     plan = draw(native_plans() | native_plans() | native_plans() | dialect_plans())
     if chance(draw, 6):
         for _ in range(draw(st.integers(1, 3))):

@@ -1,4 +1,4 @@
-"""Runs many cases at once against one server and one process of workers, and says which of them failed."""
+"""Run many cases at once against one server and one worker process, and report the failures."""
 
 import asyncio
 import math
@@ -30,7 +30,7 @@ AT_ONCE = 12
 BATCH = 40
 """Cases that one seed makes."""
 _BOUND_S = 90.0
-"""Far more than a run and all that is looked at takes on a busy machine; the deadline of a run is 4 s."""
+"""Much more than a run and its checks need on a busy machine; the deadline of a run is 4 s."""
 
 REFUSED = "refused"
 
@@ -54,7 +54,7 @@ class Failure:
 
 @dataclass
 class Tally:
-    """What a session has done: counts of ends by kind, and the failures."""
+    """Results of a session: counts of ends by kind, and the failures."""
 
     ends: Counter[str] = field(default_factory=Counter)
     failures: list[Failure] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Session:
             async with turns:
                 try:
                     tally.ends[f"{case.form} {await self.run(case)}"] += 1
-                # Whatever a case does that nobody expected is what is looked for.
+                # Any unexpected exception of a case is a finding.
                 except (Exception, asyncio.CancelledError) as error:
                     tally.failures.append(Failure(number, position, case, error))
 
@@ -103,7 +103,7 @@ class Session:
 
 
 def cases_of(number: int) -> list[Case]:
-    """Return the cases of a seed: always the same, as long as the strategies are."""
+    """Return the cases of a seed, which change only if the strategies change."""
     made: list[Case] = []
 
     @seed(number)
@@ -139,10 +139,10 @@ async def session(client: Client, folder: Path) -> AsyncIterator[Session]:
 async def run_for(
     found: Session, *, seconds: float, first_seed: int, tell: Callable[[Tally, int], None], last_seed: float = math.inf
 ) -> Tally:
-    """Run batch after batch until the time is over or the last seed is done; `tell` hears of each.
+    """Run batch after batch until the time is over or the last seed is done; call `tell` after each batch.
 
     Returns:
-        what was done: every case up to a number of seeds that depends on the time alone.
+        Tally of all cases up to a number of seeds that depends on the time alone.
     """
     tally, number, end = Tally(), first_seed, time.monotonic() + seconds
     while time.monotonic() < end and number <= last_seed:
@@ -153,7 +153,7 @@ async def run_for(
 
 
 async def _start(runs: Runs, case: Case) -> Handle | None:
-    """Start the run of a case; `None` if it was refused in good order before."""
+    """Start the run of a case; `None` if the start was refused with a proper error."""
     if case.form == "payloads":
         return await runs.start_raw(*map(payload_of, case.content))
     if case.form == "client":
@@ -191,7 +191,7 @@ def _changed_plan(runs: Runs, case: Case) -> Any:
 
 
 def _object(value: Any) -> dict[str, Any]:
-    """Return an object: the client takes nothing else."""
+    """Return an object: the client accepts nothing else."""
     return value if isinstance(value, dict) else {}
 
 
@@ -208,5 +208,5 @@ async def _send(handle: Handle, message: Message) -> None:
         else:
             await handle.cancel()
     except (RPCError, WorkflowUpdateFailedError, QueryFailed, UnicodeEncodeError):
-        # The run had ended, or did not take it: the sender is told, and nothing else may come of it.
+        # The run had ended, or refused the message: the sender gets an error, and there must be no other effect.
         return

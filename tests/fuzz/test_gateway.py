@@ -73,8 +73,8 @@ class Served:
     session: str
 
     def places(self, path: str) -> dict[str, list[str]]:
-        """Return what the parameters of an address may be beside what is generated."""
-        # Whoever listens to a run that waits listens for as long as that.
+        """Return additional values for the parameters of a path."""
+        # A stream of a waiting run stays open for as long as the run waits.
         runs = [self.ended] if path.endswith("/events") else [self.waiting, self.ended]
         nodes = ["double", "check", "broken", "check[0]", "none"]
         response = f"resp_{self.ended}.cGxhbi9hc2s"
@@ -90,7 +90,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 async def served(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    # What a fuzzer sends on to the model itself, OpenAI's own server would refuse, and this one says so at its end.
+    # OpenAI's server would refuse some requests that are passed on to the model; this server reports them at its end.
     with suppress(ScriptNotFollowed):
         async with (
             ModelServer(*SCRIPT) as models,
@@ -139,7 +139,7 @@ async def test_generated_requests_are_answered_as_the_document_says(
     @given(case=operation.as_strategy(generation_mode=mode), choice=st.data())
     def asked(case: Case[Any], choice: st.DataObject) -> None:
         for parameter in case.path_parameters or {}:
-            # What has no names here is tried with what is generated alone.
+            # Endpoints without names here are tested with generated values only.
             if parameter in known and choice.draw(st.integers(0, 3)):
                 case.path_parameters[parameter] = choice.draw(st.sampled_from(known[parameter]))
         if isinstance(case.body, dict) and "model" in case.body and choice.draw(st.integers(0, 3)):

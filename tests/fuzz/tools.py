@@ -21,7 +21,7 @@ from tests.support.tools import ODD_FAILURES, ODD_RESULTS, Function
 
 EFFECTS = ("pure", "read", "idempotent", "write")
 LONGEST_MS = 400
-"""No tool takes longer, whatever it is told."""
+"""Longest time that a tool takes, for any input."""
 
 
 class _Model(BaseModel):
@@ -53,7 +53,7 @@ class _HugeText(Exception):
 
 
 class _OwnBase(BaseException):
-    """An exception that is none of `Exception`."""
+    """An exception that is not a subclass of `Exception`."""
 
 
 def _cycle() -> Any:
@@ -113,7 +113,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "template": lambda: "{{a.result}} {{secret.X}} ${x} {{",
     "nul": lambda: "a\x00b\u2028\ufeff",
 }
-"""What a tool may return, by name."""
+"""Return values of tools, by name."""
 
 FAILURES: dict[str, Callable[[], BaseException]] = {
     **ODD_FAILURES,
@@ -147,7 +147,7 @@ FAILURES: dict[str, Callable[[], BaseException]] = {
     "unicode": lambda: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"),
     "without_text": lambda: RuntimeError(""),
 }
-"""What a tool may raise, by name."""
+"""Exceptions of tools, by name."""
 
 
 def registry() -> ToolRegistry:
@@ -188,7 +188,7 @@ def _tools_of(effects: Any) -> list[Function]:
 def _any_tools() -> list[Function]:
     @tool(name="t", effects="read")
     def anything(**arguments: Any) -> Any:
-        """Stands for whatever a dialect calls."""
+        """Stand-in for any tool of a dialect."""
         return {"id": "x", "found": arguments}
 
     @tool(name="slow", effects="read")
@@ -203,7 +203,7 @@ def _any_tools() -> list[Function]:
 
     @tool(name="deaf", effects="idempotent")
     async def deaf(ms: int) -> str:
-        """Goes on when it is told to stop."""
+        """Ignore cancellation and continue."""
         end = time.monotonic() + min(abs(ms), LONGEST_MS) / 1000
         while (left := end - time.monotonic()) > 0:
             try:

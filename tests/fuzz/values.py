@@ -47,7 +47,7 @@ def seldom(draw: st.DrawFn, odd: st.SearchStrategy[Any], otherwise: st.SearchStr
 
 
 def chance(draw: st.DrawFn, one_in: int) -> bool:
-    """Return whether something that happens once in so many times happens."""
+    """Return true once in so many times."""
     return draw(st.integers(1, one_in)) == one_in
 
 
@@ -69,7 +69,7 @@ def texts(draw: st.DrawFn, earlier: Sequence[str]) -> str:
 
 
 def arguments(earlier: Sequence[str]) -> st.SearchStrategy[Any]:
-    """Return objects that hold references to these nodes somewhere."""
+    """Return objects that contain references to these nodes."""
     leaves = references(earlier) | references(earlier) | texts(earlier) | seldom(json_leaves, plain_leaves)
     values = st.recursive(
         leaves,

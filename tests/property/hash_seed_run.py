@@ -1,4 +1,4 @@
-"""Prints what the core makes of a fixed set of plans, right and wrong; run by `test_hash_seeds.py` as a program."""
+"""Print the results of the core for fixed valid and invalid plans; `test_hash_seeds.py` runs it as a program."""
 
 import json
 import random

@@ -1,6 +1,6 @@
 """A brute-force model of how a plan ends, written from the contract and not from the scheduler.
 
-It knows nothing of time, queues or order: it asks for the end of a node by asking for the ends of what it needs.
+It has no time, queues or order: it computes the end of a node from the ends of its dependencies.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Ending = Literal["completed", "failed", "skipped", "blocked"]
 
 @dataclass(frozen=True)
 class Step:
-    """One node: what is written in the plan, and how its task ends when it runs.
+    """One node: its fields in the plan, and the outcome of its task.
 
     Args:
         needs: ids in `depends_on`.
@@ -70,7 +70,7 @@ class Model:
 
     steps: tuple[Step, ...]
     values: dict[str, Any] = field(default_factory=dict)
-    """Result of every task that a node of the plan made, by node id; null where there is none."""
+    """Result of every task of a node, by node id; null if the task has no result."""
 
     @cached_property
     def ends(self) -> dict[str, Ending]:
@@ -136,7 +136,7 @@ class Model:
 
 
 def result_of(task: str, arguments: dict[str, Any]) -> Any:
-    """Return what the tool of the tests answers: text that looks like references, and what it was given."""
+    """Return the result of the tools of the tests: text that looks like references, and the arguments."""
     return {"by": task, "given": arguments["text"], "trap": "{{" + task + ".result}} \\{{ $1 }}"}
 
 

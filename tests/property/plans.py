@@ -27,7 +27,7 @@ def steps(draw: st.DrawFn, *, most: int = 8) -> tuple[Step, ...]:
         needs = draw(st.lists(st.sampled_from(ids[:number]), unique=True, max_size=3)) if number else []
         kinds: list[Any] = ["all", "all", "all_done", "any"] + ([draw(st.integers(1, len(needs)))] if needs else [])
         join = draw(st.sampled_from(kinds))
-        # A node that starts before all it needs has ended sees what is there, which hangs on the order.
+        # A node that starts before its inputs have ended reads the values that exist then, which depends on the order.
         reads = (
             draw(st.lists(st.sampled_from(ids[:number]), unique=True, max_size=2)) if number and join == "all" else []
         )
@@ -83,7 +83,7 @@ class Driver:
         assert self.scheduler.is_finished, "no task runs and none may start, but the plan is not finished"
 
     def go_on_elsewhere(self) -> None:
-        """Go on in a scheduler that knows nothing but what the one so far hands on as JSON text."""
+        """Continue in another scheduler that gets only the state as JSON text."""
         before = self.scheduler
         self.scheduler = create_scheduler(self.plan, {}, max_in_flight=self.max_in_flight)
         restore_state(self.scheduler, json.loads(json.dumps(state_to_json(before))))

@@ -1,4 +1,4 @@
-"""What a run has used and holds back is counted once, in however many executions, and whatever a run below tells."""
+"""Used and reserved budget is counted once, over any number of executions and for any reports of child runs."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,7 +30,7 @@ class Kept:
         self.scheduler = begun(PLAN, setup={"budget": Budget({"calls": 2, "tokens": 3_000})})
         self.running: list[str] = []
         self.below = 0
-        """Call of the sub-plan that were told, or wait."""
+        """Reported or pending calls of the sub-plan."""
         self.paid, self.told = NONE, NONE
         self.at = 0.0
 
@@ -83,7 +83,7 @@ class Kept:
             sum((used for name, used in self.scheduler.state.totals.usage.tasks.items() if "[" not in name), NONE)
             == total
         )
-        # What may start again has its share before it starts.
+        # A task that may start again has its share before it starts.
         own = {key for owner, key in self.budget.held if not owner}
         assert own >= {name for name in self.running if name != "sub"}
         assert self.paid.calls + len(self.budget.held) <= self.budget.limits["calls"]

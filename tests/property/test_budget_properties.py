@@ -1,7 +1,7 @@
 """One budget for a tree of runs: in whatever order, no more is spent than there is, and nothing waits idly.
 
-Calls use less than was estimated, or more; are lost, or cancelled while they wait; runs below end with a call or in the
-middle of everything; more is given. At the end what is left is known to the token.
+Calls use less or more than estimated, are lost, or are cancelled while they wait; child runs end at any time; limits
+are raised. At the end the remaining budget is exact to the token.
 """
 
 from collections import deque
@@ -19,12 +19,12 @@ from dagwright.core.model.usage import NONE, Usage
 from dagwright.features.budgets.budget import Budget, BudgetReport, Lost, Reservation, budget_from_json
 
 PRICE = Decimal("0.5")
-"""Of a token."""
+"""Price of a token."""
 
 
 @dataclass
 class Run:
-    """One run of the tree, with what it has not been told yet."""
+    """One run of the tree, with the grants and reports that it has not received yet."""
 
     name: str
     parent: "Run | None" = None
@@ -42,7 +42,7 @@ class Run:
         self.running[key] = self.asked.pop(key)
 
     def look(self, tree: "Tree") -> None:
-        """Start what may start, and hands on what there is to tell: what a run does at the end of every event."""
+        """Start calls and send reports and grants, as a run does at the end of every event."""
         for name in self.budget.free(used=self.used, grown=0):
             self.start(name)
         for owner, key in [*self.budget.held]:
@@ -56,7 +56,7 @@ class Run:
 
 
 class Tree:
-    """A run with a budget, two runs below it, and one below the first of them."""
+    """A run with a budget, two child runs, and a child of the first one."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits: dict[Any, Limit] = {**limits}
@@ -66,7 +66,7 @@ class Tree:
         self.ended: dict[str, tuple[int, int]] = {}
         """Call that has ended -> tokens as estimated, and as used; of one that was lost the estimate twice."""
         self.counted = Lost()
-        """What the budget has to count of all that has ended; what it does not hear of counts as estimated."""
+        """Usage of ended calls that the budget must count; unreported usage counts as estimated."""
 
     @property
     def root(self) -> Run:
@@ -110,7 +110,7 @@ class Tree:
             case "down" if run.downs:
                 run.budget.apply_grants(run.downs.popleft())
             case "more" if run is self.root and not ("money" in self.limits and run.budget.rate is None):
-                # What is given before a price is known lets one more call of unknown price start.
+                # A grant before a price is known lets one more call of unknown price start.
                 kind = [*self.limits][number % len(self.limits)]
                 self.limits[kind] += number // 30
                 run.budget.raise_by({kind: number // 30})
@@ -138,7 +138,7 @@ class Tree:
         run.budget.settle(("", key), None)
 
     def _close(self, run: Run, number: int) -> None:
-        """End a run below with all its calls, in one moment: of them it tells no more than how it ended."""
+        """End a child run with all its calls at once; it reports only how it ended."""
         is_above = any(each.parent is run and not each.has_ended for each in self.runs.values())
         if run.parent is None or is_above or run.asked:
             return
@@ -147,7 +147,7 @@ class Tree:
         self.end_run(run, run.used)
 
     def _crash(self, run: Run, *, hears_all: bool) -> None:
-        """End a run in the middle of it, of which the run above may not even have heard what it has sent."""
+        """End a run between two reports; the parent may not have received the last report."""
         assert run.parent is not None
         if hears_all:
             self._hear_all(run.parent)
@@ -165,7 +165,7 @@ class Tree:
         self.end_run(run, NONE)
 
     def end_run(self, run: Run, usage: Usage) -> None:
-        """End a run below; what it has sent before comes first, if it ended well."""
+        """End a child run; if it ended well, its earlier reports arrive first."""
         assert run.parent is not None
         if not run.has_ended:
             self._hear_all(run.parent)
@@ -210,7 +210,7 @@ class Tree:
 
     @property
     def left(self) -> Mapping[str, Any]:
-        """Return what has to be left of each limit when nothing runs."""
+        """Return the expected rest of each limit when nothing runs."""
         spent: Mapping[str, Any] = {
             "calls": self.counted.calls,
             "tokens": self.counted.tokens,
@@ -229,7 +229,7 @@ class Tree:
         if "money" in self.limits and self.root.budget.rate is None:
             assert len(self.running) <= 1
         elif "money" in self.limits:
-            # Of what the first call costs nobody knew before.
+            # The cost of the first call was unknown before.
             first = next((tokens for _, tokens in self.ended.values() if tokens), 0)
             assert PRICE * tokens <= self.limits["money"] + PRICE * (over + first)
 
@@ -247,7 +247,7 @@ _ACTS = (
     *("ask", "ask", "ask", "end", "end", "lose", "cancel", "up", "up", "up", "down", "down"),
     *("carry", "close", "more", "crash"),
 )
-"""What happens; the first ones more often."""
+"""Kinds of events; the first ones are more frequent."""
 
 EVENTS = st.lists(
     st.tuples(
@@ -299,7 +299,7 @@ def test_no_more_is_spent_than_there_is_and_what_fits_continues(
 
 
 def assert_left(tree: Tree) -> None:
-    """Check that the run above all knows to the token what is left."""
+    """Check that the root run knows the exact rest of the budget."""
     root, left = tree.root, tree.left
 
     def lacks(tokens: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""A run that goes on in another scheduler, from JSON alone: nothing of it is lost, whenever that happens."""
+"""A run continues in another scheduler from JSON alone, at any moment, without losing state."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Clean-up against a model of a namespace: runs, their continuations and sub-plans, and what each of them has put."""
+"""Clean-up against a model of a namespace: runs, their continuations, their sub-plans, and the values of each."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -33,7 +33,7 @@ class Tree:
 
 @st.composite
 def chains(draw: st.DrawFn, name: str, *, began: datetime, root_id: str | None) -> list[Execution]:
-    """A workflow id with one to three runs, each going on where the one before ended; the last may be open."""
+    """A workflow id with one to three runs, each continuing the run before; the last may be open."""
     executions: list[Execution] = []
     at = began
     for number in range(draw(st.integers(1, 3))):
@@ -51,7 +51,7 @@ def chains(draw: st.DrawFn, name: str, *, began: datetime, root_id: str | None) 
 
 @st.composite
 def trees(draw: st.DrawFn, name: str, *, end: datetime) -> Tree:
-    """A run, up to two sub-plans that start while it goes on and may outlive it, and what they put until they end."""
+    """A run, up to two sub-plans that start during the run and may outlive it, and their values."""
     started = START + draw(HOURS)
     executions = draw(chains(name, began=started, root_id=None))
     root_end = executions[-1].closed_at or end
@@ -94,7 +94,7 @@ def test_nothing_is_removed_that_a_run_in_sight_could_need(data: st.DataObject) 
     try:
         bound = removal_bound(NamespaceRetention("default", ME, retention, shown), owners=[ME], now=now)
     except RetentionUnknown:
-        # Only ever because a run in sight hangs on one that has left it.
+        # Only if a visible run depends on an invisible one.
         assert any(run.root_id or run.first_run_id != run.run_id for run in shown)
         return
     assert [put for put in needed if put < bound.renewed_before] == []

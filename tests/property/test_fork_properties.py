@@ -1,4 +1,4 @@
-"""A fork ends as a run would that began anew, whatever was changed, and makes no effect twice that it has already."""
+"""A fork ends like a new run after any change, and does not repeat an effect of the original run."""
 
 from dataclasses import replace
 from typing import Any
@@ -102,7 +102,7 @@ def test_fork_ends_as_a_new_run_and_repeats_no_effect(
 
 
 def run_to_the_end(driver: Driver, data: st.DataObject) -> dict[str, Any]:
-    """Run a scheduler that has begun to its end, now and then in a new execution; returns the scopes of the keys."""
+    """Run a started scheduler to its end, sometimes in a new execution; return the scopes of the keys."""
     scopes: dict[str, Any] = {}
     while True:
         driver.start_all()

@@ -1,4 +1,4 @@
-"""What is sent comes back the same: every deadline that a plan or a command can have."""
+"""Messages survive a round trip: every deadline that a plan or a command can have."""
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

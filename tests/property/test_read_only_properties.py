@@ -158,7 +158,7 @@ def conditions(values: st.SearchStrategy[Any], odd: st.SearchStrategy[Any]) -> s
 
     Args:
         values: what fields are compared with.
-        odd: conditions of which nobody knows whether they are some.
+        odd: values that may or may not be conditions.
     """
     leaf = st.one_of(
         st.just({"match_all": {}}),

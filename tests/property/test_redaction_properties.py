@@ -27,7 +27,7 @@ SECRETS = st.text(ASCII | PRINTABLE, min_size=SHORTEST_HIDDEN_ANYWHERE, max_size
 
 
 def sent_forms(secret: str) -> dict[str, str]:
-    """Return what a request has of a secret, by where it stands: whole texts in which it must not be found."""
+    """Return the forms of a secret in a request, by location: whole texts in which the secret must not be found."""
     forms = {
         "plain": secret,
         "quote": quote(secret),
@@ -83,7 +83,7 @@ def test_a_password_is_hidden_in_the_header_that_holds_it(secret: str, user: str
     header = sent.headers["Authorization"]
     shown = Redaction([secret]).value({"Authorization": header})["Authorization"]
     left = shown.removeprefix("Basic ").split("***")
-    # What is left are the user, and one or two characters that the secret shares with its neighbours.
+    # The rest is the user, and one or two characters that the secret shares with its neighbours.
     assert len(left) == 2
     assert len(left[0]) <= (len(user.encode()) + 1) * 4 / 3 + 1
     assert len(left[1]) <= 4
@@ -104,7 +104,7 @@ def test_an_echo_of_a_request_shows_no_secret_as_it_was_sent(secret: str, status
     marked = f"qqq{secret}zzz"
     headers = {"x-token": marked} if secret.isascii() else {}
     body = json.dumps({"k": marked}, ensure_ascii=False).encode()
-    # A question mark begins the query, in which httpx leaves out empty parameters: "?&" is sent as "?".
+    # A question mark starts the query, in which httpx omits empty parameters: "?&" is sent as "?".
     path = "" if set("?#") & set(secret) else marked
     address = httpx.URL(f"http://x.example/{path}").copy_merge_params({"q": marked})
     call = Call("POST", address, headers, body, frozenset(), is_repeatable=False)

@@ -53,7 +53,7 @@ IDS = (
 
 @st.composite
 def values_with_paths(draw: st.DrawFn) -> tuple[Any, tuple[str | int, ...], Any]:
-    """Return a JSON value, a path into it, and what stands there."""
+    """Return a JSON value, a path into it, and the value at the path."""
     value = draw(JSON_VALUES)
     path: list[str | int] = []
     inner = value

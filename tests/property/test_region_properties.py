@@ -164,7 +164,7 @@ class Run:
         apply_result(self.scheduler, task_id, Payload(data=pydantic_core.to_json(answer)), at=1.0)
 
     def _run_inner_slice(self, task_id: str, message: dict[str, Any]) -> None:
-        """Run a slice of a region that lies in the store, as a worker does that has just started."""
+        """Run a batch of an offloaded region, as a new worker does."""
         given = read_offloaded_batch(message)
         inner = restore_region(asyncio.run(fetch_region(given, self.store)), given)
         calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
@@ -187,7 +187,7 @@ def _timeless(value: Any) -> Any:
 
 
 def _without_order(node: dict[str, Any]) -> dict[str, Any]:
-    """Return the document of a node without what hangs on the order of blockers, which a region does not know."""
+    """Return the document of a node without the parts that depend on the order of blockers, which a region lacks."""
     if node["status"] != "blocked":
         return node
     return {**node, "blocked_by": sorted(node["blocked_by"]), "error": None}
@@ -253,7 +253,7 @@ def test_plan_with_regions_ends_as_without(
 @settings(max_examples=examples(60), deadline=None)
 @given(made=mixed_steps())
 def test_pure_nodes_wait_for_no_more_than_without_regions(made: tuple[Step, ...]) -> None:
-    """When nothing ordinary can end any more, every node that hangs on no ordinary one has ended."""
+    """When no ordinary node can end any more, every node that depends on no ordinary one has ended."""
     ordinary = frozenset(step.id for step in made if step.tool in ("any", "single") or step.items is not None)
     fails = frozenset().union(*(step.fails for step in made))
     plain, plan = plans_of(made)

@@ -1,4 +1,4 @@
-"""Values in the payload store against the same values at hand: what a run is told of one never differs from it."""
+"""Values in the payload store behave like inline values in every operation of a run."""
 
 import json
 from typing import Any
@@ -67,7 +67,7 @@ def _found(value: Any, path: Path) -> Any:
 
 
 def _put_back(found: Any, value: Any) -> Any:
-    """Return what was found with all that the store has, as a worker puts it in."""
+    """Return a value with all projections that the store has, as a worker loads it."""
     try:
         places = [
             (path, value_at_paths(value, part.paths, "a.result"))
@@ -131,7 +131,7 @@ def test_what_is_reported_has_a_limit_whatever_is_wanted(data: st.DataObject) ->
             assert len(pydantic_core.to_json(part.value)) <= VALUE_BYTES
 
 
-# Values that hold what is not here.
+# Values with a part that is in the store.
 
 _KEPT = {"sha256-a": {"id": 7, "text": "é"}, "sha256-b": [1, [2, 3]], "sha256-c": "long"}
 _PATHS: dict[str, list[Path]] = {

@@ -16,7 +16,7 @@ from tests.support.runs import Handle, Runs, document_of
 from tests.support.tools import Bench
 
 Scenario = Callable[[Runs, Bench], Awaitable[Handle]]
-"""Starts a run and brings it to its end."""
+"""Start a run and bring it to its end."""
 
 
 async def _agent(runs: Runs, bench: Bench) -> Handle:
@@ -68,7 +68,7 @@ async def _streamed(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _budget(runs: Runs, bench: Bench) -> Handle:
-    """Agents, two of them below a run below, that share a budget; somebody gives more twice."""
+    """Agents, two of them in a child run, that share a budget; a person raises it twice."""
     inner = CompiledPlan((_speaker("deep"), _speaker("deeper")))
     outer = CompiledPlan((CompiledNode("in", kind="plan", sub_plan=inner, timeout_s=0.0), _speaker("near")))
     handle = await runs.start_compiled(outer, budget={"calls": 1})
@@ -122,7 +122,7 @@ _STEPS_OF_ROUNDS = (
 MODEL_STEPS = (
     *_STEPS_OF_ROUNDS,
     step("I would add them up.", last="Add up.", metadata={"purpose": "plan"}, times=ANY_NUMBER),
-    # The second attempt of a plan whose stream broke off, and the plan that repairs it: before all that fits them too.
+    # The second attempt of a plan after a broken stream, and the repair; earlier steps would match them too.
     step(
         slow(text(written(_LOOK, _SUM, call("last", "fly"))), characters=_PIECE, each_s=0.02),
         last="Your last answer ended",
@@ -174,7 +174,7 @@ MODEL_STEPS = (
     step("A line.", last="too short", times=ANY_NUMBER),
     step("Word.", last="Say a word.", times=ANY_NUMBER),
 )
-"""What the model of the scenarios answers."""
+"""Answers of the model in the scenarios."""
 
 
 async def _rounds(runs: Runs, bench: Bench) -> Handle:

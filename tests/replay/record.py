@@ -1,7 +1,7 @@
 """Records the histories that `test_saved_histories` replays: `python -m tests.replay.record [NAME]…`.
 
 Run it for a new scenario, or when a change of the order of commands is wanted and no run of the version before can be
-there any more. Without names all are made anew. The bad histories are made of the good ones.
+exist any more. Without names, all histories are recorded again. The bad histories are derived from the good ones.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _PARTIES = Path(__file__).parents[2] / "examples" / "onboarding" / "parties.csv"
 Json = dict[str, Any]
 
 _PROCESS = re.compile(r"^[0-9]+@.+")
-"""What the SDK calls a process, and the queue of its own: its number at the name of its machine."""
+"""Name of a process and its own queue in the SDK: its number and the name of its machine."""
 
 
 async def record(names: Sequence[str]) -> None:
@@ -89,7 +89,7 @@ def _save(path: Path, value: Json) -> None:
 
 
 def _anonymous(value: Any) -> Any:
-    """Take away what tells of the machine: names of processes and traces with paths; a replay reads neither."""
+    """Remove traces of the machine: names of processes, and stack traces with paths; a replay reads neither."""
     if isinstance(value, dict):
         kept = {name: part for name, part in value.items() if name not in ("stackTrace", "binaryChecksum")}
         return {name: _anonymous(part) for name, part in kept.items()}
@@ -102,7 +102,7 @@ def _anonymous(value: Any) -> Any:
 
 
 def make_bad_histories() -> None:
-    """Make each bad history of the good one of its scenario."""
+    """Derive each bad history from the good one of its scenario."""
     for name, (scenario, spoil) in _SPOILERS.items():
         saved = json.loads((HISTORIES / "good" / f"{scenario}.json").read_text(encoding="utf-8"))
         spoiled = copy.deepcopy(saved)
@@ -130,7 +130,7 @@ def _swap_steps(events: list[Json]) -> None:
 
 
 def _change_plan(change: Callable[[Json], None]) -> Callable[[list[Json]], None]:
-    """Give a history the input of another plan: what a change of the scheduler would look like."""
+    """Replace the input of a history by another plan, as a change of the scheduler would do."""
 
     def spoil(events: list[Json]) -> None:
         payload = events[0]["workflowExecutionStartedEventAttributes"]["input"]["payloads"][0]
@@ -167,7 +167,7 @@ def _change_result(events: list[Json]) -> None:
 
 
 def _forget_early_nodes(events: list[Json]) -> None:
-    """Take the nodes out of the messages that brought them while the plan was still being written."""
+    """Remove the nodes from the messages that delivered them while the plan was being written."""
     for event in events:
         signal = event.get("workflowExecutionSignaledEventAttributes", {})
         if signal.get("signalName") == wire.SIGNAL_PLANNED:

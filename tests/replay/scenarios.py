@@ -304,7 +304,7 @@ async def _people(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _undone(runs: Runs, bench: Bench) -> Handle:
-    """A run of all or nothing that fails, and takes back what it, its items and its sub-plan did."""
+    """A run with compensation that fails, and compensates its own calls and those of its items and its sub-plan."""
     nodes = [
         _make("a"),
         {"id": "sub", "plan": {"nodes": [_make("b")]}, "depends_on": ["a"]},
@@ -335,7 +335,7 @@ async def _looked_up(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _session(runs: Runs, bench: Bench) -> Handle:
-    """A session that goes on in a new execution; its last run cannot read its input, so it does not report."""
+    """A session that continues in a new execution; its last run cannot parse its input, so it does not report."""
     handle = await runs.start_raw(
         {"session_id": "replay"}, workflow_id="session-replay", workflow=wire.WORKFLOW_SESSION
     )

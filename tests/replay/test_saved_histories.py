@@ -58,7 +58,7 @@ async def test_feed_knows_every_end_before_the_run_tells_it(path: Path) -> None:
 
 
 def _compared(scheduler: RunScheduler, history: WorkflowHistory) -> tuple[Any, Any]:
-    """Return what is known of the nodes, and the same as the last event tells it, which does so in several forms."""
+    """Return the known states of the nodes, and the states in the last event, in one of several forms."""
     recorded = [found for event in history.events if (found := recorded_document(event)) is not None]
     if end_of(history) == "canceled" and not recorded:
         states = {node.id: record.status.value for node, record in scheduler.state.shown()}
@@ -75,7 +75,7 @@ def _compared(scheduler: RunScheduler, history: WorkflowHistory) -> tuple[Any, A
 
 
 def _timeless(snapshot: Any) -> Any:
-    """Return a carry as JSON without times, which a run and its readers round in different ways."""
+    """Return a snapshot as JSON without times, which a run and its readers round differently."""
     if isinstance(snapshot, Mapping):
         return {name: _timeless(part) for name, part in snapshot.items() if name not in ("started_at", "ended_at")}
     return [_timeless(part) for part in snapshot] if isinstance(snapshot, list | tuple) else snapshot
@@ -92,7 +92,7 @@ def _ends(scheduler: RunScheduler, names: Iterable[str]) -> dict[str, tuple[str,
 
 
 def _messages(name: str, signal: str) -> list[Any]:
-    """Return what a saved history has of a kind of signal, in order."""
+    """Return the payloads of a signal in a saved history, in order."""
     signals = [event.workflow_execution_signaled_event_attributes for event in load_history(_good(name)).events]
     return [json.loads(each.input.payloads[0].data) for each in signals if each.signal_name == signal]
 

@@ -12,14 +12,14 @@ class Ledger:
     Args:
         standing: key of each effective change -> its name.
         steps: the steps in order: `+name`, and `-name` for an undo.
-        told: name -> further arguments of its undo.
+        undo_arguments: name -> further arguments of its undo.
         held: names of changes and undos (`-name`) that are in progress until a test releases them.
     """
 
     def __init__(self) -> None:
         self.standing: dict[str, str] = {}
         self.steps: list[str] = []
-        self.told: dict[str, dict[str, Any]] = {}
+        self.undo_arguments: dict[str, dict[str, Any]] = {}
         self.entered: list[str] = []
         self.released: set[str] = set()
         self.stuck: set[str] = set()
@@ -74,7 +74,7 @@ class Ledger:
         @tool(effects="idempotent", max_attempts=2)
         async def unmake(key: str, arguments: dict[str, Any], result: Any) -> None:
             name = arguments["name"]
-            self.told[name] = {"arguments": arguments, "result": result}
+            self.undo_arguments[name] = {"arguments": arguments, "result": result}
             if f"-{name}" in self.stuck:
                 raise GiveUp("stuck")
             if name.endswith(":held"):

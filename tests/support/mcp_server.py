@@ -28,7 +28,7 @@ def note(**told: Any) -> None:
 
 @server.tool(annotations=READ, structured_output=False)
 def say(text: str) -> str:
-    """Says what it is told.
+    """Return the text.
 
     Args:
         text: what to say
@@ -54,13 +54,13 @@ def picture() -> list[mcp_types.TextContent | mcp_types.ImageContent]:
 
 @server.tool(annotations=READ, structured_output=False)
 def environment(name: str) -> str:
-    """Tells a variable."""
+    """Return a variable."""
     return f"{name} is {os.environ.get(name)}"
 
 
 @server.tool(annotations=mcp_types.ToolAnnotations(idempotent_hint=True), structured_output=False)
 def key(context: Context) -> str:
-    """Tells the idempotency key that came with the call."""
+    """Return the idempotency key of the call."""
     return str((context.request_context.meta or {}).get("dagwright/idempotencyKey"))
 
 
@@ -83,7 +83,7 @@ def write(text: str) -> str:
 
 @server.tool(annotations=READ, structured_output=False)
 def die(times: int) -> str:
-    """Dies as often as it is told, and then answers."""
+    """Die the given number of times, and then return."""
     note(die=times)
     if sum("die" in json.loads(line) for line in (FOLDER / "calls").read_text().splitlines()) <= times:
         sys.stderr.write("no more memory\n")
@@ -107,7 +107,7 @@ async def slow(seconds: float, context: Context) -> str:
 
 @server.tool(annotations=READ, structured_output=False)
 async def change(context: Context) -> str:
-    """Gives `order` other arguments, and tells so."""
+    """Change the arguments of `order`, and notify the client."""
     server.remove_tool("order")
     server.tool(name="order", annotations=READ, structured_output=False)(order_other)
     await context.session.send_tool_list_changed()

@@ -58,7 +58,7 @@ def example(name: str) -> Any:
 
 
 def intent(verb: str, *, refs: dict[str, str] | None = None, lookups: Any = None, **params: str) -> dict[str, Any]:
-    """Return an intent; `_` stands for the `-` in the names of its params."""
+    """Return an intent; `_` in the names of its params is written as `-`."""
     named = {name.replace("_", "-"): value for name, value in params.items()}
     return {"verb": verb, "params": named, "refs": refs or {}, "lookups": lookups}
 

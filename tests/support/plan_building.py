@@ -97,10 +97,10 @@ def begun(
     at: float = 0.0,
     **options: Any,
 ) -> RunScheduler:
-    """Return a scheduler that has begun.
+    """Return a started scheduler.
 
     Args:
-        setup: what the input of the run brings, `budget`, `deadline`, `reuse` and fields of `RunOptions`.
+        setup: settings from the input of the run: `budget`, `deadline`, `reuse` and fields of `RunOptions`.
     """
     scheduler = configured(create_scheduler(plan, inputs or {}, **options), **(setup or {}))
     scheduler.begin(at)
@@ -108,7 +108,7 @@ def begun(
 
 
 def configured(scheduler: RunScheduler, **setup: Any) -> RunScheduler:
-    """Set what the input of a run brings, and return the scheduler."""
+    """Apply settings from the input of a run, and return the scheduler."""
     features = scheduler.features
     features.budget.use(setup.pop("budget", None))
     features.reuse.use(setup.pop("reuse", None))

@@ -21,7 +21,7 @@ _PARSED_AT_ONCE = "AST constructor recursion depth mismatch"
 
 
 class SharedFiles:
-    """Plugin that runs what a file names, one file or test per line; the processes that get the same file share it.
+    """Plugin that runs the files or tests that a file lists, one per line; processes with the same file share the work.
 
     Args:
         named: the file. A line may have the name of a group behind a tab: one process takes all files of a group. A

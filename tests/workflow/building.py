@@ -1,4 +1,4 @@
-"""What workflow tests share: types of their fixtures, and the check of a run that has ended."""
+"""Fixture types shared by workflow tests, and the check of an ended run."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager

@@ -23,7 +23,7 @@ from tests.workflow.building import Scripted
 
 @pytest.fixture(scope="session")
 def bench() -> Bench:
-    """What tests and tools share; use names that no other test has."""
+    """Effects that tests and tools share; use unique names."""
     return Bench()
 
 
@@ -85,7 +85,7 @@ async def eager_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
 
 @pytest.fixture(scope="module")
 def low_marks() -> Iterator[None]:
-    """Hard marks that a small run reaches, and short waits before it goes on elsewhere and looks after others."""
+    """Hard limits that a small run reaches, and short waits before continue-as-new and before clean-up."""
     with patch.multiple(limits, DRAIN_AT_EVENTS=400, DRAIN_S=0.3, SUB_PLAN_CHECK_S=0.3):
         yield
 

@@ -1,6 +1,6 @@
 """Requests in words and agents, driven by their own scheduler: models are scripted, tools run here, no server is there.
 
-What is said to a model is what the activity `call_model` would send: with the conversation before it, cut and joined.
+The messages to a model are those of the activity `call_model`: with the conversation before them, cut and joined.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ USED = {"calls": 1, "prompt_tokens": 5, "completion_tokens": 5}
 
 
 class Call(NamedTuple):
-    """One call of the model: for which node and purpose, what it was told, and what it was asked for."""
+    """One call of the model: its node and purpose, its messages, and its response format."""
 
     node: str
     purpose: str
@@ -50,10 +50,10 @@ class Call(NamedTuple):
 
 
 class Driven:
-    """A run that goes on until it ends or waits for a person.
+    """A run that continues until it ends or waits for a person.
 
     Args:
-        script: what the model says, one answer after the other: a text, its calls (`calling`), or how it fails.
+        script: responses of the model in order: a text, its tool calls (`calling`), or an error.
     """
 
     def __init__(self, plan: CompiledPlan, *script: Any, **inputs: Any) -> None:
@@ -73,7 +73,7 @@ class Driven:
         return bare(json.loads(json.dumps(result_document(self.scheduler, RunFacts("run", "1")))))
 
     def ended(self) -> Document:
-        """Return the bare document of a run that has ended, and whose model has said all that it was to say."""
+        """Return the bare document of an ended run whose model has used its whole script."""
         assert self.scheduler.is_finished
         assert self._script == []
         return self.document()
@@ -148,7 +148,7 @@ def _json_in(said: Any) -> Any:
 
 
 def calling(*calls: tuple[str, Any]) -> list[dict[str, Any]]:
-    """Return what a model says that calls tools: name and arguments of each, a text as it stands."""
+    """Return a model response that calls tools, given by name and arguments; a string stays a text."""
     return [
         {"id": f"c{place}", "name": name, "arguments": given if isinstance(given, str) else json.dumps(given)}
         for place, (name, given) in enumerate(calls)

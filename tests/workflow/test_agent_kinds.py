@@ -1,4 +1,4 @@
-"""Agents that are classes and services in runs: objective and context, what they use, retries, and whom they ask."""
+"""Class agents and service agents in runs: objective, context, usage, retries, and requests to people."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -29,7 +29,7 @@ class Writer:
     """Asks a model what to make of its context."""
 
     async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> Any:
-        """Return what the model says."""
+        """Return the response of the model."""
         return (await agent.ask(f"{objective}: {dict(context)}")).text
 
 
@@ -37,17 +37,17 @@ class Chooser:
     """Asks a person."""
 
     async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> Any:
-        """Return what the person says."""
+        """Return the answer of the person."""
         if not agent.answers:
             agent.ask_person({"type": "CLARIFICATION", "prompt": objective}, checkpoint=len(context))
         return [agent.answers[0]["text"], agent.checkpoint]
 
 
 class Naming:
-    """Says which model it was given."""
+    """Agent that returns the name of its model."""
 
     async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> Any:
-        """Return what the request says of the model, and what that model says."""
+        """Return the model of the request, and the response of the model."""
         return [agent.model.model, agent.model.seed, (await agent.ask(objective)).text]
 
 

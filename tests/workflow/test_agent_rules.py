@@ -1,4 +1,4 @@
-"""What comes of the turns of an agent, whatever its model says and calls."""
+"""Outcomes of the turns of an agent, for any responses and tool calls of its model."""
 
 from typing import Any
 

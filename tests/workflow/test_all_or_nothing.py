@@ -1,4 +1,4 @@
-"""Compensation: a run that does not complete undoes what it did, last call first, also over new executions."""
+"""Compensation: a run that does not complete undoes its calls, last call first, also over new executions."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -39,7 +39,7 @@ def small_chunks() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def ledger() -> Ledger:
-    """What the tools of these tests have changed."""
+    """Changes made by the tools of these tests."""
     return Ledger()
 
 
@@ -83,7 +83,7 @@ async def test_failed_run_takes_back_what_it_did_last_first(runs: Runs, ledger: 
     handle = await runs.start(plan_of(make("a", unique), b, refuse("b")), compensate=True)
     document = await document_of(handle)
     assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
-    assert ledger.told[f"{unique}:b"] == {
+    assert ledger.undo_arguments[f"{unique}:b"] == {
         "arguments": {"name": f"{unique}:b", "after": f"{unique}:a"},
         "result": {"id": f"{unique}:b"},
     }
@@ -104,7 +104,7 @@ async def test_failed_run_takes_back_what_it_did_last_first(runs: Runs, ledger: 
     assert end_of(await handle.fetch_history()) == "failed"
     view = await RunReader(runs.client, handle.id).read()
     assert states(view.document_with_refs()) == states(document)
-    # Of the plan, and not of what takes back.
+    # Cancels nodes of the plan, not compensation nodes.
     assert (view.nodes_done, view.nodes_total) == (3, 3)
 
 
@@ -139,7 +139,7 @@ async def test_what_sub_plans_did_is_taken_back_in_its_turn(runs: Runs, ledger: 
     assert ledger.of(unique) == ["+a", "+b", "+c", "+d", "-d", "-c", "-b", "-a"]
     assert [name for name in document["nodes"] if name.startswith("undo")] == ["undo d", "undo below", "undo a"]
     assert document["error"]["message"].endswith("compensated 3 calls")
-    # It tells the run above its end before it has closed.
+    # The child reports its end to the parent before it closes.
     child = [view async for view in RunReader(runs.client, f"{handle.id}/undo below").follow()][-1]
     fields = child.document_with_refs()
     assert (fields["status"], fields["error"], fields["output"]) == ("completed", None, None)

@@ -1,4 +1,4 @@
-"""Answers that are read while a model writes them, on a real server: who comes when, and what is lost on the way."""
+"""Streamed answers on a real server: early and late readers, and pieces that are lost on the way."""
 
 import asyncio
 
@@ -93,7 +93,7 @@ async def test_an_attempt_that_follows_one_which_broke_off_goes_on_or_begins_aga
         released.set()
         assert bare(await document_of(handle))["output"] == again
         result = await reader.end(again)
-    # The fifth piece may be seen before the next attempt tells something.
+    # The fifth piece may be seen before the next attempt sends something.
     assert result in ([WORDS] if again == WORDS else [WORDS[: count * PIECE] + again for count in (4, 5)])
     assert [piece.restarts for piece in reader.pieces].count(True) == int(again != WORDS)
     assert len(server.calls) == 3

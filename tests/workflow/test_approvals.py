@@ -206,7 +206,7 @@ async def test_tool_asks_while_it_runs_and_goes_on_from_its_checkpoint(runs: Run
     document = await ended_document(runs, handle)
     result = {"begun": 1, "chosen": ["blue"], "why": "It is cheap"}
     assert bare(document)["nodes"] == {"o": done(result, attempts=3)}
-    # One begun effect, one made, and both under the same key.
+    # One effect was started and one completed, both under the same key.
     assert bench.effects[f"{unique} begun"] == bench.effects[unique]
     assert len(bench.effects[unique]) == 1
     assert _said(document["nodes"]["o"]["lineage"]) == [
@@ -299,7 +299,7 @@ async def test_compiled_plan_asks_for_its_inputs_and_can_be_cancelled_before_the
     assert (document["status"], document["waiting_for"]) == ("cancelled", [])
 
 
-# Time, and what is told.
+# Times and messages.
 
 
 @without_cache

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.server
 
 
 class Counted:
-    """What the tools of this module have done; no closure sees it, so their results can be told apart."""
+    """Calls of the tools of this module; no closure refers to it, so their results differ."""
 
     calls: ClassVar[list[str]] = []
     lock = threading.Lock()
@@ -49,7 +49,7 @@ def long_text(name: str) -> str:
 
 @tool(effects="pure")
 def ponder(name: str, size: int = 1) -> str:
-    """Takes so long that to look for its result is quicker."""
+    """Take so long that a lookup of the result is faster."""
     until = time.thread_time() + 0.02
     while time.thread_time() < until:
         pass

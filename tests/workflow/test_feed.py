@@ -1,4 +1,4 @@
-"""`RunReader` on a real server: what it shows is what the run knows, while it goes on and after any end."""
+"""`RunReader` on a real server: its documents agree with the run, while the run is open and after any end."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -53,7 +53,7 @@ async def _all_of(feeds: RunSubscriptions, handle: Handle, *, after: Cursor | No
 
 
 def _told(updates: list[RunUpdate]) -> dict[str, str]:
-    """Return what the states of the tasks that were told are at the end."""
+    """Return the final states of the tasks in the events."""
     scheduler = updates[-1].view.scheduler
     assert scheduler is not None
     tasks = dict.fromkeys(task for update in updates for task in update.changed)
@@ -191,7 +191,7 @@ async def test_run_is_followed_over_its_executions_and_read_from_any_offset(
     assert len(executions) > 2
     assert offsets == sorted(offsets)
     assert offsets[-1].run == len(executions)
-    # Nobody sees a node go back, or the plan go away, when a new execution begins.
+    # Readers do not see a node go back or the plan disappear when a new execution starts.
     planned = [states for _, states in seen if states]
     assert [states for _, states in seen[len(seen) - len(planned) :]] == planned
     for before, after in pairwise(planned):

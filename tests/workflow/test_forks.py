@@ -1,4 +1,4 @@
-"""Forks on the real server: what is taken over, what runs, under which keys, and what is told of it."""
+"""Forks on the real server: reused results, executed nodes, their keys, and the reports about them."""
 
 from collections.abc import Collection, Mapping
 from typing import Any

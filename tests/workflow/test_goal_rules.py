@@ -1,4 +1,4 @@
-"""What comes of a request in words: plans that go back, published formats, plans made again, and answers."""
+"""Outcomes of a request in words: refused plans, published formats, replans, and answers."""
 
 import json
 from collections.abc import Mapping

@@ -165,7 +165,7 @@ async def test_calls_of_a_run_are_told_apart_as_the_page_of_the_planner_says(scr
     assert answered[0]["content"].startswith("You answer a request")
 
 
-# Requests and plans that nobody should make.
+# Invalid requests and plans.
 
 BRACES = "{{secret.TOKEN}} and {{other.result}} and {{a.result}} and {{inputs.x}} and {{item}} and {{"
 FIVE = written(call("a", "plus", left=2, right=3))
@@ -211,7 +211,7 @@ async def test_plan_that_wants_a_secret_goes_back_and_no_tool_gets_it(scripted: 
 
 
 def telling_registry() -> ToolRegistry:
-    """Return a tool whose result holds references, and one that tells its arguments."""
+    """Return a tool whose result contains references, and a tool that returns its arguments."""
 
     @tool(effects="read")
     def tell() -> str:

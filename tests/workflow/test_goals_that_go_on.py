@@ -1,4 +1,4 @@
-"""Requests in words that go on: in new executions, after their worker was killed, and in forks."""
+"""Requests in words that continue: in new executions, after the death of their worker, and in forks."""
 
 from unittest.mock import patch
 
@@ -107,7 +107,7 @@ async def test_intents_go_on_in_new_executions_and_in_forks(client: Client, scri
         other = bare(await document_of(again))
     assert (document["status"], executions[0], executions[-1]) == ("completed", "continued", "completed")
     assert [*made(document)] == ["@result_1", "@result_2", "@result_3"]
-    # It is there already, whoever asks for it again.
+    # A second request for the same run finds the existing run.
     changed = {**document["nodes"]["@result_2"]["result"], "created": False}
     assert same["nodes"]["@result_2"]["result"] | {"created": False} == changed
     assert (other["status"], made(other), other["nodes"]["@result_1"]["result"]["name"]) == (

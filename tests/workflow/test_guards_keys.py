@@ -71,7 +71,7 @@ async def test_reset_run_keeps_the_keys_of_its_effects(cached_runs: Runs, bench:
 
 
 async def _reset(runs: Runs, handle: Handle) -> Handle:
-    """Resets a run to its beginning; returns the run that goes on from there."""
+    """Reset a run to its start; return the run that continues from there."""
     history = await handle.fetch_history()
     [first, *_] = events_of(history, EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED)
     request = ResetWorkflowExecutionRequest(

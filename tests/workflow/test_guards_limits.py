@@ -1,4 +1,4 @@
-"""Guards against what the server counts and names: calls in flight, ids, options, and a workflow task's own time."""
+"""Guards against limits and rules of the server: calls in flight, ids, options, and the time of a workflow task."""
 
 import asyncio
 import time
@@ -122,7 +122,7 @@ async def test_exception_while_an_end_is_taken_ends_the_run_as_a_bug(
 async def test_exception_in_a_handler_does_not_wedge_the_run(
     runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guard S7, F7: what a handler did not expect is recorded, and the run goes on."""
+    """Guard S7, F7: an unexpected error of a handler is recorded, and the run continues."""
 
     def broken(*arguments: Any, **keywords: Any) -> None:
         raise KeyError("x")
@@ -233,7 +233,7 @@ async def test_delay_of_four_hundred_thousand_days_is_a_day(runs: Runs) -> None:
 
 
 async def test_foreign_delay_of_four_hundred_thousand_days_is_seen_and_ends_with_the_run(foreign_runs: Runs) -> None:
-    """Guard F8: nobody can cap what a foreign activity asks for; the run tells it and can be stopped."""
+    """Guard F8: the requests of a foreign activity cannot be limited; the run reports them and can be stopped."""
     node = {"id": "later", "tool": "foreign.later", "arguments": {"days": 400_000}}
     handle = await foreign_runs.start({"nodes": [node]})
     feed = RunReader(foreign_runs.client, handle.id)

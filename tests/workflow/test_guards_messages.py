@@ -1,4 +1,4 @@
-"""Guards against floods of messages, and against what the run itself would write too often."""
+"""Guards against floods of messages, and against too many writes by the run itself."""
 
 import asyncio
 from collections import Counter
@@ -38,7 +38,7 @@ _AT_ONCE = 100
 
 
 async def _outcomes(calls: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """Awaits calls, a hundred at a time; return what each returned or raised."""
+    """Await calls, a hundred at a time; return the result or exception of each."""
     found: list[Any] = []
     for first in range(0, len(calls), _AT_ONCE):
         found += await asyncio.gather(*calls[first : first + _AT_ONCE], return_exceptions=True)
@@ -87,7 +87,7 @@ async def test_run_with_as_many_signals_as_the_server_takes_can_still_be_cancell
 async def test_more_refused_updates_than_the_server_takes_leave_the_run_as_it_is(
     strict_runs: Runs, bench: Bench, unique: str
 ) -> None:
-    """Guard S17: the server limits the updates of a run; one that is refused is none of them."""
+    """Guard S17: the server limits the updates of a run; a refused update does not count."""
     handle = await strict_runs.start(_held(unique))
     await eventually(lambda: unique in bench.entered)
     refused = await _outcomes([handle.execute_update("nobody_knows", number) for number in range(130)])
@@ -140,7 +140,7 @@ async def test_run_on_a_server_without_our_search_attributes_writes_none(cached_
 async def test_run_that_anybody_starts_there_writes_none_either(
     server: LiveServer, bench: Bench, tmp_path: Path
 ) -> None:
-    """The same, with a plan that a worker compiles: it finds out what the namespace has."""
+    """The same, with a plan that a worker compiles: it reads the limits of the namespace."""
     client = await dial(server.address, namespace=f"bare-{uuid4().hex}")
     await keep_for_long(client)
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
@@ -167,7 +167,7 @@ def _compiled(runs: Runs, plan: Any) -> CompiledPlan:
 
 
 async def test_details_of_a_run_have_at_most_fifty_lines_and_cost_no_event(runs: Runs) -> None:
-    """Guard F18: the live table is made when somebody looks, and stays short."""
+    """Guard F18: the live table is created on demand, and stays short."""
     nodes = [{"id": f"n{number}", "tool": "echo", "title": f"Step {number}\n| {'x' * 500}"} for number in range(80)]
     handle = await runs.start({"nodes": nodes, "output": "{{n0.status}}"})
     assert (await document_of(handle))["status"] == "completed"
@@ -181,7 +181,7 @@ async def test_details_of_a_run_have_at_most_fifty_lines_and_cost_no_event(runs:
 
 
 async def test_title_of_a_megabyte_is_no_memo_of_a_megabyte(cached_runs: Runs, server: LiveServer) -> None:
-    """Guard F8: what the client keeps of a plan in the memo is short, whatever the plan says."""
+    """Guard F8: the memo of a plan is short, for any plan."""
     connection = Connection(cached_runs.client, server.server, frozenset())
     client = Client(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
     compiled = _compiled(cached_runs, {"title": "t" * 900_000, "nodes": [{"id": "a", "tool": "echo"}]})

@@ -42,7 +42,7 @@ async def test_arguments_over_two_megabytes_fail_their_node(runs: Runs) -> None:
 
 
 async def test_arguments_over_two_megabytes_for_a_foreign_activity_fail_their_node(foreign_runs: Runs) -> None:
-    """Guard S1: what is foreign gets everything inline, up to a limit."""
+    """Guard S1: foreign activities get all values inline, up to a limit."""
     node = {"id": "large", "tool": "foreign.text", "arguments": {"size": 1, "more": _texts(300)}}
     document = await foreign_runs.run({"nodes": [_SMALL, node]})
     assert document["nodes"]["large"]["error"].startswith("too_large: the arguments have 2,4")
@@ -73,7 +73,7 @@ async def test_document_over_three_megabytes_is_counts(runs: Runs) -> None:
 
 
 async def test_result_of_three_megabytes_of_a_foreign_activity_fails_its_node(foreign_runs: Runs) -> None:
-    """Guard S3: the server refuses the result, and the run goes on without it."""
+    """Guard S3: the server refuses the result, and the run continues without it."""
     nodes = [
         {"id": "large", "tool": "foreign.text", "arguments": {"size": 3_000_000}, "retry": {"max_attempts": 1}},
         {"id": "beside", "tool": "foreign.text", "arguments": {"size": 3}},
@@ -84,7 +84,7 @@ async def test_result_of_three_megabytes_of_a_foreign_activity_fails_its_node(fo
 
 
 async def test_input_that_the_server_refuses_is_refused_before(runs: Runs) -> None:
-    """Guard S4: five megabytes of inputs are told in a sentence, not in an error of the wire."""
+    """Guard S4: five megabytes of inputs are reported in a sentence, not as a transport error."""
     plan = {"inputs": {"text": {"type": "string"}}, "nodes": [{"id": "a", "tool": "echo"}]}
     with pytest.raises(PlanInvalid) as refused:
         await runs.start(plan, inputs={"text": "x" * 5_000_000})
@@ -161,7 +161,7 @@ def _region(first: dict[str, Any], count: int) -> list[dict[str, Any]]:
 
 
 async def test_inputs_of_a_run_go_along_into_a_large_region(cached_runs: Runs) -> None:
-    """Guard S1: a region is given all inputs, as nobody in the run knows which its nodes read."""
+    """Guard S1: a region gets all inputs, because the run does not know which inputs its nodes read."""
     first = {"when": "size(inputs.text) > 7 && inputs.text.startsWith('xx')"}
     plan = {
         "inputs": {"text": {"type": "string"}},
@@ -174,7 +174,7 @@ async def test_inputs_of_a_run_go_along_into_a_large_region(cached_runs: Runs) -
 
 
 async def test_region_that_reads_two_megabytes_of_small_results_fails_with_the_reason(cached_runs: Runs) -> None:
-    """Guard S1: what is small stands in the call; in sum it would terminate the run."""
+    """Guard S1: small values are inline in the call; their total would terminate the run."""
     count = 270
     texts = [{"id": f"t{number}", "tool": "echo", "arguments": {"text": "x" * 8_000}} for number in range(count)]
     condition = f"[{','.join(f't{number}.result' for number in range(count))}] != []"
@@ -193,7 +193,7 @@ async def test_region_that_reads_two_megabytes_of_small_results_fails_with_the_r
 async def test_sub_plans_of_a_megabyte_for_each_item_do_not_fill_the_history(
     cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guard S8: each start of a sub-plan stands in the history with the plan; 20 of them would be 14 MB."""
+    """Guard S8: each start of a sub-plan is in the history with its plan; 20 of them would be 14 MB."""
     monkeypatch.setattr(limits, "DRAIN_AT_BYTES", 4_000_000)
     monkeypatch.setattr(limits, "HISTORY_LIMIT_BYTES", 10_000_000)
     steps = [{"id": f"s{number}", "tool": "echo", "arguments": {"text": "y" * 240_000}} for number in range(3)]

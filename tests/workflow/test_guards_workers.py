@@ -114,7 +114,7 @@ async def test_worker_that_leaves_lets_its_tools_end(
     async with _serving(client, bench.registry(), queue=queue, folder=tmp_path) as runs:
         handle = await runs.start(plan)
         await eventually(lambda: unique in bench.entered)
-        # The worker stops as soon as the block ends; the tool goes on for a while then.
+        # The worker stops at the end of the block; the tool continues for a while then.
         asyncio.get_running_loop().call_later(1, bench.open, unique)
     async with _serving(client, bench.registry(), queue=queue, folder=tmp_path):
         document = await document_of(handle)
@@ -148,7 +148,7 @@ async def test_runs_that_all_want_their_turn_at_once_have_it_a_few_at_a_time(
 
 
 class _Busy:
-    """Stands for workflow code that takes its time, and counts how many do so at once."""
+    """Stand-in for slow workflow code that counts its concurrent executions."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Nodes inside of large regions: told one by one from the payload store, whatever has become of the run."""
+"""Nodes of large regions: read one by one from the payload store, for any state of the run."""
 
 import json
 import threading

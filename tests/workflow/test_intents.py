@@ -179,7 +179,7 @@ async def desk(
 
 
 def director(lookup: str, of: str = "@result_1") -> dict[str, Any]:
-    """Return an intent that makes somebody a director."""
+    """Return an intent that makes a person a director."""
     return intent("cbu.assign-role", role="DIRECTOR", refs={"cbu-id": of}, lookups={"entity-id": looked_up(lookup)})
 
 

@@ -1,4 +1,4 @@
-"""What nodes and agents have read and called, as their lineage tells it, on the real Temporal server."""
+"""Lineage of the reads and calls of nodes and agents, on the real Temporal server."""
 
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,14 @@ _SECRET = "s3cr3t-of-ours"
 
 @tool(effects="read", secrets=["OURS"])
 def look(at: str) -> str:
-    """Looks at a place."""
+    """Look at a place."""
     context().read(at)
     return at
 
 
 @tool(effects="read", secrets=["OURS"])
 def look_and_fail(at: str) -> str:
-    """Looks at a place and finds nothing."""
+    """Look at a place and find nothing."""
     context().read(at)
     raise ValueError("nothing there")
 
@@ -126,7 +126,7 @@ async def test_an_agent_tells_its_model_calls_its_tool_calls_and_what_these_have
         "tool_calls": [{"node_id": "turn1.1", "tool": "look", "status": "completed"}],
         "files": ["tea.txt"],
     }
-    # What an agent did that failed is told as well.
+    # The lineage also contains the failed calls of an agent.
     failed = document["nodes"]["third"]
     assert (failed["status"], failed["error"]["message"].partition(": ")[0]) == ("failed", "the agent 'looker' failed")
     assert _lineage(document, "third")["files"] == ["more.txt"]

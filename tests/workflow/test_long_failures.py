@@ -1,4 +1,4 @@
-"""Failures with long texts: the history holds the beginning, the payload store all of it with the traceback."""
+"""Failures with long texts: the history holds the start, the payload store the whole text with the traceback."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Runs that go on in new executions: nothing is lost, nothing is done twice, and nobody has to notice.
+"""Runs that continue in new executions: nothing is lost, nothing is done twice, and clients need not notice.
 
 The server of these tests suggests a new execution after 150 events, and the marks are as low.
 """
@@ -85,7 +85,7 @@ async def uncached_runs(
 
 
 def _counting(size: int, *, width: int, prefix: str) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return a plan in which every value hangs on some before it, and the right value of every node."""
+    """Return a plan in which every value depends on earlier ones, and the right value of every node."""
     chance = random.Random(size)
     nodes: list[dict[str, Any]] = []
     values: dict[str, int] = {}
@@ -127,7 +127,7 @@ async def test_two_hundred_steps_over_many_executions(
 async def test_signals_that_come_at_any_moment_are_all_taken(
     cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unknown signals and reports of nobody are noted one by one, so their count shows whether one was lost."""
+    """Unknown signals and reports are noted one by one, so their count shows whether one was lost."""
     monkeypatch.setattr(limits, "NOTES", 10_000)
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 150)
     plan, _ = _counting(120, width=10, prefix="s")
@@ -240,7 +240,7 @@ def _steps(size: int, name: str, *, width: int = 1) -> list[dict[str, Any]]:
 async def test_large_map_goes_on_over_changes_above_and_below(
     cached_runs: Runs, keys: dict[str, list[str]], unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run above changes while its chunks run, and each of those in the middle of its items."""
+    """The parent continues as new while its map batches run, and each batch in the middle of its items."""
     monkeypatch.setattr(map_batches, "MAP_BATCH_ITEMS", 60)
     many = {
         "id": "many",
@@ -280,7 +280,7 @@ async def _has_gone_on(runs: Runs, handle: Handle) -> bool:
 
 
 async def _beside_a_held_sub_plan(runs: Runs, bench: Bench, unique: str) -> Handle:
-    """Start a run whose sub-plan is held while the run itself goes on in a new execution."""
+    """Start a run whose sub-plan is held while the run itself continues in a new execution."""
     after = {"id": "after", "tool": "echo", "arguments": {"got": "{{sub.result}}"}}
     handle = await runs.start({"nodes": [_held_below(unique), *_steps(60, "n"), after], "output": "{{after.result}}"})
     await eventually(lambda: unique in bench.entered)
@@ -332,11 +332,11 @@ async def test_terminated_sub_plan_of_an_execution_before_is_noticed(runs: Runs,
     runs.forget(handle)
 
 
-# What holds a change of executions up, and what must survive it.
+# Reasons that delay continue-as-new, and state that must survive it.
 
 
 async def test_long_call_holds_the_others_up_only_so_long(runs: Runs, bench: Bench, unique: str) -> None:
-    """The run stops at its hard mark, waits, and goes on beside the call until that ends."""
+    """The run stops at its hard limit, waits, and continues after the call has ended."""
     hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
     handle = await runs.start({"nodes": [hold, *_steps(120, "n")]})
     newest = runs.client.get_workflow_handle(handle.id)

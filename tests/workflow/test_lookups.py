@@ -1,4 +1,4 @@
-"""Runs of plans that look parties up: what is clear is bound, what is not is asked, all before anything runs."""
+"""Runs of plans that look parties up: clear matches are bound, others are asked, all before anything runs."""
 
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path

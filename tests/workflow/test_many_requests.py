@@ -54,7 +54,7 @@ async def _asks(runs: Runs, handle: Handle, count: int) -> None:
 
 
 class _Person:
-    """Answers by update or signal, as it comes, and counts what was refused."""
+    """Answer by update or signal at random, and count the refused answers."""
 
     def __init__(self, handle: Handle, chance: random.Random) -> None:
         self._handle = handle
@@ -67,7 +67,7 @@ class _Person:
         return self._send({"request_id": request, "answer": {"selected": [option]}, "by": "ann"}, by_update=by_update)
 
     def garbage(self) -> Awaitable[None]:
-        """Send what is no answer."""
+        """Send an invalid answer."""
         return self._send(self._chance.choice(_GARBAGE), by_update=self._chance.random() < 0.5)
 
     async def _send(self, message: Any, *, by_update: bool) -> None:

@@ -185,7 +185,7 @@ async def test_items_read_other_nodes_and_inputs(runs: Runs) -> None:
 
 @pytest.mark.parametrize("rows", [18, 24], ids=["items of the run", "chunks"])
 async def test_items_of_a_list_in_the_store_have_keys(runs: Runs, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    """They are so large that neither the list nor an item of a chunk stands in a run."""
+    """The items are so large that neither the list nor an item of a batch is inline in a run."""
     monkeypatch.setattr(projection, "WHOLE_BYTES", 2_000)
     table = {"id": "table", "tool": "wide_table", "arguments": {"rows": rows, "size": 2_000}}
     arguments = {"name": "{{item.name}}", "at": "{{index}}"}
@@ -269,7 +269,7 @@ async def test_run_of_a_chunk_shows_its_items(runs: Runs) -> None:
 
 
 async def _found(runs: Runs, run_id: str, task_id: str) -> tuple[str, Document | None]:
-    """Return the run that knows a node or item, without the beginning of its id, and what it tells of it."""
+    """Return the run that has a node or item, without the prefix of its id, and the document of the node."""
     feed = partial(RunReader, runs.client)
     view = await view_of_item(await feed(run_id).read(), task_id, open_reader=feed)
     found = (await hydrated_document(view, runs.store, only=task_id))["nodes"].get(task_id)

@@ -1,8 +1,8 @@
 """Five questions about shipments, end to end: real workers, a real search server; only the models follow the scripts of
 `examples/maritime`, which anybody can try.
 
-What is found is checked against the shipments as their generator makes them once more, figure by figure; so are the
-figures of the answer, which is assembled from what workers put out. Queries are made of what was looked up.
+The results are checked against the shipments, which their generator makes again, figure by figure; so are the
+figures of the answer, which is assembled from slots of workers. Queries are made from the looked-up names.
 """
 
 import json
@@ -87,7 +87,7 @@ async def test_unclear_word_is_asked_back_beside_the_part_that_is_clear(
     assert (found["status"], found["rounds"]["phase"]) == ("completed", "done")
     assert results_of(found) == [[(1, "success"), (2, "success")], [(3, "success")], [(4, "success")], []]
     assert_arrived_yesterday(found)
-    # The planner decides by what the query generator was not sure about.
+    # The planner decides by the uncertainties that the query generator reported.
     assert "eta_date" in planned
     which = "Do you mean the day on which they arrived?\n\n1. arrival_date\n2. eta_date"
     assert slot(found, "sg4", "clarification_message") == which
@@ -128,7 +128,7 @@ async def test_shipments_of_a_carrier_to_a_port_are_found_and_shown(
         result = said_to(server, "sg2")
     assert found["status"] == "completed"
     assert_shown(found["output"], expected)
-    # The names were found in the data, and the query generator is told how they are written there.
+    # The names were found in the data, and the query generator gets their spelling.
     named = {(each["field"], each["value"]) for each in slot(found, "sg1", "value_results")}
     assert {("carrier_name", "MAERSK"), ("destination_port", "Los Angeles")} <= named
     assert '"MAERSK"' in result
@@ -213,7 +213,7 @@ async def test_name_of_several_companies_is_asked_back_and_the_next_turn_goes_on
     assert slot(found, "sg3", "hit_count") == len(expected) > 100
 
 
-# 5: a part of what is asked is not there
+# 5: a part of the question has no data
 
 
 async def test_top_shippers_are_told_with_the_transit_times_that_there_are(
@@ -237,7 +237,7 @@ async def test_top_shippers_are_told_with_the_transit_times_that_there_are(
     assert results_of(found)[2] == [(3, "partial")]
     message = found["rounds"]["rounds"][2]["results"][0]["message"]
     assert "3 of 5" in message
-    # The answer says what is not complete.
+    # The answer names the missing part.
     words, gaps = found["output"].split("\n\nIncomplete:\n")
     assert [name for name in silent if name not in message or name not in planned or name not in gaps] == []
     buckets = slot(found, "sg3", "es_results")["aggregations"]["by_shipper"]["buckets"]

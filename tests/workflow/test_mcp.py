@@ -42,7 +42,7 @@ async def did(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 async def mcp_runs(client: Client, did: Path) -> AsyncIterator[Runs]:
-    """Runs of plans that call a server; what a test started is checked when the module ends."""
+    """Runs of plans that call a server; runs that a test started are checked when the module ends."""
     servers = await asyncio.to_thread(load, did.parent, srv=server_entry(did))
     async with _serving(client, servers, did.parent) as runs:
         yield runs

@@ -18,7 +18,7 @@ from tests.support.tools import Bench
 pytestmark = pytest.mark.server
 
 in_both_modes = pytest.mark.parametrize("mode", MODES)
-"""For the tests of what the protocol does in another way before and after 2026: progress, forms and cancellation."""
+"""For tests of protocol parts that differ before and after 2026: progress, forms and cancellation."""
 
 
 _DOUBLE = """

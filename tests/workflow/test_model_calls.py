@@ -32,7 +32,7 @@ Handle = WorkflowHandle[Any, Any]
 
 
 class Asking:
-    """Starts the workflow that asks models."""
+    """Start the workflow that calls models."""
 
     def __init__(self, client: Client, task_queue: str, store: MemoryStore) -> None:
         self._client = client

@@ -34,7 +34,7 @@ def add(left: float, right: float) -> float:
 
 @tool(effects="read", asks_models=True)
 async def echo(words: str) -> str:
-    """Says what the model says."""
+    """Return the response of the model."""
     return (await context().ask_model(words)).text
 
 
@@ -74,7 +74,7 @@ async def serving(
 
 
 def services() -> ModuleType:
-    """Return what the example scripts."""
+    """Return the scripted responses of the example."""
     spec = importlib.util.spec_from_file_location("age_difference_services", EXAMPLE / "services.py")
     assert spec is not None
     assert spec.loader is not None

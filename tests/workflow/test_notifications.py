@@ -1,4 +1,4 @@
-"""The hook is told what happens to requests: signed, once each, beside the run, and never in its way."""
+"""Webhook notifications about requests: signed, sent once, concurrent with the run, and never blocking it."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -61,7 +61,7 @@ async def _told(receiver: Receiver, *names: str) -> None:
 
 
 async def _notes(handle: Handle, runs: Runs) -> list[str]:
-    """Return the notes on the hook that the feed tells."""
+    """Return the notes about the webhook in the documents of the reader."""
     notes = (await RunReader(runs.client, handle.id).read()).document()["notes"]
     return [note["message"] for note in notes if note["code"] == "notify"]
 
@@ -102,7 +102,7 @@ async def test_hook_is_told_signed_what_is_asked_and_answered(hooked: Runs, rece
     }
     await handle.signal(wire.CANCEL)
     await document_of(handle)
-    # What ends with the run is told before the run is over.
+    # A request that ends with the run is notified before the run closes.
     assert receiver.taken[-1] == "odd id closed"
     assert all(delivery.is_signed for delivery in receiver.deliveries)
     assert Counter(delivery.id for delivery in receiver.deliveries).most_common(1)[0][1] == 1

@@ -49,7 +49,7 @@ _WRONG: list[tuple[tuple[Any, ...], str]] = [
     ((raw(b"\xff", "binary/plain"), 1), "invalid: the input must be an object"),
     (({"plan": _FINE}, raw(b"{"), raw(b"\xff", "binary/encrypted")), "invalid: the input must be an object"),
 ]
-"""Arguments of a start -> the beginning of the error."""
+"""Arguments of a start -> the start of the error."""
 
 
 async def test_wrong_input_fails_the_run_with_a_sentence(runs: Runs) -> None:
@@ -145,7 +145,7 @@ GARBAGE: list[tuple[Any, ...]] = [
     (raw(b"\xff", "binary/plain"), 1),
     (raw(b"\xff", "binary/encrypted"), raw(b"{")),
 ]
-"""Payloads of signals that nobody promised."""
+"""Payloads of unknown signals."""
 
 
 async def test_cancel_works_with_any_payload(runs: Runs, bench: Bench, unique: str) -> None:
@@ -281,7 +281,7 @@ _ODD_FIELDS: list[dict[str, Any]] = [
 _ODD_QUEUES: list[Any] = ["/_sys/queue", "q" * 2_000, 5]
 
 _DEADLINE_S = 0.5
-"""Ends a run whose call no worker can take."""
+"""End a run whose call has no worker."""
 
 
 async def test_compiled_plan_that_no_compiler_made_ends(runs: Runs) -> None:

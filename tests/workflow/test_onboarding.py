@@ -28,7 +28,7 @@ from tests.support.runs import bare, document_of
 pytestmark = pytest.mark.server
 
 ALL = sorted(row for rows in FULL.values() for row in rows)
-"""What the full onboarding adds to the store."""
+"""Rows that the full onboarding adds to the store."""
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ async def test_lookup_and_reference_are_used_as_the_table_says(desk: Onboarding)
                 refs={"cbu-id": "@result_1"},
                 lookups={"entity-id": looked_up("John Smith")},
             ),
-            # What the session works on.
+            # The names of the session.
             intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@cbu"}),
         ]
     }

@@ -1,4 +1,4 @@
-"""A tool that fails for everybody is parked: its calls wait before their effect, everything else goes on."""
+"""A tool that fails in all runs is paused: its calls wait before their effect, other calls continue."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,7 +35,7 @@ _HELD = PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED
 
 
 class Service:
-    """What the tools of one test call: `send` changes the world, `get` reads, `beside` is another service."""
+    """Tools of one test: `send` changes the world, `get` reads, `beside` is another service."""
 
     def __init__(self) -> None:
         name = uuid4().hex[:8]

@@ -1,4 +1,4 @@
-"""What is told of a run: queries, current details, search attributes, and why a node waits."""
+"""Documents about a run: queries, current details, search attributes, and why a node waits."""
 
 import json
 from typing import Any
@@ -130,7 +130,7 @@ def _explaining(runs: Runs) -> RunExplainer:
 
 
 def _plan_below(name: str) -> dict[str, Any]:
-    """Return a plan that waits for a held tool, two runs below."""
+    """Return a plan that waits for a held tool in a grandchild run."""
     inner = {"nodes": [{"id": "held", "tool": "hold", "arguments": {"name": name}}]}
     middle = {"nodes": [{"id": "in/ner", "plan": inner}]}
     return {"nodes": [{"id": "outer", "plan": middle}, {"id": "publish", "tool": "echo", "depends_on": ["outer"]}]}

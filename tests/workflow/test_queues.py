@@ -1,4 +1,4 @@
-"""Queues that nobody serves, as the feed tells them of runs that no command started."""
+"""Queues without a worker, as reported by the reader for runs that no command started."""
 
 import asyncio
 from collections.abc import Sequence
@@ -135,7 +135,7 @@ async def test_sub_plan_whose_root_the_server_has_forgotten_tells_of_itself(clie
     document = (await _waiting(client, below)).document()
     await below.signal("cancel")
     await document_of(below)
-    # Nobody could say when it began, so no payload of this namespace could be removed while it is shown.
+    # Its start would be unknown, so no payload of this namespace could be removed while it is listed.
     await _forget(client, below.id)
 
     assert [note["message"] for note in document["notes"]] == [

@@ -1,4 +1,4 @@
-"""Regions on the server: pure nodes run together, and nobody sees a difference but in time."""
+"""Regions on the server: pure nodes run together, and only the timing differs."""
 
 from dataclasses import replace
 from typing import Any
@@ -82,7 +82,7 @@ async def test_everything_that_can_become_of_a_node_can_in_a_region(runs: Runs) 
 
 
 async def test_ordinary_node_starts_as_soon_as_its_pure_ones_have_ended(runs: Runs, bench: Bench, unique: str) -> None:
-    """While the region goes on with another node."""
+    """While the region continues with another node."""
     plan = {
         "nodes": [
             {"id": "first", "tool": "text", "arguments": {"size": 8_000}},

@@ -1,4 +1,4 @@
-"""Plans that are made again once they have run: after failures, with guidance, and what comes of bad plans then."""
+"""Replans: after failures, with guidance, and the outcomes of bad plans."""
 
 import asyncio
 import json
@@ -169,7 +169,7 @@ async def test_what_can_no_longer_run_is_left_out_if_all_of_the_plan_came_while_
 
 
 def said(words: str, *missing: str) -> str:
-    """Return an answer that says what is missing in it."""
+    """Return an answer with its missing information."""
     return json.dumps({"answer": words, "missing": list(missing)})
 
 

@@ -35,7 +35,7 @@ QUEUE = "retained"
 
 @workflow.defn(name=wire.WORKFLOW_RUN_PLAN)
 class Chain:
-    """Stands for a run: goes on once in a new history if it is told to, starts a sub-plan if it is told to, ends."""
+    """Stand-in for a run: on request it continues in a new history once, or starts a sub-plan; then it ends."""
 
     @workflow.run
     async def run(self, order: dict[str, str]) -> None:
@@ -50,7 +50,7 @@ class Chain:
 
 @workflow.defn(name="SomebodyElses")
 class Foreign:
-    """A workflow that is none of ours, gone on in a new history."""
+    """A workflow of another product, continued in a new history."""
 
     @workflow.run
     async def run(self, is_first: bool) -> None:

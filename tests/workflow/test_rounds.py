@@ -124,7 +124,7 @@ async def test_partial_result_and_its_message_are_told_and_what_is_null_is_not_t
     script = (
         INTENTION,
         goes_on(sub_goal(1, "part", names=["Maersk", "MSC"])),
-        # What is null is required: told back. Then only the part that is there.
+        # A required slot is null, which is returned as a problem. The next answer uses only the existing part.
         goes_on(sub_goal(2, "add_up", numbers=ref(1, "rest"))),
         goes_on(sub_goal(2, "clarify", question="What is MSC?")),
         done(question=ref(2, "clarification"), found=ref(1, "found")),
@@ -142,7 +142,7 @@ async def test_partial_result_and_its_message_are_told_and_what_is_null_is_not_t
     assert purposes([*server.calls])[2:4] == [("plan#2", "planner"), ("plan#3", "repair")]
     assert "'rest' of sub-goal 1 is null, and 'add_up' requires it" in said_to(server, "plan#3")
     assert found["rounds"]["round"] == 3
-    # Whoever answers is told of the caveat.
+    # The prompt for the answer contains the caveat.
     assert '"status": "partial", "message": "1 of 2"' in said_to(server, "answer")
 
 
@@ -179,7 +179,7 @@ async def test_nobody_is_asked(client: Client, tmp_path: Path) -> None:
         found = await ended(runs, await runs.start_compiled(question(runs)))
     assert found["status"] == "completed"
     assert "no requests to people are opened while a question is answered in rounds" in said_to(server, "plan#2")
-    # What only was to help is left behind.
+    # Supporting sub-goals are left behind.
     assert found["nodes"]["sg1"]["status"] == "superseded"
 
 

@@ -287,7 +287,7 @@ async def test_server_and_its_interface_never_get_one_port(state_dir: Path) -> N
 
 
 def _is_stopped(pid: int) -> bool:
-    """Return whether all threads of a process stand still: on a busy machine some go on after the signal."""
+    """Return whether all threads of a process are stopped: on a busy machine some continue after the signal."""
     try:
         entries = [(task / "stat").read_text(encoding="utf-8") for task in Path(f"/proc/{pid}/task").iterdir()]
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Sessions on the real Temporal server: turns one after the other, and what the next one knows."""
+"""Sessions on the real Temporal server: turns one after the other, and the context that each turn passes on."""
 
 import asyncio
 import time
@@ -67,7 +67,7 @@ async def test_second_turn_uses_the_name_that_the_first_one_set(bench: SessionBe
 
 
 async def _has_nothing_to_do(bench: SessionBench, name: str) -> bool:
-    """Tell whether an idle session has no open child and no open workflow task; the end of a run is reported twice."""
+    """Return whether an idle session has no open child and no open workflow task; a run reports its end twice."""
     described = (await bench.client.get_workflow_handle(session_id(name)).describe()).raw_description
     return not (described.pending_children or described.HasField("pending_workflow_task"))
 
@@ -96,7 +96,7 @@ async def test_answer_that_lies_in_the_store_is_whole_in_the_session_and_told_to
     [answer] = entries
     assert answer is not None
     assert (encoded_size(answer) > RESPONSE_BYTES - 10, CUT in answer, answer[-9:]) == (True, True, "x" * 9)
-    # What is gone from the store is known by its beginning.
+    # A value that was removed from the store is known by its start.
     lost = session.with_answers({})
     lost.turns = [replace(kept, response_at={"ref": f"v1/{'0' * 64}", "paths": []})]
     assert await bench.sessions.whole(lost) == lost
@@ -161,12 +161,12 @@ async def test_id_of_a_run_that_is_no_turn_of_the_session_is_refused(bench: Sess
     async def take(name: str, run: str = run) -> Started:
         return await bench.sessions.take_turn(name, bench.turn(node), run=run, busy=lambda _: None)
 
-    # The first two at once: neither sees the run of the other before it has begun its own.
+    # The first two at once: each starts its own run before it sees the run of the other.
     ends = await asyncio.gather(*map(take, names[:2]), return_exceptions=True)
     assert [type(end) for end in ends].count(RunIdInUse) == 1, ends
     owner = names[[isinstance(end, Started) for end in ends].index(True)]
     await bench.ended(owner, run)
-    # Whoever steers the turn of the other one would steer the run of the first.
+    # A command for the turn of the other session would steer the run of the first one.
     [other_name] = {*names[:2]} - {owner}
 
     async def knows_no_turn() -> bool:
@@ -505,7 +505,7 @@ async def test_turn_of_an_execution_before_is_looked_after_only_as_long_as_it_ru
 async def _turn_that_outlives_its_execution(
     bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> Started:
-    """Start a turn that names a fund and then holds, in a session that goes on elsewhere meanwhile."""
+    """Start a turn that names a fund and then holds, in a session that continues as new meanwhile."""
     nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
     started = await bench.sessions.take_turn(unique, bench.turn(*nodes))
     first = (await bench.sessions.look(unique)).run_id

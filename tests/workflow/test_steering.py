@@ -42,7 +42,7 @@ def _chain(name: str) -> dict[str, Any]:
 
 
 async def _view_with(runs: Runs, handle: Handle, status: str) -> RunView:
-    """Return what the feed says of a run, once it is in a state."""
+    """Return the document of a run from the reader, once the run is in a state."""
     found: list[RunView] = []
 
     async def is_there() -> bool:
@@ -106,7 +106,7 @@ async def test_updates_say_whether_pause_and_resume_count(runs: Runs, bench: Ben
 
 
 async def test_update_cancels_a_run_and_a_second_one_is_refused(runs: Runs, bench: Bench, unique: str) -> None:
-    # What runs hears of it at its next heartbeat only.
+    # A running node is cancelled at its next heartbeat only.
     node = {"id": "held", "tool": "hold_write", "arguments": {"name": unique}, "heartbeat": "30s"}
     handle = await runs.start({"nodes": [node]})
     await eventually(lambda: unique in bench.entered)
@@ -178,7 +178,7 @@ async def test_run_that_is_given_a_later_deadline_ends_well(runs: Runs, bench: B
     started_at = time.time()
     assert await _set(handle, deadline="1h", reason="slow today") == "the run has deadline 1h now"
     await eventually(lambda: _has_timers(handle, 2))
-    # Past the deadline that it began with.
+    # After the original deadline.
     await eventually(lambda: time.time() > started_at + 3.5)
     view = await RunReader(runs.client, handle.id).read()
     assert (view.status, view.document()["notes"]) == (
@@ -259,7 +259,7 @@ async def test_limits_that_come_with_the_start_hold_from_the_beginning(runs: Run
 
 
 def _held_in_task_and_thread(name: str) -> dict[str, Any]:
-    """Return a plan of which one node is done, two run until they are told to stop, and one waits."""
+    """Return a plan in which one node is done, two run until they are stopped, and one waits."""
     return {
         "nodes": [
             {"id": "done", "tool": "add", "arguments": {"left": 1, "right": 1}},

@@ -1,4 +1,4 @@
-"""Nodes of a run are steered: cancelled, tried again, given a result, added; the feed sees what the run knows."""
+"""Commands for nodes: cancel, retry, set a result, add; the reader agrees with the run."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.server
 
 
 async def _document(runs: Runs, handle: Handle) -> Document:
-    """Return what the feed says of a run, and once it has ended that the run said the same."""
+    """Return the document of a run from the reader; once the run has ended, check that it equals the result."""
     return (await RunReader(runs.client, handle.id).read()).document()
 
 

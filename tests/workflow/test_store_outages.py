@@ -57,7 +57,7 @@ def outage(folder: Path) -> Iterator[None]:
 
 
 def held_plan(name: str, *more: Document) -> Document:
-    """Return the plan of a large region that begins when something is let go."""
+    """Return the plan of a large region that starts when a tool is released."""
     made = plan(COUNT, *more)
     hold = {"id": "hold", "tool": "hold", "arguments": {"name": name}}
     made["nodes"][0]["depends_on"] = ["hold"]
@@ -71,7 +71,7 @@ async def notes_of(runs: Runs, handle: Handle) -> list[tuple[str | None, str]]:
 
 
 async def until_told(runs: Runs, handle: Handle) -> None:
-    """Wait until the run tells that the store does not answer."""
+    """Wait until the run reports that the store does not respond."""
 
     async def is_told() -> bool:
         return bool(await notes_of(runs, handle))

@@ -1,4 +1,4 @@
-"""Large results stay in the payload store: the run holds references, and what a plan does with them works."""
+"""Large results stay in the payload store: the run holds references, and plans can use the values."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -264,7 +264,7 @@ async def test_a_stream_wakes_a_run_by_batches_and_not_by_nodes(scripted: Script
     assert [message["from"] for message in messages] == [
         sum(len(message["nodes"]) for message in messages[:place]) for place in range(len(messages))
     ]
-    # How many there are hangs on how fast the machine is; that they keep their distance does not.
+    # Their number depends on the speed of the machine; their minimum distance does not.
     assert len(messages) > 1
     assert min(later - at for at, later in pairwise(times)) >= BATCH_S - _CLOCKS_S
     assert nodes_told(found) == ["plan", "read", *names, "answer"]

@@ -93,7 +93,7 @@ async def test_cancel_at_the_very_start_leaves_no_sub_plan_behind(runs: Runs) ->
     assert statuses <= {"completed", "cancelled"}
     below = (await histories_of(runs.client, handle))[1:]
     started = {history.workflow_id.rpartition("/")[2] for history in below}
-    # histories_of waits for the end of each sub-plan, so none runs on; what was cancelled above was so below.
+    # histories_of waits for the end of each sub-plan, so none is open; nodes of cancelled children were cancelled too.
     for history in below:
         child = await document_of(runs.client.get_workflow_handle(history.workflow_id))
         name = history.workflow_id.rpartition("/")[2]

@@ -39,7 +39,7 @@ def find(outcome: str, sub_goal: SubGoal) -> WorkerResult | dict[str, Any]:
 
 @worker_tool(requires=["found"], outputs=["shown"], goal_type="deliverable")
 async def show(found: str | list[str]) -> dict[str, str]:
-    """Shows what was found."""
+    """Show the found values."""
     return {"shown": "+".join(each[:20] for each in (found if isinstance(found, list) else [found]))}
 
 

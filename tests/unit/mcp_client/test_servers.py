@@ -97,7 +97,7 @@ def test_tools_are_named_after_their_server_and_have_its_effects(servers: Server
     read = ("say", "count", "picture", "environment", "refuse", "die", "slow", "change", "order")
     others = {"srv.key": Effects.IDEMPOTENT, "srv.write": Effects.WRITE}
     assert effects == {**{f"srv.{name}": Effects.READ for name in read}, **others}
-    assert servers.registry["srv.say"].declaration.description.startswith("Says what it is told.")
+    assert servers.registry["srv.say"].declaration.description.startswith("Return the text.")
 
 
 async def test_results_are_what_the_server_answers(servers: ServersOfTools) -> None:

@@ -1,4 +1,4 @@
-"""What the toy application contributes."""
+"""Contributions of the toy application."""
 
 from dagwright.plugins import Plugin
 

@@ -37,7 +37,7 @@ def put(*, shelf_id: ShelfId, item: str) -> dict[str, str]:
 
     Args:
         shelf_id: id of the shelf.
-        item: what is put there.
+        item: name of the item.
     """
     warehouse = context().environment.settings_of(ToySettings).toy_warehouse
     return {"id": shelf_id, "text": f"{item} is on {shelf_id} in {warehouse}"}
