@@ -25,7 +25,7 @@ SCREEN_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a command wrote and how it ended."""
+    """Output of a command, and its exit code."""
 
     code: int
     stdout: str
@@ -40,7 +40,7 @@ class Ended:
             raise AssertionError(f"stdout is no JSON document: {self}") from None
 
     def succeeded(self) -> "Ended":
-        """Return this command; fail with all that it wrote if its exit code is not 0."""
+        """Return this command; fail with its whole output if its exit code is not 0."""
         assert self.code == 0, f"exit code {self.code}\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
         return self
 
@@ -51,7 +51,7 @@ class Terminal:
     def __init__(self, process: Running, master: int) -> None:
         self.process = process
         self.screen = ""
-        """All that was written so far."""
+        """All output so far."""
         self._master = master
         self._loop = asyncio.get_running_loop()
         self._seen = 0
@@ -60,7 +60,7 @@ class Terminal:
         self._reading = asyncio.create_task(asyncio.to_thread(self._read))
 
     async def shows(self, words: str) -> None:
-        """Wait until something is shown that comes behind all that was waited for before."""
+        """Wait until a text appears in the output after the text of the previous wait."""
         try:
             async with asyncio.timeout(SCREEN_S):
                 while (found := self.screen.find(words, self._seen)) < 0:
@@ -127,7 +127,7 @@ class CommandLine:
     async def on_terminal(
         self, *arguments: str, answers: str = "", program: tuple[str, ...] | None = None
     ) -> tuple[int, str]:
-        """Run a command on a terminal of its own; return its exit code and all that was on the screen."""
+        """Run a command on a terminal of its own; return its exit code and the whole screen."""
         process, master = await self._on_terminal(*arguments, program=program or (self.script,))
         os.write(master, answers.encode())
         screen = asyncio.create_task(asyncio.to_thread(_read_all, master))

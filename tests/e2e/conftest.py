@@ -43,7 +43,7 @@ async def chromium() -> AsyncIterator["Browser"]:
 
 @pytest.fixture
 def serve(server: LiveServer, tmp_path: Path) -> Serve:
-    """Return what runs a gateway on the shared server; its arguments are those of `gateway`."""
+    """Return a function that runs a gateway on the shared server, with the arguments of `gateway`."""
     return partial(gateway, server, folder=tmp_path)
 
 
@@ -78,7 +78,7 @@ async def own_command_line(own_folder: CommandLine) -> AsyncIterator[CommandLine
 
 @pytest.fixture
 async def own_commands_without_server(own_folder: CommandLine) -> AsyncIterator[CommandLine]:
-    """Commands with a state folder of their own that start and end its server; what they leave running is ended."""
+    """Commands with a state folder of their own that start and stop its server; remaining processes are stopped."""
     yield own_folder
     await own_folder("down")
 

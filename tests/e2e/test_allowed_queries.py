@@ -1,4 +1,4 @@
-"""What the checks let through, on a real search server: it answers, or says before what is wrong; nothing changes."""
+"""Queries that the checks allow, on a real search server: it answers them or reports an error, and nothing changes."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any

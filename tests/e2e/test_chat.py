@@ -20,7 +20,7 @@ pytestmark = pytest.mark.server
 
 ENTER, CTRL_C, CTRL_D = "\r", "\x03", "\x04"
 PROMPT = "\x1b[?2004h"
-"""Sent when something can be typed: what is pasted from now on is marked as such."""
+"""Sent when the prompt is ready: pasted text is marked as such from then on."""
 Talk = Callable[..., Awaitable[Terminal]]
 _QUESTION = {"id": "ask", "human": {"type": "SELECTION", "prompt": "Which Acme?", "options": ["Acme Co", "Acme LLC"]}}
 
@@ -190,7 +190,7 @@ async def test_chat_goes_on_when_server_and_worker_are_back(own_command_line: Co
         await chat.shows(PROMPT)
         record = json.loads((own_command_line.folder / "state" / "server.json").read_text())
         os.kill(record["pid"], signal.SIGKILL)
-        # Nobody else starts it again.
+        # No other client starts it again.
         await say(chat, "Second.", "the Temporal server does not answer", "Two.")
         await leave(chat)
 

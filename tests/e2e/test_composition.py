@@ -44,7 +44,7 @@ class Composition:
         services: the compose file's services.
         replaced: text in the compose file -> text here, longest first.
         path: the folders in which commands are looked for.
-        extra: variables that stand in for what a container has by itself.
+        extra: variables in place of those that a container has.
     """
 
     services: dict[str, dict[str, Any]]
@@ -185,7 +185,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _built(stage: Stage) -> Path:
-    """Return the folder that the steps of a stage make: that of the user's cache, if all that they read is the same.
+    """Return the folder of the steps of a stage: that of the user's cache, if all inputs of the steps are the same.
 
     The cache does what that of Docker does. A change of the Dockerfile, of a copied file or of Python makes a new one.
     """

@@ -1,4 +1,4 @@
-"""What people are asked before a run and its calls: inputs, the policy, and whether the plan of a model may run."""
+"""Questions before a run and its calls: inputs, the policy, and approval of the plan of a model."""
 
 import re
 from pathlib import Path

@@ -244,7 +244,7 @@ async def test_fork_shows_its_difference_before_it_starts(serve: Serve, chromium
             await expect(dialog.get_by_text("Reused (1)")).to_be_visible()
             await dialog.get_by_label("Nodes to execute again").fill("one")
             await expect(dialog.get_by_text("The options have changed")).to_be_visible()
-            # What was not shown yet is shown, and not started.
+            # A change that was not shown yet is shown, and not started.
             await dialog.get_by_role("button", name="Start the fork").click()
             await expect(dialog.get_by_role("row", name="one")).to_contain_text("again")
             await dialog.get_by_role("button", name="Start the fork").click()
@@ -298,7 +298,7 @@ async def test_chat_shows_progress_asks_and_answers(serve: Serve, chromium: Brow
         await expect(page.get_by_role("button", name="Send")).to_be_enabled()
         session = page.url.rpartition("/")[2]
         await expect(page.locator(".sessions")).to_contain_text(session)
-        # A turn that is begun at one page goes on at another.
+        # A turn that was started on one page continues on another.
         await page.get_by_label("Request", exact=True).fill("Grace")
         await page.get_by_role("button", name="Send").click()
         await expect(page.locator(".said-by-run .answer-text")).to_have_count(2)

@@ -1,4 +1,4 @@
-"""What the console shows belongs to the page that is open: dialogs and status texts end with a navigation."""
+"""Dialogs and status texts of the console belong to the open page: they end with a navigation."""
 
 import pytest
 from playwright.async_api import Browser, expect

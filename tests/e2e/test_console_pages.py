@@ -1,4 +1,4 @@
-"""What every page of the console has: its name, its links, and words for who has not seen it before."""
+"""Parts of every page of the console: its name, its links, and explanations for new users."""
 
 import asyncio
 import json
@@ -205,7 +205,7 @@ async def test_model_that_thinks_for_long_is_asked_once(console_page: ConsolePag
     async with console_page("inbox") as page:
         asked: list[Route] = []
         await page.clock.install()
-        # Nobody answers it.
+        # The request stays open.
         await page.route("**/v1/chat/completions", lambda route: asked.append(route))  # noqa: PLW0108 - it marks what it is given
         await page.evaluate(ASKED)
         await eventually(lambda: len(asked) == 1)

@@ -1,4 +1,4 @@
-"""`make demo-human`: the run asks, is answered from a second terminal with the commands that it shows, and goes on."""
+"""`make demo-human`: the run asks, is answered from a second terminal with the printed commands, and continues."""
 
 import asyncio
 import shlex

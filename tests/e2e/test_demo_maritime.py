@@ -53,7 +53,7 @@ async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(own_co
     assert (end.code, end.stderr) == (0, "")
     lines = end.stdout.splitlines()
     assert lines[0] == "no OPENAI_API_KEY is set, so a script plays the model"
-    # Not into what a user may have loaded.
+    # Not into the data of the user.
     loaded = "loaded 10,000 shipments in demo-maritime-* on the search server at http://127.0.0.1:"
     assert any(line.startswith(loaded) for line in lines)
     workers = [line.split()[1] for line in lines if line.startswith("  sg")]
@@ -65,7 +65,7 @@ async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(own_co
         all(any({name, f"{figures[name][0]:,}", f"{figures[name][1]:,}"} <= row for row in rows) for name in CARRIERS)
         for figures in expected
     ), end.stdout
-    # What it says to look at is there, and so is the page that it has named.
+    # The files and the page that the output names exist.
     run = next(line.split()[1] for line in lines if line.startswith("run demo-maritime-"))
     shown = [line for line in lines if ".venv/bin/dagwright " in line and run in line]
     graph, node = (line.split("dagwright ")[1].split() for line in shown)

@@ -17,7 +17,7 @@ PARTIES = str(ROOT / "examples" / "onboarding" / "parties.csv")
 
 
 async def program_of_demo() -> tuple[str, ...]:
-    """Return what `make` runs, behind the program of Python, after a look at what it does before."""
+    """Return the arguments after the Python program of the last command of a `make` target; check those before it."""
     make = await asyncio.create_subprocess_exec("make", "-n", "demo-onboarding", cwd=ROOT, stdout=PIPE)
     script, _ = await make.communicate()
     # Below another make it also says which folder it leaves.

@@ -1,4 +1,4 @@
-"""Every command and snippet of the documentation runs, and what it says of the code is so."""
+"""Every command and snippet of the documentation runs, and its statements about the code are true."""
 
 import json
 import re

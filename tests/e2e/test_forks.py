@@ -1,4 +1,4 @@
-"""`fork`: what the command shows, what it starts, and that it starts it once, whatever becomes of the command."""
+"""`fork`: the preview of the command, and a fork that starts once even if the command is killed."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""The gateway with the official client of OpenAI: models, who answers, and what a run answers."""
+"""The gateway with the official client of OpenAI: models, routes, and answers of runs."""
 
 import asyncio
 import json
@@ -160,7 +160,7 @@ async def test_turns_of_a_session_follow_each_other(serve: Serve) -> None:
     assert {each.headers["x-session-id"] for each in both} == {"gateway-turns"}
     assert {turn.run for turn in session.turns} == {each.headers["x-run-id"] for each in both}
     assert [turn.status for turn in session.turns] == ["completed", "completed"]
-    # The second one was planned with what the first one had answered.
+    # The plan of the second one used the answer of the first one.
     assert "It is 3." in planned[1].text
 
 

@@ -1,4 +1,4 @@
-"""Each example of the document of the API is sent to a run, and what comes back fits what the document says."""
+"""Each example of the API document is sent to a run, and the response fits the schema of the document."""
 
 import asyncio
 from pathlib import Path
@@ -35,7 +35,7 @@ REPORT = plan_of(
 )
 """The plan that examples of requests name."""
 NODES = {"/cancel": "check", "/retry": "broken", "/result": "broken"}
-"""What an operation on nodes is tried with: the end of its path -> node."""
+"""Nodes to test operations with: the end of a path -> node."""
 PLANNED = {"nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 SCRIPT = (
     step(json_text(PLANNED), metadata={"purpose": "plan"}, times=ANY_NUMBER),

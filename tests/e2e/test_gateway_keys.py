@@ -1,4 +1,4 @@
-"""Keys of the gateway: whose runs a key sees, what it may do, and how much."""
+"""Keys of the gateway: visible runs, permissions, and rate limits of a key."""
 
 import asyncio
 from contextlib import AsyncExitStack

@@ -84,7 +84,7 @@ async def test_stream_of_a_response_brings_the_answer_and_progress(serve: Serve)
         async with live.openai.responses.stream(model="plan/chain", input="{}") as helper:
             final = await helper.get_final_response()
     kinds = [each.type for each in events]
-    # The helper of the client for JavaScript drops the item that has begun when a response without output follows.
+    # The helper of the JavaScript client drops the started item when a response without output follows.
     assert "response.in_progress" not in kinds[kinds.index("response.output_item.added") :]
     assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
     assert "".join(each.delta for each in events if each.type == "response.output_text.delta") == '{"more": 6}'
@@ -100,7 +100,7 @@ async def test_question_is_a_function_call_and_its_output_the_answer(serve: Serv
         first = await create(model="plan/asking", input="{}")
         asked = next(item for item in first.output if item.type == "function_call")
         result: Any = {"type": "function_call_output", "call_id": asked.call_id, "output": '{"approved": true}'}
-        # With the whole conversation, and with what is new alone.
+        # With the whole conversation, and with the new messages only.
         said: list[Any] = [{"role": "user", "content": "{}"}, asked.model_dump(), result]
         whole = await create(model="plan/asking", input=said)
         short = await create(model="plan/asking", input=[result], previous_response_id=first.id)
@@ -210,7 +210,7 @@ async def test_response_is_told_as_it_is_written(serve: Serve) -> None:
 
 
 class Person(BaseModel):
-    """What is asked for."""
+    """Output item of a request to a person."""
 
     name: str
     age: int

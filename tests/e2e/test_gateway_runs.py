@@ -1,4 +1,4 @@
-"""Runs and sessions through the gateway: looking, events that go on after a drop, answers, steering and forks."""
+"""Runs and sessions through the gateway: reading, events that continue after a drop, answers, commands and forks."""
 
 import asyncio
 from typing import Any
@@ -93,7 +93,7 @@ async def test_events_go_on_at_the_other_gateway_each_once(serve: Serve) -> None
     assert len(result) == len(set(result))
     assert {name for name, status in result if status in ENDED} == {"double", "check", "after"}
     assert ("double", "completed") in states(first)
-    # A state that has passed by the second reading is not told then.
+    # A state that is over by the second reading is not sent then.
     told_again, told_first = ([each for each in states(some) if each[1] in ENDED] for some in (by_address, rest))
     assert told_again == told_first
     assert rest[-1].name == "run.completed"

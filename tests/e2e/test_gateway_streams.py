@@ -32,7 +32,7 @@ ASKING = plan_of(
 )
 
 PASSING = ("node.ready", "node.waiting", "run.running", "run.waiting")
-"""What is told of a moment, and not told later if it has passed."""
+"""Events of a moment, which are not repeated later if they are over."""
 
 
 def body(model: str, words: str = "{}", **more: Any) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def told(events: list[Event]) -> list[tuple[str, str | None]]:
 
 
 def lasting(events: list[Event]) -> dict[str | None, list[str]]:
-    """Return what a client is told for certain, by node in the order that it was told; `None` is the run."""
+    """Return node -> the events that a client always gets, in order; `None` is the run."""
     found: dict[str | None, list[str]] = {}
     for kind, node in told(events):
         if kind not in PASSING:
@@ -71,7 +71,7 @@ async def test_naive_reader_of_a_stream_gets_the_answer_whatever_is_shown(serve:
                 stream=True,
                 extra_body={"stream_progress": shown},
             )
-            # As most programs read it, with no look at what a chunk holds.
+            # As most programs read it, without parsing the chunk.
             pieces = [chunk.choices[0].delta.content or "" async for chunk in stream]
             assert "".join(pieces) == "6"
 
@@ -141,7 +141,7 @@ async def test_silence_is_broken_by_heartbeats(serve: Serve) -> None:
 
 
 async def _leave(live: Gateway, **headers: str) -> str:
-    """Begin a stream of a run that takes long and leaves it; returns the run."""
+    """Start a stream of a long run and disconnect; return the run."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     async with live.http.stream("POST", CHAT, json=body("plan/long"), headers=named) as response:
         async for part in response.aiter_text():
@@ -281,7 +281,7 @@ async def test_interrupted_stream_continues_at_another_gateway(serve: Serve) -> 
             rest = await other.stream(CHAT, sent, Last_Event_ID=each.id, **key)
             both = [*whole[: cut + 1], *rest]
             assert (lasting(both), told(both)[-1], content_of(both)) == (lasting(whole), ("run.completed", None), "6")
-            # The run has ended meanwhile: states that have passed are left out, and nothing stands in their place.
+            # The run has ended meanwhile: past states are omitted, without a replacement.
             assert set(told(rest)) <= set(told(whole)) - set(told(whole[: cut + 1]))
             assert [event.content for event in both][-1] == "[DONE]"
             runs |= {event.id.partition("/")[0] for event in both if event.id is not None}

@@ -100,7 +100,7 @@ async def test_detached_run_ends_in_the_background_until_down(
     watched = await forked("watch", "left", "--no-worker", "--json")
     assert (watched.code, watched.document["output"], watched.stderr) == (0, {"only": "only"}, "")
 
-    # Any process will do for the search server: what it is asked is told by the tests that need a real one.
+    # Any process can be the search server here; the tests with a real server check its requests.
     search = Daemon(own_commands_without_server.folder / "state", "search")
     await search.start(["sleep", "600"])
     down = await forked("down", "--json")

@@ -1,4 +1,4 @@
-"""`list`, `status`, `result`, `graph`: what they write of one run, and of one that is not there."""
+"""`list`, `status`, `result`, `graph`: their output for an existing run, and for an unknown one."""
 
 import asyncio
 import xml.etree.ElementTree as ET

@@ -80,7 +80,7 @@ async def test_a_server_ends_when_its_worker_is_killed_and_the_run_goes_on_with_
     await run.wait()
 
     def is_gone() -> bool:
-        # One that nobody has taken note of yet is a zombie.
+        # An ended process that was not waited for yet is a zombie.
         result = subprocess.run(["ps", "-o", "stat=", "-p", str(server)], capture_output=True, text=True, check=False)
         return result.stdout.strip()[:1] in ("", "Z")
 

@@ -23,7 +23,7 @@ _PLAN = {"plan": 1, "nodes": [{"id": "a", "tool": "shout", "arguments": {"text":
 
 @functools.cache
 def _inspector() -> list[str]:
-    """Returns the command of the inspector; installs it if it is not there."""
+    """Return the command of the inspector, which is installed if it is missing."""
     command = [str(ROOT / "scripts" / "test-packages"), "mcp_inspector"]
     ended = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     modules = Path(ended.stdout.strip()) / "node_modules"

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.server, pytest.mark.node]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the filesystem server may see."""
+    """Folder that the filesystem server may read."""
     return tmp_path_factory.mktemp("files")
 
 
@@ -152,7 +152,7 @@ def _page(text: str) -> Iterator[str]:
                 self.wfile.write(text.encode())
 
         def log_message(self, *_: Any) -> None:
-            """Says nothing."""
+            """Return nothing."""
 
     with served(Handler) as address:
         yield f"{address}/"

@@ -138,7 +138,7 @@ async def test_stdout_holds_the_protocol_alone_until_the_client_ends(commands: C
     async with asyncio.timeout(TIMEOUT_S):
         while not lines or lines[-1].get("id") != 2:
             lines.append(json.loads(await process.stdout.readline()))
-    # A run that goes on holds nobody up.
+    # A run that continues does not delay the exit.
     wait = {"plan": 1, "nodes": [{"id": "a", "human": {"type": "APPROVAL", "prompt": "?"}}]}
     await _spoken(process, _call(3, "run_plan", plan=wait), {"id": 4, "method": "ping"})
     async with asyncio.timeout(TIMEOUT_S):

@@ -202,7 +202,7 @@ async def test_a_question_that_no_article_answers_is_said_to_have_no_answer(mari
         result = await called(maritime, server, common_helpdesk, question="Who won the shipment of 1986?")
     assert (result.status, result.outputs["answer"]) == ("partial", said)
     async with ModelServer() as server:
-        # Nothing is found, so nobody is asked.
+        # Nothing is found, so there is no question.
         result = await called(maritime, server, common_helpdesk, question="qwertyuiop")
     assert (result.status, result.message) == ("partial", "no help article answers the question")
 

@@ -1,4 +1,4 @@
-"""Onboarding by the command line: what is wrong with a request is told before anything starts."""
+"""Onboarding from the command line: problems of a request are reported before anything starts."""
 
 import pytest
 
@@ -37,5 +37,5 @@ async def test_unknown_party_in_an_answer_is_asked_for_again(own_command_line: C
     for shown in (end, status, why):
         shown.succeeded()
         assert "'Maria Garcia' is Sarah Chen (person, HK, " in shown.stdout
-    # The fund is in no output, since others go on with it.
+    # The fund is in no output, because other tests continue with it.
     assert "cbu.ensure: " in end.stdout

@@ -1,4 +1,4 @@
-"""People answer a run: `feedback`, `inbox` and what the commands show while it waits."""
+"""People answer a run: `feedback`, `inbox` and the output of commands while it waits."""
 
 import json
 import re
@@ -21,7 +21,7 @@ def _asking(node_id: str = "check", **human: Any) -> dict[str, Any]:
 
 
 async def _inbox_of(command_line: CommandLine, workflow_id: str, *options: str) -> list[dict[str, Any]]:
-    """Return what one run asks; other tests have runs on the same server."""
+    """Return the open requests of one run; other tests have runs on the same server."""
     listed = await command_line("inbox", "--json", *options)
     listed.succeeded()
     return [request for request in listed.succeeded().document if request["run_id"] == workflow_id]

@@ -1,4 +1,4 @@
-"""Queues that nobody serves: told as such, with the command that starts a worker, and gone on with when it does."""
+"""Queues without a worker: reported with the command that starts one, after which the run continues."""
 
 import asyncio
 import json
@@ -91,7 +91,7 @@ async def test_node_without_a_worker_waits_and_says_how_to_start_one(
     command_line: CommandLine, write_plan: Plans, tmp_path: Path
 ) -> None:
     served, tools = _write_tools(tmp_path / "served", "mark"), _write_tools(tmp_path / "my tools", "stamp")
-    # The run is on the queue of the file that it calls most, so the other file is not needed to go on.
+    # The run is on the queue of the file that it calls most, so the other file is not needed to continue.
     plan = write_plan(
         {"id": "begin", "tool": "mark", "arguments": {"name": "x"}},
         pause("first", "2s", depends_on=["begin"]),
@@ -137,7 +137,7 @@ async def test_node_without_a_worker_waits_and_says_how_to_start_one(
         assert (mine["status"], mine["nodes_done"], mine["nodes_total"]) == ("waiting", 2, 4)
         assert [item["status"] for item in graph.document["nodes"]] == ["completed", "completed", "waiting", "pending"]
 
-        # The very command that was told.
+        # Exactly the reported command.
         worker = await command_line.start(*shlex.split(command)[2:], program=("worker.py",))
         watched = await ended(watching)
         worker.terminate()

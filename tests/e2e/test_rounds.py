@@ -67,7 +67,7 @@ async def test_rounds_stand_once_on_a_terminal_when_all_has_ended(command_line: 
     shown, _, left = screen.partition("completed")
     # How far it had come in the pictures before, only the time of each says.
     assert "How many?" in shown
-    # The last picture says no more than that, and the rounds are told whole below it.
+    # The last picture has no more, and all rounds are listed after it.
     assert [left.count(words) for words in ("Round 1 (continue): Count both.", "Round 1", "sg3 show")] == [1, 1, 1]
     assert left.index("Round 3 (done)") < left.index("| 6.0 |")
 
@@ -118,6 +118,6 @@ async def test_fork_that_does_a_sub_goal_again_plans_the_rounds_behind_it_anew(c
     assert shown.stdout.splitlines()[-1] == (f"planned again by a model, instead of {', '.join(omitted)}")
     assert end.document["difference"]["omitted"] == omitted
     assert (forked.code, forked.document["output"]) == (0, "It still has 6.")
-    # What was said before the sub-goal stands.
+    # Output before the sub-goal stays.
     assert made == [("plan#2", "planner"), ("plan#3", "planner"), ("answer", "answer")]
     assert forked.document["rounds"]["phase"] == "done"

@@ -1,4 +1,4 @@
-"""`run`: what it writes, how it ends, and whose run an id is."""
+"""`run`: its output, its exit code, and ids that belong to another plan."""
 
 import json
 import re
@@ -219,7 +219,7 @@ async def test_each_line_of_a_batch_is_a_run_and_one_that_fails_stops_no_other(c
     file = _lines(command_line.folder, one, "", two, three)
     end = await command_line("run", file, "--id", "batch", "--json")
     again = await command_line("run", file, "--id", "batch")
-    # An id that another plan has is told for its line; the other lines go on.
+    # An id that another plan has is an error of its line; the other lines continue.
     other = await command_line("run", _lines(command_line.folder, three, "", "", three), "--id", "batch", "--json")
     documents = [json.loads(line) for line in end.stdout.splitlines()]
     assert [(each["line"], each["run_id"], each["status"]) for each in documents] == [

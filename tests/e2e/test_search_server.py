@@ -1,4 +1,4 @@
-"""The search server as a program: started once, found again, ended by its id; and what is loaded into it."""
+"""The search server as a program: started once, found again, stopped by its id; and loading of data."""
 
 import asyncio
 import os

@@ -30,7 +30,7 @@ async def test_serve_answers_and_ends_cleanly(command_line: CommandLine, tmp_pat
     document = json.loads(await line_with(serving, '"status"'))
     async with httpx.AsyncClient(timeout=60) as client:
         answer = await client.post(f"{document['url']}/chat/completions", json=_ASK)
-        # One who still waits for a stream keeps nobody from leaving.
+        # A client that waits for a stream does not delay the exit.
         async with client.stream("POST", f"{document['url']}/chat/completions", json={**_ASK, "stream": True}):
             serving.send_signal(sign)
             end = await ended(serving)

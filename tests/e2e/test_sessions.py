@@ -106,7 +106,7 @@ async def test_second_request_waits_or_is_refused(own_command_line: CommandLine)
         assert (first.code, first.document["ok"], same.document) == (0, True, first.document)
         refused = await commands("ask", "--session", "s", "Second.", "--detach", "--json")
         assert (refused.code, refused.document["status"]) == (2, "session_busy")
-        # With other tools it is another worker, of which nobody would know.
+        # With other tools it would be another worker, which other commands would not find.
         with_tools = ("--detach", "--json", "--tools", "tests.support.chaos_tools")
         other = await commands("ask", "--session", "s", "Second.", *with_tools)
         assert (other.code, other.document["status"]) == (2, "session_busy")

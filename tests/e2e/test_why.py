@@ -1,4 +1,4 @@
-"""`explain`: what the command says of a run that has ended, of its nodes, and of what is not there."""
+"""`explain`: its output for an ended run, for its nodes, and for unknown ids."""
 
 import asyncio
 

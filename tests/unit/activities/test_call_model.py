@@ -1,4 +1,4 @@
-"""The activity `call_model` without a server: what it takes, what it keeps, and what its failures hold."""
+"""The activity `call_model` without a server: its input, its heartbeats, and the content of its failures."""
 
 import json
 from dataclasses import replace
@@ -36,7 +36,7 @@ SECRETS = {"OTHER": "sk-other-key"}
 
 
 class Bench(ActivityBench):
-    """Makes model calls as a worker would."""
+    """Make model calls as a worker would."""
 
     def __init__(self, server: ModelServer, store: MemoryStore | None = None) -> None:
         setup = ModelSetup(Endpoint(server.base_url, "sk-own-key"), model="small", secret=SECRETS.get)
@@ -205,7 +205,7 @@ async def test_a_failure_tells_what_to_do_and_what_was_used() -> None:
 
 
 async def _told(server: ModelServer, asked: dict[str, Any], **info: Any) -> tuple[Any, list[Any]]:
-    """Return the answer of a call, and what its heartbeats told of a text."""
+    """Return the answer of a call, and the text in its heartbeats."""
     bench, result = Bench(server), list[Any]()
     bench.temporal.on_heartbeat = lambda *details: result.append(details[TEXT_PLACE : TEXT_PLACE + 1])
     bench.temporal.info = replace(bench.temporal.info, **info)

@@ -1,4 +1,4 @@
-"""What the heartbeats of an attempt hold, and the record of a `write`, which the server has before the call is made."""
+"""Heartbeats of an attempt, and the record of a `write`, which the server has before the call is made."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -41,7 +41,7 @@ _STARTED = [None, None, {"started": 1}]
 
 
 class Recorder:
-    """Stands in for `CallStarts`."""
+    """Fake `CallStarts`."""
 
     turns = nullcontext()
 
@@ -118,7 +118,7 @@ async def test_call_that_the_server_stops_is_not_made(tmp_path: Path, monkeypatc
 
 
 class Server:
-    """Stands in for the client of a worker; heartbeats take a moment."""
+    """Fake client of a worker; heartbeats take a moment."""
 
     def __init__(self) -> None:
         self.recorded = 0
@@ -146,7 +146,7 @@ async def test_few_calls_that_start_together_are_recorded_and_not_yet_called() -
 
 
 class Parking:
-    """Stands in for `PausedCalls` of a tool that is parked."""
+    """Fake `PausedCalls` of a paused tool."""
 
     async def pause_if_paused(self, tool: str) -> ToolPause:
         return ToolPause(tool, 0.0)
@@ -323,7 +323,7 @@ def test_answers_of_a_process_share_so_many_heartbeats(writing: int, pause_s: fl
 
 
 class _ServerAway:
-    """Stands in for `CallStarts` while the server does not answer."""
+    """Fake `CallStarts` while the server does not respond."""
 
     turns = nullcontext()
 

@@ -1,4 +1,4 @@
-"""What is told of a run that ended and could not tell it: all that it would have told."""
+"""Report about a child run that ended without reporting: it equals the report that the child would have sent."""
 
 from typing import Any
 

@@ -23,7 +23,7 @@ _LOST = RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
 
 
 class Server:
-    """Answers from a list what it is asked about a tool, and keeps what it was told to pause."""
+    """Fake with a list of answers about a tool; it records the pauses."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: ToolPause | RPCError | None) -> None:
         self.answers = list(answers)

@@ -45,7 +45,7 @@ class Bench:
         return ResultCache(self.store, clock=lambda: self.now)
 
     async def ask(self, cache: ResultCache, node: str = "n", **changes: Any) -> tuple[Any, str | None]:
-        """Return what a call answers, and which node made it if it was not made."""
+        """Return the result of a call, and the node that made it if it was reused."""
 
         async def call() -> Outcome:
             self.calls.append(node)
@@ -77,7 +77,7 @@ async def test_result_is_used_again_in_every_process_until_it_is_too_old(bench: 
     assert await bench.ask(second, "e") == ("e", None)
     assert await bench.ask(first, "f") == ("e", "e")
     assert bench.calls == ["a", "e"]
-    # Nobody asks the store for what he knows himself.
+    # A value in memory needs no request to the store.
     assert len(bench.store.asked) == 4
 
 
@@ -106,7 +106,7 @@ async def test_failure_is_never_used_again(bench: Bench) -> None:
 
 
 def held(outcome: Outcome) -> tuple[Callable[[], Awaitable[Outcome]], asyncio.Event, asyncio.Event]:
-    """Return a call that waits, what tells that it runs, and what lets it go on."""
+    """Return a call that waits, an event that reports its start, and an event that releases it."""
     entered, gate = asyncio.Event(), asyncio.Event()
 
     async def call() -> Outcome:
@@ -385,7 +385,7 @@ def counted_and_slow() -> int:
 
 @tool(effects="pure")
 def counted_and_quick() -> int:
-    """Waits for its turn as on a busy machine, and works for microseconds."""
+    """Wait for a slot as on a busy machine, and work for microseconds."""
     Counted.calls += 1
     time.sleep(0.02)
     return Counted.calls

@@ -1,4 +1,4 @@
-"""Activities that need the payload store: they wait for it, tell that they live, and say why they cannot go on."""
+"""Activities that need the payload store: they wait for it, send heartbeats, and report why they cannot continue."""
 
 import asyncio
 from collections.abc import Callable
@@ -82,7 +82,7 @@ async def test_store_that_does_not_answer_is_waited_for() -> None:
 
 
 class FullStore(MemoryStore):
-    """Takes only small values, and what it has already, until somebody frees space."""
+    """Store that accepts only small and known values until a test frees space."""
 
     def __init__(self) -> None:
         super().__init__()

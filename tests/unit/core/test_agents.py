@@ -1,4 +1,4 @@
-"""Agents in a plan: each is a tool, known by its card; what a plan says wrongly of one is told."""
+"""Agents in a plan: each is a tool, known by its card; wrong uses are reported."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Effects of calls and policies: by arguments, by what the author declares, and what was approved for a run."""
+"""Effects of calls and policies: by arguments, by declarations of the author, and by approvals for a run."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The compiled plan: what it keeps, what is refused for now, and its way through JSON and columns."""
+"""The compiled plan: its content, unsupported features, and its JSON and column formats."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`when`: what a condition may say, what it reads and costs, and when it holds."""
+"""`when`: the syntax of conditions, their reads and cost, and their values."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -39,13 +39,13 @@ def count(things: list[str]) -> int:
 
 @tool(effects="pure")
 def person(name: str) -> Person:
-    """Makes a person."""
+    """Make a person."""
     return Person(name=name)
 
 
 @tool(effects="pure")
 def anything(value: Any = None) -> Any:
-    """Return what it is given."""
+    """Return the argument."""
     return value
 
 
@@ -63,7 +63,7 @@ def on(day: date) -> list[dict[str, int]]:
 
 @tool(effects="pure")
 def loose(name: Annotated[str, BeforeValidator(str)], kind: Literal["1"] = "1", many: str | list[int] = "") -> None:
-    """Takes anything."""
+    """Accept anything."""
 
 
 TOOLS = {

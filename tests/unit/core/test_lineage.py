@@ -1,4 +1,4 @@
-"""What nodes have looked at: bounded, each thing once, the same after it was carried on."""
+"""Lineage of the reads of nodes: bounded, without duplicates, and the same after continue-as-new."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Large maps in the scheduler: chunks, their limits, their ends, and what is handed on in the middle of one."""
+"""Large maps in the scheduler: batches, their limits, their ends, and continue-as-new during a batch."""
 
 from typing import Any
 

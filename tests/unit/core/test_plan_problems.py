@@ -1,4 +1,4 @@
-"""What a newcomer reads after a mistake in a plan: what is wrong, where, what to write, and in bounded time."""
+"""Messages about mistakes in a plan: problem, location and hint, in bounded time."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Plugins: what applications add, how they are found, and what is said of those that cannot be used."""
+"""Plugins: contributions of applications, discovery, and messages about unusable plugins."""
 
 import json
 import subprocess

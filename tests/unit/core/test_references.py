@@ -1,4 +1,4 @@
-"""References, paths and queries: every way to write one, what is refused, and what stands in its place."""
+"""References, paths and queries: every notation, refused ones, and their values."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The scheduler: joins, failures, conditions, items, cancelling, and what the run says in the end."""
+"""The scheduler: joins, failures, conditions, items, cancellation, and the result of the run."""
 
 from collections import Counter
 from typing import Any
@@ -256,7 +256,7 @@ def test_calls_of_one_tool_leave_slots_to_others_and_chunks_of_a_large_map_take_
     (reason,) = why(scheduler, "m1[101]", calls={}).reasons
     assert reason.detail == "400 calls of any run: slots are kept free for calls of other tools"
 
-    # What is never parked has no such bound.
+    # Tools that are never paused have no such bound.
     pure = node("m", for_each=[*range(alone + 50)], tool="typed", arguments={"name": "ann"})
     assert len(ids_of(started(scheduler_of(pure)))) == alone + 50
 
@@ -276,10 +276,10 @@ def test_calls_of_several_tools_leave_slots_to_one_more_and_share_what_they_give
     assert why(scheduler, "m1[80]", calls={}).reasons[0].detail == (
         "80 calls of t1 run, beside 419 of others: slots are kept free for calls of other tools"
     )
-    # None of these ends while its tool is paused, and what calls another one goes on.
+    # None of these ends while its tool is paused, and calls of another tool continue.
     scheduler.complete("first", 1, at=1.0)
     assert ids_of(started(scheduler)) == ["m3[3]", "late"]
-    # What one gives back is there for all; each takes so much of it that the others find some.
+    # A freed slot is available to all; each takes so much of it that the others find some.
     for item in range(300):
         scheduler.complete(f"m0[{item}]", 1, at=1.0)
         running.update(task_id.split("[")[0] for task_id in ids_of(started(scheduler)))
@@ -342,7 +342,7 @@ def test_cancelled_tasks_keep_what_is_finished_and_block_their_dependents() -> N
 
 @pytest.mark.parametrize(("count", "began"), [(1, 8.0), (3, 5.0)])
 def test_record_keeps_attempts_times_and_version(count: int, began: float) -> None:
-    """The time spans all attempts; an only attempt began when its worker says so."""
+    """The time spans all attempts; a single attempt starts at the time that its worker reports."""
     scheduler = scheduler_of(node("a"))
     started(scheduler, at=5.0)
     scheduler.complete("a", 1, at=9.0, attempt=Attempt(count=count, started_at=8.0, tool_version="v2"))

@@ -1,4 +1,4 @@
-"""Stored values: what stands for them, which parts a plan names, how they travel, and how bindings are filled."""
+"""Stored values: their references, the parts that a plan uses, serialization, and filling of bindings."""
 
 from typing import Any
 
@@ -277,7 +277,7 @@ def _nothing(ref: str, paths: Any, name: str) -> Any:
 
 
 def _wanted(plan: CompiledPlan) -> dict[str, list[Projection]]:
-    """Return node id -> what is named of its result; of those of sub-plans under `id/inner id`."""
+    """Return node id -> parts of its result that the plan uses; nodes of sub-plans are under `id/inner id`."""
     found = {node.id: list(node.wanted) for node in plan.nodes if node.wanted}
     for outer in plan.nodes:
         if outer.sub_plan is not None:

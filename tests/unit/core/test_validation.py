@@ -1,4 +1,4 @@
-"""What is wrong with a plan: code, pointer, node and hint of each problem, and all of them at once."""
+"""Problems of a plan: code, pointer, node and hint of each problem, and all of them at once."""
 
 import gc
 import time
@@ -266,7 +266,7 @@ def test_unknown_tool_is_reported_with_a_hint_and_accepted_if_allowed(tool: str,
         ({"name": "Jo", "cbu-id": 1}, "/cbu-id", '1 is not of type "string"', None),
         ({"name": "{{f.result}}", "count": "x"}, "/count", '"x" is not of type "integer"', None),
         ({"name": "Jo", "tags": ["{{f.result}}", 1]}, "/tags/1", '1 is not of type "string"', None),
-        # What a reference stands for is not judged.
+        # The value of a reference is not checked.
         ({"name": "{{f.result}}"}, "", None, None),
         ({"name": "x {{f.result}}", "count": "{{f.result}}", "mode": "{{f.result}}"}, "", None, None),
         ({"name": "Jo", "tags": "{{f.result}}"}, "", None, None),

@@ -1,4 +1,4 @@
-"""Workers: their cards, sets of them, plans that call them, and what a run does with what they need and answer."""
+"""Worker tools: cards, sets of worker tools, plans that call them, and their inputs and outputs in a run."""
 
 import json
 from collections.abc import Mapping
@@ -179,7 +179,7 @@ def test_a_slot_that_stands_where_another_one_is_required_is_refused(written: An
     assert told(FOUND, node("b", tool="show", arguments={"found": written})) == [
         ("invalid_reference", f"/nodes/1/arguments/found{at}", message, "'a' puts it out")
     ]
-    # What is not required may be anything, and so may a part of a slot: nobody knows what is in it.
+    # An argument that is not required may be anything, and so may a part of a slot: its content is unknown.
     free = {"found": "{{a.result.found.first}}", "width": "{{a.result.count}}"}
     assert told(FOUND, node("b", tool="show", arguments=free)) == []
 
@@ -194,7 +194,7 @@ def test_a_node_whose_tool_is_a_worker_is_one_in_every_dialect() -> None:
     assert compile_plan(check_document(to_document(plan_of(node("x"))), tools=bare)).nodes[0].is_worker
 
 
-# What a run does.
+# Runs.
 
 
 def test_a_worker_gets_its_sub_goal_with_its_slots_and_its_outputs_are_the_result() -> None:
@@ -252,7 +252,7 @@ def test_a_list_of_slots_is_missing_if_one_of_them_is_null_and_not_for_its_items
     assert missing_slots(card("a", requires=("x_y",)), {"x-y": None, "other": 1}) == [("x_y", None)]
 
 
-# What workers answer.
+# Answers of worker tools.
 
 FIND = card("found", "count")
 

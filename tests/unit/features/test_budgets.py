@@ -1,4 +1,4 @@
-"""Budgets of a run: calls of models wait at the limit, somebody is asked once, and the run goes on or finishes."""
+"""Budgets of a run: model calls wait at the limit, a person is asked once, and the run continues or finishes."""
 
 import json
 from collections import Counter
@@ -42,7 +42,7 @@ READER = ToolDeclaration("read_model_plan", Effects.READ)
 
 
 def call(node_id: str, *needs: str, max_tokens: int = 100, purpose: str = "agent", **fields: Any) -> dict[str, Any]:
-    """Return a node that asks a model; it is estimated at its `max_tokens` and some for what is said."""
+    """Return a node that calls a model; its estimate is its `max_tokens` and the tokens of its messages."""
     arguments = {"config": {"max_tokens": max_tokens}, "labels": {"purpose": purpose}, "messages": []}
     return node(node_id, *needs, tool="call_model", arguments=arguments, **fields)
 
@@ -196,7 +196,7 @@ def test_time_that_is_used_up_stops_starts_until_there_is_more_or_finishes_the_r
     assert started(scheduler, at=11.0) == []
     assert reason(scheduler, "c") == "budget (time: 11.0 s of 10.0 s used)"
     assert (scheduler.status().value, list(scheduler.features.feedback.requests.open)) == ("waiting", ["budget"])
-    # Nobody answers for a week, which costs no time.
+    # The request stays open for a week, which costs no time.
     week = Feedback("budget", {"data": {"time": "5s"}}, "ann")
     assert scheduler.features.feedback.answer(week, 600_000.0) is None
     assert ids_of(started(scheduler, at=600_000.0)) == ["c"]

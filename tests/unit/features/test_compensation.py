@@ -1,4 +1,4 @@
-"""Runs that do all or nothing, without Temporal: what is taken back, in which order, and what is told of the rest."""
+"""Runs with compensation, without Temporal: the compensated calls, their order, and the report about other calls."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -17,7 +17,7 @@ _TOOLS = {"ask": ToolDeclaration("ask", Effects.READ, asks_models=True)}
 
 
 class FakeRequests:
-    """Records what the run asks."""
+    """Recorder of the requests of the run."""
 
     def __init__(self) -> None:
         self.run_answers: dict[Purpose, Callable[[Any, Feedback, float], None]] = {}

@@ -1,4 +1,4 @@
-"""How a run asks people, without a server: who is asked when, and what an answer brings about."""
+"""Requests to people, without a server: when they are opened, and the effect of an answer."""
 
 import json
 from typing import Any
@@ -65,7 +65,7 @@ def test_run_begins_after_the_approval_with_what_has_not_ended_yet() -> None:
     assert (ids_of(started(scheduler)), states(scheduler)) == (["b"], {"a": "cancelled", "b": "running"})
 
 
-# What was told to stop.
+# Tasks that were stopped.
 
 
 def test_stopped_calls_are_cancelled_without_a_request() -> None:
@@ -327,7 +327,7 @@ def test_default_of_a_deadline_and_a_manual_value_are_reported_as_such() -> None
     assert (reason.message, reason.detail) == ("failed and was given a value manually", "broken")
 
 
-# Early answers that nobody asked for, and too many of all.
+# Early answers without a request, and too many in total.
 
 
 def test_request_waits_for_arguments_that_only_the_worker_knows_and_not_for_wrong_ones() -> None:

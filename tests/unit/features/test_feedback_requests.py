@@ -1,4 +1,4 @@
-"""Requests to people: escalation, who may answer and which way, and what a tool asks while it runs."""
+"""Requests to people: escalation, who may answer and how, and requests of a running tool."""
 
 from typing import Any
 

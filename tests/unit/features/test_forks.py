@@ -1,4 +1,4 @@
-"""What a fork takes over: results whose content is the same, keys of what had not ended, and nothing unasked twice."""
+"""Forks: reuse of results with equal content, keys of unfinished calls, and answers that are not requested twice."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -52,7 +52,7 @@ def ran(
 def forked(
     old: RunScheduler, made: CompiledPlan, *, rerun: Sequence[str] = (), is_open: bool = False, **inputs: Any
 ) -> tuple[RunScheduler, Takeover, Outlook]:
-    """Return the fork scheduler of a fork, as it is after its way through JSON, and what was said of it before."""
+    """Return the scheduler of a fork after a round trip through JSON, and its preview."""
     changed = {name for name in inputs if inputs[name] != old.state.inputs.get(name)}
     change = Change(changed, rerun)
     taken = takeover(old, made, source=Source("old", "old-scope", is_open=is_open), change=change)
@@ -258,7 +258,7 @@ UNDOABLE = {
 
 
 def undone(results: Mapping[str, Any]) -> RunScheduler:
-    """Return a run with compensation of two bookings and what fails behind them, compensated as far as is told."""
+    """Return a run that compensates two bookings after a later failure, as far as its events were reported."""
     made = plan(look("r"), send("a", tool="book"), send("b", "a", tool="book"), look("end", "b"), tools=UNDOABLE)
     return ran(made, results, setup={"compensate": True})
 

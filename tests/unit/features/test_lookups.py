@@ -381,7 +381,7 @@ def test_what_cannot_be_bound_ends_the_run() -> None:
     assert scheduler.state.error is not None
     assert (scheduler.state.error.code, scheduler.state.error.message) == ("lookup_not_found", "No Ann.")
     assert {record.status for _, record in scheduler.state.shown()} == {NodeStatus.CANCELLED}
-    # The error of the run tells it once.
+    # The error is in the error of the run only.
     assert {record.reason for _, record in scheduler.state.shown()} == {"not every lookup could be resolved"}
     assert not what_holds(scheduler, calls={}).reasons
 
@@ -542,7 +542,7 @@ def test_lookup_of_several_parameters_means_the_kinds_that_all_of_them_take() ->
     intents = [ensure(related_to=anyone(), manco_id=anyone()), role("DIRECTOR")]
     assert looked_up(*intents) == [("Meridian", "company")]
     assert looked_up(ensure(related_to=anyone()), role("DIRECTOR")) == [("Meridian", "company or fund")]
-    # Whoever writes a type means that party, wherever else the text stands.
+    # A lookup with a type means that party, even if the text matches others.
     assert looked_up(ensure(manco_id=anyone()), role("COMPLIANCE_OFFICER", "person")) == [
         ("Meridian", "company"),
         ("Meridian", "person"),

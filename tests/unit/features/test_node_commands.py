@@ -1,4 +1,4 @@
-"""What people do to nodes of a running plan, without a server."""
+"""Commands of people for nodes of a running plan, without a server."""
 
 from typing import Any
 
@@ -209,7 +209,7 @@ def test_arguments_that_the_tool_does_not_take_are_refused() -> None:
     assert apply_command(RetryNode("a", {"to": "eve"}), scheduler, at=2.0) is None
 
 
-# A result by hand.
+# Manual results.
 
 
 def test_manual_result_ends_a_node_and_is_marked() -> None:

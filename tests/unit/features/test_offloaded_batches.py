@@ -1,4 +1,4 @@
-"""What a slice of a large region is given."""
+"""Input of a batch of a large region."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Nodes for a plan that runs: what they may mean, and that judging them is bounded at each moment."""
+"""Nodes that are added to a running plan: valid ones, and the bounded time of their validation."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -45,7 +45,7 @@ class Counting(FreePursuit):
 
 
 class Doing(FreePursuit):
-    """Does what it is given, once the first node has ended."""
+    """Extender that returns the given extension once the first node has ended."""
 
     def __init__(self, next_extension: Callable[[RunState], Extension | None]) -> None:
         self._follow = next_extension
@@ -137,7 +137,7 @@ def calling(*tools: str) -> dict[str, Any]:
 
 
 def told(scheduler: RunScheduler) -> list[str]:
-    """Return what the turn that starts now is told of what was called."""
+    """Return the call results that the next turn receives."""
     [turn] = started(scheduler)
     return [message["content"] for message in turn.arguments["messages"] if message["role"] == "tool"]
 

@@ -75,7 +75,7 @@ def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
 
 
 class _Giving(FreePursuit):
-    """Gives the ids that begin with `look`."""
+    """Extender for ids that start with `look`."""
 
     def is_own(self, node_id: str) -> bool:
         return node_id.startswith("look")

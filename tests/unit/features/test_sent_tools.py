@@ -1,4 +1,4 @@
-"""What a run is told of tools: with its plan, and beside nodes that somebody sends."""
+"""Tool declarations that a run receives: with its plan, and with added nodes."""
 
 import json
 import re
@@ -47,8 +47,8 @@ def test_every_field_of_a_declaration_is_reported_or_left_out_on_purpose() -> No
         "aliases",  # for the check before the run
         "secrets",  # for the check before the run, and for the worker
         "sends_to_hosts",  # for the worker
-        "agent",  # its node has what it needs of the card
-        "worker",  # a card, told as its JSON
+        "agent",  # its node has the used fields of the card
+        "worker",  # a card, sent as its JSON
         "output_schema",
         "plain_parameters",  # for the check before the run
     }

@@ -1,4 +1,4 @@
-"""What people do to a running plan, without a server: how it is taken, and what becomes a note."""
+"""Commands of people for a running plan, without a server: their effects, and the notes about them."""
 
 import math
 from collections.abc import Callable

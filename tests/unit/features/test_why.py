@@ -1,4 +1,4 @@
-"""Why nodes are where they are: the exact thing that is missing, and what a run says at its deadline."""
+"""Explanations of node states: the exact missing thing, and the report of a run at its deadline."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +40,7 @@ class Backing:
 
 
 def asking(*nodes: dict[str, Any], **inputs: Any) -> RunScheduler:
-    """Return a run, begun at time 0, of nodes of which some ask people."""
+    """Return a run, started at time 0, with some nodes that ask people."""
     return begun(compiled_form(check(plan_of(*nodes))), inputs)
 
 

@@ -1,4 +1,4 @@
-"""Which lookups and which references an argument takes, told before the run in the words of the document."""
+"""Valid lookups and references for an argument; errors before the run are in the terms of the document."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

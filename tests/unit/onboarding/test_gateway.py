@@ -1,4 +1,4 @@
-"""The gateway: parties narrowed by jurisdiction, what became of one, and products and roles, found in the same way."""
+"""The gateway: parties narrowed by jurisdiction, the state of a party, and products and roles, found the same way."""
 
 from pathlib import Path
 

@@ -206,7 +206,7 @@ def test_another_legal_form_than_the_written_one_binds_nobody(database: EntityDa
     assert told("Kite AG") == (["Kite GmbH"], None, [])
     assert told("Kite") == (["Kite GmbH"], "Kite GmbH", [])
     assert told("Kite mbH") == (["Kite GmbH"], "Kite GmbH", [])
-    # One that has the very form is meant, whoever else is called so.
+    # A party with the exact form is meant, even if others have the same name.
     assert told("Rook Limited") == (["Rook Ltd"], "Rook Ltd", [])
     assert told("Limited Rook Old")[1] is None
     assert told("Old Rook Ltd.") == (["Rook Ltd"], "Rook Ltd", [])
@@ -250,7 +250,7 @@ def test_order_of_words_and_legal_form_may_both_be_otherwise(database: EntityDat
     apex = "Apex Holding Limited"
     assert told("Holding Apex Ltd") == ([(apex, any_order)], apex, [])
     assert told("Mill Old Limited") == ([(apex, f"{any_order} (an alias)")], apex, [])
-    # Whoever is inactive and called so is told, and nobody else is bound.
+    # An inactive party with the name is reported, and no other party is bound.
     gmbh = [("Crow Nest GmbH", "the name with another legal form")]
     assert told("Nest Crow SARL") == (gmbh, None, [("Crow Nest Sàrl", any_order)])
     assert told("Lake Reed Limited") == ([("Reed Lake", any_order)], None, [("Reed Lake Ltd", any_order)])

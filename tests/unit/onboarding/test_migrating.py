@@ -33,7 +33,7 @@ REVISIONS = PARTIES.revisions
 
 MIGRATIONS = PARTIES.folder
 EARLIER_TABLES = ("party", "party_name", "party_identifier", "role_assignment", "effect")
-"""Some of what a store had before there were migrations."""
+"""Some tables of a store from the time before migrations."""
 EFFECT_COLUMNS_SINCE = ("changes", "undone_at")
 
 INDEXES_OF_SEARCHES = ("party_search_by_words", "search_word_by_trigram")
@@ -53,7 +53,7 @@ def test_revisions_are_those_of_the_files_in_one_row() -> None:
 
 
 def test_migrations_make_the_tables_of_the_models(database: EntityDatabase) -> None:
-    """Whoever changes a model writes a revision: a store that is there gets nothing else."""
+    """A change of a model needs a revision, because existing stores get their changes from revisions only."""
 
     def differences(session: Session) -> list[object]:
         def is_a_model(_object: object, name: str | None, sort: str, _is_there: bool, _other: object) -> bool:
@@ -79,7 +79,7 @@ SEARCHED_BEFORE = {
         "CREATE INDEX party_search_by_trigram ON party_search USING gin (words gin_trgm_ops)",
     ),
 }
-"""What a store had, besides the table `party_search`, when searches went by the trigrams of names."""
+"""Tables of a store, besides `party_search`, at the time of searches by the trigrams of names."""
 
 
 def make_trigram_store(url: str) -> None:
@@ -285,7 +285,7 @@ def test_migration_that_fails_leaves_the_store_as_it_was(database_url: str, monk
 
 
 def test_revisions_import_nothing_that_changes_with_the_program() -> None:
-    """A revision says what a table was then; the models say what it is now."""
+    """A revision defines a table of its time; the models define the current one."""
     for path in MIGRATIONS.glob("versions/v*.py"):
         tree = ast.parse(path.read_text())
         names = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]

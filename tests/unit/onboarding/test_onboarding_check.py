@@ -1,4 +1,4 @@
-"""What check refuses of onboarding intents, and the catalogue of the verbs, which lists what check accepts."""
+"""Problems that check finds in onboarding intents, and the catalogue of verbs, which lists what check accepts."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The verbs: idempotent by key and by natural key, whole or not at all, with links, removals and what a CBU has."""
+"""The verbs: idempotent by key and by natural key, atomic, with links, removals and the parts of a CBU."""
 
 import re
 from collections import Counter
@@ -121,7 +121,7 @@ WRONG_CALLS: list[tuple[str, str, dict[str, str]]] = [
     ("the character U+0000 at", "entity.create-limited-company", {"name": "a\0b", "jurisdiction": "LU"}),
     ("the name has 301 characters", "entity.create-limited-company", {"name": "n" * 301, "jurisdiction": "LU"}),
 ]
-"""What is told, and the call; `FUND`, `CO` and `MAN` stand for the ids of such parties."""
+"""The expected text, and the call; `FUND`, `CO` and `MAN` are replaced by the ids of such parties."""
 
 
 def test_wrong_arguments_are_told_and_change_nothing(database: EntityDatabase, verbs: OnboardingVerbs) -> None:

@@ -349,7 +349,7 @@ def random_rows(dice: random.Random, count: int) -> list[str]:
 
 
 def content(session: Session) -> list[object]:
-    """Return what a store holds; ids that were given by chance are left out."""
+    """Return the content of a store; random ids are left out."""
     parties = {party.id: party for party in session.scalars(select(Party))}
     named = {key: (each.kind, each.name, each.jurisdiction, each.distinguisher) for key, each in parties.items()}
     return [
@@ -364,7 +364,7 @@ def content(session: Session) -> list[object]:
 
 
 def without_chance(report: LoadReport) -> LoadReport:
-    """Return a report without the ids that were given by chance, and without what is chosen by these."""
+    """Return a report without random ids, and without fields that are derived from them."""
     refused = tuple(replace(row, reason=re.sub(r"_[a-z2-7]{16}", "_", row.reason)) for row in report.refused)
     return replace(report, refused=refused, twins=tuple(replace(twin, other="") for twin in report.twins))
 

@@ -1,4 +1,4 @@
-"""A database that cannot be used: told in a sentence without the statement, at once where waiting does not help."""
+"""An unusable database: reported in a sentence without the statement, immediately if waiting does not help."""
 
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -35,7 +35,7 @@ def good(tmp_path: Path) -> Path:
 
 
 async def _failure(registry: ToolRegistry, name: str, arguments: dict[str, Any]) -> ApplicationError:
-    """Return what a call of a tool fails with, as a run is told it."""
+    """Return the failure of a tool call, as the run receives it."""
     bench = ToolBench(ToolRegistry.of(registry[name]), ToolEnvironment(Path()), None)
     with pytest.raises(ApplicationError) as failed:
         await bench.payload(arguments)
@@ -82,7 +82,7 @@ async def test_verb_on_a_database_that_is_only_read_fails_at_once_without_the_st
 
 
 class _Primary(Exception):
-    """What a driver of PostgreSQL raises: the first line, and details with values."""
+    """An error of a PostgreSQL driver: the first line, and details with values."""
 
     class diag:
         message_primary = 'duplicate key value violates unique constraint "party_once"'

@@ -1,4 +1,4 @@
-"""Finding the one party that a lookup means: what is asked, one thing after the other, and what the answers come to."""
+"""Finding the one party of a lookup: the questions, one after the other, and the effects of the answers."""
 
 import re
 import shutil
@@ -120,7 +120,7 @@ def test_question_tells_of_who_is_inactive(own: EntityDatabase, tmp_path: Path) 
     asked = Conversation(gateway, "John Smith", "person")
     assert asked.question["prompt"] == f"{message}Which person is meant by 'John Smith'? Or enter another name."
     assert john not in [option["id"] for option in asked.question["options"]]
-    # Whoever is to be created beside him has to be told from him.
+    # A party that is created next to an existing one must be distinguishable from it.
     assert asked.select(CREATE_NEW)["schema"]["required"] == ["date_of_birth"]
     other = Conversation(gateway, "Eve Gone", "person").question
     assert other["type"] == "CLARIFICATION"

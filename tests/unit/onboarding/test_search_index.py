@@ -1,4 +1,4 @@
-"""The search index: it holds every name that is written, by whom and when ever, and only those."""
+"""The search index: it contains every stored name, for any way of writing it, and no other name."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_names_that_were_written_past_the_models_can_be_brought_in(database: Ent
 
     def write(session: Session) -> None:
         party = {"kind": "company", "name": "Late Harbour", "name_key": "late harbour"}
-        # Statements, and no objects: nothing tells the index.
+        # Statements instead of objects: the ORM does not notify the index.
         session.execute(insert(Party).values(party | {"id": "late", "status": "active"}))
         session.execute(insert(Party).values(party | {"id": "gone", "status": "inactive", "jurisdiction": "LU"}))
         name = {"party_id": "late", "name": "Old Mill Ltd", "name_key": "old mill ltd", "use": "former"}

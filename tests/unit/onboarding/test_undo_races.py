@@ -118,7 +118,7 @@ def two(database: EntityDatabase, database_url: str) -> Iterator[tuple[Onboardin
 
 
 def at_once(*calls: Callable[[], object]) -> list[object]:
-    """Return what each call gives back, or the text of its ValueError, when all begin together."""
+    """Return the result of each call, or the text of its ValueError, when all start together."""
     barrier = Barrier(len(calls))
 
     def run(call: Callable[[], object]) -> object:

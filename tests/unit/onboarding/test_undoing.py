@@ -1,4 +1,4 @@
-"""Undoing calls of the verbs: only what they changed, all of it or nothing, and never again under their key."""
+"""Undoing calls of the verbs: only their own changes, atomically, and never again under their key."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

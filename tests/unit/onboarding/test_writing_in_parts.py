@@ -1,4 +1,4 @@
-"""Long pieces of work leave the database to others again and again, and tell how far they came if they cannot go on."""
+"""Long jobs release the database regularly, and report their progress if they cannot continue."""
 
 import sqlite3
 import threading

@@ -1,4 +1,4 @@
-"""What of a goal is read once in the life of a run, however many messages come."""
+"""Parts of a goal that a run parses once, for any number of messages."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The profile `intents`: what a model is told, what it may answer, and what is made of it."""
+"""The profile `intents`: the prompt, valid answers, and the resulting nodes."""
 
 import json
 from pathlib import Path
@@ -52,7 +52,7 @@ CUSTODY = custody("@result_1")
 
 
 def read(said: Any, **context: Any) -> ParsedPlan:
-    """Return what is read of an answer as a value, or of a text."""
+    """Return the parsed answer, from a value or from a text."""
     plan, text = (None, said) if isinstance(said, str) else (said, "")
     return parse_intents(plan, text, VERBS, context=context_from_json(context))
 
@@ -220,7 +220,7 @@ def test_answer_may_be_strict_empty_or_large_and_not_cut_off() -> None:
     assert len(json.dumps(found.to_json())) < PLANNED_BYTES
 
 
-# What the model is told.
+# The prompt.
 
 
 def test_planner_gets_rules_verbs_session_turns_and_request_without_ids() -> None:

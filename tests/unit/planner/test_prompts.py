@@ -1,4 +1,4 @@
-"""What a planner is told: everything that a plan may use, in a fixed order and size, with no way to say more."""
+"""The prompt of a planner: everything that a plan may use, in a fixed order and size, safe against injection."""
 
 import json
 from typing import Any

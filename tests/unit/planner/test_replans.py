@@ -1,4 +1,4 @@
-"""What planning again goes by: why it is done, and which nodes can no longer run when others have taken places."""
+"""Replans: their reasons, and the nodes that can no longer run after others were superseded."""
 
 import json
 from typing import Any
@@ -39,10 +39,10 @@ def each(node_id: str, *needs: int, join: str = "all", wanted: int = 0, **more: 
     ("replaced", "left"),
     [
         ([], ("a", "b", "x", "y", "z", "t")),
-        # What needs both of them stays behind, and so does what needs that.
+        # Nodes that need both of them are dropped, and so are their dependents.
         (["a"], ("b", "x", "z")),
         (["a", "b"], ()),
-        # A blocked node whose place is taken lets go on what waits for it.
+        # A superseded blocked node drops its dependents.
         (["a", "x"], ("b",)),
     ],
 )
@@ -123,7 +123,7 @@ def test_new_nodes_start_early_if_they_need_only_what_is_there() -> None:
 
     assert fits("n", "{{c.result}}")
     assert not fits("n", "{{b.result}}")
-    # What takes the place of another waits for the whole plan, and what is there is not run again.
+    # A node that supersedes another waits for the whole plan, and existing nodes do not run again.
     assert [fits(node_id, "{{c.result}}") for node_id in ("a", "b", "c")] == [False, False, False]
 
 

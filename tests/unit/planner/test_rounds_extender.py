@@ -1,4 +1,4 @@
-"""What a run adds by itself for a question in rounds, driven by its own scheduler without any server."""
+"""Nodes that a run adds for a question in rounds, driven by its own scheduler without a server."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ class Question:
     """A question whose calls a test answers.
 
     Args:
-        planner: what it says, one answer after the other.
+        planner: its answers in order.
         workers: node id -> a WorkerResult's outputs, or the NodeError it fails with.
     """
 
@@ -73,7 +73,7 @@ class Question:
         return started(self.scheduler, at=self.at)
 
     def end(self, tasks: Sequence[Task]) -> None:
-        """End tasks with what the test answers."""
+        """End tasks with the results of the test."""
         for task in tasks:
             self.at += 1.0
             answer = self._answer(task.id, task.arguments)
@@ -114,13 +114,13 @@ class Question:
         return steps
 
     def hand_on(self) -> None:
-        """Go on with another scheduler, as a new execution does."""
+        """Continue with another scheduler, as a new execution does."""
         carried = state_to_json(self.scheduler)
         self.scheduler = self._scheduler()
         restore_state(self.scheduler, carried)
 
     def planning(self) -> list[Task]:
-        """Go on until the planner is asked for the second time, which the test answers."""
+        """Continue until the planner is called for the second time, which the test answers."""
         for _ in range(3):
             self.step()
         return self.begin()
@@ -170,7 +170,7 @@ def test_pending_sub_goals_are_carried_over_until_what_they_wait_for_is_tried_ag
 
 
 def retried_while_planning(command: RetryNode) -> tuple[Question, list[Task], list[Task]]:
-    """Return a question whose planner begins sub-goals 1 and 5 after a person has retried 1, with both calls."""
+    """Return a question whose planner starts sub-goals 1 and 5 after a person has retried 1, with both calls."""
     more = sub_goal(5, "pick", name="MSC")
     question = Question(goes_on(PICK, ASK), goes_on(PICK, more), done(all=ref(9, "clarification")), workers=FAILS)
     planning = question.planning()
@@ -226,7 +226,7 @@ def test_results_belong_to_the_round_in_which_a_sub_goal_was_started() -> None:
         [(3, "success")],
         [],
     ]
-    # What took another way never was a failure.
+    # A skipped branch is not a failure.
     question = Question(goes_on(PICK, SUM), goes_on(PICK), failed("no"), workers=FAILS)
     question.run()
     assert _results(question) == [[(1, "failed")], [(3, "success"), (1, "success")], []]
@@ -458,7 +458,7 @@ def test_call_of_the_planner_and_the_document_have_a_bound_whatever_the_sub_goal
     question.run()
     last = question.told["plan#11"]
     assert question.sizes["plan#11"] < ARGUMENTS_LIMIT_BYTES // 2
-    # All are told, the newest best.
+    # All are listed, the newest with most detail.
     assert [f'- {{"id": {number}, ' in last for number in range(1, 101)] == [True] * 100
     assert last.count('"preview": ') > 0
     assert last.rindex('"truncated": "other fields are omitted"') < last.rindex('- {"id": 100, ')
@@ -469,7 +469,7 @@ def test_call_of_the_planner_and_the_document_have_a_bound_whatever_the_sub_goal
     assert [each["round"] for each in document["rounds"]] == [*range(1, 12)]
     assert len(document["rounds"][9]["results"]) == 10
     assert len(document["sub_goals"][99]["description"]) > 600
-    # Of the oldest all that is long is left to their nodes.
+    # Long values of the oldest are only in their nodes.
     oldest = document["sub_goals"][0]
     assert oldest["result"]["ref"] == "node:sg1"
     assert encoded_size(oldest) < 2_000

@@ -1,4 +1,4 @@
-"""What is made of an answer of a planner of rounds: what may begin, and what goes back with which words."""
+"""Parsing of answers of a planner of rounds: sub-goals that may start, and messages about invalid ones."""
 
 import json
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ def known(
     tries: int = 1,
     **given: Any,
 ) -> KnownSubGoal:
-    """Return what became of a sub-goal; all of its slots are there unless others are named."""
+    """Return a known sub-goal; all of its slots have values unless `slots` names some."""
     written = sub_goal(number, worker_name, given.pop("description", ""), **given)
     card = WORKERS[worker_name].worker
     assert card is not None
@@ -74,7 +74,7 @@ def known(
 
 
 def read(answer: str, *there: KnownSubGoal) -> dict[str, Any]:
-    """Return what is read of an answer, as it comes back from where it is read."""
+    """Return the parsed answer, after a round trip through JSON."""
     asked = RoundContext(encode_tools(WORKERS), there)
     return parse_round(None, answer, ROUND_CONTEXTS.decode(json.loads(json.dumps(ROUND_CONTEXTS.encode(asked)))))
 
@@ -187,7 +187,7 @@ def test_unknown_worker_hides_no_other_problem_of_the_same_round() -> None:
         {**sub_goal(1, "nosuch"), "inputs": {"a": ref(8, "x")}},
         sub_goal(2, "add_up"),
         sub_goal(3, "show", total=ref(9, "total")),
-        # What a sub-goal with an unknown worker puts out is not known, so this is no problem.
+        # The slots of a sub-goal with an unknown worker are unknown, so a reference to them is not a problem.
         sub_goal(4, "show", total=ref(1, "total")),
     )
     assert problems_of(answer) == [
@@ -205,7 +205,7 @@ def test_deliverable_is_made_of_what_workers_found_and_not_of_what_the_planner_w
         answer = goes_on({**sub_goal(2, "tell"), "params": {"all_results": written}})
         assert problems_of(answer, there) == [("precondition_missing", "/sub_goals/0/params/all_results")]
     assert read(goes_on(sub_goal(2, "tell", all_results=ref(1, "numbers"))), there)["valid"] is True
-    # A worker that only helps may be given what the person said: it looks into it, and finds by itself.
+    # A supporting worker may get values from the person, because it looks them up.
     assert read(goes_on(sub_goal(2, "add_up", numbers=[1, 2])), there)["valid"] is True
 
 
@@ -223,14 +223,14 @@ def test_arguments_are_those_of_the_worker_however_their_names_are_written() -> 
 def test_slots_of_earlier_rounds_are_available_unless_null_or_others_are_required() -> None:
     there = (known(1, "pick", name="x"), known(2, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")))
     assert read(goes_on(sub_goal(3, "show", total=ref(2, "total"))), *there)["valid"] is True
-    # What only may be there may be null.
+    # A slot that may be null is accepted for an argument that may be null.
     assert read(goes_on(sub_goal(3, "show", total=ref(2, "rest"))), *there)["valid"] is True
     wrong = goes_on(sub_goal(3, "add_up", numbers=ref(2, "rest")))
     assert problems_of(wrong, *there) == [("precondition_missing", "/sub_goals/0/inputs/numbers")]
     there = (known(1, "pick", name="x"), known(2, "add_up", numbers=ref(1, "numbers")))
     for fits in (ref(1, "numbers"), ref(2, "rest"), [ref(1, "numbers"), ref(2, "rest")]):
         assert read(goes_on(sub_goal(3, "add_up", numbers=fits, more=7)), *there)["valid"] is True
-    # Of an argument that is not required the planner alone knows what it takes.
+    # The planner may connect any slot to an argument that is not required.
     assert read(goes_on(sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=ref(2, "total"))), *there)["valid"]
     refused = read(goes_on(sub_goal(3, "add_up", numbers=[ref(1, "numbers"), ref(2, "total")])), *there)
     (problem,) = refused["problems"]
@@ -239,7 +239,7 @@ def test_slots_of_earlier_rounds_are_available_unless_null_or_others_are_require
     assert problem["message"] == "'add_up' requires 'numbers', and 'total' is another slot"
     assert problem["hint"] == "connect 'numbers' of 'pick' or 'rest' of 'add_up'"
     assert problem["message"] in refused["repair"]
-    # The same holds where both are begun by one answer.
+    # The same holds if both start in one answer.
     both = goes_on(
         sub_goal(3, "pick", name="y"), sub_goal(4, "think"), sub_goal(5, "tell", all_results=ref(4, "thought"))
     )
@@ -279,7 +279,7 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
         (known(1, "pick", "failed", tries=2, name="x"), sub_goal(1, "pick", name="x"), False),
         (known(1, "pick", "failed", tries=3, name="x"), sub_goal(1, "pick", name="x"), True),
         (known(1, "pick", "failed", tries=3, name="x"), sub_goal(1, "pick", name="y"), False),
-        # Of a worker that reads the description, other words are other work.
+        # For a worker that reads the description, another description is other work.
         (known(1, "think", about=1, description="trends"), sub_goal(2, "think", "shares", about=1), False),
         (known(1, "think", about=1, description="The trends."), sub_goal(2, "think", "the trends", about=1), True),
     ],
@@ -318,7 +318,7 @@ def _with_params(params: str) -> dict[str, Any]:
 
 
 def read_both_ways(answer: Any) -> list[dict[str, Any]]:
-    """Return what is read of an answer that fits the response format, and of the same as a text."""
+    """Return the parsed answer, from a value that fits the response format and from the same value as text."""
     asked = RoundContext(encode_tools(WORKERS), (known(1, "pick"),))
     return [parse_round(answer, "", asked), parse_round(None, json.dumps(answer), asked)]
 

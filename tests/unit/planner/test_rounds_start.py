@@ -1,4 +1,4 @@
-"""What a question that is answered in rounds starts with: its limits, and what tells it from others."""
+"""The start of a question in rounds: its limits, and the fields that select the profile."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_limit_that_is_none_is_reported_with_its_place(name: str, value: Any) ->
 
 @pytest.fixture
 def toolset(tmp_path: Path) -> Toolset:
-    """What a process knows whose settings name limits."""
+    """Environment of a process whose settings set limits."""
     settings = Settings(state_dir=tmp_path, max_rounds=7, worker_timeout_s=30, question_timeout_s=600)
     return replace(load_toolset(settings), own=Workers().registry())
 
