@@ -1,11 +1,10 @@
 """Report words and sentence patterns that the project no longer uses, each with what to write instead.
 
 It reads docstrings, comments and messages of Python files, comments and strings of JavaScript files, comments of the
-Makefile, and the text of Markdown files outside of code blocks. Of the tests, it reads
-comments and docstrings. The product, the documentation and the tests of `_STRICT_TESTS` must have no findings. `--all`
-also reads the other tests.
+Makefile, and the text of Markdown files outside of code blocks. Of tests, it reads comments and docstrings only, since
+other strings are data or quote the product.
 
-    python scripts/check_prose.py [--all] [--count] [PATH ...]
+    python scripts/check_prose.py [--count] [PATH ...]
 """
 
 import argparse
@@ -34,11 +33,10 @@ _READ = (
     "CONTRIBUTING.md",
     "Makefile",
     "starter.py",
+    "tests",
     "worker.py",
 )
 """Files and folders, relative to the root, that must have no findings."""
-_STRICT_TESTS: tuple[str, ...] = ()
-"""Files and folders of the tests that must have no findings."""
 _EXCLUDED = (
     "benchmarks/results",
     "docs/decisions",
@@ -90,13 +88,11 @@ _FIRST = [(re.compile(pattern), advice) for pattern, advice in _STARTS.items()]
 def main() -> int:
     """Print the findings of the given paths and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("paths", nargs="*", help="files and folders to read instead of the default")
-    parser.add_argument("--all", action="store_true", help="also read the other tests")
+    parser.add_argument("paths", nargs="*", default=_READ, help="files and folders to read")
     parser.add_argument("--count", action="store_true", help="print the number of findings of each folder only")
     options = parser.parse_args()
     counts: Counter[str] = Counter()
-    tests = ("tests",) if options.all else _STRICT_TESTS
-    for path in _files(options.paths or [*_READ, *tests]):
+    for path in _files(options.paths):
         name = path.relative_to(ROOT).as_posix()
         for line, words, advice in _findings(path):
             counts[name.rpartition("/")[0]] += 1
@@ -143,7 +139,7 @@ def _prose_of_python(text: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def _prose_of_tests(text: str) -> Iterator[tuple[int, str, bool]]:
-    """Yield comments and docstrings; other strings of tests are data, or quote the product."""
+    """Yield the comments and docstrings."""
     yield from _comments(text)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):

@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     starts compiles the modules that it imports.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # A shell has what it starts in the background ignore Ctrl-C, and so would the commands that tests interrupt.
+    # A shell lets background processes ignore Ctrl-C, and the commands that tests interrupt would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # While tests are imported and collected nearly nothing is garbage; looking for it took a third of the time.
     gc.set_threshold(100_000, 20, 100)

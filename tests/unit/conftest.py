@@ -1,4 +1,4 @@
-"""What the tests of several parts share: a PostgreSQL of their own."""
+"""Fixture shared by several packages: a PostgreSQL server."""
 
 from collections.abc import Iterator
 

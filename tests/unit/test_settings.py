@@ -59,7 +59,7 @@ CONTRACT: list[tuple[str, Any, str, str, Any]] = [
     ("no_color", None, "NO_COLOR", "1", SAME),
     ("cache_home", "{folder}/home/.cache", "XDG_CACHE_HOME", "/var/cache/me", SAME),
 ]
-"""Setting, its default, its variable, what the variable says and what is read from it."""
+"""Setting, its default, its variable, a text of the variable, and the parsed value."""
 
 
 @pytest.mark.parametrize("is_given", [False, True])

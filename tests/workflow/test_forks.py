@@ -176,7 +176,7 @@ async def test_node_in_the_sub_plan_of_one_item_is_done_again(runs: Runs, bench:
             await fork(runs, first, rerun=[strange])
     draft, second = await fork(runs, first, rerun=["m[1]/made"])
     await document_of(second)
-    assert draft.outlook.runs == {"m[0]": "had failed in part", "m[1]": "is to be done again"}
+    assert draft.outlook.runs == {"m[0]": "had failed in part", "m[1]": "was selected to run again"}
     assert [len(bench.effects[f"{unique} {item}"]) for item in (0, 1)] == [1, 2]
     assert len(set(bench.effects[f"{unique} 1"])) == 2
 
@@ -231,7 +231,7 @@ async def test_groups_of_very_many_pure_nodes_run_again(runs: Runs) -> None:
     draft, second = await fork(runs, first)
 
     assert draft.outlook.reused == ["look"]
-    assert draft.outlook.runs == {f"n{count - 1}": "is one of very many pure nodes that run together"}
+    assert draft.outlook.runs == {f"n{count - 1}": "belongs to an offloaded region of pure nodes"}
     assert (await document_of(second))["output"] == before["output"] == count + 1.0
 
 

@@ -77,7 +77,7 @@ async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(scripted: Scr
         handle = await runs.start_compiled(goal(runs, "Add.", "plus"))
         assert [*(await ended(runs, handle))["nodes"]] == ["plan", "read", "plan#2", "read#2", "a", "b", "answer"]
         again = await _draft(runs, handle.id, rerun)
-        assert [*again.outlook.runs.items()] == [(rerun, "is to be done again")]
+        assert [*again.outlook.runs.items()] == [(rerun, "was selected to run again")]
         forked = await _started(runs, again)
         found = bare(await document_of(forked))
         with pytest.raises(ForkRefused, match="rerun 'b': the fork has no such node or item"):

@@ -110,7 +110,7 @@ async def test_what_never_works_ends_at_once_with_advice(client: Client) -> None
         "code": "model_key_refused",
         "action": "give_up",
         "message": f"{where} answered 401: Incorrect API key; set OPENAI_API_KEY of the worker to a key that "
-        f"{server.base_url} takes",
+        f"{server.base_url} accepts",
         "calls": 0,
     }
     assert output == {

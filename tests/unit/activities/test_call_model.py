@@ -137,7 +137,7 @@ async def test_another_service_gets_its_own_key_and_never_that_of_the_settings()
         ((), "Invalid arguments: call_model takes one request"),
         (({}, {}), "Invalid arguments: call_model takes one request"),
         ((7,), "Invalid arguments: call_model takes one request"),
-        (({},), "Invalid arguments: this is no request to a model: KeyError: 'messages'"),
+        (({},), "Invalid arguments: invalid request to a model: KeyError: 'messages'"),
         (({"messages": []},), "Invalid arguments: the request has no messages"),
         (
             ({"messages": [], "config": {"top_p": 3}},),
@@ -196,7 +196,7 @@ async def test_a_failure_tells_what_to_do_and_what_was_used() -> None:
         "attempt": 2,
         "started_at": "2024-02-03T04:05:06.789Z",
         "action": "give_up",
-        "advice": "raise max_tokens, or ask for less at once",
+        "advice": "raise max_tokens, or split the request",
         "usage": Usage(calls=1, prompt_tokens=3, completion_tokens=4, unpriced_calls=1).to_json(),
     }
 

@@ -56,7 +56,7 @@ def test_card_never_changes_and_its_version_is_all_that_it_says() -> None:
     assert (same, same.version) == (card, card.version)
     assert other.version != card.version
     with pytest.raises(ValidationError):
-        card.prompt = "Other"  # type: ignore[misc] # that it is refused is what is tried
+        card.prompt = "Other"  # type: ignore[misc] # the test expects the error
 
 
 def test_all_problems_of_a_file_are_reported_with_their_place(tmp_path: Path) -> None:

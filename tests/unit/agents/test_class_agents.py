@@ -147,8 +147,8 @@ async def test_reasoning_agent_splits_a_question_and_answers_from_its_findings()
     first = "Settled so far:\n- How long is the coast? It hangs on the ruler.\n"
     assert [call.messages[-1]["content"] for call in server.calls] == [
         asked,
-        f"{asked}\n\nSettle this part: How long is the coast?",
-        f"{asked}\n\n{first}\nSettle this part: Who measured it?",
+        f"{asked}\n\nAnswer this part: How long is the coast?",
+        f"{asked}\n\n{first}\nAnswer this part: Who measured it?",
         f"{asked}\n\n{first}- Who measured it? Richardson.\n\nAnswer the question.",
     ]
 

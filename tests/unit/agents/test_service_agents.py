@@ -50,7 +50,7 @@ async def test_nothing_is_signed_without_a_secret_and_a_missing_one_is_named() -
         missing = await AgentBench(service_registry(service.url, service_secret="OTHER")).failure(OBJECTIVE)
     (asked,) = service.asked
     assert (json.loads(payload.data), [name for name in asked.headers if name.startswith("webhook")]) == (None, [])
-    message = "the agent 'helper' signs what it sends: set DAGWRIGHT_SECRET_OTHER for the worker"
+    message = "the agent 'helper' signs its requests: set DAGWRIGHT_SECRET_OTHER for the worker"
     assert (missing.type, missing.non_retryable, missing.message) == ("missing_secret", True, message)
 
 
@@ -121,7 +121,7 @@ async def test_write_whose_worker_died_is_not_sent_again() -> None:
         bench.temporal.info = replace(bench.temporal.info, heartbeat_details=[{"sent": True}])
         failure = await bench.failure(OBJECTIVE)
     assert (failure.non_retryable, service.asked) == (True, [])
-    assert failure.message.endswith("was asked by an attempt that died before the answer came; outcome unknown")
+    assert failure.message.endswith("was called by an attempt that died before the response; outcome unknown")
 
 
 async def test_card_that_the_plan_was_checked_with_is_called() -> None:
@@ -135,5 +135,5 @@ async def test_card_that_the_plan_was_checked_with_is_called() -> None:
         asked = await AgentBench(service_registry(new.url), others=[as_class]).failure(OBJECTIVE, **header)
     assert (json.loads(payload.data), len(old.asked), new.asked) == ("old", 1, [])
     assert (other.type, other.non_retryable) == ("tool_changed", True)
-    # It did ask a model, of whom this worker knows no address.
+    # It called a model that has no price, because this worker does not know its address.
     assert (asked.type or "").startswith("model_")

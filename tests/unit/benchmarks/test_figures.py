@@ -1,4 +1,4 @@
-"""How the benchmarks judge what they measured."""
+"""Verdicts of the benchmarks on their measurements."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The planning benchmark asked of the scripted model: what it scores, tells and saves."""
+"""The planning benchmark with the scripted model: scores, output and saved results."""
 
 import asyncio
 import json

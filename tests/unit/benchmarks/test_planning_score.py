@@ -1,4 +1,4 @@
-"""The scores of recorded plans, counted by hand."""
+"""The scores of recorded plans, counted manually."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_scores_of_recorded_plans_are_those_counted_by_hand() -> None:
     assert scores.nodes == Score(found=4, predicted=5, expected=6)
     # Edges: 1 of 1; of the second plan none of read → sum → send; it has read → send → translate instead.
     assert scores.edges == Score(found=1, predicted=3, expected=3)
-    # Names: 2; then path, to and body of 4, with a subject and a text that nobody expects; then none of 1.
+    # Names: 2; then path, to and body of 4, with an unexpected subject and text; then none of 1.
     assert scores.argument_names == Score(found=5, predicted=7, expected=7)
     # Values: 2; then the path only.
     assert scores.argument_values == Score(found=3, predicted=7, expected=7)

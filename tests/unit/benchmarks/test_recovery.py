@@ -1,4 +1,4 @@
-"""What the row of a killed worker measures: the chain that goes on last."""
+"""The measurement of a killed worker: the chain that continues last."""
 
 import pytest
 from temporalio.api.enums.v1 import EventType

@@ -1,4 +1,4 @@
-"""The measurement of rounds: what its script begins, and which gaps it reads."""
+"""The measurement of rounds: the sub-goals of its script, and the gaps that it measures."""
 
 from itertools import count
 from typing import Any

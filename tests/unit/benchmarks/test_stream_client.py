@@ -1,4 +1,4 @@
-"""What the benchmark of streams takes for an event that was lost, doubled or out of order."""
+"""Detection of lost, duplicate and unordered events in the benchmark of streams."""
 
 import pytest
 

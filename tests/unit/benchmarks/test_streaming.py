@@ -1,4 +1,4 @@
-"""The comparison of ways to meet a request: what its scripts say, what it measures, and how it judges."""
+"""The comparison of ways to run a request: scripts, measurements, and verdicts."""
 
 import json
 from collections.abc import Callable

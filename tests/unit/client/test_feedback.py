@@ -46,11 +46,11 @@ _GONE = RPCError("gone", RPCStatusCode.NOT_FOUND, b"")
 
 
 class _Namespace:
-    """Runs by id, each with the requests that it has open; what is sent to them is kept.
+    """Fake runs by id, each with its open requests; sent messages are recorded.
 
     Args:
         runs: id -> ids of its open requests.
-        update: what an update answers or raises; `None` never answers.
+        update: result or exception of an update; `None` never returns.
     """
 
     def __init__(self, runs: dict[str, list[str]], *, update: Any = None) -> None:
@@ -320,7 +320,7 @@ async def test_large_answer_is_not_sent() -> None:
 
 
 class Answered:
-    """People that take answers, and refuse those of which they are told why."""
+    """Fake that accepts answers, and refuses some with a reason."""
 
     def __init__(self, **refusals: Exception) -> None:
         self._refusals = refusals

@@ -1,4 +1,4 @@
-"""Following a run: its moments with what it asks, and its end."""
+"""Following a run: its states with their requests, and its end."""
 
 from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace

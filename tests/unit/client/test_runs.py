@@ -35,7 +35,7 @@ from dagwright.store import PayloadMissing, open_store
 
 
 class Listing:
-    """What the server tells page by page, as the iterator of Temporal's client."""
+    """Responses of the server page by page, as the iterator of Temporal's client."""
 
     def __init__(self, there: Sequence[Any], page: int, token: bytes | None) -> None:
         self._there, self._page, self.next_page_token = there, page, token
@@ -202,7 +202,7 @@ def test_query_uses_the_search_attributes_that_there_are() -> None:
         "AND StartTime >= '1970-01-01T00:00:00.000Z' AND DagwrightTags = 'team=blue'"
     )
     running = f"{_TYPES} AND ExecutionStatus IN ('Running')"
-    # The attribute lacks what the client computes.
+    # The attribute lacks the parts that the client computes.
     queries = [RunFilter(status=state).query(missing=()) for state in ("running", "waiting")]
     assert queries == [f"{running} AND ({_OPEN})"] * 2
     wanted = RunFilter(status="waiting", tags={"team": "blue"})

@@ -11,7 +11,7 @@ from dagwright.server.errors import ServerError, ServerUnreachable
 
 @reports_server_errors
 class Asked:
-    """Sends requests to a server that answers with an error."""
+    """Send requests to a server that responds with an error."""
 
     _address = "localhost:7233"
 

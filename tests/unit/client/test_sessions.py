@@ -39,13 +39,13 @@ async def test_busy_server_is_retried_by_the_sdk_alone() -> None:
 
 
 class _Known(Sessions):
-    """Sessions that are known without a server, and take what is sent.
+    """Fake sessions without a server; they record the sent messages.
 
     Args:
         session: the one that there is.
         there: run that is there already.
         parent: the session whose run is the one that is looked at.
-        dropped: a turn that is taken back before anybody sees it.
+        dropped: a turn that is removed before a client sees it.
     """
 
     def __init__(self, session: Session, there: Started | None = None, *, parent: str = "s", dropped: str = "") -> None:
@@ -100,7 +100,7 @@ async def test_turn_is_served_before_it_is_sent() -> None:
     sessions = _Known(Session("s"))
     await sessions.take("one")
     assert sessions.done == ["prepared", "prepared", "served", "sent", "served"]
-    # It was begun, and nobody may have served it since.
+    # It was started, but may not have had a worker since.
     await sessions.take("one")
     assert sessions.done[5:] == ["prepared", "served"]
     there = _Known(Session("s"), Started("one", "1", is_new=False))

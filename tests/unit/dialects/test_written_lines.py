@@ -1,4 +1,4 @@
-"""From what is wrong in a text to the line where it stands."""
+"""Mapping of problems in a text to their lines."""
 
 import pytest
 

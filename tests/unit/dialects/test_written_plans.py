@@ -1,4 +1,4 @@
-"""Plans as models write them: what is repaired is told, what is ambiguous is refused."""
+"""Plans as models write them: repairs are reported, ambiguous text is refused."""
 
 import contextlib
 import json
@@ -99,12 +99,12 @@ def test_repair_reports_its_place() -> None:
         ('{"a": "say "hi" now"}', "invalid_syntax", "a quote before it was not escaped at line 1, column 13"),
         ('{"a": 1 "b": 2}', "invalid_syntax", "is missing here"),
         ('{"a": [1 2]}', "invalid_syntax", "is missing here"),
-        ('{"a": ]}', "invalid_syntax", "']' stands where a value should be"),
+        ('{"a": ]}', "invalid_syntax", "expected a value, found ']'"),
         ('{"a": [1}', "invalid_syntax", "'}' closes what needs ']'"),
         ('{"a": [1, 2, ...]}', "invalid_syntax", "marks an omission; write all of it"),
-        ('{"a": 007}', "invalid_syntax", "is it a number or a text?"),
+        ('{"a": 007}', "invalid_syntax", "starts with 0: write a number without it, or a string in quotes"),
         ('{"a": Infinity}', "invalid_syntax", "'Infinity' has no quotes"),
-        ('{"a": 1e999}', "invalid_syntax", "no number that a double can hold"),
+        ('{"a": 1e999}', "invalid_syntax", "does not fit into a double"),
         ('{"a": "\\_x"}', "invalid_syntax", "is the backslash meant, or what follows it?"),
         ('{"a": “x"}', "invalid_syntax", "a quote is missing"),
         ('{"a": “x", "b": "y”}', "invalid_syntax", "typographic quotes and others are mixed"),

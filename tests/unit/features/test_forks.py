@@ -107,7 +107,7 @@ def test_what_had_not_ended_keeps_its_key_and_what_is_named_does_not() -> None:
 
     again, _, seen = forked(old, made, rerun=["d", "c"])
     assert scopes(again) == {"c": None, "d": None}
-    assert seen.runs == {"c": "is to be done again", "d": "is to be done again"}
+    assert seen.runs == {"c": "was selected to run again", "d": "was selected to run again"}
 
 
 def test_fork_of_a_fork_keeps_the_first_key_and_the_first_maker() -> None:
@@ -130,7 +130,7 @@ def test_other_plan_or_tool_version_runs_what_changed() -> None:
     old = ran(plan(look("a"), look("b", x="{{a.result}}"), look("gone")), {"a": 1, "b": 2, "gone": 3})
     fork, _, seen = forked(old, plan(look("new"), look("b", x="{{a.result}}!"), look("a")))
     assert scopes(fork) == {"new": None, "b": None}
-    assert seen == Outlook(["a"], {"new": "is new", "b": "is another one in the plan"}, [], [])
+    assert seen == Outlook(["a"], {"new": "is new", "b": "was changed in the plan"}, [], [])
 
 
 def test_items_are_reused_by_their_keys_and_failed_ones_run_again() -> None:

@@ -1,4 +1,4 @@
-"""The nodes of a document whose insides the payload store does not tell."""
+"""The nodes of a document with a region that the payload store does not return."""
 
 from collections import Counter
 from collections.abc import AsyncIterator

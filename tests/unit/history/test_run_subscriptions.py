@@ -1,4 +1,4 @@
-"""`RunSubscriptions` without a server: what a subscriber receives that reconnects, also from a reader that lags
+"""`RunSubscriptions` without a server: events for a subscriber that reconnects, also from a reader that lags
 behind.
 """
 
@@ -47,7 +47,7 @@ class Feed:
     async def follow(self) -> AsyncGenerator[RunView, None]:
         for each in self._views:
             yield each
-            # Whoever looks is told of each.
+            # Every reader gets each of them.
             for _ in range(5):
                 await asyncio.sleep(0)
 

@@ -86,11 +86,11 @@ FAILURES: list[tuple[Answer, ModelError, str]] = [
     (openai(429, "Request too large for small in organization", type="tokens"), E.CONTEXT_EXCEEDED, ""),
     (plain(b"too large", 413), E.CONTEXT_EXCEEDED, "answered 413"),
     (error(400, "The response was filtered", "content_filter"), E.FILTERED, "change the filter"),
-    (openai(400, "Your prompt was flagged as potentially violating", "invalid_prompt"), E.FILTERED, "word"),
-    (TEMPERATURE, E.REQUEST_INVALID, "leave out or change"),
+    (openai(400, "Your prompt was flagged as potentially violating", "invalid_prompt"), E.FILTERED, "rephrase"),
+    (TEMPERATURE, E.REQUEST_INVALID, "remove or change the field that the service names"),
     (UNPROCESSABLE, E.REQUEST_INVALID, "top_p"),
     (openai(400, "Failed to generate JSON", "json_validate_failed"), E.OUTPUT_INVALID, "Failed"),
-    # What goes wrong on the way.
+    # Transport errors.
     (Reset(), E.UNAVAILABLE, "could not be reached, or broke off (ReadError"),
     (Silence(), E.UNAVAILABLE, "did not answer in time"),
     (html(b"<html>hello</html>"), E.ANSWER_BROKEN, ""),
@@ -101,8 +101,8 @@ FAILURES: list[tuple[Answer, ModelError, str]] = [
     (text(""), E.ANSWER_BROKEN, "answered with nothing"),
     (tool_call("mail", to="ann"), E.ANSWER_BROKEN, "called a tool, and there are none"),
     (text(" \n "), E.ANSWER_BROKEN, "answered with nothing"),
-    # What was answered, and is of no use.
-    (Completion(refusal="I can't help with that."), E.REFUSED, "declined: I can't help with that; word"),
+    # Unusable responses.
+    (Completion(refusal="I can't help with that."), E.REFUSED, "declined: I can't help with that; rephrase"),
     (text("So", finish_reason="content_filter"), E.FILTERED, "content filter"),
     (text("So", finish_reason="length"), E.CUT_OFF, "raise max_tokens (now 9)"),
 ]

@@ -1,4 +1,4 @@
-"""Contracts of model calls: configs, messages, requests and answers, and what is refused."""
+"""Contracts of model calls: configs, messages, requests and responses, and invalid ones."""
 
 import re
 from decimal import Decimal
@@ -113,11 +113,11 @@ def test_a_wrong_config_is_refused_with_every_field(given: Any, words: str) -> N
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({}, "this is no request to a model: KeyError"),
-        (None, "this is no request to a model: AttributeError"),
+        ({}, "invalid request to a model: KeyError"),
+        (None, "invalid request to a model: AttributeError"),
         ({"messages": [{"role": "robot"}]}, "role: must be 'system'"),
         ({"messages": [], "config": {"top_p": 7}}, "top_p: "),
-        ({"messages": [], "labels": {"odd": "x"}}, "this is no request to a model: TypeError"),
+        ({"messages": [], "labels": {"odd": "x"}}, "invalid request to a model: TypeError"),
     ],
 )
 def test_a_wrong_request_is_refused_with_words(given: Any, words: str) -> None:

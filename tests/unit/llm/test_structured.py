@@ -1,4 +1,4 @@
-"""Answers that must be JSON: the ways to get it, what is remembered of a server, and invalid answers."""
+"""Answers that must be JSON: output modes, the stored capabilities of a server, and invalid answers."""
 
 import json
 from typing import Any

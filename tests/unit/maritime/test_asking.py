@@ -1,4 +1,4 @@
-"""How workers ask a model: repairs, what an earlier attempt was answered, and data that cannot say more than it is."""
+"""Model calls of worker tools: repairs, reuse of earlier responses, and escaping of data."""
 
 import asyncio
 import json
@@ -86,7 +86,7 @@ async def test_what_somebody_else_judges_is_not_paid_for_again_when_that_one_was
 
 
 async def attempts(ask: Callable[[], Awaitable[Any]], **more: Any) -> list[BaseException]:
-    """Make attempts of one call, each with what those before it have kept, and return what they failed of."""
+    """Make attempts of one call, each with the heartbeat of the attempt before, and return their errors."""
     failed: list[BaseException] = []
     before = None
     # As many as Temporal makes.
@@ -115,7 +115,7 @@ async def test_a_model_that_does_not_answer_is_not_waited_for_as_a_server_is() -
 
     failed = await attempts(ask)
     entries = [(error.action, error.delay) for error in failed if isinstance(error, ModelFailure)]
-    # Temporal reckons the wait from the number of the attempt, so each says by itself how long it is.
+    # Temporal computes the delay from the number of the attempt, so each error states its own delay.
     assert entries == [
         (Action.RETRY, timedelta(seconds=1)),
         (Action.RETRY, timedelta(seconds=2)),

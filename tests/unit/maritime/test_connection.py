@@ -92,7 +92,7 @@ async def test_server_at_another_address_has_a_client_of_its_own() -> None:
 
 
 async def failures_of(*failures: RetryLater) -> list[Exception]:
-    """Make attempts of one call that fail so, and return what each of them raises in the end."""
+    """Make attempts of one call that fail this way, and return the error that each of them raises."""
     environment = environment_of(MaritimeSettings(opensearch_url=NOWHERE))
     raised: list[Exception] = []
     before = None

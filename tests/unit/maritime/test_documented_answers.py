@@ -1,4 +1,4 @@
-"""What docs/guides/testing.md says that models have to answer is what the code asks them for."""
+"""The model responses in docs/guides/testing.md have the format that the code requests."""
 
 import json
 import re

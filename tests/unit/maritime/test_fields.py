@@ -1,4 +1,4 @@
-"""What the workers ask for themselves: by the same way as a query of a model, and nothing is made of a part."""
+"""Queries of the workers themselves: sent like a query of a model, and incomplete responses are not used."""
 
 from datetime import UTC, date, datetime
 from typing import Any, cast
@@ -24,7 +24,7 @@ INDEX = "maritime-shipments"
 
 
 class Server:
-    """A client whose server searches, and answers what it is given."""
+    """A client with a search function and fixed responses."""
 
     mapping: dict[str, Any] = Indices("maritime").bodies()[INDEX]["mappings"]
 

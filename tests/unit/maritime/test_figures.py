@@ -1,4 +1,4 @@
-"""Figures of what queries found, and figures of a text that nobody has reckoned."""
+"""Figures of query results, and figures of a text without a source."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def test_figure_without_a_value_is_not_compared() -> None:
 
 
 def grouped(*groups: tuple[str, int, float, float | None], total: int | None = None) -> EsResults:
-    """Return groups of all that matches, or of what else there is too."""
+    """Return groups of all matching documents, with the counts of other documents."""
     buckets = [
         {"key": key, "doc_count": count, "volume": {"value": teu}, "transit": {"value": days}}
         for key, count, teu, days in groups
@@ -79,7 +79,7 @@ def test_shares_are_of_all_documents_where_more_groups_were_found_than_asked_for
     result = grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=100)
     result.aggregations["by_shipper"]["sum_other_doc_count"] = 70
     (table,) = (each for each in tables_of([result], [""]) if each.title == "by_shipper")
-    # Of the volume of the others nothing is known, so there is no total of it and no share.
+    # The volume of the others is unknown, so there is no total and no share.
     assert rows_of([table], "by_shipper") == [
         "by_shipper | documents | share of documents | documents: first minus this | volume | volume: first minus this"
         " | transit | transit: first minus this",
@@ -96,7 +96,7 @@ def test_shares_are_of_all_documents_where_some_are_in_no_group() -> None:
     result = grouped(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=40)
     a, b, together = told(tables_of([result], [""]), "by_shipper")
     assert [(row["documents"], row["share of documents"]) for row in (a, b)] == [("20", "50 %"), ("10", "25 %")]
-    # Of the other ten nothing is known, so 400 is no total of anything that was asked for.
+    # The other ten are unknown, so 400 is not a total of anything in the question.
     assert together == {"by_shipper": "all together", "documents": "30", "share of documents": "75 %"}
     assert "share of volume" not in a
 
@@ -137,7 +137,7 @@ def group(documents: int, teu: float, **more: Any) -> dict[str, Any]:
             )
             for words in ({"include": ["a", "b"]}, {"exclude": ["c"]}, {"min_doc_count": 100})
         ),
-        # Of a field with several values: a document is in several groups.
+        # A field with several values: a document is in several groups.
         (
             {"terms": {"field": "status"}},
             {"buckets": [group(800, 1.0, key="a"), group(700, 2.0, key="b")]},
@@ -167,7 +167,7 @@ def test_histogram_of_all_documents_has_totals_though_its_empty_groups_are_left_
 
 
 def test_groups_of_a_group_have_shares_of_its_documents() -> None:
-    # The same name at two places: each is what it is where it stands.
+    # The same name at two places: each figure belongs to its place.
     aggs = {"of": {"filter": LATE, "aggs": {"of": {"terms": {"field": "carrier_name"}, **VOLUME}}}}
     carriers = {"buckets": [group(150, 30.0, key="MAERSK"), group(50, 10.0, key="ZIM")]}
     late = {"doc_count": 200, "of": carriers}
@@ -202,7 +202,7 @@ def test_sum_of_many_groups_is_told_though_not_all_of_them_are() -> None:
 
 
 def day(of: str) -> dict[str, Any]:
-    """Return a figure of a date as the server tells it."""
+    """Return a figure of a date as the server returns it."""
     return {"value": 1795305600000.0, "value_as_string": of}
 
 

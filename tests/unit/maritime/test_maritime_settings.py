@@ -1,4 +1,4 @@
-"""The settings of the search server: what the environment says, beside the settings of the engine."""
+"""Settings of the search server from the environment, besides the settings of the engine."""
 
 from pathlib import Path
 

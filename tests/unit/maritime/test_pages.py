@@ -102,7 +102,7 @@ async def test_query_of_as_many_sorts_as_are_allowed_has_pages(reach: Any) -> No
 
 @pytest.mark.parametrize("offset", [None, [-1]])
 async def test_oversized_page_continues_on_the_next(reach: Any, monkeypatch: pytest.MonkeyPatch, offset: Any) -> None:
-    # Five of these fit; a page may have twenty, and all that are left behind the first could be on one.
+    # Five of these fit; a page may have twenty, and the remaining ones could be on one page.
     monkeypatch.setattr("dagwright_maritime.search.results.RESULT_LIMIT_BYTES", 1_200)
     reach(Server(13, size=200), QueryLimits())
     assert await pages(offset) == [[*range(5)], [*range(5, 10)], [10, 11, 12]]

@@ -10,7 +10,7 @@ def test_nine_workers_that_fit_together_are_served(tmp_path: Path) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path), ["dagwright_maritime"])
     cards = {name: tool.worker for name, tool in toolset.own.declarations().items()}
     found = {name: (card.goal_type, card.requires, card.outputs) for name, card in cards.items() if card is not None}
-    # Every worker that takes what a query found takes a page of it too.
+    # Every worker tool that accepts a query result also accepts a page of it.
     assert {name: card.same_as for name, card in cards.items() if card is not None and card.same_as} == {
         "page_query": {"page_results": "es_results"}
     }

@@ -174,7 +174,7 @@ async def test_killed_server_is_restarted(tmp_path: Path) -> None:
 
 @pytest.fixture
 def reads_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What servers write to their standard error is read late, as on a busy machine."""
+    """Standard error of servers is read late, as on a busy machine."""
     read = LastWords._read
 
     def read_late(words: LastWords, descriptor: int) -> None:

@@ -71,7 +71,7 @@ def test_what_does_not_fit_the_catalogue_is_left_out_or_shortened() -> None:
     assert [*catalogue.tools, *catalogue.omitted] == [*tools]
     assert 20 < len(catalogue.omitted) < 60
     rest = len(catalogue.omitted) - 20
-    assert (catalogue.note() or "").endswith(f" and {rest} more: there is no room for them in what it reads")
+    assert (catalogue.note() or "").endswith(f" and {rest} more: it has a limit of {CATALOGUE_CHARACTERS:,} characters")
     assert "(The catalogue of the planner omits 'tool0" in (planning_messages("do it", catalogue)[1].content or "")
     properties = {f"field{number}": {"type": "string", "description": "x" * 100} for number in range(100)}
     tool = ToolDeclaration("wide", input_schema={"type": "object", "properties": properties, "required": ["field1"]})
@@ -79,7 +79,7 @@ def test_what_does_not_fit_the_catalogue_is_left_out_or_shortened() -> None:
     assert result == {
         "types": dict.fromkeys(properties, "string"),
         "required": ["field1"],
-        "note": "the schema is longer than this",
+        "note": "shortened: only names, types and required arguments",
     }
 
 

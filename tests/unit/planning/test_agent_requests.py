@@ -1,4 +1,4 @@
-"""Requests of agents in the text of an answer: their types, and what is returned to the model."""
+"""Requests of agents in the text of an answer: their types, and the response to the model."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def test_all_types_can_be_requested_by_a_marker(marker: str, question: dict[str,
     said = parse_answer(f"Before. {marker} after", ASKING)
     assert (said.question, said.problem) == (question, "")
     assert (said.text[:7], said.text[-6:], "amount" in said.text) == ("Before.", " after", False)
-    # The same in an answer that lies in the payload store.
+    # The same in an answer in the payload store.
     long = find_marker("x" * 100_000 + marker)
     assert long is not None
     assert parse_answer(long, ASKING).question == question

@@ -1,4 +1,4 @@
-"""Templates: files of a folder, their names, and what is reported of an invalid folder."""
+"""Templates: files of a folder, their names, and problems of an invalid folder."""
 
 from collections.abc import Mapping
 from pathlib import Path

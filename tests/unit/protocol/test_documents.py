@@ -1,4 +1,4 @@
-"""What crosses the boundary: documents, answers to queries, messages, keys, limits and the published schema."""
+"""Data at the boundary: documents, responses to queries, messages, keys, limits and the published schema."""
 
 import json
 import subprocess
@@ -356,7 +356,7 @@ _STATES = {"a": "completed", "a[x]": "completed", "a[y]": "failed", "b": "skippe
         ({"nodes": {"a": {"status": "completed"}, "b[1]": {"status": "completed"}}}, 2, 2),
         ({"nodes": {}, "nodes_ref": {"ref": "history", "counts": {"completed": 7, "blocked": 2}}}, 9, 7),
         ({"nodes": {"a": {"status": "completed"}, "undo a": {"status": "completed", "compensates": "a"}}}, 1, 1),
-        # With the items of a node among the counts, or with nodes that came later, the document does not tell.
+        # If the counts include items of a node or later nodes, the document does not contain them.
         ({"nodes": {}, "nodes_ref": {"ref": "history", "counts": {"completed": 7, "blocked": 2}}}, 4, None),
         ({"nodes": {}}, 3, None),
     ],

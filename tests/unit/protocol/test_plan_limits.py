@@ -1,4 +1,4 @@
-"""The sizes that a plan may have: told in one sentence, the same before a run and in it."""
+"""Size limits of a plan: reported in one sentence, the same before a run and in it."""
 
 from collections.abc import Callable
 from typing import Any

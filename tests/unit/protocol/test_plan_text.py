@@ -1,4 +1,4 @@
-"""What a person reads who is to say whether a plan may run, and what their word covers."""
+"""Description of a plan for a person who approves it, and the scope of the approval."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What an execution hands on to the next: its text, packed JSON, and texts that are none."""
+"""Snapshot for the next execution: its text, packed JSON, and invalid texts."""
 
 import base64
 import json

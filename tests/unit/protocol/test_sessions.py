@@ -1,4 +1,4 @@
-"""What a session knows, as pure code: turns, names, parties, limits."""
+"""State of a session, as pure code: turns, names, parties, limits."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a run tells of its model calls, and calls that are repeated after the payload store failed."""
+"""Usage report of the model calls of a run, and calls that are repeated after the payload store failed."""
 
 from collections.abc import Mapping
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Clean-up of the store: what is unknown stops it, and what it removes."""
+"""Clean-up of the store: unknown states stop it; removed values."""
 
 import os
 from datetime import UTC, datetime, timedelta

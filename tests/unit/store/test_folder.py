@@ -206,7 +206,7 @@ async def test_disk_that_is_not_mounted_any_more_is_not_taken_for_the_store(tmp_
     (tmp_path / "store").rename(tmp_path / "elsewhere")
     for is_empty_folder in (False, True):
         if is_empty_folder:
-            # What a mount point is without its disk.
+            # A mount point without its disk.
             (tmp_path / "store").mkdir()
         for call in (store.put(b"other"), store.get(ref), store.check(), store.identify()):
             with pytest.raises(StoreUnavailable, match="check that its disk is mounted"):

@@ -1,4 +1,4 @@
-"""Tools that ask a model: the answer, what it used, what its failure means, and who may ask."""
+"""Tools that call a model: the response, its usage, mapping of failures, and permissions."""
 
 import asyncio
 import json
@@ -128,7 +128,7 @@ async def test_a_failure_tells_its_advice_and_what_was_used_until_then() -> None
         Action.GIVE_UP,
         Usage(calls=1, prompt_tokens=3, completion_tokens=4, unpriced_calls=1),
     )
-    advice = f"set OPENAI_API_KEY of the worker to a key that {server.base_url} takes"
+    advice = f"set OPENAI_API_KEY of the worker to a key that {server.base_url} accepts"
     assert failure.details[0]["advice"] == advice
     assert failure.message.endswith(advice)
 

@@ -1,4 +1,4 @@
-"""`calculator` on expressions and on words: what it reads, what it refuses, and that its numbers are exact."""
+"""`calculator` on expressions and on words: valid input, refused input, and exact numbers."""
 
 import asyncio
 import json
@@ -124,7 +124,7 @@ def none_found(reason: str) -> Any:
 
 
 async def calculated(server: ModelServer, query: Any, *, model: str | None = "small") -> Any:
-    """Return what a worker with this model service calculates."""
+    """Return the result of the calculator of a worker with this model service."""
     async with ModelClient(Endpoint(server.base_url), model=model) as client:
         with tool_context(ask=client.complete):
             return await asyncio.to_thread(calculator, query=query)

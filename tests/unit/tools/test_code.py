@@ -1,4 +1,4 @@
-"""What code stands behind a tool: it differs where results may differ, and is the same in every process."""
+"""Fingerprint of the code of a tool: it changes if results may change, and is the same in every process."""
 
 import importlib
 import subprocess

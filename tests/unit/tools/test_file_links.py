@@ -101,7 +101,7 @@ def swapped_replace(drafts: list[str]) -> Iterator[None]:
 
 @contextmanager
 def swapping(place: Path, target: Path) -> Iterator[None]:
-    """Make a name now what it is, now a link to somewhere else, as fast as a thread can."""
+    """Replace a file by a link to another place and back, as fast as a thread can."""
     link = place.with_name(".link")
     link.symlink_to(target)
     names = [str(place).encode(), str(link).encode()]

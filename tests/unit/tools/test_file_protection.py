@@ -1,4 +1,4 @@
-"""What the file tools refuse whatever their root is, and whose files they use in a run with an owner."""
+"""Paths that the file tools refuse under any root, and the folders that they use in a run with an owner."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def tools_in(environment: ToolEnvironment) -> Tools:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with all that belongs to Dagwright in it, which is the root by default."""
+    """A folder with all of Dagwright's own files, which is the root by default."""
     project = tmp_path / "project"
     for folder in ("state", ".dagwright", "plans", "keys", "lib", "data", "blobs"):
         (project / folder).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""`list_directory` and `search_files`: what they find, and what they never look at."""
+"""`list_directory` and `search_files`: found files, and ignored files."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -498,7 +498,7 @@ def _with_secret(sent: list[httpx.Request]) -> bool:
 async def _redirected_to(
     target: str, status: int, method: str, *, start: str = "http://a.example/"
 ) -> list[httpx.Request]:
-    """Return what is sent after a redirect of a request whose headers and body hold a secret; nothing if refused."""
+    """Return the request after a redirect of a request with a secret in its headers and body; nothing if refused."""
     sent: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:

@@ -43,7 +43,7 @@ def test_tools_and_declared_activities_of_a_file_are_found(tmp_path: Path) -> No
 
 
 def test_modules_are_found_in_the_base_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A copy, so that what the loading adds to it goes with the test.
+    # A copy, so that changes by the loading end with the test.
     monkeypatch.setattr("sys.path", list(sys.path))
     (tmp_path / "shop_module_for_test.py").write_text(GOOD)
     assert "price" in load_tools(["shop_module_for_test"], base=tmp_path)

@@ -1,4 +1,4 @@
-"""What becomes of a result while the payload store is away, without a server."""
+"""Results of calls while the payload store is not available, without a server."""
 
 import json
 from collections.abc import Callable

@@ -250,7 +250,7 @@ def test_declared_activity_has_no_code_and_keeps_its_queue() -> None:
         declare_activity("charge_card", "/_sys/billing")
 
 
-# Checks before a run.
+# Validation before a run.
 
 TOOLS = builtin_tools(ToolEnvironment(Path())).declarations()
 

@@ -1,4 +1,4 @@
-"""`@worker_tool`: from a function to a card and a declaration, and from what it returns to a WorkerResult."""
+"""`@worker_tool`: from a function to a card and a declaration, and from its return value to a WorkerResult."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,7 +48,7 @@ async def search(query: Query, size: int = 10) -> dict[str, Any]:
 
 @worker_tool(outputs=["told"], goal_type="deliverable", timeout="5m", asks_models=True)
 def tell(sub_goal: SubGoal) -> WorkerResult:
-    """Tells its sub-goal."""
+    """Return the sub-goal."""
     return WorkerResult(outputs={"told": sub_goal.description}, message=f"{sub_goal.id} {sub_goal.goal_type}")
 
 
@@ -85,7 +85,7 @@ def test_the_declaration_of_a_worker_has_its_card_and_what_others_give() -> None
     )
     assert declaration.input_schema is not None
     assert list(declaration.input_schema["properties"]) == ["query", "size"]
-    # What has to be there is looked after by the run, which knows values too.
+    # The run checks required slots, because it knows values too.
     assert "required" not in declaration.input_schema
 
 

@@ -1,4 +1,4 @@
-"""What a run tells in its search attributes, and when."""
+"""Search attributes of a run, and the times of their updates."""
 
 import asyncio
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ async def test_waiting_is_published_at_once_and_others_after_a_pause(monkeypatch
     attributes = SearchAttributes()
     attributes.tell("waiting", ["ann"], at=0.0, wake=_nothing)
     attributes.tell("running", [], at=6.0, wake=_nothing)
-    # Somebody approved the plan, and now a lookup asks.
+    # The plan was approved, and now a lookup asks.
     attributes.tell("waiting", ["anyone"], at=6.2, wake=_nothing)
     attributes.tell("running", [], at=6.3, wake=_nothing)
     attributes.tell("waiting", ["anyone", "bob"], at=6.4, wake=_nothing)

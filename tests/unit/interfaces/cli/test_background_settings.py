@@ -261,7 +261,7 @@ def test_settings_of_runs_are_compared() -> None:
     assert {"DAGWRIGHT_DATABASE_URL", "DAGWRIGHT_MODEL", "OPENAI_BASE_URL"} <= {*of_runs}
     omitted = ("STATE_DIR", "UI_URL", "LOG_LEVEL", "LOG_FORMAT", "PLANS")
     assert not {"NO_COLOR", "XDG_CACHE_HOME", *(f"DAGWRIGHT_{name}" for name in omitted)} & {*of_runs}
-    # What the gateway alone reads.
+    # Settings of the gateway only.
     assert not [name for name in of_runs if name.startswith("DAGWRIGHT_API_")]
 
 

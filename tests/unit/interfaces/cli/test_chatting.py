@@ -72,7 +72,7 @@ async def test_second_ctrl_c_ends_a_chat_whose_server_hangs(monkeypatch: pytest.
     interrupt, farewell.instead = farewell.instead, None
     assert interrupt is not None
     interrupt()
-    # Whoever presses it again does not wait for the server.
+    # A second Ctrl-C does not wait for the server.
     await eventually(lambda: sessions.answers == -2 and _next_of(farewell) is leave_at_once)
     assert await talking == ExitCode.INTERRUPTED
     assert output.said[-1].startswith("the Temporal server does not answer; a started run continues")

@@ -88,7 +88,7 @@ def test_svg_gives_each_group_columns_of_its_own() -> None:
     assert [element for element in root.iter() if element.tag.endswith("script")] == []
     first, second = boxes_of(_rounds(), "frame")
     assert first[1] < second[0]
-    # Of a group nothing has an edge to c, and all of it stands in one column all the same.
+    # No node of a group has an edge to c, but the whole group is in one column.
     columns = {x: number for number, x in enumerate(sorted({x for x, _ in boxes_of(_rounds())}))}
     assert [columns[x] for x, _ in boxes_of(_rounds())] == [0, 1, 1, 2, 3]
 

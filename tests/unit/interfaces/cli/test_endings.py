@@ -1,4 +1,4 @@
-"""What is shown of a run that has ended: counts of nodes, failures, the answer."""
+"""Output about an ended run: counts of nodes, failures, the answer."""
 
 import io
 import sys

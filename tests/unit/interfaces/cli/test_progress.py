@@ -1,4 +1,4 @@
-"""What is shown of a run: the tree, the rows that fit, lines of changes."""
+"""Progress display of a run: the tree, the rows that fit, lines of changes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a person is told of a request, and the command that answers it."""
+"""Description of a request for people, and the command that answers it."""
 
 import re
 from datetime import UTC, datetime

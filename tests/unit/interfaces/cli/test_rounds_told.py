@@ -1,4 +1,4 @@
-"""What commands show of a question in rounds: order, attempts, drawing."""
+"""Output of commands about a question in rounds: order, attempts, drawing."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -102,7 +102,7 @@ def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str
     drawn = mermaid(picture_of(question.scheduler)).splitlines()
     words = [each for each in _lines(question) if each[1] in ("sg1", "sg3")]
     assert words == [["failed", "sg1"], ["superseded", "sg3"]]
-    # The one that never began, as it waited for the first, did not fail.
+    # The sub-goal that never started, as it waited for the first, did not fail.
     rows = [line.split() for line in result]
     assert [row[1] for row in rows if row[2:3] in (["sg1"], ["sg3"])] == ["failed", "superseded"]
     assert "nodes: 4 completed, 1 superseded, 1 failed" in result[0]
@@ -203,7 +203,7 @@ def test_graph_has_a_group_for_each_round() -> None:
         ["sg5", "answer"],
         ["plan#4", "answer"],
     ]
-    # Programs are told all edges, and the same groups.
+    # JSON output has all edges, and the same groups.
     result = graph_document(question.scheduler)
     assert [node.get("group") for node in result["nodes"]] == [node.get("group") for node in picture["nodes"]]
     assert ["sg1", "plan#2"] in result["edges"]
@@ -275,6 +275,6 @@ def test_question_that_used_its_rounds_says_how_to_have_more_where_there_are_mor
     question.run()
     document = _view(question).document_with_refs()
     message = "used, and the planner has not said that it is done; to say so is a round too"
-    # Nobody else than a command has that option.
+    # Only commands have that option.
     assert document["error"]["message"] == f"all {most} rounds are {message}"
     assert [*failure_lines(document)] == [f"error: max_rounds: all {most} rounds are {message}", *advice]

@@ -1,4 +1,4 @@
-"""What holds for every operation of the API: names, ids of requests, errors of failed runs, metadata."""
+"""Conventions of every operation of the API: names, ids of requests, errors of failed runs, metadata."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Streams of a model itself over HTTP, without Temporal: they begin at once, however long the model takes."""
+"""Streams of a model over HTTP, without Temporal: they start immediately, even if the model is slow."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -53,7 +53,7 @@ async def gateway(folder: Path, answer: Any) -> AsyncIterator[tuple[httpx.AsyncC
 
 @pytest.fixture
 def starts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream begins before its model has answered."""
+    """A stream starts before its model responds."""
     monkeypatch.setattr(direct, "START_WAIT_S", 0.01)
 
 
@@ -61,7 +61,7 @@ def starts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("starts_soon")
 async def test_stream_begins_while_the_model_still_thinks(tmp_path: Path, path: str) -> None:
     thought = asyncio.Event()
-    # Of the whole answer: a pace holds back a stream only after its first chunk, which may come before a heartbeat.
+    # The whole answer: a pace delays a stream only after its first chunk, which may come before a heartbeat.
     answer = step("Hello.", released=thought)
     async with gateway(tmp_path, answer) as (http, _), http.stream("POST", path, json=body(path)) as response:
         pieces = response.aiter_text()

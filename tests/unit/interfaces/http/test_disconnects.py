@@ -156,7 +156,7 @@ def _request(path: str, *, stream: bool, cancels: bool = False, answers: bool = 
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream begins soon after its turn began to wait, and a turn looks often whether the session is free."""
+    """A stream starts shortly after its turn queued, and a turn polls the session frequently."""
     monkeypatch.setattr(run_requests, "START_WAIT_S", 0.05)
     monkeypatch.setattr(run_preparation, "LOOK_PAUSE_S", 0.02)
 
@@ -180,7 +180,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[_Gateway]:
             try:
                 yield _Gateway(context, server, app, http)
             finally:
-                # What still waits comes to its end, whatever the test has found.
+                # Waiting tasks end, even if the test failed.
                 server.is_free.set()
                 server.is_taken.set()
 

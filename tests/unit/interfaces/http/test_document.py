@@ -35,7 +35,7 @@ OURS = [name for name in OPERATIONS if "/v1/runs" in name or "/v1/sessions" in n
 
 
 NAMED = {"node_id": "sum", "name": "double"}
-"""Parameters of addresses that name no run -> what they are tried with."""
+"""Parameters of paths without a run id -> their test values."""
 NEEDS_NO_SERVER = ("/v1/plans/check", "/v1/plans/double")
 
 
@@ -126,7 +126,7 @@ def models_of(operation: Mapping[str, Any]) -> tuple[Any, list[Any]]:
 def test_body_has_examples_that_fit(name: str) -> None:
     schema, (model,) = models_of(OPERATIONS[name])
     assert model["examples"]
-    # Of a body that may be left out, tools show only what stands beside that.
+    # Clients show only the description next to an optional body.
     assert "$ref" in schema or schema["examples"] == model["examples"]
     for example in model["examples"]:
         jsonschema_rs.validate(whole(model), example)
@@ -143,7 +143,7 @@ def requests() -> Iterator[Any]:
 
 
 def scope_of(method: str, path: str) -> Scope | None:
-    """Return what a key needs for a request, as docs/guides/gateway.md has it; `None` if it may only look."""
+    """Return the right that a request needs, according to docs/guides/gateway.md; `None` for read-only requests."""
     if method == "GET" or path == "/v1/plans/check":
         return None
     return Scope.RUN if path == "/v1/runs" else Scope.ANSWER if path.endswith("/feedback") else Scope.OPERATE

@@ -1,4 +1,4 @@
-"""Answers that programs give to runs: what is reported, which rights they need, and what is refused."""
+"""Answers that clients send to runs: responses, required rights, and refused answers."""
 
 import json
 from types import SimpleNamespace

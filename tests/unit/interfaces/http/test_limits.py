@@ -66,7 +66,7 @@ def test_addresses_are_remembered_up_to_a_limit() -> None:
 
 
 class Server:
-    """Runs of a server whose list is behind by as long as nobody calls `catch_up`."""
+    """Runs of a server whose list is out of date until `catch_up` is called."""
 
     def __init__(self) -> None:
         self.open: set[str] = set()

@@ -1,4 +1,4 @@
-"""The gateway's own fields: where they may stand, which takes precedence, and what the model service receives."""
+"""The gateway's own fields: location, precedence, and their removal from requests to the model service."""
 
 import json
 from typing import Any

@@ -68,7 +68,7 @@ BODIES: Mapping[str, Any] = {
 }
 RESPONSE = f"{RESPONSES}/{ResponseRef(RUN, 'plan/double').id}"
 PASSING = ("node.ready", "run.running")
-"""What nobody is told who looks later."""
+"""Events that later readers do not get."""
 BEGUN = {CHAT: "c", RESPONSES: "r"}
 
 
@@ -111,7 +111,7 @@ def progress_of(events: Sequence[Event]) -> list[tuple[str, str | None]]:
 
 
 def rest_of(events: Sequence[Event]) -> list[Any]:
-    """Return what is neither text nor progress; times and numbers left out."""
+    """Return the events that are neither text nor progress, without times and numbers."""
     found: list[Any] = []
     for each in events:
         content = each.content
@@ -134,7 +134,7 @@ async def test_broken_stream_resumes_after_any_event_at_any_gateway(gateway: Gat
         ids = [each.id for each in whole]
         assert None not in ids
         for cut, id in enumerate(ids):
-            # Another gateway sees what was told, or begins to look when the run and its answer have come further.
+            # Another gateway sees the earlier events, or starts to read when the run and its answer are further.
             told_looks = max(sum(bool(text_of([each])) for each in whole[: cut + 1]) - 1, 0)
             for first in (0, 2, 4, len(run.steps) - 1):
                 run.first, run.looks = first, max(told_looks, first)
@@ -144,14 +144,14 @@ async def test_broken_stream_resumes_after_any_event_at_any_gateway(gateway: Gat
 
 
 def refuse_loss(run: ToldRun, both: Sequence[Event], whole: Sequence[Event], place: tuple[int, int]) -> None:
-    """Make sure that a client whose stream broke off was told what it would have been told without that."""
+    """Check that a client with a broken stream got the same events as a client with an unbroken one."""
     result, expected = progress_of(both), progress_of(whole)
     once = [each for each in result if each[0] != "node.ready"]
     assert sorted(once) == sorted(set(once)), place
     assert {each for each in expected if each[0] not in PASSING} <= set(result) <= set(expected), place
     if run.first == 0:
         assert (text_of(both), sorted(result)) == (text_of(whole), sorted(expected)), place
-    # What was written meanwhile and is no part of the answer may be over.
+    # Events in between that are not part of the answer may be over.
     assert text_of(both).endswith(run.answer or "Check?\nName?"), place
     assert text_of(both).count(ANSWER_RESTARTS) <= text_of(whole).count(ANSWER_RESTARTS), place
     assert rest_of(both) == rest_of(whole), place

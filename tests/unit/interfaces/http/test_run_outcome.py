@@ -88,7 +88,7 @@ async def test_error_of_a_run_names_it_in_a_field_and_in_headers() -> None:
 
 
 class Asking:
-    """People of a run with one request, which somebody else answers between the look and the answers of a client.
+    """Fake run with one request, which another client answers between the read and the answers of a client.
 
     Args:
         refusal: the error of the late answers.

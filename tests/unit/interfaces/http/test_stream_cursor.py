@@ -1,4 +1,4 @@
-"""What the ids and numbers of the events of an answer say."""
+"""Ids and sequence numbers of the events of an answer."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Calls of the MCP server: the ids of their runs, how long they wait, and what they start."""
+"""Calls of the MCP server: the ids of their runs, how long they wait, and the runs that they start."""
 
 import json
 from pathlib import Path

@@ -59,7 +59,7 @@ def test_selection_may_be_a_list_or_a_text() -> None:
     assert (form_of(request) or {})["required"] == []
     assert answer_of(request, {"selected": "a", "text": "Bob"}) == {"text": "Bob"}
     assert answer_of(request, {"selected": "a", "text": ""}) == {"selected": ["a"]}
-    # A failure offers only what needs no value, and a form has 1 to 200 options.
+    # A failure offers only choices without a value, and a form has 1 to 200 options.
     request = _request("SELECTION", options=["retry", "value", "skip", "stop"], purpose="error")
     assert _fields(request)["selected"]["enum"] == ["retry", "skip", "stop"]
     for options in ([], [str(number) for number in range(201)]):

@@ -1,4 +1,4 @@
-"""Answers of a search server: what is missing in them is told, and no answer is larger than it may be."""
+"""Responses of a search server: missing parts are reported, and their size is limited."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from dagwright_maritime.search.results import Gap, ResultTooLarge, SearchResult,
 def answered(
     *documents: dict[str, Any], groups: Any = None, asked: Any = None, limits: QueryLimits | None = None, **told: Any
 ) -> SearchResult:
-    """Return what is made of an answer of the server."""
+    """Return the parsed response of the server."""
     found = [{"_source": each, "sort": [place]} for place, each in enumerate(documents)]
     body = {"took": 3, "timed_out": False, "hits": {"total": {"value": 7}, "hits": found}, **told}
     if groups is not None:

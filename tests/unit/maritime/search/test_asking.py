@@ -1,4 +1,4 @@
-"""What is done about each error of a search server: write the query anew, load the data, or try again later."""
+"""Reaction to each error of a search server: rewrite the query, load the data, or retry later."""
 
 from collections.abc import Mapping
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""The checks of queries: which words each problem is told in, and what is sent of a query that passes."""
+"""Checks of queries: the message of each problem, and the request for a valid query."""
 
 from typing import Any
 

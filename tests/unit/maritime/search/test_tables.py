@@ -1,4 +1,4 @@
-"""Results as Markdown: every cell is harmless and short, and what is not shown is said."""
+"""Results as Markdown: every cell is escaped and short, and omitted parts are mentioned."""
 
 from typing import Any
 
