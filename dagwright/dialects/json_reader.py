@@ -129,7 +129,7 @@ def checked_float(token: str) -> float:
 def _find_number(text: str, token: str) -> tuple[int, str]:
     position = next((match.start() for match in _TOKEN.finditer(text) if match[0] == token), 0)
     shown = token if len(token) <= 20 else f"{token[:12]}… ({len(token)} characters)"
-    return position, f"{shown} is no number that JSON has or a double can hold"
+    return position, f"{shown} is not a JSON number, or does not fit into a double"
 
 
 def _syntax_error(text: str, position: int, *, name: str, first_line: int, message: str) -> PlanInvalid:

@@ -174,7 +174,7 @@ class _Builder:
         return self._refuse_number(event) if _NOT_FINITE.fullmatch(text) else text
 
     def _refuse_number(self, event: Any) -> JsonValue:
-        self._refuse(event, f"{event.value[:20]!r} is no number that JSON has or a double can hold")
+        self._refuse(event, f"{event.value[:20]!r} is not a JSON number, or does not fit into a double")
         return None
 
     def _refuse_tag(self, event: Any) -> None:

@@ -167,7 +167,7 @@ async def test_what_of_a_sub_plan_stands_is_told(runs: Runs, ledger: Ledger, uni
     below = sub_plan("below", make("b", unique), make("c", unique, tool="send"), make("d", unique, "c"))
     document = await document_of(await runs.start(plan_of(below, refuse("below")), compensate=True))
     (result,) = [note["message"] for note in document["notes"] if note["code"] == "not_compensated"]
-    ended = "the sub-plan failed: taken back: 1; not taken back: 2 ('b', 'c')"
+    ended = "the sub-plan failed: compensated: 1; not compensated: 2 ('b', 'c')"
     assert result == f"'below' was not compensated: 'undo below' failed: {ended}"
     assert "-d" in ledger.of(unique)
 

@@ -105,7 +105,7 @@ def test_plan_of_a_thousand_nodes_goes_back() -> None:
         {
             "code": "too_large",
             "at": "/nodes",
-            "problem": "the plan has 1,000 nodes; at most 200 are taken",
+            "problem": "the plan has 1,000 nodes; at most 200 are allowed",
             "hint": "use for_each instead of many nodes",
         }
     ]
@@ -129,7 +129,7 @@ def test_ids_that_are_the_runs_own_are_others_where_it_is_clear_what_changes() -
     assert (found["status"], found["output"], found["nodes"]["sum"]["result"]) == ("completed", "4", 4.0)
     notes = found["nodes"]["read"]["result"]["notes"]
     assert [(note["code"], note["node_id"]) for note in notes] == [("reserved_id", name) for name in renamed]
-    assert notes[1]["message"] == "repaired: the id 'read', which the run itself has, was read as 'read_step'"
+    assert notes[1]["message"] == "repaired: the id 'read', which is reserved for the run, was changed to 'read_step'"
 
 
 # Published plan formats.

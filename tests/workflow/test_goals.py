@@ -141,7 +141,7 @@ async def test_request_of_a_client_of_which_nothing_can_come_ends_its_run_at_onc
         "invalid_field",
         "invalid_field",
     ]
-    assert documents[3]["error"]["errors"][0]["message"] == "a request is a text, not NoneType"
+    assert documents[3]["error"]["errors"][0]["message"] == "the request must be a string, not NoneType"
     assert [problem["pointer"] for problem in documents[2]["error"]["errors"]] == ["/confg", "/approve_plan", "/config"]
 
 

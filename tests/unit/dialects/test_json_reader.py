@@ -41,12 +41,12 @@ def test_what_python_writes_is_read_back(value: Any, is_ascii: bool) -> None:
         ("[1] x", "extra data at line 1, column 5"),
         ('["\t"]', "invalid control character at line 1, column 3"),
         ("['a']", "texts stand in double quotes at line 1, column 2"),
-        ('["NaN",\n NaN]', "NaN is no number that JSON has or a double can hold at line 2, column 2"),
-        ("[-Infinity]", "-Infinity is no number that JSON has or a double can hold at line 1, column 2"),
-        ("[0, 1e999]", "1e999 is no number that JSON has or a double can hold at line 1, column 5"),
+        ('["NaN",\n NaN]', "NaN is not a JSON number, or does not fit into a double at line 2, column 2"),
+        ("[-Infinity]", "-Infinity is not a JSON number, or does not fit into a double at line 1, column 2"),
+        ("[0, 1e999]", "1e999 is not a JSON number, or does not fit into a double at line 1, column 5"),
         (
             f"[{'9' * 5000}]",
-            "999999999999… (5000 characters) is no number that JSON has or a double can hold at line 1, column 2",
+            "999999999999… (5000 characters) is not a JSON number, or does not fit into a double at line 1, column 2",
         ),
     ],
 )

@@ -74,8 +74,8 @@ def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(written: str, value: A
 @pytest.mark.parametrize(
     ("text", "place", "message"),
     [
-        ("a: .inf", "/a", "p.yaml: '.inf' is no number that JSON has or a double can hold (line 1, column 4)"),
-        ("a: [.NaN]", "/a/0", "p.yaml: '.NaN' is no number that JSON has or a double can hold (line 1, column 5)"),
+        ("a: .inf", "/a", "p.yaml: '.inf' is not a JSON number, or does not fit into a double (line 1, column 4)"),
+        ("a: [.NaN]", "/a/0", "p.yaml: '.NaN' is not a JSON number, or does not fit into a double (line 1, column 5)"),
         ("a:\n  1: x", "/a/1", "p.yaml: a key must be text: write '1' in quotes (line 2, column 3)"),
         ("? [a]\n: b", "", "p.yaml: a key must be text, not a list or an object (line 1, column 3)"),
         ("a: !!set x", "/a", "p.yaml: the tag 'tag:yaml.org,2002:set' is not allowed in a plan (line 1, column 4)"),
