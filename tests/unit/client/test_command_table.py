@@ -1,4 +1,4 @@
-"""What docs/guides/python.md says about the API: each command has a Python form, and each error can be imported."""
+"""API facts of docs/guides/python.md: each command has a Python form, and each error can be imported."""
 
 import inspect
 import re

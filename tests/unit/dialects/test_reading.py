@@ -41,7 +41,7 @@ def test_format_comes_from_the_name_or_from_the_look(text: str | bytes, name: st
     ("text", "name", "code", "message"),
     [
         ("a: 1", "x.json", "invalid_syntax", "x.json is no valid JSON: expecting value at line 1, column 1"),
-        ('{"a": NaN}', "-", "invalid_syntax", "standard input is no valid JSON: NaN is no number"),
+        ('{"a": NaN}', "-", "invalid_syntax", "standard input is no valid JSON: NaN is not a JSON number"),
         ('{"a": 1,}', "-", "invalid_syntax", "standard input is no valid JSON: a comma before '}'"),
         (b'{"a":\n "\xff"}', "x.json", "unreadable", "x.json is no UTF-8 text: byte 0xff in line 2"),
         ("a: \ud800", "-", "unreadable", "standard input holds a lone surrogate, which is no character, in line 1"),
