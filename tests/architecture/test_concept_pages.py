@@ -1,0 +1,34 @@
+"""Pages on concepts agree with the code: the table of packages, and the pictures of states."""
+
+import re
+import tomllib
+
+from dagwright.core.model.states import NodeStatus, RunStatus
+from tests.architecture.source_files import ROOT
+
+_CONCEPTS = ROOT / "docs" / "concepts"
+_ROW = re.compile(r"^\| ?(\d?) \| (`dagwright\.[^|]*) \|", re.MULTILINE)
+_DIAGRAM = re.compile(r"^```mermaid\nstateDiagram-v2\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_table_of_packages_has_each_package_in_its_layer() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = {each["id"]: each for each in project["tool"]["importlinter"]["contracts"]}
+    layers = [{name.strip() for name in layer.split(":")} for layer in contracts["layers"]["layers"]]
+    assert _documented_layers() == dict(zip(range(len(layers), 0, -1), layers, strict=True))
+
+
+def _documented_layers() -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {}
+    number = 0
+    for layer, packages in _ROW.findall((_CONCEPTS / "architecture.md").read_text(encoding="utf-8")):
+        number = int(layer or number)
+        found.setdefault(number, set()).update(re.findall(r"dagwright\.(\w+)", packages))
+    return found
+
+
+def test_pictures_of_states_have_each_state() -> None:
+    page = (_CONCEPTS / "life-of-a-run.md").read_text(encoding="utf-8")
+    drawn = [set(re.findall(r"^ +(\w+) --> |--> (\w+)", text, re.MULTILINE)) for text in _DIAGRAM.findall(page)]
+    states = [{name for pair in pairs for name in pair if name} for pairs in drawn]
+    assert states == [{*map(str, NodeStatus)}, {*map(str, RunStatus)}]
