@@ -1,6 +1,6 @@
 # Every target needs Python 3.11+ and make; the rest is fetched into .venv and the user's cache.
 BIN := .venv/bin
-CODE := dagwright worker.py starter.py apps/maritime/dagwright_maritime apps/onboarding/dagwright_onboarding tests
+CODE := dagwright worker.py starter.py apps/maritime/dagwright_maritime apps/onboarding/dagwright_onboarding scripts/format_markdown.py scripts/reference tests
 # Options of the test targets: files, folders or tests to run, and their timeout in minutes.
 PATHS ?= tests
 MINUTES ?= 75
@@ -12,7 +12,7 @@ RUN_TESTS := $(BIN)/python scripts/run_tests.py --minutes $(MINUTES)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ask demo-human demo-onboarding demo-maritime test test-fast test-all check bench bench-doors bench-large up clean lock lock-servers docs docs-reference docs-schema search-server search-server-stop screenshots
+.PHONY: help setup demo demo-ask demo-human demo-onboarding demo-maritime test test-fast test-all check bench bench-doors bench-large up clean lock lock-servers docs docs-format docs-reference docs-schema search-server search-server-stop screenshots
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,14 +57,18 @@ check: setup ## Format, lint, prose, types, import contracts, published schemas,
 	@$(BIN)/python -m dagwright.plans.schema --check
 	@$(BIN)/python -m dagwright.planner --check
 	@$(BIN)/python -m dagwright_onboarding --check
-	@$(BIN)/python scripts/make_reference.py --check
+	@$(BIN)/python -m scripts.reference --check
+	@$(BIN)/python scripts/format_markdown.py --check
 	@$(SITE)
 
 docs: setup ## Build the site of the documentation in build/site; `.venv/bin/mkdocs serve` shows it while you write
 	@$(SITE)
 
-docs-reference: setup ## Write the generated pages of the documentation again
-	@$(BIN)/python scripts/make_reference.py
+docs-reference: setup ## Write the generated parts of the documentation again
+	@$(BIN)/python -m scripts.reference
+
+docs-format: setup ## Format the Markdown of the documentation: one sentence per line
+	@$(BIN)/python scripts/format_markdown.py
 
 docs-schema: setup ## Update the JSON Schemas and the catalogue of verbs in docs
 	@$(BIN)/python -m dagwright.plans.schema

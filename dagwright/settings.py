@@ -157,11 +157,17 @@ class Settings(BaseModel):
     """Address of the travel service that `flight_search`, `hotel_search` and `activity_search` call."""
 
     serper_api_key: SecretStr | None = Field(default=None, validation_alias="SERPER_API_KEY")
+    """Key of the Serper search service, for `serper_web_search` and `web_search`."""
     serper_base_url: str = Field(default=SERPER_BASE_URL, validation_alias="SERPER_BASE_URL")
+    """Address of the Serper search service."""
     openai_api_key: SecretStr | None = Field(default=None, validation_alias="OPENAI_API_KEY")
+    """Key of the model service."""
     openai_base_url: str | None = Field(default=None, validation_alias="OPENAI_BASE_URL")
+    """Address of a model service with the API of OpenAI; by default the service of OpenAI."""
     litellm_proxy_api_key: SecretStr | None = Field(default=None, validation_alias="LITELLM_PROXY_API_KEY")
+    """Key of a LiteLLM proxy."""
     litellm_proxy_base_url: str | None = Field(default=None, validation_alias="LITELLM_PROXY_BASE_URL")
+    """Address of a LiteLLM proxy, which is used if `OPENAI_BASE_URL` is not set."""
 
     otel_endpoint: str | None = Field(default=None, validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
     """OpenTelemetry collector that receives the spans of runs, if the extra `otel` is installed."""

@@ -33,7 +33,7 @@ COMMAND_TIMEOUT_S = 300
 """A page's slowest command starts a server and runs a demo."""
 
 _FENCE = re.compile(r'^```(\w*)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-_COMMENT = re.compile(r"<!-- ([^>]*) -->\n\Z")
+_COMMENT = re.compile(r"<!-- ([^>]*) -->\n\n?\Z")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _FIRST_LINE_NAME = re.compile(r"# ([\w.-]+\.py)\n")
 _LINKED = ("starter.py", "worker.py", ".venv")

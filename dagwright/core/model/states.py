@@ -24,15 +24,25 @@ class NodeStatus(StrEnum):
     """The state of a node, or of one item of a `for_each`."""
 
     PENDING = "pending"
+    """A dependency has not ended."""
     READY = "ready"
+    """It may start, and waits for a free slot."""
     RUNNING = "running"
+    """Its call is in flight."""
     WAITING = "waiting"
+    """It waits for a person, a worker, a rate limit or a paused tool; the reason is reported."""
     COMPLETED = "completed"
+    """It has a result, which may be `partial`."""
     FAILED = "failed"
+    """It has an error."""
     SKIPPED = "skipped"
+    """Its `when` was false, its `for_each` was null, or a dependency was skipped."""
     BLOCKED = "blocked"
+    """A dependency failed; `blocked_by` lists the failed nodes."""
     CANCELLED = "cancelled"
+    """It was stopped, by a person or with the run."""
     SUPERSEDED = "superseded"
+    """Another node replaces it; its edges and references lead to the new node."""
 
     @property
     def is_final(self) -> bool:
@@ -68,11 +78,17 @@ class RunStatus(StrEnum):
     """The state of a whole run."""
 
     RUNNING = "running"
+    """A node can still start or is in flight."""
     WAITING = "waiting"
+    """Only people or paused tools can make it continue."""
     COMPLETED = "completed"
+    """Every node is completed, skipped or superseded."""
     COMPLETED_WITH_FAILURES = "completed_with_failures"
+    """A node failed, but a node of the `output`, or a node without dependents, completed."""
     FAILED = "failed"
+    """No such node completed, a node failed under `fail_fast`, or the engine failed."""
     CANCELLED = "cancelled"
+    """It was cancelled by the signal `cancel`, a command, or a cancel request of Temporal."""
 
 
 class Phase(Enum):

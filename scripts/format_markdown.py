@@ -1,0 +1,72 @@
+"""Format Markdown: one sentence per line, and one style for lists, tables and code.
+
+    python scripts/format_markdown.py [--check] [PATH ...]
+
+Without paths it formats the files below `FORMATTED`.
+"""
+
+import argparse
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import mdformat
+
+ROOT = Path(__file__).resolve().parents[1]
+
+FORMATTED = (
+    "docs/index.md",
+    "docs/decisions",
+    "docs/reference",
+)
+"""Files and folders whose format is checked."""
+
+_EXTENSIONS = ("gfm", "tables", "mkdocs", "slw")
+_OPTIONS = {
+    "wrap": "no",
+    "number": True,
+    "compact_tables": True,
+    "align_semantic_breaks_in_lists": True,
+    "no_mkdocs_math": True,
+    # A line ends where a sentence ends, and nowhere else.
+    "slw_wrap": 0,
+    "slw_min_line": 0,
+    "lang": "en",
+}
+
+
+def main() -> int:
+    """Format the files; with `--check`, report the files that are not formatted and return exit code 1."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not formatted")
+    parser.add_argument("paths", nargs="*", help="files and folders; default: those that are checked")
+    given = parser.parse_args()
+    changed = list(_changed_files(given.paths or FORMATTED))
+    for path, text in changed:
+        if given.check:
+            sys.stderr.write(f"{path.relative_to(ROOT)} is not formatted; run: make docs-format\n")
+        else:
+            path.write_text(text, encoding="utf-8")
+    return 1 if changed and given.check else 0
+
+
+def _changed_files(names: Sequence[str]) -> Iterator[tuple[Path, str]]:
+    for name in names:
+        place = ROOT / name
+        for path in sorted(place.rglob("*.md")) if place.is_dir() else [place]:
+            text = path.read_text(encoding="utf-8")
+            formatted = format_markdown(text)
+            if formatted != text:
+                yield path, formatted
+
+
+def format_markdown(text: str) -> str:
+    """Return a Markdown text in the format of the documentation."""
+    # The plugin warns that mdformat joins lines, which is wanted: lines are joined before sentences are separated.
+    logging.getLogger("mdformat_slw").setLevel(logging.ERROR)
+    return mdformat.text(text, options=_OPTIONS, extensions=_EXTENSIONS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""Write the generated parts of all pages again, or check that they are up to date."""
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Mapping
+
+from scripts.format_markdown import format_markdown
+from scripts.reference import cli, decisions, http_api, limits, settings, states, tools
+from scripts.reference.markdown import ROOT
+
+_PARTS: Mapping[str, Callable[[], str]] = {
+    "commands": cli.command_index,
+    "command options": cli.command_sections,
+    "decisions": decisions.decisions_index,
+    "http errors": http_api.common_errors,
+    "http events": http_api.events,
+    "http operations": http_api.operations,
+    "http types": http_api.schemas,
+    "limits": limits.limits_tables,
+    "node states": states.node_states,
+    "run states": states.run_states,
+    "settings": settings.settings_table,
+    "tools": tools.tool_sections,
+}
+"""Name in the mark -> function that returns the part as Markdown."""
+_MARKED = re.compile(r"<!-- generated: (?P<name>[^>]+) -->\n.*?<!-- end of generated -->", re.DOTALL)
+
+
+def main() -> int:
+    """Write the pages; with `--check`, report pages that are out of date and return exit code 1."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is out of date")
+    is_checking = parser.parse_args().check
+    is_stale = False
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        if (written := with_generated_parts(text)) == text:
+            continue
+        is_stale = True
+        if is_checking:
+            sys.stderr.write(f"{path.relative_to(ROOT)} is out of date; run: make docs-reference\n")
+        else:
+            path.write_text(written, encoding="utf-8")
+    return 1 if is_stale and is_checking else 0
+
+
+def with_generated_parts(page: str) -> str:
+    """Return a page with its generated parts written again.
+
+    Raises:
+        KeyError: a mark has an unknown name.
+    """
+    if _MARKED.search(page) is None:
+        return page
+    return format_markdown(_MARKED.sub(_part, page))
+
+
+def _part(mark: re.Match[str]) -> str:
+    return f"<!-- generated: {mark['name']} -->\n\n{_PARTS[mark['name']]().strip()}\n\n<!-- end of generated -->"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

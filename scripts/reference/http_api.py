@@ -1,0 +1,142 @@
+"""The sections of the HTTP API, from its OpenAPI document."""
+
+import asyncio
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from dagwright.interfaces.http import GatewayContext, create_app
+from dagwright.interfaces.http.errors import ERROR_RESPONSES
+from dagwright.interfaces.http.keys import KeyFile
+from dagwright.interfaces.http.limits import KeyUsage, Limits
+from dagwright.settings import Settings
+from scripts.reference.json_types import type_name
+from scripts.reference.markdown import code, section, sentence, table
+
+_LINK = "#{name}"
+_EVENTS = ("NodeEvent", "RunEvent", "EndEvent", "ErrorEvent", "ProgressEvent", "ResponseEvent", "OrchestrationEvent")
+
+
+@functools.cache
+def openapi_document() -> Mapping[str, Any]:
+    """Return the OpenAPI document of a gateway with default settings."""
+    usage = KeyUsage(Limits(1, 1, 1, 1_024, 1_024), lambda: 0.0)
+    parts = SimpleNamespace(settings=Settings(), keys=KeyFile(Path("none")), usage=usage, stopping=asyncio.Event())
+    return create_app(cast(GatewayContext, parts)).openapi()
+
+
+def operations() -> str:
+    """Return a section for each group of operations, with a part for each operation."""
+    groups: dict[str, list[str]] = {}
+    for path, methods in openapi_document()["paths"].items():
+        for method, operation in methods.items():
+            groups.setdefault(operation["tags"][0], []).append(_operation(f"{method.upper()} {path}", operation))
+    return "".join(section(name.capitalize(), *parts) for name, parts in groups.items())
+
+
+def _operation(name: str, operation: Mapping[str, Any]) -> str:
+    heads = ("Parameter", "In", "Type", "Required", "Meaning")
+    parameters = operation.get("parameters", ())
+    body = operation.get("requestBody")
+    return section(
+        operation["summary"],
+        f"`{name}`",
+        operation.get("description", ""),
+        table(heads, map(_parameter, parameters)) if parameters else "",
+        f"Body: {_content(body['content'])}." if body else "",
+        table(("Status", "Body", "Meaning"), _answers(operation["responses"])),
+        f"Errors: {errors}." if (errors := _errors(operation["responses"])) else "",
+        level=3,
+    )
+
+
+def common_errors() -> str:
+    """Return a row for each error status of the API."""
+    return table(
+        ("Status", "Meaning"), [(code(status), each["description"]) for status, each in ERROR_RESPONSES.items()]
+    )
+
+
+def _parameter(parameter: Mapping[str, Any]) -> tuple[str, ...]:
+    schema = parameter["schema"]
+    return (
+        code(parameter["name"]),
+        parameter["in"],
+        type_name(schema, link=_LINK),
+        "yes" if parameter.get("required") else "no",
+        _described({**schema, "description": parameter.get("description", "")}),
+    )
+
+
+def _answers(responses: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for status, response in sorted(responses.items()):
+        if not _is_common(status, response):
+            yield code(status), _content(response.get("content", {})), sentence(response["description"])
+
+
+def _errors(responses: Mapping[str, Any]) -> str:
+    return ", ".join(code(status) for status, response in sorted(responses.items()) if _is_common(status, response))
+
+
+def _is_common(status: str, response: Mapping[str, Any]) -> bool:
+    common = ERROR_RESPONSES.get(int(status))
+    return common is not None and common["description"] == response["description"]
+
+
+def _content(content: Mapping[str, Any]) -> str:
+    kinds = [
+        _event_stream(each) if kind == "text/event-stream" else type_name(each.get("schema", {}), link=_LINK)
+        for kind, each in content.items()
+    ]
+    return " or ".join(dict.fromkeys(kinds))
+
+
+def _event_stream(content: Mapping[str, Any]) -> str:
+    schema = content.get("schema") or content.get("itemSchema") or {}
+    named = type_name(schema, link=_LINK)
+    return "event stream" if named in ("any JSON", "string") else f"event stream of {named}"
+
+
+def schemas() -> str:
+    """Return a section for each type of the API, except those of events."""
+    return "".join(_schema(name) for name in sorted(_known()) if name not in _EVENTS and name != "JsonValue")
+
+
+def events() -> str:
+    """Return a section for each type of event of the API."""
+    return "".join(_schema(name) for name in _EVENTS)
+
+
+def documents(names: Sequence[str]) -> str:
+    """Return a section for each named type of the API."""
+    return "".join(_schema(name) for name in names)
+
+
+def _known() -> Mapping[str, Any]:
+    known: Mapping[str, Any] = openapi_document()["components"]["schemas"]
+    return known
+
+
+def _schema(name: str) -> str:
+    schema = _known()[name]
+    about = sentence(schema.get("description", ""))
+    if "properties" not in schema:
+        return section(name, about, f"One of {type_name(schema, link=_LINK)}.", level=3)
+    required = schema.get("required", ())
+    rows = [
+        (code(field), type_name(each, link=_LINK), "yes" if field in required else "no", _described(each))
+        for field, each in schema["properties"].items()
+    ]
+    return section(name, about, table(("Field", "Type", "Required", "Meaning"), rows), level=3)
+
+
+def _described(schema: Mapping[str, Any]) -> str:
+    default = schema.get("default")
+    words = sentence(schema.get("description", ""))
+    return words if default is None or "const" in schema else f"{words} Default: {code(_shown(default))}."
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,51 @@
+"""Names of the types in a JSON Schema."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from scripts.reference.markdown import code
+
+_PATTERN_DURATION = "(ms|s|m|h|d)$"
+_RANGES = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
+
+
+def type_name(schema: Mapping[str, Any], *, link: str | None = None) -> str:
+    """Return the type of a JSON Schema as Markdown, such as ``"a" or list of string``.
+
+    Args:
+        link: format of a link to another type, with `{name}`; without it the name is code.
+    """
+    kinds = dict.fromkeys(filter(None, _kinds(schema, link)))
+    # Null means that the field is not given, which the column of defaults has.
+    named = [kind for kind in kinds if kind != "null"] or list(kinds)
+    return " or ".join(named) or "any JSON"
+
+
+def _kinds(schema: Mapping[str, Any], link: str | None) -> Iterator[str]:
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        yield "any JSON" if name == "JsonValue" else "plan" if name == "#" else _linked(name, link)
+    elif "const" in schema:
+        yield code(json.dumps(schema["const"]).strip('"'))
+    elif "enum" in schema:
+        yield ", ".join(code(json.dumps(value).strip('"')) for value in schema["enum"])
+    elif alternatives := schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf"):
+        for each in alternatives:
+            yield from _kinds(each, link)
+    elif isinstance(schema.get("type"), list):
+        for kind in schema["type"]:
+            yield from _kinds({**schema, "type": kind}, link)
+    elif schema.get("type") == "array":
+        items = type_name(schema.get("items", {}), link=link)
+        yield f"list of {items}" if items != "any JSON" else "list"
+    elif schema.get("type") == "string" and str(schema.get("pattern", "")).endswith(_PATTERN_DURATION):
+        yield "duration"
+    elif "type" in schema:
+        is_number = schema["type"] in ("integer", "number")
+        ranges = [f"{sign} {schema[word]:,}" for word, sign in _RANGES if is_number and word in schema]
+        yield " ".join([schema["type"], ", ".join(ranges)]).strip()
+
+
+def _linked(name: str, link: str | None) -> str:
+    return f"[{name}]({link.format(name=name.lower())})" if link else code(name)

@@ -1,0 +1,72 @@
+"""Tables and other Markdown, and descriptions in the source code."""
+
+import ast
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; texts of cells are Markdown in one line."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(map(_cell, line))} |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def code(text: object) -> str:
+    """Return a text as code; an empty text stays empty."""
+    return f"`{text}`" if str(text) else ""
+
+
+def sentence(text: str) -> str:
+    """Return a description with a capital letter and a full stop, in one line."""
+    words = " ".join(text.split()).rstrip(".")
+    return f"{words[:1].upper()}{words[1:]}." if words else ""
+
+
+def constants(module: str) -> dict[str, str]:
+    """Return the described constants of a module: name -> text of the string after it.
+
+    Args:
+        module: path of the file in the repository.
+    """
+    return _described(ast.parse((ROOT / module).read_text(encoding="utf-8")).body)
+
+
+def fields(module: str, class_name: str) -> dict[str, str]:
+    """Return the described fields of a class: name -> text of the string after it."""
+    for node in ast.walk(ast.parse((ROOT / module).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef) and node.name == class_name:
+            return _described(node.body)
+    raise ValueError(f"{module} has no class {class_name}")
+
+
+def _described(body: Sequence[ast.stmt]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each, after in itertools.pairwise(body):
+        match each:
+            case ast.Assign(targets=targets):
+                pass
+            case ast.AnnAssign(target=target):
+                targets = [target]
+            case _:
+                targets = []
+        text = after.value if isinstance(after, ast.Expr) else None
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            found |= {target.id: text.value for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+def section(title: str, *parts: str, level: int = 2) -> str:
+    """Return a section with a heading."""
+    return "\n\n".join([f"{'#' * level} {title}", *(part.strip() for part in parts if part.strip())]) + "\n\n"
+
+
+def first_paragraph(text: str | None) -> str:
+    """Return the first paragraph of a docstring in one line."""
+    return " ".join((text or "").strip().partition("\n\n")[0].split())

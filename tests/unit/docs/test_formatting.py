@@ -1,0 +1,81 @@
+"""Markdown has one sentence per line, and the parts that are generated are written between their marks."""
+
+import pytest
+
+from dagwright.core.boundary import limits as core_limits
+from scripts.format_markdown import format_markdown
+from scripts.reference.__main__ import with_generated_parts
+from scripts.reference.json_types import type_name
+from scripts.reference.limits import with_unit
+from scripts.reference.markdown import constants, table
+
+
+@pytest.mark.parametrize(
+    ("text", "formatted"),
+    [
+        ("One sentence. Another\none, e.g. this.\n", "One sentence.\nAnother one, e.g. this.\n"),
+        ("- First. Second.\n- Third\n", "- First.\n  Second.\n- Third\n"),
+        ("Run `a. B` now. See [a. B](c.md).\n", "Run `a. B` now.\nSee [a. B](c.md).\n"),
+        ("| a | b |\n|---|---|\n| One. Two. | c |\n", "| a | b |\n| -- | -- |\n| One. Two. | c |\n"),
+        ('```yaml title="a.yaml"\nb: "One. Two."\n```\n', '```yaml title="a.yaml"\nb: "One. Two."\n```\n'),
+        ("!!! note\n\n    One. Two.\n", "!!! note\n\n    One.\n    Two.\n"),
+    ],
+)
+def test_sentences_have_lines_of_their_own_and_formatting_twice_changes_nothing(text: str, formatted: str) -> None:
+    assert format_markdown(text) == formatted
+    assert format_markdown(formatted) == formatted
+
+
+def test_generated_part_replaces_the_text_between_its_marks_only() -> None:
+    page = "# Page\n\n<!-- generated: run states -->\n\nold\n\n<!-- end of generated -->\n\nAfter.\n"
+    written = with_generated_parts(page)
+    assert written.startswith("# Page\n\n<!-- generated: run states -->\n\n| State of a run |")
+    assert written.endswith("\n\n<!-- end of generated -->\n\nAfter.\n")
+    assert "old" not in written
+    assert with_generated_parts(written) == written
+
+
+def test_mark_with_an_unknown_name_is_an_error() -> None:
+    with pytest.raises(KeyError, match="no such part"):
+        with_generated_parts("<!-- generated: no such part -->\n<!-- end of generated -->\n")
+
+
+def test_cells_of_tables_are_one_line_without_bars() -> None:
+    assert table(("a", "b"), [("x | y", "one\n  two")]) == "| a | b |\n| --- | --- |\n| x \\| y | one two |\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("A_BYTES", 256 * 1024, "256 KiB"),
+        ("A_BYTES", 32_000_000, "32 MB"),
+        ("A_BYTES", 1_500_000, "1.5 MB"),
+        ("A_BYTES", 200, "200 bytes"),
+        ("A_S", 0.2, "0.2 s"),
+        ("A_S", 3_600.0, "1 h"),
+        ("NODES", 20_000, "20,000"),
+    ],
+)
+def test_limits_have_the_unit_of_their_name(name: str, value: float, text: str) -> None:
+    assert with_unit(name, value) == text
+
+
+def test_constants_are_described_by_the_string_after_them() -> None:
+    described = constants("dagwright/core/boundary/limits.py")
+    assert described["REF_BYTES"] == "Longest reference of the payload store."
+    assert set(described) <= set(vars(core_limits))
+
+
+@pytest.mark.parametrize(
+    ("schema", "name"),
+    [
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "string"),
+        ({"type": "array", "items": {"$ref": "#/$defs/Node"}}, "list of [Node](#node)"),
+        ({"enum": ["a", "b"]}, "`a`, `b`"),
+        ({"type": "integer", "minimum": 1, "maximum": 5}, "integer ≥ 1, ≤ 5"),
+        ({"type": "string", "pattern": "^[0-9](ms|s|m|h|d)$"}, "duration"),
+        ({}, "any JSON"),
+    ],
+)
+def test_types_of_json_schemas_are_named(schema: dict[str, object], name: str) -> None:
+    assert type_name(schema, link="#{name}") == name
