@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -268,6 +268,21 @@ def fast_temporary_files() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def fork_server() -> Iterator[None]:
+    """Run the fork server of all processes: each one of its own would import Dagwright again."""
+    with TemporaryDirectory(prefix="dagwright-fork-server-") as folder:
+        command = [sys.executable, "-m", "tests.support.programs", folder]
+        # At the end of the block its standard input is closed, which ends it.
+        with subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        ) as server:
+            assert server.stdout is not None
+            server.stdout.readline()
+            os.environ["TEST_FORK_SERVER"] = folder
+            yield
+
+
 def summarize(stages: list[Stage]) -> None:
     """Print durations, slowest files and failures of all stages."""
     print("\n=== stages")
@@ -312,9 +327,11 @@ def main() -> int:
         # Property tests make an eighth of their examples otherwise (tests/support/example_counts.py).
         os.environ["TEST_EXAMPLES"] = "full"
     stages = [known[name] for name in names]
-    if names != ["fast"]:
-        install_server()
-    with fast_temporary_files():
+    with ExitStack() as held:
+        if names != ["fast"]:
+            install_server()
+            held.enter_context(fork_server())
+        held.enter_context(fast_temporary_files())
         for stage in stages:
             run(stage, options.paths, ends_at)
             if stage.exit_code == GAVE_UP:

@@ -27,6 +27,8 @@ ROOT: Final = Path(__file__).parents[2]
 _SERVER: Final = ROOT / "tests" / "support" / "fork_server.py"
 _READ_AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "TZ")
 """Variables that the interpreter reads at its start; a forked process has those of this process."""
+SHARED_FORK_SERVER: Final = "TEST_FORK_SERVER"
+"""Folder of the fork server that `scripts/run_tests.py` runs for all its processes."""
 
 
 class Forked:
@@ -225,8 +227,16 @@ def forked_programs(*modules: str) -> Path:
 
 @cache
 def _fork_server(*modules: str) -> Path:
-    """Start a fork server of this process, which ends with it, and return its folder."""
+    """Return the folder of the fork server of all processes, or else of one that ends with this process."""
+    if not modules and (shared := os.environ.get(SHARED_FORK_SERVER)):
+        return Path(shared)
     folder = Path(tempfile.mkdtemp(prefix="fork-server-"))
+    atexit.register(_end, _start_fork_server(folder, *modules), folder)
+    return folder
+
+
+def _start_fork_server(folder: Path, *modules: str) -> "subprocess.Popen[bytes]":
+    """Start a fork server that has its socket and its commands in an empty folder."""
     address = str(folder / "socket")
     with socket.socket(socket.AF_UNIX) as listener, (folder / "log").open("wb") as log:
         listener.bind(address)
@@ -240,10 +250,22 @@ def _fork_server(*modules: str) -> Path:
             env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         )
     write_commands(folder / "bin", address=address)
-    atexit.register(_end, server, folder)
-    return folder
+    return server
 
 
 def _end(server: "subprocess.Popen[bytes]", folder: Path) -> None:
     server.communicate()
     shutil.rmtree(folder)
+
+
+def main() -> None:
+    """Run a fork server in the folder of the first argument until standard input is closed."""
+    server = _start_fork_server(Path(sys.argv[1]))
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    server.communicate()
+
+
+if __name__ == "__main__":
+    main()

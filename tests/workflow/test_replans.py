@@ -208,7 +208,8 @@ async def test_answer_in_which_something_is_missing_leads_to_another_plan_and_an
 
 async def test_large_answer_in_its_response_format_is_given_out(scripted: Scripted) -> None:
     words = "long " * 60_000
-    async with scripted(written(call("a", "echo", n=1)), said(words, "more"), '{"nodes": []}') as (_, runs):
+    answer = slow(text(said(words, "more")), characters=4_000)
+    async with scripted(written(call("a", "echo", n=1)), answer, '{"nodes": []}') as (_, runs):
         handle = await runs.start_compiled(goal(runs, "More.", "echo"))
         found = await document_of(handle)
         [_, title] = await titles(runs, handle, "plan")

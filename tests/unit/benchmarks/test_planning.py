@@ -1,9 +1,7 @@
 """The planning benchmark with the scripted model: scores, output and saved results."""
 
-import asyncio
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from dagwright.llm import Endpoint, ModelClient
 from dagwright.planner import PlanningOptions
 from dagwright.planner.plan_parser import parse_plan
 from dagwright.testing import ANY_NUMBER, ModelServer, Refused, Step, json_text, step
+from tests.support.programs import start_program
 
 pytestmark = pytest.mark.waits
 
@@ -119,12 +118,8 @@ async def test_command_prints_the_table_and_saves_what_was_written(tmp_path: Pat
     saved = tmp_path / "found.json"
     async with ModelServer(*right_steps()) as server:
         options = ["--model", "small", "--base-url", server.base_url, "--temperature", "0", "--save", str(saved)]
-        process = await asyncio.create_subprocess_exec(
-            *[sys.executable, "-m", "benchmarks.planning", *options],
-            cwd=ROOT,
-            env={**os.environ, "OPENAI_API_KEY": "key"},
-            stdout=asyncio.subprocess.PIPE,
-        )
+        environment = {**os.environ, "OPENAI_API_KEY": "key"}
+        process = await start_program(("-m", "benchmarks.planning"), options, folder=ROOT, environment=environment)
         result, _ = await process.communicate()
     assert process.returncode == 0
     assert result.decode().startswith("small\n\n| | first plans | after repair |\n")
