@@ -121,10 +121,13 @@ class RunSubscriptions:
             # A reader that has just started, or is behind another one, would report outdated states.
             while topic.view.cursor < reached and not topic.view.is_closed:
                 moment = await topic.next_moment(after=moment)
-            yield topic.update(topic.changed_from(seen))
-            while not topic.view.is_closed:
+            update = topic.update(topic.changed_from(seen))
+            yield update
+            # The run may end while the subscriber handles the update, and the subscriber needs that end too.
+            while not update.view.is_closed:
                 before, moment = moment, await topic.next_moment(after=moment)
-                yield topic.update(topic.changed_since(before))
+                update = topic.update(topic.changed_since(before))
+                yield update
         finally:
             topic.subscribers -= 1
             if not topic.subscribers:

@@ -79,6 +79,17 @@ async def test_states_are_those_of_their_update() -> None:
     ]
 
 
+async def test_slow_subscriber_gets_the_end_that_came_meanwhile() -> None:
+    views = view(5, a=RUNS), view(9, is_closed=True, a=DONE)
+    feeds = RunSubscriptions(lambda _: cast(RunReader, Feed(views, {}, reached=START)))
+    positions = []
+    async for update in feeds.subscribe("run-1"):
+        positions.append(str(update.position))
+        for _ in range(20):
+            await asyncio.sleep(0)
+    assert positions == ["1-5", "1-9"]
+
+
 async def test_lagging_reader_sends_nothing_until_it_has_caught_up() -> None:
     views = view(3, a=RUNS), view(6, a=DONE, b=RUNS), view(9, a=DONE, b=DONE), view(11, is_closed=True, a=DONE, b=DONE)
     updates = await told(*views, after=Cursor(1, 9), seen={"a": DONE, "b": DONE}, reached=Cursor(1, 9))
