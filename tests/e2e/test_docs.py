@@ -79,7 +79,7 @@ async def clone(tmp_path: Path, other_server: LiveServer) -> AsyncIterator[Clone
     "page",
     # The commands of these pages have tests of their own.
     [
-        pytest.param(page, marks=pytest.mark.slow if page in ("README.md", "CONTRIBUTING.md") else ())
+        pytest.param(page, marks=pytest.mark.slow if page in ("README.md", "docs/contributing/testing.md") else ())
         for page in PAGES_WITH_COMMANDS
     ],
 )
