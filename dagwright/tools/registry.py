@@ -34,7 +34,7 @@ class ToolRegistry:
             if spec is None:
                 raise TypeError(f"{getattr(candidate, '__name__', candidate)!r} is not a tool; decorate it with @tool")
             if specs.setdefault(spec.name, spec) is not spec:
-                raise ValueError(f"Duplicate tool {spec.name!r}")
+                raise ValueError(f"Duplicate tool {spec.name!r}: two of the given tools have this name; rename one")
         refuse_shared_aliases(specs)
         return cls(specs, sources or {})
 

@@ -72,7 +72,7 @@ def test_chosen_queue_serves_functions_and_agents(tmp_path: Path) -> None:
     [
         ([plain], "the function 'plain' is not a tool: decorate it with @tool"),
         ([3], "'3' is a int, not a tool: pass functions with @tool, modules or files"),
-        ([stock, _tool_called("stock")], "Duplicate tool 'stock'"),
+        ([stock, _tool_called("stock")], "Duplicate tool 'stock': two of the given tools have this name; rename one"),
         ([sys], "the module sys has no tool: decorate a function with @tool"),
     ],
 )
