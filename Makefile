@@ -12,7 +12,7 @@ RUN_TESTS := $(BIN)/python scripts/run_tests.py --minutes $(MINUTES)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ask demo-human demo-onboarding demo-maritime test test-fast test-all check bench bench-doors bench-large up clean lock lock-servers docs docs-format docs-reference docs-schema search-server search-server-stop screenshots
+.PHONY: help setup demo demo-ask demo-human demo-intents demo-onboarding demo-maritime recording test test-fast test-all check bench bench-doors bench-large up clean lock lock-servers docs docs-format docs-reference docs-schema search-server search-server-stop screenshots
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,8 +20,8 @@ help: ## Show this list
 setup: ## Make .venv from the hash-locked requirements (a second run does nothing)
 	@scripts/setup
 
-demo: setup ## Run the onboarding scenario on a real Temporal server
-	@$(BIN)/python -m examples.onboarding_demo
+demo: setup ## Run an order on a real Temporal server, kill it in the middle, and run it again
+	@$(BIN)/python -m examples.order_demo
 
 demo-ask: setup ## Plan, run and answer a request in words; without OPENAI_API_KEY, a script replaces the model
 	@$(BIN)/python -m examples.ask_demo
@@ -29,6 +29,9 @@ demo-ask: setup ## Plan, run and answer a request in words; without OPENAI_API_K
 demo-human: setup ## Run a plan that asks two people; answer from a second terminal
 	@echo "answer in a second terminal in this folder, after: . $(BIN)/activate"
 	@$(BIN)/dagwright run examples/people/publish.yaml --keep-server
+
+demo-intents: setup ## Onboard a fund in six steps; a second run changes nothing
+	@$(BIN)/python -m examples.onboarding_demo
 
 demo-onboarding: export DAGWRIGHT_STATE_DIR := .dagwright/demo-onboarding
 demo-onboarding: setup ## Onboard a fund whose director could be two people; answer from a second terminal
@@ -74,6 +77,9 @@ docs-schema: setup ## Update the JSON Schemas and the catalogue of verbs in docs
 	@$(BIN)/python -m dagwright.plans.schema
 	@$(BIN)/python -m dagwright.planner
 	@$(BIN)/python -m dagwright_onboarding
+
+recording: setup ## Record the demo as docs/run.svg
+	@$(BIN)/python scripts/record_demo.py
 
 screenshots: setup ## Update the screenshots of the console (needs Chromium)
 	@$(BIN)/python -m tests.support.screenshots

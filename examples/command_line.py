@@ -1,4 +1,4 @@
-"""Commands of `dagwright` and a scripted model, as processes of the demos."""
+"""What the demos share: IDs of their runs, and commands of `dagwright` and a scripted model as processes."""
 
 import os
 import signal
@@ -9,8 +9,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from dagwright import SyncClient
+from dagwright.plugins.commands import Output
+
 MODEL_VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "LITELLM_PROXY_API_KEY", "LITELLM_PROXY_BASE_URL")
 USUAL_MODEL = "gpt-4o-mini"
+
+
+def choose_id(client: SyncClient, prefix: str, output: Output) -> str:
+    """Return the ID of the newest run if it was interrupted, else a new one: the prefix with a number."""
+    has_ended = {
+        int(number): run.ended_at is not None
+        for run in client.list_runs(title=prefix, limit=1_000)
+        if (number := run.run_id.removeprefix(prefix)).isdecimal()
+    }
+    newest = max(has_ended, default=0)
+    is_new = has_ended.get(newest, True)
+    run_id = f"{prefix}{newest + is_new}"
+    output.say(f"run {run_id}" if is_new else f"run {run_id} was interrupted and continues")
+    return run_id
 
 
 def run_command(*arguments: str, environment: Mapping[str, str] | None = None) -> int:
@@ -21,15 +38,16 @@ def run_command(*arguments: str, environment: Mapping[str, str] | None = None) -
 
 @contextmanager
 def started_command(
-    *arguments: str, environment: Mapping[str, str] | None = None
+    *arguments: str, environment: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Start a command of `dagwright` on this terminal and wait for it at the end of the block.
 
     Args:
         environment: variables that differ from those of this process.
+        folder: the working directory of the command; default: that of this process.
     """
-    command = [sys.executable, "-m", "dagwright", *arguments]
-    with subprocess.Popen(command, env={**os.environ, **(environment or {})}) as process:
+    command = [sys.executable, "-P", "-m", "dagwright", *arguments]
+    with subprocess.Popen(command, cwd=folder, env={**os.environ, **(environment or {})}) as process:
 
         def terminate(_signal: int, _frame: FrameType | None) -> None:
             process.terminate()

@@ -15,8 +15,7 @@ from dagwright.plugins.commands import ExitCode, Output, guarded, leave
 from dagwright.settings import load_settings
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.overview import read_overview
-from examples.command_line import run_command, started_command
-from examples.onboarding_demo import choose_id
+from examples.command_line import choose_id, run_command, started_command
 
 PLAN = Path(__file__).parent / "onboarding" / "which_director.json"
 ID_PREFIX = "which-director-"

@@ -1,4 +1,4 @@
-"""`make demo`: onboard a fund in six steps on a real Temporal server, and show the changes in the database.
+"""`make demo-intents`: onboard a fund in six steps on a real Temporal server, and show the changes in the database.
 
 A second run changes nothing. If you kill the demo, the next start continues the same run. Each step is slowed down, so
 that there is time to watch it and to kill it; `--pace 0` disables this.
@@ -24,6 +24,7 @@ from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.loading import load_parties
 from dagwright_onboarding.onboarding import onboarding_tools
 from dagwright_onboarding.overview import Overview, changed_rows, read_overview
+from examples.command_line import choose_id
 
 FOLDER = Path(__file__).parent / "onboarding"
 ID_PREFIX = "onboarding-demo-"
@@ -61,20 +62,6 @@ def _run(settings: Settings, output: Output, *, pace_s: float) -> RunResult | No
         except KeyboardInterrupt:
             output.tell(f"run {run.id} is interrupted; the next start of the demo continues it")
             return None
-
-
-def choose_id(client: SyncClient, prefix: str, output: Output) -> str:
-    """Return the ID of the newest run if it was interrupted, else a new one: the prefix with a number."""
-    has_ended = {
-        int(number): run.ended_at is not None
-        for run in client.list_runs(title=prefix, limit=1_000)
-        if (number := run.run_id.removeprefix(prefix)).isdecimal()
-    }
-    newest = max(has_ended, default=0)
-    is_new = has_ended.get(newest, True)
-    run_id = f"{prefix}{newest + is_new}"
-    output.say(f"run {run_id}" if is_new else f"run {run_id} was interrupted and continues")
-    return run_id
 
 
 def _slowed(spec: ToolSpec, pace_s: float) -> ToolSpec:

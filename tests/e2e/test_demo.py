@@ -1,33 +1,63 @@
-"""`make demo`: onboards once, changes nothing the second time, and survives a kill in the middle."""
+"""`make demo`: an order is killed in the middle, continues, and each lamp is packed once; so is the next order."""
 
+import asyncio
+import re
+import shlex
 import signal
+from asyncio.subprocess import PIPE
 
 import pytest
 
 from dagwright.server import LocalServer
 from dagwright.settings import Settings
-from tests.e2e.command import CommandLine, ended, line_with
+from tests.e2e.command import ROOT, CommandLine, ended, line_with
 
 pytestmark = pytest.mark.server
 
-_DEMO = ("tests/support/quick_demo.py",)
+SHOP = [*(f"packed a {lamp} lamp" for lamp in ("desk", "floor", "wall", "ceiling")), "shipped 4 parcels"]
 
 
-async def test_demo_goes_on_after_a_kill_and_then_changes_nothing(own_commands_without_server: CommandLine) -> None:
-    first = await own_commands_without_server.start("--pace", "0.5", program=_DEMO)
-    await line_with(first, "completed  @result_1")
-    first.send_signal(signal.SIGKILL)
+async def program_of_demo() -> tuple[str, ...]:
+    """Return what `make demo` runs, after the interpreter."""
+    make = await asyncio.create_subprocess_exec("make", "-n", "demo", cwd=ROOT, stdout=PIPE)
+    script, _ = await make.communicate()
+    interpreter, *program = shlex.split([line for line in script.decode().splitlines() if "python" in line][-1])
+    assert interpreter == ".venv/bin/python"
+    return tuple(program)
+
+
+def shop_log(stdout: str) -> list[str]:
+    _, _, after = stdout.partition("$ cat shop.log\n")
+    return [entry for entry, _ in re.findall(r"^(.+) \((dw1_\w+)\)$", after, re.MULTILINE)]
+
+
+async def test_demo_kills_an_order_and_continues_it(own_commands_without_server: CommandLine) -> None:
+    program = await program_of_demo()
+    done = (await ended(await own_commands_without_server.start(program=program))).succeeded()
+    before, killed, after = done.stdout.partition("\n$ kill -9 ")
+    assert killed
+    assert ["completed" in before, "run order-1 already exists with the same plan; continuing it\n" in after] == [
+        True
+    ] * 2
+    assert "order-1 (Lamp order): completed in " not in before
+    assert "order-1 (Lamp order): completed in " in after
+    assert shop_log(done.stdout) == SHOP
+    assert LocalServer(Settings(state_dir=own_commands_without_server.folder / "state")).is_kept()
+
+
+async def test_an_interrupted_demo_continues_its_order_and_the_next_demo_starts_another(
+    own_commands_without_server: CommandLine,
+) -> None:
+    program = await program_of_demo()
+    first = await own_commands_without_server.start(program=program)
+    await line_with(first, "run order-1 already exists")
+    first.send_signal(signal.SIGTERM)
     await ended(first)
 
-    second = await ended(await own_commands_without_server.start("--pace", "0", program=_DEMO))
-    assert (second.code, second.stderr) == (0, "")
-    assert "run onboarding-demo-1 was interrupted and continues\n" in second.stdout
-    assert "onboarding-demo-1: completed in " in second.stdout
-    assert "after:  person 15, company 12, fund 7, role 2, product 2, relation 1\n" in second.stdout
-    assert "Apex Capital Fund (LU)    DIRECTOR: John Smith (GB)" in second.stdout
+    second = (await ended(await own_commands_without_server.start(program=program))).succeeded()
+    assert second.stdout.startswith("run order-1 was interrupted and continues\n")
+    assert shop_log(second.stdout) == SHOP
 
-    third = await ended(await own_commands_without_server.start("--pace", "0", program=_DEMO))
-    third.succeeded()
-    assert "onboarding-demo-2: completed in " in third.stdout
-    assert "nothing changed: every step was already done\n" in third.stdout
-    assert LocalServer(Settings(state_dir=own_commands_without_server.folder / "state")).is_kept()
+    third = (await ended(await own_commands_without_server.start(program=program))).succeeded()
+    assert third.stdout.startswith("run order-2\n")
+    assert shop_log(third.stdout) == SHOP

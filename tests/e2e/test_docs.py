@@ -34,8 +34,8 @@ from tests.support.docs import (
     environment,
     expected_output,
     links,
+    normalized,
     pages,
-    squeezed,
     state_of,
 )
 from tests.support.programs import forked_programs
@@ -44,6 +44,11 @@ from tests.support.server import LiveServer, live_server
 PAGES = {page.relative_to(ROOT).as_posix(): page for page in pages()}
 BLOCKS = [block for page in PAGES.values() for block in blocks(page)]
 PAGES_WITH_COMMANDS = sorted({block.page for block in BLOCKS if block.language in COMMANDS and block.is_run})
+TUTORIAL = [
+    "docs/tutorial/index.md",
+    *(page for page in PAGES if page.startswith("docs/tutorial/") and "index" not in page),
+]
+"""Pages that continue with the files of the page before."""
 OTHER_PROGRAMS = re.compile(r"`(?:temporal|docker compose up) [^`\n]+`")
 """Commands within a sentence whose options are those of another program."""
 MAX_WORDS_OF_DECISION = 750
@@ -81,9 +86,20 @@ async def clone(tmp_path: Path, other_server: LiveServer) -> AsyncIterator[Clone
     [
         pytest.param(page, marks=pytest.mark.slow if page in ("README.md", "docs/contributing/testing.md") else ())
         for page in PAGES_WITH_COMMANDS
+        if page not in TUTORIAL
     ],
 )
 def test_the_commands_of_a_page_run_in_order(page: str, clone: Clone) -> None:
+    _run_commands(page, clone)
+
+
+@pytest.mark.server
+def test_the_commands_of_the_tutorial_run_in_order(clone: Clone) -> None:
+    for page in TUTORIAL:
+        _run_commands(page, clone)
+
+
+def _run_commands(page: str, clone: Clone) -> None:
     for block in blocks(PAGES[page]):
         clone.save(block)
         if block.language not in COMMANDS or not block.is_run:
@@ -91,7 +107,7 @@ def test_the_commands_of_a_page_run_in_order(page: str, clone: Clone) -> None:
         ended = clone.run(block)
         assert ended.exit_code == block.exit_code, f"{block}\n{ended.output}"
         if block.language == "console":
-            assert expected_output(block).search(squeezed(ended.output)), f"{block}\n{ended.output}"
+            assert expected_output(block).search(normalized(ended.output)), f"{block}\n{ended.output}"
 
 
 @pytest.mark.parametrize("page", sorted({block.page for block in of_language("yaml", "json")}))
@@ -116,12 +132,13 @@ def _problems(file: Path, tools: Mapping[str, ToolDeclaration]) -> list[str]:
 
 
 def _save_tools(page: str, folder: Path) -> list[str]:
-    tools = []
-    for block in blocks(PAGES[page]):
-        if block.language == "python" and block.name is not None and not _is_program(block):
-            (folder / block.name).write_text(block.text, encoding="utf-8")
-            tools.append(str(folder / block.name))
-    return tools
+    tools: dict[str, None] = {}
+    for each in TUTORIAL if page in TUTORIAL else [page]:
+        for block in blocks(PAGES[each]):
+            if block.language == "python" and block.name is not None and not _is_program(block):
+                (folder / block.name).write_text(block.text, encoding="utf-8")
+                tools[str(folder / block.name)] = None
+    return [*tools]
 
 
 def _is_program(block: Block) -> bool:
@@ -131,7 +148,7 @@ def _is_program(block: Block) -> bool:
 
 
 def test_message_that_starts_a_run_from_outside_is_one_that_a_run_takes() -> None:
-    (text,) = (block.text for block in blocks(PAGES["README.md"]) if "ages.json" in block.text)
+    (text,) = (block.text for block in blocks(PAGES["docs/tutorial/6-deploy.md"]) if "ages.json" in block.text)
     message = run_input_from_json(json.loads(text.partition("'END'\n")[2].removesuffix("END\n")))
     checked = check_plan(message.plan, load_toolset(Settings(), []).declarations())
     assert (checked.dialect, message.deadline_s, message.max_in_flight) == ("tasks", 300.0, 10)
@@ -255,16 +272,16 @@ def test_every_link_within_the_repository_leads_somewhere(name: str) -> None:
 
 
 @pytest.mark.server
-def test_the_picture_of_the_readme_is_drawn_from_a_real_run(tmp_path: Path) -> None:
+def test_the_recording_in_the_readme_is_that_of_a_real_run(tmp_path: Path) -> None:
     target = tmp_path / "run.svg"
-    command = ["python", "scripts/run_picture.py", str(target)]
+    command = ["python", "scripts/record_demo.py", str(target)]
     subprocess.run(command, cwd=ROOT, env=environment(tmp_path, forked_programs()), check=True)
-    assert _words_of(target) == _words_of(ROOT / "docs/run.svg")
+    assert _lines_of(target) == _lines_of(ROOT / "docs/run.svg")
 
 
-def _words_of(picture: Path) -> list[str]:
-    texts = [text.strip() for text in ElementTree.parse(picture).getroot().itertext()]
-    return [text for text in texts if re.fullmatch(r"[^\d\s.{][^\d{]*", text)]
+def _lines_of(recording: Path) -> list[str]:
+    texts = ElementTree.parse(recording).getroot().iter("{http://www.w3.org/2000/svg}text")
+    return normalized("\n".join("".join(text.itertext()) for text in texts)).splitlines()
 
 
 @pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import ROOT, CommandLine, Ended, ended
-from tests.support.docs import Block, blocks, expected_output, links, squeezed
+from tests.support.docs import Block, blocks, expected_output, links, normalized
 from tests.support.search import Maritime
 
 PAGE = ROOT / "examples" / "maritime" / "README.md"
@@ -67,7 +67,7 @@ async def test_question_has_the_documented_answer(block: Block, command_line: Co
     async with served(serve) as address:
         end = await run(ask, {**command_line.environment, **where, "OPENAI_BASE_URL": address})
     end.succeeded()
-    assert expected_output(block).search(squeezed(end.stdout)), end.stdout
+    assert expected_output(block).search(normalized(end.stdout)), end.stdout
 
 
 def test_page_has_each_script_once_and_its_links_lead_somewhere() -> None:

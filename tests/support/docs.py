@@ -2,7 +2,8 @@
 
 A block is a command (`bash`, `console`), a file (`yaml`, `json`, `python`) or neither (`mermaid`, `text`). A title, as
 in ```yaml title="price.yaml", is a file name that readers see: the block is saved under it, for the commands after it.
-The title of commands is text for readers. An HTML comment right before a block has instructions, separated by `;`:
+The title of commands is text for readers. The commands of a page share their folder and exported variables, as in one
+shell. An HTML comment right before a block has instructions, separated by `;`:
 
     file: NAME          the same as the title, for a file name that readers do not have to see
     exits with N        the commands end with that exit code
@@ -13,6 +14,7 @@ The title of commands is text for readers. An HTML comment right before a block 
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -40,8 +42,21 @@ _LINKED = ("starter.py", "worker.py", ".venv")
 _COPIED = ("examples", "docs")
 """Names that commands use; other modules are imported from their installation. File tools follow no links."""
 
-_GATEWAY_PORT = "8484"
-"""Port in the pages; another gateway may listen there while tests run."""
+_PASSING = re.compile(r"^(\d\d:\d\d:\d\d  (running|waiting|pending|retrying) |Temporal UI: )")
+_VARYING = (
+    (re.compile(r"\b\d\d:\d\d:\d\d\b"), "HH:MM:SS"),
+    (re.compile(r"\b\d+(\.\d+)? (ms|s|min|h)\b"), "N s"),
+    (re.compile(r"\brun-[0-9a-f]{12}\b"), "run-ID"),
+    (re.compile(r"\bdw1_\w+"), "dw1_KEY"),
+    (re.compile(r"\bkill -9 \d+"), "kill -9 PID"),
+    (re.compile(r"\b(127\.0\.0\.1|localhost):\d+"), "HOST:PORT"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d\b"), "DATE"),
+    (re.compile(r" {2,}"), "  "),
+)
+"""Patterns of what differs from run to run."""
+
+_PORTS = ("8081", "8484")
+"""Ports of servers in the pages; other servers may listen there while tests run."""
 
 _OF_REPOSITORY = ("make ", "python -m pytest ")
 """Commands that find their own folder: they run there, with the state of the clone."""
@@ -147,8 +162,9 @@ class Clone:
         # Programs that `make` starts are forked, too.
         self._environment = {**environment(folder, programs), "MAKEFLAGS": f"BIN={programs}"}
         self._address = address
-        self._port = str(free_ports(1)[0])
+        self._ports = dict(zip(_PORTS, map(str, free_ports(len(_PORTS))), strict=True))
         self._background = ExitStack()
+        self._session = folder.parent / f"{folder.name}-session"
         for name in _LINKED:
             (folder / name).symlink_to(ROOT / name)
         for name in _COPIED:
@@ -156,18 +172,22 @@ class Clone:
 
     def save(self, block: Block) -> None:
         if block.name is not None:
-            path = self.folder / block.name
+            path = self._working_folder() / block.name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text, encoding="utf-8")
 
     def run(self, block: Block) -> Ended:
-        script = _script(block).replace("localhost:7233", self._address).replace(_GATEWAY_PORT, self._port)
+        script = _script(block).replace("localhost:7233", self._address)
+        for port, free_port in self._ports.items():
+            script = script.replace(port, free_port)
+        if self._session.exists():
+            script = f"source {shlex.quote(str(self._session / 'variables'))}\n{script}"
         if "background" in block.notes:
             self._background.enter_context(self._running(script))
             return Ended(0, "")
         ended = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script],
-            cwd=ROOT if script.startswith(_OF_REPOSITORY) else self.folder,
+            ["bash", "-euo", "pipefail", "-c", self._with_session(script)],
+            cwd=ROOT if block.text.removeprefix("$ ").startswith(_OF_REPOSITORY) else self._working_folder(),
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -180,12 +200,23 @@ class Clone:
     def close(self) -> None:
         self._background.close()
 
+    def _working_folder(self) -> Path:
+        folder = self._session / "folder"
+        return Path(folder.read_text(encoding="utf-8").strip()) if folder.exists() else self.folder
+
+    def _with_session(self, script: str) -> str:
+        """Save folder and variables at the end of a script; the path stays that of the programs of the tests."""
+        self._session.mkdir(exist_ok=True)
+        folder = shlex.quote(str(self._session))
+        save = f"export -p | grep -v '^declare -x PATH=' > {folder}/variables; pwd > {folder}/folder"
+        return f"trap {shlex.quote(save)} EXIT\n{script}"
+
     @contextmanager
     def _running(self, script: str) -> Iterator[None]:
         with (self.folder / "background.log").open("ab") as log:
             process = subprocess.Popen(
                 ["bash", "-c", script],
-                cwd=self.folder,
+                cwd=self._working_folder(),
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -206,11 +237,19 @@ def _script(block: Block) -> str:
 
 
 def expected_output(block: Block) -> re.Pattern[str]:
-    """Return a pattern for the output of a `console` block; `…` matches any text in a line, or any number of lines."""
+    """Return a pattern for the normalized output of a `console` block; `…` matches any text, also many lines."""
     lines = [line for line in block.text.splitlines() if not line.startswith("$ ")]
-    text = re.escape("\n".join(line.rstrip() for line in lines))
+    text = re.escape(normalized("\n".join(lines)))
     return re.compile(text.replace("…", ".*?"), re.DOTALL)
 
 
-def squeezed(output: str) -> str:
-    return "\n".join(line.rstrip() for line in output.splitlines())
+def normalized(output: str) -> str:
+    """Return output without what differs from run to run: times, generated IDs, addresses, and states that pass.
+
+    A line of a state such as `running` may be missing or come at another place, as views of a run are polled.
+    """
+    lines = [line.rstrip() for line in output.splitlines() if not _PASSING.search(line)]
+    text = "\n".join(lines)
+    for pattern, replacement in _VARYING:
+        text = pattern.sub(replacement, text)
+    return text

@@ -1,0 +1,72 @@
+"""`make demo`: run an order on a real Temporal server, kill it in the middle, and run it again.
+
+The order is `examples/order`, copied to a folder of its own below the state folder, where the shop writes `shop.log`.
+If you interrupt the demo, the next start continues the same order.
+"""
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from dagwright import SyncClient
+from dagwright.plugins.commands import ExitCode, Output, guarded, leave
+from dagwright.settings import load_settings
+from examples.command_line import choose_id, started_command
+
+FILES = Path(__file__).parent / "order"
+ID_PREFIX = "order-"
+PACKED_BEFORE_KILL = 2
+INTO_PACKING_S = 1.0
+"""Seconds after a lamp is packed; packing the next one takes longer."""
+
+
+def demo(output: Output) -> int:
+    """Run the order, kill the command, run it again, show the log of the shop, and return the exit code."""
+    settings = load_settings()
+    with SyncClient.connect(settings=settings, keep_server=True) as client:
+        run_id = choose_id(client, ID_PREFIX, output)
+    folder = settings.state_dir.resolve() / "orders" / run_id
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("order.yaml", "shop.py"):
+        shutil.copy(FILES / name, folder)
+    command = ("dagwright", "run", "order.yaml", "--tools", "shop.py", "--id", run_id)
+    output.say(f"\n$ cd {os.path.relpath(folder)}\n$ {' '.join(command)}")
+    environment = {"DAGWRIGHT_STATE_DIR": str(settings.state_dir.resolve())}
+    with started_command(*command[1:], environment=environment, folder=folder) as process:
+        is_killed = _is_killed_in_the_middle(process, folder / "shop.log")
+        if is_killed:
+            output.say(f"\n$ kill -9 {process.pid}\n\n$ {' '.join(command)}")
+    if is_killed:
+        with started_command(*command[1:], environment=environment, folder=folder) as process:
+            pass
+    if process.returncode == ExitCode.COMPLETED:
+        output.say(f"\n$ cat shop.log\n{(folder / 'shop.log').read_text()}")
+        how = "the second command continued the run of the first" if is_killed else "this command continued the run"
+        output.say(f"Each lamp was packed once: {how}.")
+    output.say("The server keeps running for its UI; `.venv/bin/dagwright down` stops it.")
+    code: int = process.returncode
+    return code
+
+
+def _is_killed_in_the_middle(process: "subprocess.Popen[bytes]", log: Path) -> bool:
+    """Kill the process while it packs the third lamp; return false if two were packed at its start, or it ended."""
+    if _packed(log) >= PACKED_BEFORE_KILL:
+        return False
+    while process.poll() is None:
+        if _packed(log) >= PACKED_BEFORE_KILL:
+            time.sleep(INTO_PACKING_S)
+            process.kill()
+            process.wait()
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _packed(log: Path) -> int:
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+if __name__ == "__main__":
+    leave(guarded(lambda: demo(Output()), Output(), settings=load_settings))

@@ -1,0 +1,122 @@
+"""Record `make demo` as docs/run.svg: its lines appear as they did in a real run, with long pauses cut.
+
+`python scripts/record_demo.py [FILE]`
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from os import environ
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+ROOT = Path(__file__).parents[1]
+FIRST_LINE = "$ dagwright run"
+LAST_LINE = "Each lamp"
+PAUSES_S = {True: (1.0, 1.5), False: (0.0, 2.0)}
+"""The shortest and longest pause before a command, and before another line."""
+COLUMN_PX = 8.4
+ROW_PX = 20
+MARGIN_PX = 20
+BAR_PX = 36
+
+_COLOURS = (
+    ("command", re.compile(r"^\$ (?!kill).*")),
+    ("kill", re.compile(r"^\$ kill.*|its worker died or hung")),
+    ("completed", re.compile(r"\bcompleted\b|^Each lamp.*")),
+    ("running", re.compile(r"\brunning\b")),
+)
+
+_PICTURE = """\
+<svg role="img" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<title>An order is run, its process is killed with kill -9, and the same command runs the rest of it.</title>
+<style>
+text {{ font: 14px ui-monospace, Menlo, Consolas, monospace; fill: #c9d1d9; white-space: pre; }}
+.command {{ fill: #ffffff; font-weight: bold; }}
+.kill {{ fill: #ff7b72; font-weight: bold; }}
+.completed {{ fill: #7ee787; }}
+.running {{ fill: #e3b341; }}
+.line {{ animation: appear 10ms both; }}
+@keyframes appear {{ from {{ opacity: 0; }} to {{ opacity: 1; }} }}
+@media (prefers-reduced-motion: reduce) {{ .line {{ animation: none; }} }}
+</style>
+<rect width="{width}" height="{height}" rx="8" fill="#161b22"/>
+<circle cx="22" cy="20" r="6" fill="#ff5f57"/>
+<circle cx="42" cy="20" r="6" fill="#febc2e"/>
+<circle cx="62" cy="20" r="6" fill="#28c840"/>
+{lines}
+</svg>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the demo; `shown_s` is the time at which the recording shows it."""
+
+    text: str
+    shown_s: float
+
+
+def recorded_lines(state_dir: Path) -> Iterator[Line]:
+    """Run the demo and yield its lines between the first and the last command, without links."""
+    command = [sys.executable, "-m", "examples.order_demo"]
+    variables = {**environ, "DAGWRIGHT_STATE_DIR": str(state_dir), "NO_COLOR": "1"}
+    with subprocess.Popen(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        last = time.monotonic()
+        shown_s = 0.0
+        is_shown = False
+        for line in process.stdout:
+            now = time.monotonic()
+            shortest, longest = PAUSES_S[line.startswith("$")]
+            shown_s += max(shortest, min(now - last, longest)) if is_shown else 0
+            last = now
+            is_shown = is_shown or line.startswith(FIRST_LINE)
+            if is_shown and not line.startswith("Temporal UI"):
+                yield Line(line.rstrip(), shown_s)
+            if line.startswith(LAST_LINE):
+                is_shown = False
+    if process.returncode:
+        raise SystemExit(f"the demo ended with exit code {process.returncode}")
+
+
+def draw(lines: Iterable[Line]) -> str:
+    """Return the recording as an SVG that shows one line after the other."""
+    listed = [*lines]
+    width = round(max(len(line.text) for line in listed) * COLUMN_PX + 2 * MARGIN_PX)
+    height = BAR_PX + len(listed) * ROW_PX + MARGIN_PX
+    drawn = [_drawn(line, y=BAR_PX + (number + 1) * ROW_PX) for number, line in enumerate(listed) if line.text]
+    return _PICTURE.format(width=width, height=height, lines="\n".join(drawn))
+
+
+def _drawn(line: Line, *, y: int) -> str:
+    style = f"animation-delay: {line.shown_s:.1f}s"
+    return f'<text class="line" x="{MARGIN_PX}" y="{y}" style="{style}">{_coloured(line.text)}</text>'
+
+
+def _coloured(text: str) -> str:
+    for name, pattern in _COLOURS:
+        if (found := pattern.search(text)) is not None:
+            before, words, after = text[: found.start()], found[0], text[found.end() :]
+            return f'{escape(before)}<tspan class="{name}">{escape(words)}</tspan>{escape(after)}'
+    return escape(text)
+
+
+def main() -> None:
+    """Record the demo."""
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs/run.svg"
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            picture = draw(recorded_lines(Path(folder)))
+        finally:
+            stop = [sys.executable, "-P", "-m", "dagwright", "down"]
+            subprocess.run(stop, cwd=folder, env={**environ, "DAGWRIGHT_STATE_DIR": folder}, check=True)
+    target.write_text(picture, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
