@@ -14,7 +14,7 @@ _FIRST_LOOKUPS = 2
 _SLOW_CALL_LOOKUPS = 2
 _MAX_LOOKUPS = 8
 _WAITING_S = 0.25
-"""Longer than a thread ever waits for the interpreter: a call of this duration waits for something else."""
+"""Longest time that a thread waits for the interpreter; a longer wait has another cause."""
 _TICK_S = 0.002
 
 

@@ -24,8 +24,8 @@ T = TypeVar("T")
 CACHE_BYTES = 64 * 1024 * 1024
 """JSON bytes that are cached; as objects they take several times as much memory."""
 RETRY_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)
-"""Pauses before the store is queried again. An outage of a few seconds costs a call no attempt, as its effect may
-have happened; in a longer one the call fails, and Temporal's retry policy decides."""
+"""Pauses before the store is queried again. A call survives an outage of a few seconds without a new attempt, which
+could repeat its effect. In a longer outage the attempt fails, and Temporal's retry policy applies."""
 
 
 FAILURE_TIMEOUT_S = 5.0

@@ -1,4 +1,4 @@
-"""The rows of streams: a thousand clients of one gateway, and two hundred runs started through it at once.
+"""Benchmark rows of streams: a thousand clients of one gateway, and two hundred concurrent starts through it.
 
 Gateway, worker, server and clients are separate processes. The delay of an event is the time from the end of a node
 until a client has read it. It is compared with that of a concurrent reader of the same runs without a gateway.
@@ -36,7 +36,7 @@ RUNS = 200
 LONG_S = 40
 """Duration of the measured runs."""
 DIRECT_RUNS = 10
-"""If there are many runs, how many are also read without a gateway."""
+"""Maximum runs that are also read without a gateway."""
 ANSWERS = 20
 """Requests that are answered while all streams are open."""
 _SETTLED_S = 12.0

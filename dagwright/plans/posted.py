@@ -91,7 +91,7 @@ def posted_plan(plan: Any, dialect: str | None, published: Mapping[str, Publishe
 
 
 def read_posted(posted: PostedPlan) -> Any:
-    """Return the plan as it was written, with its sub-plans; or why these could not be included, for `check_plan`.
+    """Return the plan as it was written, with its sub-plans, or the error of a missing sub-plan, for `check_plan`.
 
     Raises:
         PlanInvalid: the text cannot be parsed.
@@ -176,7 +176,7 @@ def with_published(document: Any, published: Mapping[str, Any], *, names: Sequen
         names: names of all published plans, for the hint.
 
     Raises:
-        PlanInvalid: a sub-plan is not published; has the document, so that the rest of it is checked.
+        PlanInvalid: a sub-plan is not published; `document` of the error is for checking the rest of the plan.
     """
     problems = ProblemList()
     completed = _completed(document, published, at="", missing=partial(_tell_missing, problems, names))

@@ -19,7 +19,7 @@ CLIENT = ROOT / "tests" / "support" / "openai_client" / "client.mjs"
 
 
 async def _installed(folder: Path) -> tuple[str, str]:
-    """Install the client; returns the Node that it needs and the program, beside what that imports."""
+    """Install the client; return the paths of Node and of the program, which is next to its packages."""
     packages = str(ROOT / "scripts" / "test-packages")
     install = await asyncio.create_subprocess_exec(packages, "openai_client", stdout=PIPE)
     result, _ = await install.communicate()

@@ -55,7 +55,7 @@ _FACTS = RunFacts("run", "1")
 
 
 def pure_tools(fails: frozenset[str]) -> ToolRegistry:
-    """Return the tools of the regions; they fail for the nodes that are named."""
+    """Return the tools of the regions; they fail for the nodes in `fails`."""
 
     def answer(arguments: dict[str, Any]) -> Any:
         if context().node in fails:
@@ -128,7 +128,7 @@ class Run:
         assert self.scheduler.is_finished, "nothing runs and nothing may start, but the plan is not finished"
 
     def _end(self, task: Task) -> None:
-        """End a task that is no region."""
+        """End a task of an ordinary node."""
         attempt = Attempt(tool_version=self.tools[task.node.tool].version if task.node.tool in self.tools else "")
         if task.id in self._fails:
             self.scheduler.fail(task.id, NodeError("tool_failed", task.id), at=1.0, attempt=attempt)
@@ -136,7 +136,7 @@ class Run:
             self.scheduler.complete(task.id, result_of(task.id, task.arguments), at=1.0, attempt=attempt)
 
     def run_what_hangs_on_none(self, ordinary: frozenset[str]) -> dict[str, str]:
-        """Run all there is while no ordinary node ends; returns the states."""
+        """Run all tasks that can run while no ordinary node ends; return the states."""
         self.scheduler.begin(0.0)
         while (ready := next_call(self.scheduler, 0.0)) is not None:
             task = ready.task

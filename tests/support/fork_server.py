@@ -110,7 +110,7 @@ class _ForkServer:
         try:
             request: dict[str, Any] = json.loads(_received(client, int.from_bytes(head, "big")))
         except (EOFError, ValueError):
-            # The client is gone because its test was ended.
+            # The client is gone because its test ended.
             for stream in (client.detach(), *streams):
                 os.close(stream)
             return None
@@ -131,7 +131,7 @@ class _ForkServer:
         return None if pid else request
 
     def _leave_to_parent(self) -> None:
-        """Close what belongs to the server, and handle signals as a new interpreter does."""
+        """Close the files of the server, and reset the signal handlers to those of a new interpreter."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)

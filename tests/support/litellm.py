@@ -40,9 +40,9 @@ class Proxy:
 
 @asynccontextmanager
 async def litellm_proxy(folder: Path) -> AsyncIterator[Proxy]:
-    """Run the proxy inside the block; its program is on the path."""
+    """Run the proxy during the block. Its program must be on the path."""
     program = shutil.which("litellm")
-    assert program is not None, "LiteLLM's proxy is not installed: scripts/test-needs does it"
+    assert program is not None, "LiteLLM's proxy is not installed: run scripts/test-needs"
     port, upstream_port = free_ports(2)
     config = folder / "litellm.yaml"
     config.write_text(_CONFIG.format(port=upstream_port, key=UPSTREAM_KEY, proxy_key=PROXY_KEY), encoding="utf-8")

@@ -126,7 +126,7 @@ async def test_whoever_approves_may_give_other_intents(scripted: Scripted) -> No
     assert found["nodes"]["@result_1"]["result"]["name"] == "Apex II"
 
 
-# Around it.
+# Integration with sessions and lookups.
 
 
 async def test_intent_that_fails_blocks_only_what_needs_it_and_nothing_is_planned_again(scripted: Scripted) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SERVER_ATTEMPTS = 24
 """Attempts of a tool that uses the server; with `RETRY_AFTER` between them, an outage may last two minutes."""
 _MAX_FAILURES = 3
-"""Attempts that may get no answer from a running server; attempts without a server do not count."""
+"""Attempts without a response of a running server after which the call fails."""
 
 
 @dataclass(frozen=True, slots=True)

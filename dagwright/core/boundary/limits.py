@@ -33,8 +33,8 @@ REGION_BATCH_S = 0.2
 INLINE_VALUE_BYTES = 8 * 1024
 """A larger result goes to the payload store; a larger value in a document is written `{"ref", "bytes", "preview"}`."""
 PLAN_NODES = 20_000
-"""Nodes of a compiled plan in the input of a run, including sub-plans: half a second of workflow code, which may take
-two."""
+"""Nodes of a compiled plan in the input of a run, including sub-plans: they take half a second of workflow code, and a
+workflow task may take two."""
 INPUTS_LIMIT_BYTES = 1_000_000
 """Encoded values of a run's inputs; the plan in the same input has up to 256 KiB."""
 RUN_INPUT_LIMIT_BYTES = 1_500_000
@@ -44,7 +44,7 @@ INLINE_STATE_BYTES = 512 * 1024
 INLINE_PLAN_BYTES = 256 * 1024
 """Encoded compiled plan in the input; a larger plan is passed in pages by reference."""
 INLINE_PLAN_NODES = 2_000
-"""Nodes of a compiled plan in the input."""
+"""Nodes of a compiled plan in the input; a plan with more nodes is passed in pages by reference."""
 PLAN_PAGE_NODES = 1_000
 """Nodes of one page of a plan: a workflow task reads several pages in a tenth of a second."""
 PLAN_PAGE_BYTES = 512 * 1024
@@ -57,7 +57,7 @@ within half a second."""
 PLAN_EDGES = 1_000_000
 """Edges between them; following all edges before the first node starts takes a quarter of a second."""
 PLAN_BYTES = 32_000_000
-"""Compiled JSON that a run holds; the history contains it, and even uncompressed it must fit."""
+"""Compiled JSON that a run holds; it must fit into the history without compression."""
 PLAN_PART_BYTES = 1_000_000
 """Compiled JSON of one node including its sub-plan, and of the plan without its nodes: each is one payload, which the
 server limits to 2 MB."""
@@ -101,7 +101,7 @@ NOTIFICATIONS_BYTES = 256 * 1024
 NOTIFICATION_BYTES = 32 * 1024
 """Encoded request in a notification; for a larger request the schema, the options and the arguments are left out."""
 CONCURRENT_NOTIFICATIONS = 4
-"""Concurrent notification activities of one run: one that the webhook refuses should not delay the others."""
+"""Concurrent notification activities of one run, so that a refused notification does not delay the others."""
 NOTIFY_FOR_S = 3_600.0
 """How long a notification is retried."""
 NOTIFY_GRACE_S = 10.0

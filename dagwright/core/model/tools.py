@@ -97,7 +97,7 @@ ENCODED_FIELDS: Mapping[str, type] = {
     "workflow": str,
     "asks_models": bool, "effects_by": dict, "undo": str, "sets": str, "resolver": dict,
 }  # fmt: skip
-"""Fields of a declaration that a run needs beside its effects, in each JSON form of it -> their JSON types."""
+"""Fields of a declaration, besides its effects, that each of its JSON forms contains -> their JSON types."""
 
 
 def effects_of_call(
@@ -152,7 +152,8 @@ MODEL_TOOL = "call_model"
 PLAN_READER = "read_model_plan"
 """The tool that reads a plan written by a model: it calls no model, and the model call has been paid for."""
 PURPOSE_ANSWER = "answer"
-"""Purpose of a call that writes the answer from the data at hand; a run that finishes makes it with any budget."""
+"""Purpose of a call that writes the answer from the existing results; a finishing run makes it even if its budget is
+used up."""
 AGENT_PREFIX = "agent."
 """Prefix of the tool name of an agent; the name of the agent follows."""
 AGENT_KIND, GOAL_KIND, ROUNDS_KIND = "agent", "goal", "rounds"

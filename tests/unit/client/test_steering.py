@@ -1,4 +1,4 @@
-"""Messages to a run that accepts no more, and checks outside of the event loop."""
+"""Messages to a run whose signal limit is reached, and checks outside of the event loop."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ from dagwright.toolset.toolset import load_toolset
 
 
 class _FullRun:
-    """A run, as its handle and its client, that has had all the signals that the server takes."""
+    """Fake client and handle of a run that has reached the signal limit of the server."""
 
     id = "run"
 
@@ -97,7 +97,7 @@ PLAN: dict[str, Any] = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator",
 
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], dict[str, bool]]:
-    """Return what notes of a function of a module whether it was called beside the event loop."""
+    """Return a function that records whether a module function is called outside of the event loop."""
     found: dict[str, bool] = {}
 
     def watch(module: Any, name: str) -> dict[str, bool]:
