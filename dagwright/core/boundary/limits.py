@@ -55,7 +55,7 @@ PLAN_STEPS = 50_000
 """Nodes of one plan that its run holds: all nodes except those that only their region needs. The run starts with them
 within half a second."""
 PLAN_EDGES = 1_000_000
-"""Edges between them; following all edges before the first node starts takes a quarter of a second."""
+"""Edges between the nodes that a run holds; to follow them before the first node starts takes a quarter of a second."""
 PLAN_BYTES = 32_000_000
 """Compiled JSON that a run holds; it must fit into the history without compression."""
 PLAN_PART_BYTES = 1_000_000
@@ -77,9 +77,9 @@ DRAIN_AT_EVENTS = 8_000
 """Events at which a run starts no new tasks, waits for running ones, and continues as new: it replays in about a second
 (docs/decisions/0048)."""
 DRAIN_AT_BYTES = 16_000_000
-"""History size with the same effect."""
+"""History size at which a run does the same."""
 DRAIN_AT_SIGNALS = 8_000
-"""Signals with the same effect; the server refuses the 10,001st."""
+"""Signals after which a run does the same; the server refuses the 10,001st."""
 JOINED_LIMIT_BYTES = 250_000_000
 """Results of all items of a large map, joined to one list; a worker holds several copies of it in memory."""
 INLINE_BATCH_RESULTS_BYTES = 2 * 1024

@@ -32,7 +32,7 @@ def ask_inputs(declared: Mapping[str, Mapping[str, Any]], given: Mapping[str, Js
 
 
 def ask_approval(text: str) -> bool:
-    """Show a plan and return whether the user approves it; the end of the input is a no."""
+    """Show a plan and return whether the user approves it; end of input counts as no."""
     _show(terminal_text(text))
     while True:
         try:

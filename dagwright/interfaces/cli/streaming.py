@@ -1,4 +1,4 @@
-"""Write JSON that may exceed the memory, an object part by part.
+"""Write JSON objects part by part, because a whole object may not fit into memory.
 
 Elements of lists are on one line each, so that `grep` finds them; indentation would double the size.
 """

@@ -71,7 +71,7 @@ class PlanChecks:
 
     @asynccontextmanager
     async def turn(self, key: str | None, *, is_large: bool = False) -> AsyncIterator[None]:
-        """Hold the key's turn to have a plan checked or a large body parsed.
+        """Wait for the turn of a key, and hold it while a plan is checked or a large body is parsed.
 
         Raises:
             ApiError: it is large, and too many requests of the key wait.

@@ -29,7 +29,7 @@ def right(place: int) -> dict[str, Any]:
 
 
 def asked_for(place: int) -> str:
-    """Return how the call ends that asks for the plan of a request."""
+    """Return the end of the prompt for the plan of a request."""
     return f"\n\nRequest:\n{CASES.requests[place].words}"
 
 

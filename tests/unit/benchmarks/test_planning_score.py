@@ -30,7 +30,7 @@ def test_facts_of_a_plan_name_tools_instead_of_ids() -> None:
 
 def test_scores_of_recorded_plans_are_those_counted_by_hand() -> None:
     scores = score(PAIRS)
-    # Tools: 2 of 2, then read_file and send_mail of 3 with one strange, then none of 1.
+    # Tools: 2 of 2, then read_file and send_mail of 3 with an unexpected one, then none of 1.
     assert scores.nodes == Score(found=4, predicted=5, expected=6)
     # Edges: 1 of 1; of the second plan none of read → sum → send; it has read → send → translate instead.
     assert scores.edges == Score(found=1, predicted=3, expected=3)

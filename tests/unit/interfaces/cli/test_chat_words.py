@@ -1,4 +1,4 @@
-"""Texts of a chat beside the answers, and the picture of rounds."""
+"""Texts of a chat other than answers, and the picture of rounds."""
 
 import shlex
 from collections.abc import Mapping
