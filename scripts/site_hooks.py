@@ -1,19 +1,27 @@
-"""Hooks of the site (`mkdocs.yml`): pages outside of `docs`, and links that leave the site.
+"""Hooks of the site (`mkdocs.yml`): pages outside of `docs`, links that leave the site, and requests to other hosts.
 
 Pages link to files as on GitHub, by their path in the repository. The hooks add the pages in `_PAGES` to the site under
 their own paths, and turn a link to any other file outside of `docs` into a link to the repository.
+
+A page of the site requests nothing from another host: Mermaid comes from a locked package and is part of the site.
 """
 
 import os
 import re
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
 
 ROOT = Path(__file__).resolve().parents[1]
+_MERMAID = "assets/javascripts/mermaid.js"
+"""Path of Mermaid in the site. The theme loads Mermaid from another host unless a page has loaded it."""
+_SOURCE_FACTS = ' data-md-component="source"'
+"""Mark of the link to the repository, for which the theme requests the number of its stars from another host."""
 _PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "apps/*/README.md", "apps/*/docs/*.md")
 """Pages of the site outside of `docs`."""
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
@@ -21,7 +29,8 @@ _LINK = re.compile(r"(\]\()([^)\s#]+)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages outside of `docs`."""
+    """Add the pages outside of `docs`, and the script of Mermaid."""
+    files.append(File.generated(config, _MERMAID, abs_src_path=str(resources.files("mermaidx") / "assets/mermaid.js")))
     for path in _outside_pages():
         name = path.relative_to(ROOT).as_posix()
         files.append(File.generated(config, name, abs_src_path=str(path)))
@@ -53,6 +62,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     parts = _FENCE.split(markdown)
     texts = [_LINK.sub(rewritten, part) if number % 2 == 0 else part for number, part in enumerate(parts)]
     return "".join(texts)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001 - MkDocs passes all three
+    """Remove requests to other hosts from a page."""
+    output = output.replace(_SOURCE_FACTS, "")
+    if 'class="mermaid"' not in output:
+        return output
+    script = get_relative_url(_MERMAID, page.url)
+    return output.replace("</head>", f'<script src="{script}"></script></head>', 1)
 
 
 def _path_in_repository(src_uri: str) -> PurePosixPath:

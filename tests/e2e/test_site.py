@@ -1,0 +1,56 @@
+"""The site of the documentation draws its diagrams and requests nothing from another host."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.support.browser import opened
+from tests.support.docs import ROOT, blocks
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
+pytestmark = [pytest.mark.chromium, pytest.mark.waits]
+
+PAGE = ROOT / "docs/reference/states.md"
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Write no access log."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of the built site."""
+    folder = tmp_path_factory.mktemp("site")
+    subprocess.run([sys.executable, "-m", "mkdocs", "build", "-q", "-d", str(folder)], cwd=ROOT, check=True)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+async def test_diagrams_are_drawn_without_another_host(site: str, chromium: "Browser") -> None:
+    expected = sum(block.language == "mermaid" for block in blocks(PAGE))
+    assert expected > 0
+    hosts: set[str | None] = set()
+    async with opened(chromium, f"{site}/") as page:
+        page.on("request", lambda request: hosts.add(urlsplit(request.url).hostname))
+        await page.goto(f"{site}/reference/states/")
+        # The theme replaces the text of a diagram by an element whose picture no script can read.
+        await page.wait_for_function(f"document.querySelectorAll('div.mermaid').length === {expected}")
+        heights = await page.evaluate("[...document.querySelectorAll('div.mermaid')].map(each => each.clientHeight)")
+        await page.wait_for_load_state("networkidle")
+    assert min(heights) > 100
+    assert hosts == {"127.0.0.1"}
